@@ -1,12 +1,12 @@
-//! Packs what the agent installs (`src/components`, all but Rust) into one compressed stream for the binary, and writes
-//! down how old the program is.
+//! Packs the files that the agent installs (`src/components`, all except Rust) into one compressed stream for the binary,
+//! and records the time of the build.
 //!
-//! The stream is made of files in the order of their paths, each a line `<path> <bytes>` followed by that many bytes.
+//! The stream contains the files sorted by path. Each file is a line `<path> <bytes>`, followed by that many bytes.
 //! `src/components/archive.rs` reads it.
 //!
-//! The agent's own chart is packed, too, as an archive that Helm could read: with it the agent makes seeds of Shoots.
+//! The agent's own chart is packed too, as an archive that Helm can read: the agent uses it to turn Shoots into seeds.
 
-// Output of a build script is how it talks to cargo.
+// A build script communicates with cargo through its output.
 #![allow(clippy::print_stdout)]
 
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ use flate2::write::{DeflateEncoder, GzEncoder};
 
 const ROOT: &str = "src/components";
 const CHART: &str = "packaging/chart";
-/// What of the chart's folder Helm packs.
+/// The files of the chart's folder that Helm packs.
 const CHART_FILES: [&str; 4] = ["Chart.yaml", "values.yaml", "values.schema.json", "templates/"];
 const BLOCK_BYTES: usize = 512;
 
@@ -47,7 +47,7 @@ fn main() -> io::Result<()> {
 }
 
 /// `SOURCE_DATE_EPOCH`, or the time of the commit: the same sources give the same program. A working copy keeps the time
-/// of its first build; a new commit alone must not build everything anew.
+/// of its first build, because a new commit alone must not cause a full rebuild.
 fn built_unix_s() -> i64 {
     let commit = || {
         let shown = Command::new("git").args(["log", "-1", "--format=%ct"]).output().ok()?;
@@ -57,7 +57,7 @@ fn built_unix_s() -> i64 {
     text.and_then(|text| text.trim().parse().ok()).unwrap_or(0)
 }
 
-/// Reads all files of a folder and of those below it, by their path from the root with `/` on every platform.
+/// Reads all files below a folder, by their relative path with `/` on every platform.
 fn collect(folder: &Path, prefix: &str, files: &mut BTreeMap<String, String>) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
@@ -82,7 +82,7 @@ fn pack(files: &BTreeMap<String, String>) -> io::Result<(Vec<u8>, usize)> {
     Ok((encoder.finish()?, bytes))
 }
 
-/// A compressed tar archive of a chart, with nothing in it that differs between machines.
+/// A compressed tar archive of a chart, the same on every machine.
 fn archive(files: &BTreeMap<String, String>) -> io::Result<Vec<u8>> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
     for (path, text) in files {
@@ -101,7 +101,7 @@ fn header(path: &str, bytes: usize) -> [u8; BLOCK_BYTES] {
     put(0, path.as_bytes());
     put(100, b"0000644\x000000000\x000000000\0");
     put(124, format!("{bytes:011o}\x0000000000000\0").as_bytes());
-    // The sum counts itself as blanks.
+    // The checksum counts its own field as blanks.
     put(148, b"        0");
     put(257, b"ustar\x0000");
     let sum: u32 = header.iter().copied().map(u32::from).sum();

@@ -1,9 +1,9 @@
 //! The agent that joins a Kubernetes *seed* cluster to its Gardener *garden*.
 //!
-//! `ARCHITECTURE.md` has the map. The modules stand in the order in which they may import: a module uses only what
-//! stands above it (`tests/tidy.rs` checks it).
+//! `ARCHITECTURE.md` has the map. The modules are in the order in which they may import: a module uses only modules
+//! above it (`tests/tidy.rs` checks it).
 
-// One blank line each: the order is the layers', not the alphabet's.
+// Blank lines between the modules keep the order of the layers: rustfmt would sort them.
 pub mod limits;
 
 pub mod base;

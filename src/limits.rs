@@ -1,15 +1,15 @@
-//! Every maximum of the program, in one place. Whatever grows with input from outside stops here, with an error that
-//! names the limit. Units stand last in the names.
+//! Every maximum of the program, in one place. All input from outside has a limit here. Exceeding it causes an error
+//! that names the limit. Names end with their unit.
 
 use std::time::Duration;
 
-/// From the signal to the end of the process, whatever hangs.
+/// From the signal to the end of the process, even if a thread hangs.
 pub const STOP_TIME_MAX: Duration = Duration::from_millis(1_950);
-/// After a stop, leases are released when all parts have ended, or after this time.
+/// After a stop, the leases are released as soon as all parts have ended, but after this time at the latest.
 pub const PARTS_END_TIME_MAX: Duration = Duration::from_millis(900);
 /// How long the release of a lease may take.
 pub const RELEASE_TIME_MAX: Duration = Duration::from_millis(800);
-// Both fit into it.
+// Both together fit into the stop time.
 const _: () =
     assert!(PARTS_END_TIME_MAX.as_millis() + RELEASE_TIME_MAX.as_millis() < STOP_TIME_MAX.as_millis());
 const _: () = assert!(STOP_TIME_MAX.as_millis() < 2_000);
@@ -25,66 +25,67 @@ pub const RESPONSE_BODY_BYTES_MAX: usize = 32 << 20;
 pub const WATCH_LINE_BYTES_MAX: usize = 16 << 20;
 /// All headers of one response.
 pub const RESPONSE_HEADER_BYTES_MAX: usize = 64 << 10;
-/// Lookups of names that may wait for the system at once.
+/// Name lookups that may wait for the system at the same time.
 pub const LOOKUPS_MAX: usize = 8;
 /// Objects in one page of a list.
 pub const LIST_PAGE_ITEMS: usize = 250;
-/// One page of a list, which is decoded while it arrives and never held.
+/// One page of a list. It is decoded while it arrives and never held in memory.
 pub const LIST_PAGE_BYTES_MAX: usize = 256 << 20;
-/// Pages of one list: a server whose `continue` never ends is refused.
+/// Pages of one list: the agent refuses a list whose `continue` never ends.
 pub const LIST_PAGES_MAX: usize = 4_000;
 
-/// API versions whose kinds are remembered.
+/// API versions whose kinds are cached.
 pub const DISCOVERY_VERSIONS_MAX: usize = 256;
 
-/// CAs of a garden that are trusted at once, while one is replaced by another.
+/// CAs of a garden that are trusted at the same time during a CA rotation.
 pub const CA_CERTIFICATES_MAX: usize = 32;
 
 /// Depth of YAML and JSON documents.
 pub const NESTING_DEPTH_MAX: usize = 128;
-/// Nodes that a YAML document may have after its aliases are resolved, per byte of its text.
+/// Nodes of a YAML document after its aliases are resolved, per byte of its text.
 pub const YAML_ALIAS_NODES_PER_BYTE_MAX: usize = 20;
-/// Nodes that the aliases of one YAML document may add to those of its text.
+/// Nodes that the aliases of one YAML document may add to the nodes of its text.
 pub const YAML_ALIAS_NODES_MAX: usize = 400_000;
 /// A configuration file or a kubeconfig.
 pub const CONFIG_FILE_BYTES_MAX: usize = 1 << 20;
-/// Problems of one configuration that are reported.
+/// Reported problems of one configuration.
 pub const CONFIG_PROBLEMS_MAX: usize = 200;
-/// A file with the CAs of the system.
+/// A file with the CA certificates of the system.
 pub const SYSTEM_CAS_BYTES_MAX: usize = 4 << 20;
-/// RSA keys of each length in use that are kept for those who will need one.
+/// RSA keys of each length in use that are kept in stock.
 pub const RSA_KEYS_STOCKED: usize = 2;
-/// Files that are looked at in a folder with CAs.
+/// Files that are read from a directory of CA certificates.
 pub const SYSTEM_CA_FILES_MAX: usize = 2_000;
-/// What an exec plugin may print.
+/// Output of an exec plugin.
 pub const EXEC_OUTPUT_BYTES_MAX: usize = 1 << 20;
 
-/// Values of one object that is read alone, keys included.
+/// Values of one object that is read alone, including keys.
 pub const OBJECT_NODES_MAX: usize = 60_000;
-/// The same for an object of a list or a watch. It comes while others are worked on, and outside of their memory budgets.
+/// Values of an object in a list or a watch. Such an object arrives while others are processed, and outside of their
+/// memory budgets.
 pub const STREAMED_NODES_MAX: usize = 45_000;
 
-/// Stack that one rendering may use. Templates that nest deeper fail; the thread that renders has more than this.
+/// Stack of one rendering. Templates that nest deeper fail; the thread that renders has more stack than this.
 pub const TEMPLATE_STACK_BYTES_MAX: usize = 6 << 20;
 /// How often a template may include itself, as in Helm.
 pub const TEMPLATE_INCLUDES_MAX: usize = 1_000;
 /// Depth of templates within templates, whatever their names.
 pub const TEMPLATE_DEPTH_MAX: usize = 10_000;
-/// Words of one template, punctuation included.
+/// Tokens of one template, including punctuation.
 pub const TEMPLATE_TOKENS_MAX: usize = 1 << 20;
-/// Parentheses within parentheses.
+/// Nesting depth of parentheses.
 pub const TEMPLATE_PARENTHESES_MAX: usize = 1_000;
-/// Depth of the values that are printed, copied, merged or compared: ends cycles.
+/// Depth of values that are printed, copied, merged or compared: ends cycles.
 pub const TEMPLATE_VALUE_DEPTH_MAX: usize = 400;
-/// Values that one printing, copying, merging or comparing visits.
+/// Values that one print, copy, merge or comparison visits.
 pub const TEMPLATE_VALUE_NODES_MAX: usize = 1 << 22;
 /// Text of one template file, after rendering, and of each string on the way.
 pub const TEMPLATE_OUTPUT_BYTES_MAX: usize = 32 << 20;
-/// A buffer for such text that is kept for the next one.
+/// A buffer for such text that is kept for reuse.
 pub const TEMPLATE_BUFFER_BYTES_MAX: usize = 64 << 10;
 /// Items of a list that a function returns.
 pub const TEMPLATE_LIST_ITEMS_MAX: usize = 1 << 20;
-/// Actions and calls of one file that is rendered, and the work of functions: a step is about a microsecond.
+/// Actions and calls of one rendered file, and the work of functions. A step is about a microsecond.
 pub const TEMPLATE_STEPS_MAX: u64 = 20_000_000;
 /// A file that describes a time zone; the largest of them has 4 kB.
 pub const ZONE_FILE_BYTES_MAX: usize = 1 << 16;
@@ -95,7 +96,8 @@ pub const TEMPLATE_REGEX_TEXT_BYTES_MAX: usize = 256 << 10;
 /// Size of one compiled regular expression.
 pub const TEMPLATE_REGEX_BYTES_MAX: usize = 1 << 20;
 
-/// Objects in one page of a list of what is deleted in a Shoot, and pages and writes in one step.
+/// Objects in one page of a list during the clean-up of a Shoot. The next two limits bound pages and writes in one
+/// step.
 pub const CLEANUP_PAGE_ITEMS: u32 = 50;
 /// See [`CLEANUP_PAGE_ITEMS`].
 pub const CLEANUP_PAGES_MAX: usize = 20;
@@ -103,59 +105,60 @@ pub const CLEANUP_PAGES_MAX: usize = 20;
 pub const CLEANUP_WRITES_MAX: usize = 50;
 /// Objects that a message about a clean-up names.
 pub const CLEANUP_NAMES_MAX: usize = 10;
-/// Shoots whose API servers keep a connection that waits for the next request.
+/// Shoots whose API servers keep an idle connection.
 pub const SHOOT_CONNECTIONS_MAX: usize = 16;
 /// Total time of a call to the API server of a Shoot.
 pub const SHOOT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time for asking the API server of a Shoot what it serves: its owner's servers may be slow.
+/// Time for discovery at the API server of a Shoot: its owner's API services may be slow.
 pub const SHOOT_DISCOVERY_TIME_MAX: Duration = Duration::from_secs(30);
 /// The list of API groups of a Shoot, or of the resources of one API version.
 pub const SHOOT_DISCOVERY_BYTES_MAX: usize = 1 << 20;
-/// Resources of a Shoot that its readers may see. Their names must fit into one ClusterRole.
+/// Resources of a Shoot that its viewers may see. Their names must fit into one ClusterRole.
 pub const SHOOT_RESOURCES_MAX: usize = 5_000;
-/// The name of such a resource: a DNS label, as API servers demand it of a CustomResourceDefinition.
+/// The name of such a resource: a DNS label, as API servers require it for a CustomResourceDefinition.
 pub const SHOOT_RESOURCE_NAME_BYTES_MAX: usize = 63;
-/// Objects of a Shoot that are written anew in one second, for another encryption or with other tokens.
+/// Objects of a Shoot that are rewritten in one second, for a new encryption key or new tokens.
 pub const REWRITES_PER_SECOND: usize = 100;
-/// Objects in one page of a list of what is to be written anew.
+/// Objects in one page of a list of objects to rewrite.
 pub const REWRITE_PAGE_ITEMS: u32 = 250;
-/// Objects that an error names because they could not be written anew; the others are counted.
+/// Objects that an error names because they could not be rewritten; the others are counted.
 pub const REWRITE_REFUSED_NAMED_MAX: usize = 5;
-/// After a write that the lease did not allow, a key comes back after this time.
+/// Delay before a key is retried after the fence refused a write because the lease was not valid.
 pub const FENCED_AGAIN: Duration = Duration::from_secs(1);
-/// How long a worker waits until a request to the same server ends, when as many as may be are on their way.
+/// How long a worker waits for a free slot when the maximum number of requests to the same server is in flight.
 pub const PERMIT_WAIT_MAX: Duration = Duration::from_millis(200);
-/// If none ended, a key comes back after this time.
+/// Delay before a key is retried if no slot became free.
 pub const PERMIT_AGAIN: Duration = Duration::from_secs(1);
 /// How long a worker waits until a server begins to answer a read.
 pub const ANSWER_WAIT_MAX: Duration = Duration::from_secs(10);
-/// A request that waited for less than this time and was not answered says nothing about its server.
+/// An unanswered request that waited less than this time is no evidence against its server.
 pub const SILENCE_MIN: Duration = Duration::from_secs(3);
-/// After a server could not be reached, workers leave it alone for this time; it doubles up to the maximum.
+/// Initial backoff after a server was unreachable; it doubles up to the maximum.
 pub const OUTAGE_PROBE_MIN: Duration = Duration::from_millis(250);
-/// The longest time between two requests that find out whether a server is back.
+/// The longest interval between two requests that probe an unreachable server.
 pub const OUTAGE_PROBE_MAX: Duration = Duration::from_secs(10);
-/// A ShootState. What etcd takes at once is 1.5 MiB, and the garden may keep it encrypted.
+/// A ShootState. etcd accepts 1.5 MiB at once, and the garden may store it encrypted.
 pub const SHOOT_STATE_BYTES_MAX: usize = 5 << 18;
 /// Keys in one work queue.
 pub const QUEUE_KEYS_MAX: usize = 50_000;
 /// Objects in one store.
 pub const STORE_OBJECTS_MAX: usize = 100_000;
-/// Events that are remembered, so that they are counted when they repeat.
+/// Recent Events that are kept, so that a repeated Event increases its count.
 pub const EVENTS_MAX: usize = 256;
-/// Threads that the agent runs at most.
+/// Threads of the agent.
 pub const THREADS_MAX: usize = 64;
-/// Watches of an agent that serves no shoots.
+/// Watches of an agent without Shoots.
 pub const WATCHES_MAX: usize = 24;
-/// NetworkPolicies that Services ask for in one namespace.
+/// NetworkPolicies in one namespace that Services request.
 pub const NETWORK_POLICIES_MAX: usize = 10_000;
-/// The longest time between two renewals of the seed's Lease that may be configured for slow links: the garden gives a
-/// seed up after 40 s without one.
+/// The longest configurable interval between two renewals of the seed's Lease, for slow links: the garden considers a
+/// seed lost after 40 s without a renewal.
 pub const HEARTBEAT_INTERVAL_S_MAX: u64 = 10;
-/// The longest `leaseResyncSeconds`: the second renewal comes before the garden gives the seed up (40 s).
+/// The longest `leaseResyncSeconds`: the second renewal comes before the garden considers the seed lost (40 s).
 pub const LEASE_RESYNC_S_MAX: i64 = 19;
 
-/// Stack of a thread that runs controllers: YAML and JSON as deep as [`NESTING_DEPTH_MAX`]. What is not used takes no memory.
+/// Stack of a thread that runs controllers: YAML and JSON as deep as [`NESTING_DEPTH_MAX`]. Unused stack takes no
+/// memory.
 pub const WORKER_STACK_BYTES: usize = 2 << 20;
 /// Stack of a thread that follows a watch: JSON of one object.
 pub const WATCH_STACK_BYTES: usize = 512 << 10;
@@ -164,23 +167,24 @@ pub const SMALL_STACK_BYTES: usize = 256 << 10;
 
 /// Connections to the HTTP server for probes and metrics.
 pub const SERVE_CONNECTIONS_MAX: usize = 16;
-/// Connections of these over which answers other than probes are sent at once.
+/// How many of these connections may send responses other than probes at the same time.
 pub const SERVE_PAGES_MAX: usize = 12;
 const _: () = assert!(SERVE_PAGES_MAX < SERVE_CONNECTIONS_MAX);
-/// The head of a request to it.
+/// The head of a request to the HTTP server.
 pub const SERVE_REQUEST_BYTES_MAX: usize = 8 << 10;
-/// Stack of a thread that answers one.
+/// Stack of a thread that answers one request.
 pub const SERVE_STACK_BYTES: usize = 128 << 10;
 
 /// One file of the state directory.
 pub const STATE_FILE_BYTES_MAX: u64 = 1 << 20;
-/// Documents of one ManagedResource, broken ones included.
+/// Documents of one ManagedResource, including broken ones.
 pub const MANAGED_RESOURCE_OBJECTS_MAX: usize = 2_000;
 /// Manifests of one ManagedResource, unpacked.
 pub const MANAGED_RESOURCE_TEXT_BYTES_MAX: usize = 8 << 20;
-/// The text of one of its documents: no API server takes a request of more.
+/// The text of one of its documents: no API server accepts a larger request.
 pub const DOCUMENT_BYTES_MAX: usize = 3 << 20;
-/// Values of one of its documents, keys included; an alias counts as what it refers to, each 128 bytes of text as one.
+/// Values of one of its documents, including keys. An alias counts as its target; each 128 bytes of text count as one
+/// value.
 pub const DOCUMENT_NODES_MAX: usize = 60_000;
 /// Secrets that one ManagedResource may name.
 pub const MANAGED_RESOURCE_SECRETS_MAX: usize = 500;
@@ -190,32 +194,32 @@ pub const SECRET_KEYS_MAX: usize = 5_000;
 pub const MANAGED_RESOURCE_STATUS_BYTES_MAX: usize = 1 << 20;
 /// Problems that a condition names; the others are counted.
 pub const MANAGED_RESOURCE_PROBLEMS_MAX: usize = 5;
-/// How far back a packed key of a Secret may refer. Upstream's writer uses 4 MiB.
+/// Window of a compressed key of a Secret. Upstream's writer uses 4 MiB.
 pub const BROTLI_WINDOW_BYTES_MAX: usize = 8 << 20;
-/// Values in the status of a ManagedResource for its objects. It must be possible to read it again.
+/// Values in the status of a ManagedResource for its objects. The agent must be able to read the status again.
 pub const MANAGED_RESOURCE_STATUS_NODES_MAX: usize = 40_000;
-/// Values of a ManagedResource itself, the bookkeeping of field managers included.
+/// Values of a ManagedResource itself, including its managed fields.
 pub const MANAGED_RESOURCE_NODES_MAX: usize = 50_000;
-/// Values of a ManagedResource of a list or a watch, without `status.resources`.
+/// Values of a ManagedResource in a list or a watch, without `status.resources`.
 pub const MANAGED_RESOURCE_STREAMED_NODES_MAX: usize = 12_000;
 /// Memory of a ManagedResource itself, without its manifests. Writing its status takes three times as much.
 pub const MANAGED_RESOURCE_BYTES_MAX: usize = 6 << 20;
-/// What one of them may say.
+/// Text of one such problem.
 pub const PROBLEM_BYTES_MAX: usize = 300;
 /// The message of a condition of a ManagedResource.
 pub const CONDITION_MESSAGE_BYTES_MAX: usize = 2 << 10;
-/// Memory that applying one ManagedResource may take, while no other one takes any.
+/// Memory for applying one ManagedResource while no other is applied.
 pub const APPLIER_MEMORY_BYTES_MAX: usize = 24 << 20;
-/// Memory that several may take together.
+/// Memory for applying several at the same time.
 pub const APPLIER_SHARED_BYTES_MAX: usize = 14 << 20;
 /// Memory for reading one Secret: its text, its values, and one of them decoded.
 pub const APPLIER_READ_BYTES: usize = 4 << 20;
-/// Applied objects of which the applier remembers that writing them again would change nothing: 48 bytes each.
+/// Applied objects that the applier remembers as unchanged, so that it skips the write: 48 bytes each.
 pub const SETTLED_OBJECTS_MAX: usize = 20_000;
 
 /// A chart with all its sub-charts, unpacked (Helm's limit).
 pub const CHART_BYTES_MAX: usize = 100 << 20;
-/// The longest that a server may ask us to wait.
+/// The longest `Retry-After` that the agent respects.
 pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(300);
 
 /// One file of a chart (Helm's limit).
@@ -228,7 +232,7 @@ pub const CHART_NAME_BYTES_MAX: usize = 1_024;
 pub const CHART_DEPTH_MAX: usize = 16;
 /// Charts of one rendering: a dependency with several aliases counts once for each.
 pub const CHART_COUNT_MAX: usize = 1_000;
-/// Steps of the path in a parent that values of a sub-chart are imported to.
+/// Steps of the path in a parent chart to which values of a sub-chart are imported.
 pub const CHART_IMPORT_STEPS_MAX: usize = 30;
 /// A `.helmignore`.
 pub const CHART_IGNORE_BYTES_MAX: usize = 64 << 10;
@@ -236,13 +240,13 @@ pub const CHART_IGNORE_BYTES_MAX: usize = 64 << 10;
 pub const SET_INDEX_MAX: usize = 65_536;
 /// Steps of one path in `--set` (Helm's limit).
 pub const SET_PATH_STEPS_MAX: usize = 30;
-/// Steps that the check of one chart's values against its schema may take: a step is about a microsecond.
+/// Steps of the validation of one chart's values against its schema. A step is about a microsecond.
 pub const SCHEMA_STEPS_MAX: usize = 2_000_000;
-/// Schemas within schemas, references included.
+/// Nesting depth of schemas, including references.
 pub const SCHEMA_DEPTH_MAX: usize = 128;
-/// A packed chart that is rendered.
+/// A packed chart for rendering.
 pub const CHART_ARCHIVE_BYTES_MAX: usize = 32 << 20;
-/// Name, values and the like that a chart is rendered with, as JSON.
+/// The input of a rendering as JSON: name, values and so on.
 pub const RENDER_REQUEST_BYTES_MAX: usize = 16 << 20;
 /// The data of a Secret (Kubernetes `MaxSecretSize`).
 pub const SECRET_DATA_BYTES_MAX: usize = 1 << 20;
@@ -254,36 +258,37 @@ pub const RENDER_MANIFESTS_BYTES_MAX: usize = 4 << 20;
 pub const RENDER_VALUES_BYTES_MAX: usize = 16 << 20;
 /// Depth of the objects of one rendering: the agent's JSON reader allows 128 levels, the answer around them included.
 pub const RENDER_DEPTH_MAX: usize = 124;
-/// Containers of one pod: the agent adds an environment to each.
+/// Containers of one pod: the agent adds environment variables to each.
 pub const RENDER_CONTAINERS_MAX: usize = 1_000;
-/// The message of a chart that was not rendered: it becomes part of a condition.
+/// The error message of a failed rendering: it becomes part of a condition.
 pub const RENDER_MESSAGE_BYTES_MAX: usize = 1 << 10;
-/// Charts that are rendered at once. With the agent they fit into 256 MiB, the limit of the systemd unit and of the chart.
+/// Concurrent renderings. Together with the agent they fit into 256 MiB, the limit of the systemd unit and of the
+/// chart.
 pub const RENDERINGS_MAX: usize = 2;
 /// Memory of the process that renders: heap and stacks.
 pub const RENDER_MEMORY_BYTES_MAX: u64 = 96 << 20;
-/// Address space of the process that renders, its program and reservations included.
+/// Address space of the process that renders, including its program and reservations.
 pub const RENDER_ADDRESS_BYTES_MAX: u64 = 256 << 20;
-/// Processor time of the process that renders: a chart may make RSA keys, on a slow machine.
+/// Processor time of the process that renders: a chart may generate RSA keys on a slow machine.
 pub const RENDER_CPU_S_MAX: u64 = 120;
-/// Time that the process that renders may take.
+/// Run time of the process that renders.
 pub const RENDER_S_MAX: u64 = 180;
-/// From the signal about too much processor time to the end of the process.
+/// From the signal that the processor time is used up to the end of the process.
 pub const RENDER_CPU_GRACE_S: u64 = 5;
-/// Stack of the thread that renders: templates may call themselves.
+/// Stack of the thread that renders: templates may be recursive.
 pub const RENDER_STACK_BYTES: usize = 8 << 20;
 
-/// A manifest or an index of a registry (what the OCI specification asks registries to take).
+/// A manifest or an index of a registry (the size that the OCI specification asks registries to accept).
 pub const OCI_MANIFEST_BYTES_MAX: usize = 4 << 20;
-/// Indexes within indexes before the manifest of a chart.
+/// Nested indexes before the manifest of a chart.
 pub const OCI_INDEX_DEPTH_MAX: usize = 2;
-/// Layers of a chart that is bundled.
+/// Layers of a bundled chart.
 pub const OCI_LAYERS_MAX: usize = 64;
 /// Charts of a bundle.
 pub const BUNDLE_CHARTS_MAX: usize = 2_000;
 /// Files of a bundle: each chart has a handful.
 pub const BUNDLE_FILES_MAX: usize = 20_000;
-/// All files of a bundle together: charts are small, and an archive unpacks to a thousand times its size.
+/// All files of a bundle together: charts are small, but an archive can expand to a thousand times its size.
 pub const BUNDLE_BYTES_MAX: u64 = 4 << 30;
 /// The list of a bundle's images.
 pub const BUNDLE_IMAGES_BYTES_MAX: usize = 4 << 20;
@@ -291,45 +296,45 @@ pub const BUNDLE_IMAGES_BYTES_MAX: usize = 4 << 20;
 pub const OCI_TOKEN_ANSWER_BYTES_MAX: usize = 256 << 10;
 /// A token: it must fit into one header line.
 pub const OCI_TOKEN_BYTES_MAX: usize = 12 << 10;
-/// What is read of a registry's error.
+/// How much of a registry's error is read.
 pub const OCI_ERROR_BYTES_MAX: usize = 16 << 10;
 /// Redirects that one request follows.
 pub const OCI_REDIRECTS_MAX: usize = 5;
-/// Tries of one request, and of one download, within one pull.
+/// Attempts of one request, and of one download, within one pull.
 pub const OCI_ATTEMPTS_MAX: u32 = 4;
-/// Charts that are pulled at once: each holds a thread of the pool, which others need too.
+/// Concurrent pulls of charts: each takes a thread of the pool, which others need too.
 pub const OCI_PULLS_MAX: usize = 2;
-/// Time that one pull may take; what has arrived is kept for the next one.
+/// Time of one pull; the next one continues with the part that has arrived.
 pub const OCI_PULL_S_MAX: u64 = 300;
 /// A file with certificates or a key for a registry.
 pub const OCI_PEM_BYTES_MAX: usize = 1 << 20;
-/// Charts that are kept in memory where there is no state directory.
+/// Charts that are cached in memory if there is no state directory.
 pub const CHART_CACHE_MEMORY_BYTES_MAX: usize = 2 << 20;
 
-/// A file that overwrites images.
+/// A file that overrides images.
 pub const IMAGE_VECTOR_BYTES_MAX: u64 = 1 << 20;
-/// Pods of one workload, and events about one object, that are looked at to tell why it is not ready.
+/// Pods of one workload, and Events of one object, that are read to explain why it is not ready.
 pub const ROLLOUT_OBJECTS_MAX: u32 = 50;
-/// Last lines of a container's log that an error tells.
+/// Last lines of a container's log that an error includes.
 pub const ROLLOUT_LOG_LINES: usize = 10;
 /// The same lines in bytes.
 pub const ROLLOUT_LOG_BYTES_MAX: usize = 2 << 10;
 
-/// A small answer of etcd or of a store for snapshots.
+/// A small answer of etcd or of a snapshot store.
 pub const SNAPSHOT_ANSWER_BYTES_MAX: usize = 64 << 10;
 /// A line of etcd's stream: 32 KiB of the database, in base64.
 pub const SNAPSHOT_LINE_BYTES_MAX: usize = 1 << 20;
-/// What S3 takes as a part of an upload, but for the last one, at least. It is held in memory.
+/// The least size that S3 accepts for a part of an upload, except the last one. A part is held in memory.
 pub const SNAPSHOT_PART_BYTES: usize = 5 << 20;
 /// One page of the list of a bucket: at most 1000 names of at most 1024 bytes.
 pub const SNAPSHOT_LIST_BYTES_MAX: usize = 4 << 20;
-/// Pages of such a list. Nobody keeps so many snapshots: it is the wrong prefix.
+/// Pages of such a list. More pages mean a wrong prefix: no seed keeps so many snapshots.
 pub const SNAPSHOT_LIST_PAGES_MAX: usize = 50;
-/// Tries of one request to a bucket, and of a download that makes no progress.
+/// Attempts of one request to a bucket, and of a download that makes no progress.
 pub const SNAPSHOT_ATTEMPTS_MAX: u32 = 4;
 /// A file of the Secret with the credentials of a bucket.
 pub const SNAPSHOT_CREDENTIAL_BYTES_MAX: usize = 256 << 10;
 /// etcd's configuration file.
 pub const ETCD_CONFIG_BYTES_MAX: usize = 256 << 10;
-/// The database of an etcd: its own advice is 8 GiB at most.
+/// The database of an etcd: etcd's documentation recommends at most 8 GiB.
 pub const ETCD_DATABASE_BYTES_MAX: u64 = 64 << 30;

@@ -19,9 +19,9 @@ pub const CERTIFICATE_SIGNING_REQUEST: Resource = Resource::new(
 pub struct CertificateSigningRequest {
     /// Metadata.
     pub metadata: ObjectMeta,
-    /// What was asked, and by whom.
+    /// What the requester asked for.
     pub spec: CertificateSigningRequestSpec,
-    /// What became of it.
+    /// The signer's answer.
     pub status: CertificateSigningRequestStatus,
 }
 
@@ -32,7 +32,7 @@ pub struct CertificateSigningRequestSpec {
     /// The user that created it, as the server saw them.
     #[serde(deserialize_with = "or_default")]
     pub username: String,
-    /// Who signs.
+    /// The signer.
     #[serde(deserialize_with = "or_default")]
     pub signer_name: String,
 }

@@ -7,23 +7,24 @@ use super::meta::{ObjectMeta, Resource, or_default};
 /// coordination.k8s.io/v1 Lease.
 pub const LEASE: Resource = Resource::new("coordination.k8s.io", "v1", "Lease", "leases", true);
 
-/// A Lease as the program reads it. Times stay text: they are compared for change, never judged.
+/// A Lease as the program reads it. Times stay text: the program only compares them for changes.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Lease {
     /// Metadata.
     pub metadata: ObjectMeta,
-    /// Who holds it.
+    /// The holder and its times.
     pub spec: LeaseSpec,
 }
 
 impl Lease {
-    /// Whether this is `other` at an earlier time. Who is the only writer of a Lease finds it so if the server's storage
-    /// was restored from a backup: versions that are numbers begin again there, and come back to where they were.
+    /// Whether this is an earlier version of `other`. The only writer of a Lease sees an earlier version if the
+    /// server's storage was restored from a backup: resource versions that are numbers then restart at a lower value
+    /// and reach the old value again.
     pub fn is_older_than(&self, other: &Self) -> bool {
         let version = |lease: &Self| lease.metadata.resource_version.parse::<u64>();
         let is_before = matches!((version(self), version(other)), (Ok(this), Ok(other)) if this < other);
-        // Times of the same writer have the same form: they sort as text.
+        // Times of one writer have the same format, so they can be compared as text.
         let renewed_before = self.spec.renew_time.is_some() && self.spec.renew_time < other.spec.renew_time;
         is_before || (self.spec.holder_identity == other.spec.holder_identity && renewed_before)
     }
@@ -33,17 +34,17 @@ impl Lease {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LeaseSpec {
-    /// Empty when released.
+    /// The holder; empty when released.
     #[serde(deserialize_with = "or_default")]
     pub holder_identity: String,
     /// How long others wait for a change.
     #[serde(deserialize_with = "or_default")]
     pub lease_duration_seconds: i64,
-    /// When the holder took it.
+    /// When the holder acquired it.
     pub acquire_time: Option<String>,
     /// When the holder renewed it.
     pub renew_time: Option<String>,
-    /// How often it changed hands.
+    /// How often the holder changed.
     #[serde(deserialize_with = "or_default")]
     pub lease_transitions: i64,
 }

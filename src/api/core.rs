@@ -98,13 +98,13 @@ pub const VALIDATING_WEBHOOK_CONFIGURATION: Resource = Resource::new(
 pub const API_SERVICE: Resource =
     Resource::new("apiregistration.k8s.io", "v1", "APIService", "apiservices", false);
 
-/// authentication.k8s.io/v1 TokenRequest: asks for a token of an account that lives for so many seconds. The answer has
-/// it in `status`, as `token` and `expirationTimestamp`.
+/// authentication.k8s.io/v1 TokenRequest: requests a token of a ServiceAccount with a lifetime in seconds. The answer
+/// has the token in `status`, as `token` and `expirationTimestamp`.
 pub fn token_request(lifetime_s: u64) -> Value {
     json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": lifetime_s}})
 }
 
-/// A Secret as the program reads it. Values are base64, as in JSON; it formats without them.
+/// A Secret as the program reads it. Values are base64, as in JSON; its debug format omits them.
 #[derive(Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(default)]
 pub struct Secret {
@@ -113,10 +113,10 @@ pub struct Secret {
     /// Base64 by key.
     #[serde(deserialize_with = "or_default")]
     pub data: SortedMap<String, String>,
-    /// Nobody can change the data.
+    /// Whether the data are immutable.
     #[serde(deserialize_with = "or_default")]
     pub immutable: bool,
-    /// Which keys it has, such as `Opaque`.
+    /// The type, such as `Opaque`, which determines the keys.
     #[serde(rename = "type", deserialize_with = "or_default")]
     pub kind: String,
 }

@@ -1,4 +1,4 @@
-//! What extension controllers reconcile.
+//! Kinds that extension controllers reconcile.
 
 use super::meta::Resource;
 
@@ -64,7 +64,7 @@ pub const SELF_HOSTED_SHOOT_EXPOSURE: Resource = Resource::new(
 pub const WORKER: Resource =
     Resource::new("extensions.gardener.cloud", "v1alpha1", "Worker", "workers", true);
 
-/// All kinds that extension controllers serve; `Cluster` is data, not a kind of theirs.
+/// All kinds that extension controllers reconcile; they only read `Cluster`.
 pub static SERVED: [Resource; 12] = [
     BACKUP_BUCKET,
     BACKUP_ENTRY,

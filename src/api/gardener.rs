@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::condition::Condition;
 use super::meta::{ObjectMeta, Resource, or_default};
 
-/// The namespace of the garden that belongs to a seed; the garden's controller manager makes it.
+/// The namespace of a seed in the garden, which the garden's controller manager creates.
 pub fn seed_namespace(seed: &str) -> String {
     format!("seed-{seed}")
 }
@@ -58,7 +58,8 @@ pub const EXPOSURE_CLASS: Resource =
 pub const INTERNAL_SECRET: Resource =
     Resource::new("core.gardener.cloud", "v1beta1", "InternalSecret", "internalsecrets", true);
 
-/// The annotation that asks for something to be done with an object, of whatever kind; removed when that begins or is done.
+/// The annotation that requests an operation on an object of any kind; it is removed when the operation begins or is
+/// done.
 pub const OPERATION: &str = "gardener.cloud/operation";
 
 /// core.gardener.cloud/v1beta1 Project.
@@ -115,7 +116,7 @@ pub const WORKLOAD_IDENTITY: Resource =
 pub struct Seed {
     /// Metadata.
     pub metadata: ObjectMeta,
-    /// What it offers.
+    /// The desired state.
     pub spec: SeedSpec,
     /// What the agent and the garden report.
     pub status: SeedStatus,
@@ -155,7 +156,7 @@ pub struct SeedStatus {
     pub last_operation: Option<LastOperation>,
 }
 
-/// What was done last with an object.
+/// The last operation on an object.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LastOperation {
@@ -172,13 +173,13 @@ pub struct LastOperation {
     pub kind: String,
 }
 
-/// What is kept of a Shoot: whoever works on it reads it.
+/// The part of a Shoot that is cached; the controllers of Shoots read the rest when they need it.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct ShootHead {
     /// Metadata.
     pub metadata: ObjectMeta,
-    /// What its care needs to know.
+    /// The part of the status that its care needs.
     #[serde(deserialize_with = "or_default")]
     pub status: ShootStatus,
 }
@@ -190,21 +191,21 @@ pub struct ShootStatus {
     /// Keyed by type; several writers.
     #[serde(deserialize_with = "or_default")]
     pub conditions: Vec<Condition>,
-    /// What keeps its owner or the garden from something. The same shape.
+    /// Constraints: what its owner or the garden cannot do at the moment. The same shape as conditions.
     #[serde(deserialize_with = "or_default")]
     pub constraints: Vec<Condition>,
     /// `hibernated`.
     #[serde(rename = "hibernated", deserialize_with = "or_default")]
     pub is_hibernated: bool,
-    /// What is wrong with the last operation.
+    /// The errors of the last operation.
     #[serde(deserialize_with = "or_default")]
     pub last_errors: Vec<Nothing>,
-    /// What was done last.
+    /// The last operation.
     pub last_operation: Option<LastOperation>,
     /// The generation that was reconciled last.
     #[serde(deserialize_with = "or_default")]
     pub observed_generation: i64,
-    /// The seed that has its control plane.
+    /// The seed that runs its control plane.
     #[serde(deserialize_with = "or_default")]
     pub seed_name: String,
     /// The namespace of its control plane.
@@ -212,7 +213,7 @@ pub struct ShootStatus {
     pub technical_id: String,
 }
 
-/// An object of which only its presence is kept.
+/// An object of which only the presence is cached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 pub struct Nothing {}
 
@@ -222,9 +223,9 @@ pub struct Nothing {}
 pub struct ControllerInstallation {
     /// Metadata.
     pub metadata: ObjectMeta,
-    /// What is to be installed.
+    /// The desired state.
     pub spec: ControllerInstallationSpec,
-    /// How far it is.
+    /// The progress of the installation.
     pub status: ControllerInstallationStatus,
 }
 
@@ -240,7 +241,7 @@ pub struct ControllerInstallationSpec {
     pub shoot_ref: Option<ObjectReference>,
     /// The ControllerDeployment.
     pub deployment_ref: Option<ObjectReference>,
-    /// What the values are templated with.
+    /// Values for the chart.
     #[serde(deserialize_with = "or_default")]
     pub resource_refs: Vec<ObjectReference>,
 }
@@ -254,11 +255,11 @@ pub struct ControllerInstallationStatus {
     pub conditions: Vec<Condition>,
 }
 
-/// A reference that changes when its object does: the garden writes the resourceVersion into it.
+/// A reference that changes with its object: the garden writes the resourceVersion into it.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ObjectReference {
-    /// Kind, where the field does not say it.
+    /// Kind, if the field does not imply it.
     #[serde(deserialize_with = "or_default")]
     pub kind: String,
     /// Namespace, for namespaced kinds.
@@ -278,7 +279,7 @@ pub struct ObjectReference {
 pub struct ControllerRegistration {
     /// Metadata.
     pub metadata: ObjectMeta,
-    /// What it serves.
+    /// The extensions that it provides.
     pub spec: ControllerRegistrationSpec,
 }
 
@@ -309,9 +310,9 @@ pub struct ControllerResource {
     /// Whether it works for Shoots without workers.
     #[serde(deserialize_with = "or_default")]
     pub workerless_supported: bool,
-    /// When it works.
+    /// When the extension is reconciled.
     pub lifecycle: Option<ControllerResourceLifecycle>,
-    /// How long the extension may take for an object, as Go writes durations; empty for the usual time.
+    /// How long the extension may take for an object, as a Go duration; empty for the default time.
     #[serde(deserialize_with = "or_default")]
     pub reconcile_timeout: String,
 }
@@ -334,11 +335,11 @@ pub struct ControllerResourceLifecycle {
 pub struct ControllerDeployment {
     /// Metadata.
     pub metadata: ObjectMeta,
-    /// The chart; absent for deployments that others handle.
+    /// The chart; absent for deployments that other programs handle.
     pub helm: Option<HelmDeployment>,
     /// Whether workloads get access to the garden.
     pub inject_garden_kubeconfig: Option<bool>,
-    /// Secrets and ConfigMaps that the values may refer to.
+    /// Secrets and ConfigMaps to which the values may refer.
     #[serde(deserialize_with = "or_default")]
     pub resources: Vec<Value>,
 }
@@ -350,33 +351,33 @@ pub struct HelmDeployment {
     /// Base64 of a chart archive.
     #[serde(deserialize_with = "or_default")]
     pub raw_chart: String,
-    /// Values over the chart's own.
+    /// Values that override the chart's own.
     pub values: Value,
-    /// Where the chart is pulled from.
+    /// The repository of the chart.
     pub oci_repository: Option<OciRepository>,
 }
 
-/// Where a chart is in a registry. See [`HelmDeployment`].
+/// The location of a chart in a registry. See [`HelmDeployment`].
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct OciRepository {
-    /// The whole reference; counts before all others.
+    /// The complete reference; takes precedence over all others.
     #[serde(rename = "ref")]
     pub reference: Option<String>,
     /// Registry and repository.
     pub repository: Option<String>,
     /// Tag.
     pub tag: Option<String>,
-    /// `sha256:...`; counts before the tag.
+    /// `sha256:...`; takes precedence over the tag.
     pub digest: Option<String>,
     /// Secret in namespace `garden` of the garden, with `.dockerconfigjson`.
     pub pull_secret_ref: Option<LocalReference>,
-    /// Secret in the same namespace, with `bundle.crt`: the only CAs that are believed.
+    /// Secret in the same namespace with `bundle.crt`: the only trusted CAs.
     pub ca_bundle_secret_ref: Option<LocalReference>,
 }
 
 impl OciRepository {
-    /// The reference, as Gardener puts it together (`GetURL`).
+    /// The reference, composed as Gardener does it (`GetURL`).
     pub fn url(&self) -> String {
         let repository = self.repository.as_deref().unwrap_or_default();
         let url = match (&self.reference, &self.digest, &self.tag) {

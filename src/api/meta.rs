@@ -1,4 +1,4 @@
-//! What all objects have in common: where they are served, their key and their metadata.
+//! What all objects have in common: the API path, the key and the metadata.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,7 +10,7 @@ use crate::base::clock::Timestamp;
 use crate::base::sorted::SortedMap;
 use crate::format::percent;
 
-/// Where the API serves a kind.
+/// A kind and its place in the API.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Resource {
     /// API group; empty for the core group.
@@ -77,7 +77,7 @@ impl Resource {
     }
 }
 
-/// RFC 3986 `pchar` as it is, the rest as `%XX`. A segment of dots only is encoded too: paths must not climb.
+/// RFC 3986 `pchar` unchanged, the rest as `%XX`. A segment of dots only is encoded too: paths must not climb.
 fn encode_segment(out: &mut String, segment: &str) {
     let only_dots = segment.bytes().all(|b| b == b'.');
     percent::encode(out, segment.as_bytes(), &|byte| {
@@ -140,7 +140,7 @@ pub struct ObjectMeta {
     /// Prefix of a name that the server chooses.
     #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
     pub generate_name: String,
-    /// Identity over time: a re-created object has another.
+    /// Identity over time: a re-created object has another UID.
     #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
     pub uid: String,
     /// Opaque version of the object.
@@ -149,10 +149,10 @@ pub struct ObjectMeta {
     /// Grows with each change of the desired state.
     #[serde(deserialize_with = "or_default", skip_serializing_if = "is_zero")]
     pub generation: i64,
-    /// When the server stored it first.
+    /// When the server first stored it.
     #[serde(with = "optional_time", skip_serializing_if = "Option::is_none")]
     pub creation_timestamp: Option<Timestamp>,
-    /// When it was, or will be, deleted.
+    /// When it was deleted, or will be.
     #[serde(with = "optional_time", skip_serializing_if = "Option::is_none")]
     pub deletion_timestamp: Option<Timestamp>,
     /// Labels.
@@ -161,10 +161,10 @@ pub struct ObjectMeta {
     /// Annotations.
     #[serde(deserialize_with = "or_default", skip_serializing_if = "SortedMap::is_empty")]
     pub annotations: SortedMap<String, String>,
-    /// Who has to agree to its deletion.
+    /// The controllers that must agree to its deletion.
     #[serde(deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
     pub finalizers: Vec<String>,
-    /// Objects whose deletion deletes this one.
+    /// The owners: when they are deleted, this object is deleted too.
     #[serde(deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
     pub owner_references: Vec<OwnerReference>,
 }
@@ -214,10 +214,10 @@ pub struct Metadata {
     pub metadata: ObjectMeta,
 }
 
-/// Takes `null` for the default, as Go's decoder does. For `#[serde(deserialize_with)]` in views.
+/// Reads `null` as the default, as Go's decoder does. For `#[serde(deserialize_with)]` in views.
 ///
 /// # Errors
-/// The deserializer's.
+/// The error of the deserializer.
 pub fn or_default<'de, D: serde::Deserializer<'de>, T: Deserialize<'de> + Default>(
     d: D,
 ) -> Result<T, D::Error> {

@@ -1,5 +1,5 @@
-//! The objects of Kubernetes and Gardener as plain types: where the API serves them and the fields that the program
-//! reads. A view drops what it does not know; whole objects travel as `serde_json::Value`.
+//! The objects of Kubernetes and Gardener as plain types: their API paths and the fields that the program reads. A view
+//! drops unknown fields; whole objects are `serde_json::Value`.
 
 pub mod condition;
 pub mod meta;

@@ -1,8 +1,8 @@
-//! JSON merge patches (RFC 7386): how objects that others write too are changed.
+//! JSON merge patches (RFC 7386), for objects that have other writers.
 
 use serde_json::{Map, Value};
 
-/// The patch that turns `old` into `new`; nothing if they are equal. A null in `new` means the same as an absent field.
+/// The patch that turns `old` into `new`; `None` if they are equal. A null in `new` means an absent field.
 pub fn difference(old: &Value, new: &Value) -> Option<Value> {
     let (Value::Object(from), Value::Object(to)) = (old, new) else {
         return (old != new).then(|| new.clone());

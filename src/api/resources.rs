@@ -10,19 +10,19 @@ use crate::base::sorted::SortedMap;
 pub const MANAGED_RESOURCE: Resource =
     Resource::new("resources.gardener.cloud", "v1alpha1", "ManagedResource", "managedresources", true);
 
-/// The namespace of a seed that its own ManagedResources and their Secrets are in.
+/// The namespace in a seed for the seed's own ManagedResources and their Secrets.
 pub const GARDEN_NAMESPACE: &str = "garden";
-/// The label of a ManagedResource that names the ControllerInstallation it belongs to.
+/// The label of a ManagedResource that names its ControllerInstallation.
 pub const INSTALLATION_LABEL: &str = "controllerinstallation-name";
-/// The label of a ManagedResource that names the condition of the Shoot which it counts for.
+/// The label of a ManagedResource that names the condition of the Shoot to which it contributes.
 pub const CARE_LABEL: &str = "care.gardener.cloud/condition-type";
 
-/// Label of Secrets and ConfigMaps that are deleted once nothing refers to them.
+/// Label of Secrets and ConfigMaps that the garbage collector deletes when no object refers to them.
 pub const GARBAGE_COLLECTABLE: &str = "resources.gardener.cloud/garbage-collectable-reference";
 /// Prefix of the annotations that refer to them.
 pub const REFERENCE_PREFIX: &str = "reference.resources.gardener.cloud/";
 
-/// The ControllerInstallation that a ManagedResource belongs to.
+/// The ControllerInstallation of a ManagedResource.
 pub fn installation_of(managed: &ObjectMeta) -> Option<Key> {
     let name = managed.labels.get(INSTALLATION_LABEL).filter(|name| !name.is_empty())?;
     (managed.namespace == GARDEN_NAMESPACE).then(|| Key::new("", name.as_str()))
@@ -34,18 +34,18 @@ pub fn installation_of(managed: &ObjectMeta) -> Option<Key> {
 pub struct ManagedResource {
     /// Name, labels, finalizers.
     pub metadata: ObjectMeta,
-    /// What it asks for.
+    /// The desired state.
     pub spec: ManagedResourceSpec,
-    /// What became of it.
+    /// The state that the applier reports.
     #[serde(deserialize_with = "or_default")]
     pub status: ManagedResourceStatus,
 }
 
-/// What a ManagedResource asks for.
+/// The desired state of a ManagedResource.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ManagedResourceSpec {
-    /// Which applier is responsible; unset: the one of the shoot.
+    /// The class of the responsible applier; unset: the applier of the shoot.
     #[serde(deserialize_with = "or_default")]
     pub class: String,
     /// Secrets in the same namespace that hold the manifests.
@@ -54,16 +54,16 @@ pub struct ManagedResourceSpec {
     /// Labels for every object, pod template and volume claim template.
     #[serde(deserialize_with = "or_default")]
     pub inject_labels: SortedMap<String, String>,
-    /// Whether labels of others are dropped.
+    /// Whether labels of other writers are dropped.
     #[serde(deserialize_with = "or_default")]
     pub force_overwrite_labels: bool,
-    /// Whether annotations of others are dropped.
+    /// Whether annotations of other writers are dropped.
     #[serde(deserialize_with = "or_default")]
     pub force_overwrite_annotations: bool,
-    /// Whether the objects stay when the ManagedResource goes.
+    /// Whether the objects stay when the ManagedResource is deleted.
     #[serde(deserialize_with = "or_default")]
     pub keep_objects: bool,
-    /// Sets of kinds that are regarded as one.
+    /// Sets of kinds that count as one kind.
     #[serde(deserialize_with = "or_default")]
     pub equivalences: Vec<Vec<GroupKind>>,
     /// Whether volume claims of removed StatefulSets are deleted.
@@ -89,7 +89,7 @@ pub struct GroupKind {
     pub kind: String,
 }
 
-/// What an applier reports about a ManagedResource.
+/// The status that an applier reports of a ManagedResource.
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ManagedResourceStatus {
@@ -98,7 +98,7 @@ pub struct ManagedResourceStatus {
     pub conditions: Vec<Condition>,
     /// The generation that was applied last.
     pub observed_generation: i64,
-    /// The objects as they were desired when they were applied last.
+    /// The objects in their desired state when they were last applied.
     #[serde(deserialize_with = "or_default")]
     pub resources: Vec<ObjectReference>,
     /// Hex of SHA-256 over the manifests.
@@ -106,7 +106,7 @@ pub struct ManagedResourceStatus {
     pub secrets_data_checksum: String,
 }
 
-/// An object that belongs to a ManagedResource, with the labels and annotations that were desired.
+/// An object of a ManagedResource, with the desired labels and annotations.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ObjectReference {
@@ -119,7 +119,7 @@ pub struct ObjectReference {
     pub namespace: String,
     /// The name.
     pub name: String,
-    /// Desired labels, injected ones included.
+    /// Desired labels, including injected ones.
     #[serde(skip_serializing_if = "SortedMap::is_empty", deserialize_with = "or_default")]
     pub labels: SortedMap<String, String>,
     /// Desired annotations.

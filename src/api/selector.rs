@@ -5,12 +5,12 @@ use serde_json::Value;
 use super::meta::text;
 use crate::base::sorted::SortedMap;
 
-/// Whether a selector takes labels. An empty one takes all; one with an operator that nobody knows takes none.
+/// Whether a selector matches labels. An empty selector matches all; a selector with an unknown operator matches none.
 pub fn selects(selector: &Value, labels: &SortedMap<String, String>) -> bool {
     matches(selector, &|key| labels.get(key).map(String::as_str), false)
 }
 
-/// The same for labels that `label` finds. `unknown`: what an operator that nobody knows says.
+/// The same for labels that `label` looks up. `unknown` is the result for an unknown operator.
 pub fn matches<'a>(selector: &Value, label: &dyn Fn(&str) -> Option<&'a str>, unknown: bool) -> bool {
     let exact = selector["matchLabels"].as_object().into_iter().flatten();
     let mut expressions = selector["matchExpressions"].as_array().into_iter().flatten();

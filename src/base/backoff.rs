@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::random;
 
-/// Exponential growth from `first` to `max`, with jitter, so that many agents do not return at the same moment.
+/// Exponential growth from `first` to `max`. Jitter keeps many agents from retrying at the same moment.
 #[derive(Clone, Debug)]
 pub struct Backoff {
     first: Duration,
@@ -13,24 +13,24 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// Starts at `first`, doubles with each failure, ends at `max`.
+    /// Starts at `first`, doubles after each failure, and never exceeds `max`.
     pub const fn new(first: Duration, max: Duration) -> Self {
         Self { first, max, failures: 0 }
     }
 
-    /// The time to wait after one more failure: between 80 % and 100 % of the doubled one.
+    /// The delay after one more failure: between 80 % and 100 % of the doubled delay.
     pub fn next_delay(&mut self) -> Duration {
         let delay = delay_after(self.first, self.max, self.failures);
         self.failures = self.failures.saturating_add(1);
         delay.mul_f64(0.8 + 0.2 * random::unit())
     }
 
-    /// Something worked: the next failure waits for `first` again.
+    /// Resets after a success: the delay after the next failure is `first` again.
     pub const fn reset(&mut self) {
         self.failures = 0;
     }
 
-    /// How many failures there were in a row.
+    /// The number of consecutive failures.
     pub const fn failures(&self) -> u32 {
         self.failures
     }

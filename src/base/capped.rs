@@ -1,13 +1,13 @@
-//! Reading what may be longer than it should: no further than to find that out.
+//! Bounded reads: reading stops as soon as the input exceeds its limit.
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-/// All that comes; `None` if that is more than `bytes_max`.
+/// Reads the whole input; `None` if it is longer than `bytes_max`.
 ///
 /// # Errors
-/// What the reader says.
+/// The error of the reader.
 pub fn read(from: &mut dyn Read, bytes_max: usize) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
     let limit = u64::try_from(bytes_max).unwrap_or(u64::MAX).saturating_add(1);
@@ -15,10 +15,10 @@ pub fn read(from: &mut dyn Read, bytes_max: usize) -> io::Result<Option<Vec<u8>>
     Ok((bytes.len() <= bytes_max).then_some(bytes))
 }
 
-/// All of a file.
+/// Reads a whole file.
 ///
 /// # Errors
-/// What the system says, and `FileTooLarge` for one of more than `bytes_max`.
+/// The error of the system, and `FileTooLarge` if the file is larger than `bytes_max`.
 pub fn read_file(path: &Path, bytes_max: usize) -> io::Result<Vec<u8>> {
     let too_large = || io::Error::new(io::ErrorKind::FileTooLarge, format!("larger than {bytes_max} bytes"));
     read(&mut File::open(path)?, bytes_max)?.ok_or_else(too_large)
@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_too_long_is_not_read_to_its_end() {
+    fn long_input_is_not_read_to_its_end() {
         let read_of = |bytes_max| read(&mut &b"abc"[..], bytes_max).unwrap();
         assert_eq!((read_of(2), read_of(3)), (None, Some(b"abc".to_vec())));
         assert_eq!(read(&mut io::repeat(1), 1 << 20).unwrap(), None);

@@ -1,5 +1,5 @@
-//! The only source of time. Everything that asks for the time or waits for it is handed a [`Clock`], so that a test can
-//! run the whole program on a clock of its own.
+//! The only source of time. All code that reads the time or waits takes a [`Clock`], so that a test can run the whole
+//! program on a simulated clock.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ pub struct Timestamp(i64);
 const NANOS: i64 = 1_000_000_000;
 
 impl Timestamp {
-    /// From whole seconds since 1970; saturates far outside of what a certificate or an API object can name.
+    /// From whole seconds since 1970. Saturates far beyond the times that certificates and API objects can hold.
     pub const fn from_unix(seconds: i64) -> Self {
         Self(seconds.saturating_mul(NANOS))
     }
@@ -30,7 +30,7 @@ impl Timestamp {
         self.0.div_euclid(NANOS)
     }
 
-    /// Seconds since 1970 as metrics have them: the fraction is not exact.
+    /// Seconds since 1970 as metrics show them: the fraction is not exact.
     #[expect(clippy::cast_precision_loss, reason = "a metric needs no more precision")]
     pub const fn seconds(self) -> f64 {
         self.0 as f64 / 1e9
@@ -41,7 +41,7 @@ impl Timestamp {
         self.0
     }
 
-    /// The nanoseconds within the second.
+    /// The nanosecond part of the second.
     pub fn subsec_nanos(self) -> u32 {
         u32::try_from(self.0.rem_euclid(NANOS)).unwrap_or(0)
     }
@@ -51,13 +51,13 @@ impl Timestamp {
         Duration::from_nanos(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
 
-    /// Later by `d`, saturating.
+    /// `d` later, saturating.
     #[must_use]
     pub fn plus(self, d: Duration) -> Self {
         Self(self.0.saturating_add(i64::try_from(d.as_nanos()).unwrap_or(i64::MAX)))
     }
 
-    /// Earlier by `d`, saturating.
+    /// `d` earlier, saturating.
     #[must_use]
     pub fn minus(self, d: Duration) -> Self {
         Self(self.0.saturating_sub(i64::try_from(d.as_nanos()).unwrap_or(i64::MAX)))
@@ -76,22 +76,22 @@ impl fmt::Debug for Timestamp {
     }
 }
 
-/// A point on the monotonic clock: the time since an arbitrary start. It never goes back, and goes on while the machine is
-/// suspended; intervals and deadlines use it.
+/// A point on the monotonic clock: the time since an arbitrary start. It never decreases, and it counts the time that
+/// the machine is suspended. Intervals and deadlines use it.
 pub type Mono = Duration;
 
-/// What a clock must answer.
+/// What a clock provides.
 pub trait Source: Send + Sync + fmt::Debug {
     /// Wall-clock time: may be wrong, may jump.
     fn now(&self) -> Timestamp;
     /// Monotonic time.
     fn mono(&self) -> Mono;
-    /// How long a thread must really be blocked to let `d` of this clock pass. A simulated clock answers with less, and
-    /// every wait is a loop that looks at [`Source::mono`] again.
+    /// How long a thread must really block until `d` of this clock has passed. A simulated clock returns less. Every
+    /// wait is a loop that reads [`Source::mono`] again.
     fn real(&self, d: Duration) -> Duration;
 }
 
-/// The clock that everything is handed. Cheap to clone.
+/// The clock that all code takes. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Clock(Arc<dyn Source>);
 
@@ -101,7 +101,7 @@ impl Clock {
         Self(Arc::new(System { start: boot_time() }))
     }
 
-    /// A clock with a source of one's own.
+    /// A clock with another source.
     pub fn new(source: Arc<dyn Source>) -> Self {
         Self(source)
     }
@@ -132,7 +132,7 @@ pub fn thread_cpu() -> Duration {
     read(ClockId::ThreadCPUTime)
 }
 
-/// The time since the machine was booted, suspended or not: a lease expires, and the garden's time goes on, while we sleep.
+/// The time since boot, including suspension: a lease expires and the garden's time advances while the machine sleeps.
 fn boot_time() -> Duration {
     read(ClockId::Boottime)
 }
@@ -147,7 +147,7 @@ struct System {
     start: Duration,
 }
 
-/// The system's waits stand still while the machine is suspended: so long after it woke up, all see what time it is.
+/// The system's waits do not count suspended time. After a resume, all waits notice the new time within this duration.
 const WAKE_UP_TIME: Duration = Duration::from_secs(20);
 
 impl Source for System {
@@ -168,10 +168,10 @@ impl Source for System {
     }
 }
 
-/// A clock that runs faster than the machine's and can be set: the clock of tests.
+/// A clock for tests that runs faster than the machine's clock and can be set.
 ///
-/// Time passes at `factor` times the rate of another clock, so threads that wait for each other stay in step, and it can
-/// jump. Waits are cut into short real pieces, so that a jump is noticed within milliseconds.
+/// Time passes at `factor` times the rate of another clock, so threads that wait for each other stay in step. Waits are
+/// cut into short real pieces, so that they notice a jump within milliseconds.
 #[derive(Debug)]
 pub struct Simulated {
     pace: Clock,
@@ -181,7 +181,7 @@ pub struct Simulated {
     mono_nanos: AtomicU64,
 }
 
-/// The longest real time that a thread is blocked before it looks at a simulated clock again.
+/// The longest real time for which a thread blocks before it reads a simulated clock again.
 const LOOK: Duration = Duration::from_millis(5);
 
 impl Simulated {
@@ -236,7 +236,7 @@ impl Source for Simulated {
 mod tests {
     use super::*;
 
-    /// Where a processor has no such instruction, the compiler or the kernel stands in for it.
+    /// Where a processor has no such instruction, the compiler or the kernel emulates it.
     #[test]
     fn atomics_of_64_bits_lose_no_carry() {
         const TURNS: u64 = 50_000;
@@ -246,7 +246,7 @@ mod tests {
                 counter.fetch_add(1, Ordering::Relaxed);
             });
         };
-        // Half of it, read while others count, would be far off.
+        // A torn read would be far off.
         let look = || {
             let begin = u64::from(u32::MAX) - TURNS;
             (0..TURNS)
@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn the_systems_clock_counts_the_time_in_which_the_machine_sleeps() {
-        // On a machine that never slept both are the same.
+        // On a machine that never slept, both clocks are equal.
         let (awake, all) = (read(ClockId::Monotonic), boot_time());
         assert!(awake <= all, "{awake:?} {all:?}");
         let clock = Clock::system();

@@ -1,9 +1,9 @@
-//! Printing errors: one line, the operation first, its causes behind it.
+//! Prints errors on one line: the operation first, then its causes.
 
 use std::error::Error;
 use std::fmt::Write as _;
 
-/// The error and its causes, joined by `: `. Nobody else walks `source()`.
+/// The error and its causes, joined by `: `. No other code walks `source()`.
 pub fn chain(error: &(dyn Error + 'static)) -> String {
     let mut out = error.to_string();
     let mut cause = error.source();

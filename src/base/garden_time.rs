@@ -1,9 +1,9 @@
-//! What time it is, for a machine whose clock may start in 1970, be hours off, or jump.
+//! The current time on a machine whose clock may start in 1970, be hours off, or jump.
 //!
-//! Three sources, the best first: the garden's time, learned from answers over verified TLS and carried on by the monotonic
-//! clock; the machine's clock; a floor, which is the time when the program was built or the last garden time of an earlier
-//! life. Nothing but garden time is remembered as a floor: a clock that was once far in the future must not lock the agent
-//! there.
+//! There are three sources. The best one is the garden's time, which answers over verified TLS carry and the monotonic
+//! clock extrapolates. The second one is the machine's clock. The last one is a floor: the time of the build, or the
+//! last garden time that an earlier process saw. Only garden time becomes a floor. Otherwise a clock that was once far
+//! in the future would lock the agent there.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::clock::{Clock, Mono, Source, Timestamp};
 
-/// An answer that took longer says too little about the time.
+/// A slower answer is too inaccurate.
 const ROUND_TRIP_MAX: Duration = Duration::from_secs(5);
 /// `Date` has whole seconds: half of one, in nanoseconds.
 const HALF_SECOND: i64 = 500_000_000;
@@ -21,9 +21,9 @@ const UNKNOWN: i64 = i64::MIN;
 struct Inner {
     system: Clock,
     built: Timestamp,
-    /// What must be added to monotonic time, in nanoseconds. No lock: the heartbeat reads it.
+    /// Offset from monotonic time in nanoseconds. Atomic, because the heartbeat must not wait for a lock.
     floor: AtomicI64,
-    /// The same for the garden's time, or [`UNKNOWN`].
+    /// The same offset for the garden's time, or [`UNKNOWN`].
     garden: AtomicI64,
 }
 
@@ -34,11 +34,11 @@ pub struct GardenTime(Arc<Inner>);
 /// Which time a [`Clock`] shows.
 #[derive(Clone, Copy, Debug)]
 enum Shows {
-    /// The machine's, but not before the floor.
+    /// The machine's time, but not before the floor.
     Local,
-    /// The garden's if it is known, else [`Shows::Local`].
+    /// The garden's time if it is known, else [`Shows::Local`].
     Garden,
-    /// The machine's as it is, unless it is before the program was built.
+    /// The machine's time as it is, unless it is before the time of the build.
     Machine,
 }
 
@@ -49,7 +49,7 @@ struct View {
 }
 
 impl GardenTime {
-    /// `built`: when the program was built. `seen`: the last garden time of an earlier life.
+    /// `built`: the time of the build. `seen`: the last garden time that an earlier process saw.
     pub fn new(system: Clock, built: Timestamp, seen: Option<Timestamp>) -> Self {
         let floor = seen.map_or(built, |seen| seen.max(built));
         let floor = AtomicI64::new(behind(floor, system.mono()));
@@ -66,12 +66,12 @@ impl GardenTime {
         self.at(self.0.floor.load(Ordering::Relaxed))
     }
 
-    /// What the machine's clock shows, right or wrong.
+    /// The machine's clock, right or wrong.
     pub fn machine(&self) -> Timestamp {
         self.0.system.now()
     }
 
-    /// The garden's time, once an answer has told it.
+    /// The garden's time, after the first answer that carries it.
     pub fn garden(&self) -> Option<Timestamp> {
         match self.0.garden.load(Ordering::Relaxed) {
             UNKNOWN => None,
@@ -79,13 +79,14 @@ impl GardenTime {
         }
     }
 
-    /// By how many nanoseconds the garden's clock is ahead of the machine's.
+    /// By how many nanoseconds the garden's clock is ahead of the machine's clock.
     pub fn skew_nanos(&self) -> Option<i64> {
         self.garden().map(|garden| garden.unix_nanos().saturating_sub(self.machine().unix_nanos()))
     }
 
-    /// Learns from the `Date` of an answer over verified TLS, on the monotonic clock. The time is changed only as far as the
-    /// answer contradicts it: `Date` is half a second off on average, and was written somewhere within the round trip.
+    /// Learns from the `Date` of an answer over verified TLS, on the monotonic clock. An answer changes the time only
+    /// as far as it contradicts it: `Date` is half a second off on average, and the server wrote it at some moment of
+    /// the round trip.
     pub fn learn(&self, date: Timestamp, sent: Mono, received: Mono) {
         let round_trip = received.saturating_sub(sent);
         if round_trip > ROUND_TRIP_MAX || date < self.0.built {
@@ -100,21 +101,21 @@ impl GardenTime {
         };
         let learned = present.clamp(middle.saturating_sub(error), middle.saturating_add(error));
         self.0.garden.store(learned, Ordering::Relaxed);
-        // Not raised but set: a garden that was wrong for a while is forgotten.
+        // The floor may decrease: a garden whose clock was wrong for a while does no lasting harm.
         self.0.floor.store(learned.saturating_sub(2 * error), Ordering::Relaxed);
     }
 
-    /// The machine's clock, which does not show less than the floor.
+    /// The machine's clock, never before the floor.
     pub fn local_clock(&self) -> Clock {
         self.clock(Shows::Local)
     }
 
-    /// The garden's clock, as far as it is known: stamps leases and judges certificates.
+    /// The garden's clock, as far as it is known. It stamps leases and checks certificates.
     pub fn garden_clock(&self) -> Clock {
         self.clock(Shows::Garden)
     }
 
-    /// The machine's clock unless it is certainly wrong: the second opinion about certificates.
+    /// The machine's clock, unless it is certainly wrong: the second opinion on certificates.
     pub fn machine_clock(&self) -> Clock {
         self.clock(Shows::Machine)
     }
@@ -128,7 +129,7 @@ impl GardenTime {
     }
 }
 
-/// What must be added to the monotonic time to get the wall-clock time.
+/// The offset from monotonic time to wall-clock time.
 fn behind(at: Timestamp, mono: Mono) -> i64 {
     at.minus(mono).unix_nanos()
 }
@@ -180,7 +181,7 @@ mod tests {
 
     #[test]
     fn the_clock_is_never_before_what_has_passed() {
-        // What the machine shows, the last time seen; local clock, second opinion.
+        // Machine's time, last garden time; local clock, second opinion.
         let table = [
             (NOW, None, NOW, NOW),
             (0, None, BUILT, BUILT),
@@ -199,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_at_its_floor_goes_on() {
+    fn a_clock_at_its_floor_advances() {
         let (sim, time) = machine(0, Some(NOW));
         sim.advance(Duration::from_secs(60));
         assert_eq!(time.local().unix(), NOW + 60);
@@ -210,7 +211,7 @@ mod tests {
 
     #[test]
     fn the_time_changes_as_far_as_an_answer_contradicts_it() {
-        // `Date`, round trip; garden time before the answer's arrival counts: seconds that it is off.
+        // `Date`, round trip; error in seconds of the garden time before the answer arrived.
         let table = [(NOW, 0, 0.0), (NOW - 1, 0, 0.0), (NOW + HOUR, 0, 3_600.0), (NOW - HOUR, 0, -3_599.0)];
         for (date, round_trip, expected) in table {
             let (_, time) = machine(NOW, None);
@@ -241,12 +242,12 @@ mod tests {
 
     #[test]
     fn a_time_far_in_the_future_is_forgotten() {
-        // The clock was wrong, but nobody confirmed it: no floor.
+        // The clock was wrong, but no garden confirmed it: it does not become the floor.
         let (sim, time) = machine(NOW, None);
         sim.step(100_000 * HOUR * 1_000_000_000);
         sim.step(-100_000 * HOUR * 1_000_000_000);
         assert_eq!(time.local().unix(), NOW);
-        // The garden was wrong: its next right answer ends it.
+        // The garden was wrong: its next correct answer fixes the time.
         answer(&time, NOW + 100_000 * HOUR, 0);
         assert!(time.local().unix() > NOW + 99_999 * HOUR);
         answer(&time, NOW, 0);

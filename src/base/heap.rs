@@ -1,13 +1,14 @@
-//! The allocator of the static binaries. musl's own keeps what a short peak took in groups of equal sizes: after the
-//! start, which compares the CRDs and opens every connection, 3 MB stayed resident for 0.5 MB in use. dlmalloc joins
-//! neighbours and fills holes first: 1.7 MB less, at a size of 10 kB. Both serve all threads behind one lock.
+//! The allocator of the static binaries. musl's allocator keeps the memory of a short peak in groups of equal sizes:
+//! after the start, which compares the CRDs and opens every connection, 3 MB stayed resident for 0.5 MB in use.
+//! dlmalloc joins neighbours and fills holes first. It needs 1.7 MB less and adds 10 kB to the binary. Both serve all
+//! threads behind one lock.
 //!
-//! dlmalloc returns memory to the system only from its end, and a large text that grows leaves holes behind. So musl serves
-//! the large pieces, and gives each a mapping of its own. Such a piece grows without a copy. It occupies only the pages that
-//! were written. Freeing it returns them at once.
+//! dlmalloc returns memory to the system only from the end of its heap, and a large text that grows leaves holes
+//! behind. So musl serves the large pieces, and gives each a mapping of its own. Such a piece grows without a copy. It
+//! occupies only the pages that were written. Freeing it returns them at once.
 //!
-//! The feature `libc-heap` leaves everything to musl. It is for emulators: QEMU's user mode up to 8.0 takes a mapping's
-//! neighbour away when `mremap` shrinks a mapping of a 32-bit program, as dlmalloc does; Linux does not.
+//! The feature `libc-heap` leaves everything to musl. It is for emulators: when `mremap` shrinks a mapping of a 32-bit
+//! program, as dlmalloc does, QEMU's user mode up to 8.0 also unmaps the neighbouring mapping. Linux does not.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 
@@ -24,17 +25,17 @@ impl Heap {
         bytes >= 128 << 10
     }
 
-    /// The allocator of a piece: its size decides, and stays the same until the piece is freed or reallocated.
+    /// Selects the allocator of a piece by its size, which stays the same until the piece is freed or reallocated.
     fn of(bytes: usize) -> &'static dyn GlobalAlloc {
         if Self::is_large(bytes) { &System } else { &GlobalDlmalloc }
     }
 }
 
-// SAFETY: each piece is served, changed and taken back by the same allocator, which its size tells.
+// SAFETY: the size of a piece selects its allocator, so one allocator serves, changes and frees each piece.
 #[expect(unsafe_code, reason = "only the choice between two allocators is our own")]
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's promises are those that the other asks for; so in all that follows.
+        // SAFETY: the caller's promises are those that the selected allocator asks for. The same holds below.
         unsafe { Self::of(layout.size()).alloc(layout) }
     }
 
@@ -53,8 +54,8 @@ unsafe impl GlobalAlloc for Heap {
             // SAFETY: as above.
             return unsafe { Self::of(bytes).realloc(piece, layout, bytes) };
         }
-        // SAFETY: the caller promises that the size fits a layout of this alignment; the two pieces do not overlap, and
-        // the shorter one has so many bytes.
+        // SAFETY: the caller promises that the size fits a layout of this alignment. The two pieces do not overlap, and
+        // the shorter one has that many bytes.
         unsafe {
             let moved = self.alloc(Layout::from_size_align_unchecked(bytes, layout.align()));
             if !moved.is_null() {

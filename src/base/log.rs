@@ -1,5 +1,5 @@
-//! Log lines: text for people or JSON for machines, one line per write. Messages are constant; what varies stands in
-//! key-value pairs. Filtering is `env_logger`'s, the form of a line is ours.
+//! Log lines: text for people or JSON for machines, one line per write. Messages are constant; variable parts are
+//! key-value pairs. `env_logger` filters; this module formats the line.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -30,7 +30,7 @@ pub struct Options {
     pub level: LevelFilter,
     /// The form of a line.
     pub format: Format,
-    /// Standard error is the journal: lines carry a priority, and text lines no time.
+    /// Standard error is the journal: lines carry a priority, and text lines carry no time.
     pub is_journal: bool,
     /// The source of `ts`.
     pub clock: Clock,
@@ -46,18 +46,18 @@ pub fn start(options: Options) {
     let level = options.level;
     *lock(&OPTIONS) = Some(options);
     let mut builder = Builder::new();
-    // Libraries speak only when something is wrong: their details are no concern of an operator, and may hold secrets.
+    // Libraries log only problems: their details do not concern an operator, and may hold secrets.
     builder.filter_level(LevelFilter::Warn).filter_module("gardenlet", LevelFilter::Trace);
     builder
         .target(Target::Pipe(Box::new(Output)))
         .format(|out, record| out.write_all(line(record).as_bytes()));
-    // An error says that a logger is there already, which is this one.
+    // An error means that a logger is installed already, which is this one.
     let _ = builder.try_init();
     log::set_max_level(level);
 }
 
-/// Whether standard error is the journal: systemd sets `JOURNAL_STREAM` to `<device>:<inode>` of the stream that it made,
-/// which children that write elsewhere inherit as well.
+/// Whether standard error is the journal. systemd sets `JOURNAL_STREAM` to `<device>:<inode>` of its stream. A child
+/// inherits the variable even if it writes elsewhere.
 pub fn is_journal(journal_stream: Option<&str>) -> bool {
     let written = journal_stream.and_then(|text| text.split_once(':'));
     let own =
@@ -67,7 +67,7 @@ pub fn is_journal(journal_stream: Option<&str>) -> bool {
         .is_some_and(|own| written == Some(own))
 }
 
-/// All lines of the process from now on, until dropped; standard error gets none of them. For tests.
+/// Captures all lines of the process until dropped; standard error gets none of them. For tests.
 pub fn capture() -> Capture {
     let lines = Arc::new(Lines::default());
     lock(&CAPTURES).push(Arc::downgrade(&lines));
@@ -84,7 +84,7 @@ impl Capture {
         self.since(0)
     }
 
-    /// The lines from a place on, counted from 0.
+    /// The lines from an index on.
     pub fn since(&self, place: usize) -> Vec<String> {
         lock(&self.0).get(place..).unwrap_or_default().to_vec()
     }
@@ -100,7 +100,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whoever captures, else standard error.
+/// The capture if there is one, else standard error.
 struct Output;
 
 impl Write for Output {
@@ -189,7 +189,7 @@ impl Entry {
     }
 }
 
-/// A value as it stands in JSON: numbers and switches bare, all else quoted.
+/// A value as JSON shows it: numbers and booleans bare, everything else quoted.
 enum Datum {
     Bare(String),
     Text(String),
@@ -254,7 +254,7 @@ mod tests {
     use super::*;
     use crate::base::clock::Simulated;
 
-    /// One test, because the logger is the process's.
+    /// One test, because the whole process has only one logger.
     #[test]
     fn lines_have_the_form_that_the_options_say() {
         let clock = Clock::new(Simulated::new(Timestamp::from_unix(1_735_787_045), 1));

@@ -1,5 +1,6 @@
-//! Counters, gauges and small histograms in Prometheus' text format. A family has a fixed number of series: no label may grow without
-//! bound, so label values are names from the code (controllers, verbs, results), never names of objects.
+//! Counters, gauges and small histograms in Prometheus' text format. A family has a fixed number of series. No label
+//! may grow without a bound, so label values are names from the code (controllers, verbs, results), never names of
+//! objects.
 
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,7 +15,7 @@ pub enum Kind {
     Counter,
     /// Goes up and down.
     Gauge,
-    /// Counts observations by size. The keys of its series begin with the ending of their name, such as `_sum`.
+    /// Counts observations by size. The keys of its series begin with the suffix of their name, such as `_sum`.
     Histogram,
 }
 
@@ -28,7 +29,7 @@ impl Kind {
     }
 }
 
-/// Upper bounds of a histogram, in seconds, as they are written.
+/// Upper bounds of a histogram in seconds, as text.
 const BUCKETS: [(&str, f64); 6] =
     [("0.01", 0.01), ("0.1", 0.1), ("1", 1.0), ("10", 10.0), ("60", 60.0), ("+Inf", f64::INFINITY)];
 
@@ -66,7 +67,7 @@ impl Metrics {
         self.with(name, help, Kind::Gauge, labels, |value| *value = to);
     }
 
-    /// Sets a counter that is kept elsewhere.
+    /// Sets a counter whose value other code keeps.
     pub fn reach(&self, name: &'static str, help: &'static str, labels: &[(&str, &str)], to: f64) {
         self.with(name, help, Kind::Counter, labels, |value| *value = to);
     }

@@ -1,4 +1,4 @@
-//! What everything else stands on: time, stopping, threads, counters. Nothing here knows of Kubernetes.
+//! The foundation: time, stopping, threads, counters. Nothing here knows of Kubernetes.
 
 pub mod backoff;
 pub mod capped;

@@ -1,14 +1,14 @@
-//! What a service manager is told: datagrams to the socket that `NOTIFY_SOCKET` names (systemd's `sd_notify`).
+//! Messages to a service manager: datagrams to the socket that `NOTIFY_SOCKET` names (systemd's `sd_notify`).
 
 use std::io;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
-/// Variables that are meant for this process and for none of its children.
+/// Variables for this process only, not for its children.
 pub const VARIABLES: [&str; 3] = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"];
 
-/// A way to the service manager.
+/// A connection to the service manager.
 #[derive(Debug)]
 pub struct Notifier {
     socket: UnixDatagram,
@@ -16,10 +16,10 @@ pub struct Notifier {
 }
 
 impl Notifier {
-    /// To a path, or to an abstract name if it begins with `@`.
+    /// Connects to a path, or to an abstract name if it begins with `@`.
     ///
     /// # Errors
-    /// The system's, and [`io::ErrorKind::Unsupported`] for another kind of address.
+    /// The error of the system, and [`io::ErrorKind::Unsupported`] for another kind of address.
     pub fn new(address: &str) -> io::Result<Self> {
         let address = match address.strip_prefix('@') {
             Some(name) => SocketAddr::from_abstract_name(name)?,
@@ -27,7 +27,7 @@ impl Notifier {
             None => return Err(io::Error::new(io::ErrorKind::Unsupported, "neither a path nor @name")),
         };
         let socket = UnixDatagram::unbound()?;
-        // A manager that does not read must not hold anybody up.
+        // A service manager that does not read must not block the agent.
         socket.set_nonblocking(true)?;
         Ok(Self { socket, address })
     }
@@ -35,13 +35,13 @@ impl Notifier {
     /// Sends lines such as `READY=1`.
     ///
     /// # Errors
-    /// The system's.
+    /// The error of the system.
     pub fn send(&self, lines: &str) -> io::Result<()> {
         self.socket.send_to_addr(lines.as_bytes(), &self.address).map(drop)
     }
 }
 
-/// How often the watchdog is to be fed: half of `WATCHDOG_USEC`, unless `WATCHDOG_PID` means another process.
+/// The interval between two watchdog messages: half of `WATCHDOG_USEC`, unless `WATCHDOG_PID` names another process.
 pub fn watchdog(usec: Option<&str>, pid: Option<&str>, own_pid: u32) -> Option<Duration> {
     let usec: u64 = usec?.parse().ok().filter(|usec| *usec > 0)?;
     let is_ours = pid.is_none_or(|pid| pid.parse() == Ok(own_pid));
@@ -68,7 +68,7 @@ mod tests {
             let length = server.recv(&mut bytes).unwrap();
             assert_eq!(&bytes[..length], b"READY=1\nSTATUS=x", "{address}");
             drop(server);
-            // Nobody listens any more: an error, and no wait.
+            // The socket has no reader: an error, without a wait.
             assert!(Notifier::new(&address).unwrap().send("READY=1").is_err());
         }
         std::fs::remove_file(&path).unwrap();

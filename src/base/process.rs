@@ -1,10 +1,10 @@
-//! What the process itself takes, as the kernel counts it.
+//! The resources that the process uses, as the kernel counts them.
 
 use std::fs;
 
-/// Ticks of `/proc` per second: `USER_HZ`, which is 100 on every architecture of Linux that we build for.
+/// Ticks of `/proc` per second: `USER_HZ`, which is 100 on every Linux architecture that we build for.
 const TICKS_PER_S: f64 = 100.0;
-/// What `status` calls kB.
+/// The unit that `status` calls kB.
 const KIB: f64 = 1024.0;
 
 /// See the module.
@@ -12,7 +12,7 @@ const KIB: f64 = 1024.0;
 pub struct Usage {
     /// Processor time, user and system, in seconds.
     pub cpu_s: f64,
-    /// Memory that is resident.
+    /// Resident memory.
     pub resident_bytes: f64,
     /// Address space.
     pub virtual_bytes: f64,
@@ -22,17 +22,17 @@ pub struct Usage {
     pub open_fds: f64,
 }
 
-/// Of this process; zeros where `/proc` is missing.
+/// The usage of this process; zeros where `/proc` is missing.
 pub fn usage() -> Usage {
     let read = |name| fs::read_to_string(format!("/proc/self/{name}")).unwrap_or_default();
     let open = fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
-    // The directory itself is open while it is read.
+    // Reading the directory opens one more descriptor.
     let open_fds = f64::from(u32::try_from(open.saturating_sub(1)).unwrap_or(u32::MAX));
     Usage { open_fds, ..parse(&read("stat"), &read("status")) }
 }
 
-/// What stands where others have Go's profiles: memory by kind, and the threads with their processor time, the busiest
-/// first. For people; no form is promised.
+/// The counterpart of Go's profiles: memory by kind, and the threads with their processor time, the busiest first. For
+/// people; the format may change.
 pub fn profile() -> String {
     let read = |name: &str| fs::read_to_string(format!("/proc/self/{name}")).unwrap_or_default();
     let mut threads: Vec<(f64, String)> = Vec::new();
@@ -60,11 +60,11 @@ fn thread(stat: &str) -> Option<(f64, String)> {
     Some((parse(stat, "").cpu_s, format!("{} {name}", rest.split_whitespace().next()?)))
 }
 
-/// The name in `stat` may hold anything: what follows its last parenthesis is fixed.
+/// The name in `stat` may hold anything; the fields after its last parenthesis are fixed.
 fn parse(stat: &str, status: &str) -> Usage {
     let fields: Vec<&str> =
         stat.rsplit_once(')').map(|(_, rest)| rest.split_whitespace().collect()).unwrap_or_default();
-    // utime and stime are fields 14 and 15; the first one here is field 3.
+    // utime and stime are fields 14 and 15; the first field here is number 3.
     let ticks = |n: usize| fields.get(n).and_then(|text| text.parse::<f64>().ok()).unwrap_or(0.0);
     let line = |name: &str| {
         let found = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
@@ -95,7 +95,7 @@ mod tests {
             wait.recv()
         };
         let busy = crate::base::thread::spawn("profiled", 64 << 10, body).unwrap();
-        // A thread names itself when it begins.
+        // A thread sets its name when it starts.
         begun.recv().unwrap();
         let profile = profile();
         drop(send);
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_takes_something() {
+    fn this_process_uses_resources() {
         let usage = usage();
         assert!(usage.resident_bytes > 0.0 && usage.threads >= 1.0 && usage.open_fds >= 1.0, "{usage:?}");
     }

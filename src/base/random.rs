@@ -11,12 +11,12 @@ pub fn bytes<const N: usize>() -> [u8; N] {
     out
 }
 
-/// Whether the system has random numbers. Whoever makes a secret asks first.
+/// Whether the system has random numbers. Code that creates a secret checks this first.
 pub fn works() -> bool {
     SystemRandom::new().fill(&mut [0; 16]).is_ok()
 }
 
-/// So many random bytes.
+/// `len` random bytes.
 pub fn vec(len: usize) -> Vec<u8> {
     let mut out = Vec::with_capacity(len);
     while out.len() < len {

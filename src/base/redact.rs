@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// A secret: a token, a key, a password. Formats as `[redacted]`; [`Secret::expose`] is the only way to the value.
+/// A secret: a token, a key, a password. It formats as `[redacted]`. Only [`Secret::expose`] returns the value.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Secret<T>(T);
 
@@ -36,7 +36,7 @@ impl<T> fmt::Display for Secret<T> {
     }
 }
 
-/// A URL as it may be shown, also one that is none: whatever could be a user and a password is left out.
+/// A URL without anything that could be a user or a password. It also accepts text that is not a URL.
 pub fn url(text: &str) -> String {
     let Some((login, rest)) = text.rsplit_once('@') else { return text.to_owned() };
     let scheme = login.split_once("://").map_or("", |(scheme, _)| scheme);

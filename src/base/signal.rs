@@ -25,15 +25,15 @@ impl Drop for Watch {
 /// Pulls `stop` at the first SIGTERM or SIGINT and runs `again` at the second.
 ///
 /// # Errors
-/// The system's, if a handler cannot be set.
+/// The error of the system, if it cannot install a handler.
 pub fn stop_on_signal(stop: &Stop, again: impl FnOnce() + Send + 'static) -> io::Result<Watch> {
     start(&[SIGTERM, SIGINT], stop, || {}, again)
 }
 
-/// The same, and runs `reload` at each SIGHUP before the stop.
+/// Like [`stop_on_signal`], and runs `reload` at each SIGHUP before the stop.
 ///
 /// # Errors
-/// The system's, if a handler cannot be set.
+/// The error of the system, if it cannot install a handler.
 pub fn watch(
     stop: &Stop,
     reload: impl Fn() + Send + 'static,
@@ -51,8 +51,8 @@ fn start(
     let mut signals = Signals::new(signals)?;
     let handle = signals.handle();
     let stop = stop.clone();
-    // Detached: the thread ends with the handle. Its stack is that of somebody who reads a configuration; what is not used
-    // costs nothing.
+    // Detached: the thread ends with the handle. Its stack is large enough to read a configuration; unused stack costs
+    // nothing.
     drop(thread::spawn("signal", limits::WORKER_STACK_BYTES, move || {
         for signal in signals.forever() {
             match (signal, stop.is_stopped()) {

@@ -1,8 +1,8 @@
-//! The state directory: the little that must survive a restart and cannot be read from the seed. Clock floor, pending
-//! key and CSR, instance id; never copies of garden Secrets.
+//! The state directory: the few things that must survive a restart and cannot be read from the seed. These are the
+//! clock floor, the pending key and CSR, and the instance id, but never copies of garden Secrets.
 //!
-//! Files are written only when their content changes (flash wears out), whole and atomically; a torn one is noticed by
-//! its checksum and read as absent. Without a directory everything works from memory and is lost with the process.
+//! The agent writes a file only if its content changes (flash wears out), as a whole and atomically. A checksum detects
+//! a torn file, which counts as absent. Without a directory everything stays in memory, and is lost with the process.
 
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -25,14 +25,14 @@ use crate::limits;
 pub enum Error {
     /// An operation on a path failed.
     Io {
-        /// What was tried.
+        /// The operation.
         operation: &'static str,
-        /// On what.
+        /// Its path.
         path: PathBuf,
-        /// The system's answer.
+        /// The error of the system.
         source: io::Error,
     },
-    /// Another process uses it.
+    /// Another process uses the directory.
     InUse {
         /// The directory.
         path: PathBuf,
@@ -71,8 +71,8 @@ fn create(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Whether a directory of ours lets others in. One that belongs to somebody else is what a platform gave us, such as a
-/// volume of a pod. It is not narrowed: a directory that somebody named by mistake may be needed by others.
+/// Whether a directory that the agent owns is open to other users. The agent does not narrow the mode of a directory
+/// that another user owns: it may be a volume of a pod, or somebody named it by mistake and other programs need it.
 fn is_open_to_others(mode: u32, owner: u32) -> bool {
     mode & 0o077 != 0 && owner == rustix::process::geteuid().as_raw()
 }
@@ -84,7 +84,7 @@ fn io_error(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> E
 
 struct Disk {
     path: PathBuf,
-    /// Held for its lock: one process per directory, because the instance id is its holder id.
+    /// Holds the lock. Only one process may use a directory, because the instance id is its holder id.
     _lock: File,
 }
 
@@ -102,14 +102,14 @@ impl fmt::Debug for StateDir {
     }
 }
 
-/// How long to wait for the lock, and how often to look.
+/// How long to wait for the lock, and how often to retry.
 const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 const LOCK_RETRY: Duration = Duration::from_millis(50);
 
 const SUM_BYTES: usize = digest::SHA256_OUTPUT_LEN;
 
 impl StateDir {
-    /// State that ends with the process.
+    /// State that lives only as long as the process.
     pub fn in_memory() -> Self {
         Self { disk: None, memory: Arc::default() }
     }
@@ -117,7 +117,7 @@ impl StateDir {
     /// Opens the directory, or creates it for this user alone, and locks it.
     ///
     /// # Errors
-    /// If it cannot be made, is not writable, or another process uses it.
+    /// If it cannot be created, is not writable, or another process uses it.
     pub fn open(path: &Path) -> Result<Self, Error> {
         create(path).map_err(io_error("create state directory", path))?;
         if fs::metadata(path).is_ok_and(|found| is_open_to_others(found.mode(), found.uid())) {
@@ -132,12 +132,12 @@ impl StateDir {
         Ok(Self { disk: Some(Arc::new(Disk { path: path.to_owned(), _lock: lock })), memory: Arc::default() })
     }
 
-    /// Where it is, if it is on disk.
+    /// The path, if the state is on disk.
     pub fn path(&self) -> Option<&Path> {
         self.disk.as_ref().map(|d| d.path.as_path())
     }
 
-    /// The content of `name`; `None` if there is none or it is torn.
+    /// The content of `name`; `None` if the file is absent or torn.
     pub fn read(&self, name: &str) -> Option<Vec<u8>> {
         let known = self.memory.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned();
         if known.is_some() {
@@ -149,7 +149,7 @@ impl StateDir {
         }
         let content = checked(fs::read(&path).ok()?);
         if content.is_none() {
-            log::warn!(path = path.display().to_string().as_str(); "A state file is torn and is left out");
+            log::warn!(path = path.display().to_string().as_str(); "A state file is damaged and is ignored");
         }
         content
     }
@@ -157,7 +157,7 @@ impl StateDir {
     /// Writes `name` if its content differs.
     ///
     /// # Errors
-    /// The system's. The old content stays.
+    /// The error of the system. The old content stays.
     pub fn write(&self, name: &str, content: &[u8]) -> Result<(), Error> {
         if self.read(name).as_deref() == Some(content) {
             return Ok(());
@@ -172,10 +172,10 @@ impl StateDir {
         Ok(())
     }
 
-    /// Removes `name`; nothing happens if it does not exist.
+    /// Removes `name`; does nothing if it does not exist.
     ///
     /// # Errors
-    /// The system's.
+    /// The error of the system.
     pub fn remove(&self, name: &str) -> Result<(), Error> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
         let Some(disk) = &self.disk else { return Ok(()) };
@@ -186,7 +186,7 @@ impl StateDir {
         }
     }
 
-    /// 64 hexadecimal digits that stay the same over restarts of this instance.
+    /// 64 hexadecimal digits that stay the same across restarts of this instance.
     ///
     /// # Errors
     /// If a new id cannot be written.
@@ -200,7 +200,7 @@ impl StateDir {
     }
 }
 
-/// A process that was killed may hold the lock a moment longer: through a child that it was just starting.
+/// After a process was killed, a child that it was just starting may hold the lock for a moment.
 fn take_lock(lock: &File, path: &Path, lock_path: &Path) -> Result<(), Error> {
     let (clock, never) = (Clock::system(), Stop::new());
     let deadline = clock.mono().saturating_add(LOCK_PATIENCE);
@@ -216,7 +216,7 @@ fn take_lock(lock: &File, path: &Path, lock_path: &Path) -> Result<(), Error> {
     }
 }
 
-/// Content behind its checksum.
+/// Verifies and removes the checksum in front of the content.
 fn checked(mut bytes: Vec<u8>) -> Option<Vec<u8>> {
     if bytes.len() < SUM_BYTES {
         return None;
@@ -225,7 +225,7 @@ fn checked(mut bytes: Vec<u8>) -> Option<Vec<u8>> {
     (digest::digest(&digest::SHA256, &content).as_ref() == bytes).then_some(content)
 }
 
-/// Beside, synced, then renamed over: a reader sees the old content or the new one.
+/// Writes a temporary file, syncs it, and renames it: a reader sees the old content or the new one.
 fn write_file(dir: &Path, name: &str, content: &[u8]) -> Result<(), Error> {
     let (path, beside) = (dir.join(name), dir.join(format!("{name}.new")));
     let mut options = OpenOptions::new();
@@ -245,7 +245,7 @@ fn write_file(dir: &Path, name: &str, content: &[u8]) -> Result<(), Error> {
     File::open(dir).and_then(|d| d.sync_all()).map_err(io_error("sync", dir))
 }
 
-/// Whether a process uses the directory. Nothing is made or changed.
+/// Whether a process uses the directory. Changes nothing.
 pub fn is_locked(path: &Path) -> bool {
     File::open(path.join("lock"))
         .is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(fs::TryLockError::WouldBlock)))
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_by_the_next_process() {
+    fn the_next_process_reads_written_files() {
         let path = scratch("keep");
         let id = {
             let state = StateDir::open(&path).unwrap();
@@ -322,7 +322,7 @@ mod tests {
         drop(StateDir::open(&path).unwrap());
         let mode = fs::metadata(&path).unwrap().mode();
         assert_eq!(mode & 0o777, 0o700);
-        // One that is there is used as it is.
+        // An existing directory keeps its mode.
         drop(StateDir::open(&path).unwrap());
         let own = rustix::process::geteuid().as_raw();
         let table =

@@ -1,4 +1,4 @@
-//! Stopping and waiting. Every wait of the program ends early when its [`Stop`] is pulled.
+//! Stopping and waiting. Pulling a [`Stop`] ends every wait of the program early.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::Duration;
@@ -10,10 +10,10 @@ type Hook = Box<dyn FnOnce() + Send>;
 #[derive(Default)]
 struct State {
     stopped: bool,
-    /// Grows with each [`Stop::wake`], so that a waiter notices one that came before it waited.
+    /// Grows with each [`Stop::wake`], so that a waiter notices a wake that came before its wait.
     wakes: u64,
     hooks: Vec<Hook>,
-    /// Children of which some may have been dropped; see [`Stop::child`].
+    /// Children, some of which may have been dropped; see [`Stop::child`].
     children: Vec<Weak<Shared>>,
 }
 
@@ -39,8 +39,8 @@ impl Stop {
         Self::default()
     }
 
-    /// A signal of one's own that is also pulled when `self` is. It costs its parent nothing once it is dropped: a
-    /// program that runs for months makes many.
+    /// A new signal that is also pulled when `self` is. A dropped child costs its parent nothing: a program that runs
+    /// for months creates many.
     #[must_use]
     pub fn child(&self) -> Self {
         let child = Self::new();
@@ -51,7 +51,7 @@ impl Stop {
             return child;
         }
         if state.children.len() == state.children.capacity() {
-            // Only where the list would grow, so that a child costs constant time.
+            // Only when the list would grow, so that a child costs constant time on average.
             state.children.retain(|child| child.strong_count() > 0);
         }
         state.children.push(Arc::downgrade(&child.0));
@@ -59,7 +59,7 @@ impl Stop {
         child
     }
 
-    /// Pulls the signal: every waiter returns, every hook runs once, in this thread.
+    /// Pulls the signal: every waiter returns, and every hook runs once, in this thread.
     pub fn stop(&self) {
         let (hooks, children) = {
             let mut state = self.lock();
@@ -75,12 +75,12 @@ impl Stop {
         }
     }
 
-    /// Whether the signal was pulled.
+    /// Whether the signal has been pulled.
     pub fn is_stopped(&self) -> bool {
         self.lock().stopped
     }
 
-    /// Runs `hook` when the signal is pulled; at once, if it was already. A hook must not block.
+    /// Runs `hook` when the signal is pulled, or at once if it has been pulled already. A hook must not block.
     pub fn on_stop(&self, hook: impl FnOnce() + Send + 'static) {
         {
             let mut state = self.lock();
@@ -92,13 +92,13 @@ impl Stop {
         hook();
     }
 
-    /// Ends every running [`Stop::wait`] early without stopping anything.
+    /// Ends every running [`Stop::wait`] early without a stop.
     pub fn wake(&self) {
         self.lock().wakes += 1;
         self.0.changed.notify_all();
     }
 
-    /// How often [`Stop::wake`] was called, for [`Stop::wait_since`].
+    /// The number of [`Stop::wake`] calls, for [`Stop::wait_since`].
     pub fn wakes(&self) -> u64 {
         self.lock().wakes
     }
@@ -108,8 +108,8 @@ impl Stop {
         self.wait_since(clock, self.wakes(), d)
     }
 
-    /// The same, but returns at once if [`Stop::wake`] was called since [`Stop::wakes`] returned `wakes`: what was looked
-    /// at in between is then old.
+    /// Like [`Stop::wait`], but returns at once if [`Stop::wake`] was called since [`Stop::wakes`] returned `wakes`:
+    /// what the caller has read in between is then outdated.
     pub fn wait_since(&self, clock: &Clock, wakes: u64, d: Duration) -> bool {
         let deadline = clock.mono().saturating_add(d);
         let mut state = self.lock();

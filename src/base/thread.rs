@@ -1,4 +1,4 @@
-//! Threads: named, with a stack size, counted, joined by their owner.
+//! Threads: named, with a stack size, counted, and joined by their owner.
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 
 static RUNNING: AtomicUsize = AtomicUsize::new(0);
 
-/// How many threads that [`spawn`] started are running.
+/// The number of running threads that [`spawn`] started.
 pub fn running() -> usize {
     RUNNING.load(Ordering::Relaxed)
 }
@@ -19,10 +19,10 @@ impl Drop for Counted {
     }
 }
 
-/// Starts a thread. `stack_bytes` is explicit because musl's default of 128 KiB is not what was tested.
+/// Starts a thread. `stack_bytes` is explicit because musl's default of 128 KiB is not what the tests run with.
 ///
 /// # Errors
-/// The system's, if it has no room for one more thread.
+/// The error of the system, if it cannot start another thread.
 pub fn spawn<T: Send + 'static>(
     name: &str,
     stack_bytes: usize,

@@ -1,5 +1,6 @@
-//! How what takes long shares the workers. Requests wait for API servers, charts are pulled and rendered: whatever the
-//! requests to one server and the charts hold together, one worker stays free for everything else, if there are three.
+//! Shares the workers between slow tasks: requests that wait for API servers, and charts that are pulled and rendered.
+//! The requests to one server and the charts together always leave one worker free for everything else, if there are at
+//! least three.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -7,7 +8,8 @@ use std::time::Duration;
 use super::clock::Clock;
 use super::stop::Stop;
 
-/// How often one that waits looks whether it may begin, and for how long: it holds a worker that others need.
+/// How often, and for how long, a waiting task checks whether it may begin. Meanwhile it holds a worker that others
+/// need.
 const LOOK: Duration = Duration::from_millis(20);
 const PATIENCE: Duration = Duration::from_millis(500);
 
@@ -21,37 +23,37 @@ struct Shared {
     held: Mutex<Held>,
 }
 
-/// Workers that are held.
+/// Workers in use.
 #[derive(Debug, Default)]
 struct Held {
-    /// By charts that are pulled or rendered.
+    /// By charts that are being pulled or rendered.
     charts: usize,
-    /// By requests, for each server.
+    /// By requests, per server.
     requests: Vec<usize>,
-    /// Places of servers that are gone.
+    /// Indexes of servers that no longer exist.
     unused: Vec<usize>,
 }
 
-/// Whether so many workers may be held. One request and one chart are always possible, but together only if a worker
-/// stays free or there are fewer than three.
+/// Whether this many workers may be in use. One request and one chart are always possible, but both at once only if a
+/// worker stays free or there are fewer than three.
 const fn may_hold(workers: usize, requests: usize, charts: usize) -> bool {
-    // A request is always possible: its worker counts also while nobody asks.
+    // A request is always possible, so its worker counts even while no request runs.
     let requests = if requests == 0 { 1 } else { requests };
     if workers < 3 { requests == 1 && charts <= 1 } else { requests + charts < workers }
 }
 
 impl Workers {
-    /// So many workers, all of them free.
+    /// `count` workers, all free.
     pub fn new(count: usize) -> Self {
         Self(Arc::new(Shared { count, held: Mutex::default() }))
     }
 
-    /// How many there are.
+    /// The number of workers.
     pub fn count(&self) -> usize {
         self.0.count
     }
 
-    /// One more server that requests wait for.
+    /// Registers another server that requests wait for.
     pub fn server(&self) -> Server {
         let mut held = self.lock();
         let index = held.unused.pop().unwrap_or_else(|| {
@@ -61,7 +63,7 @@ impl Workers {
         Server { workers: self.clone(), index }
     }
 
-    /// The right to pull or render a chart, if there is one now.
+    /// The permit to pull or render a chart, if one is available now.
     pub fn chart(&self) -> Option<ChartTurn> {
         let mut held = self.lock();
         let busiest = held.requests.iter().copied().max().unwrap_or(0);
@@ -71,9 +73,9 @@ impl Workers {
         })
     }
 
-    /// The same; waits a moment for it.
+    /// The same permit; waits a moment for it.
     pub fn chart_soon(&self, stop: &Stop) -> Option<ChartTurn> {
-        // In real time, as those that are waited for work.
+        // In real time, because the tasks that hold the workers run in real time.
         let clock = Clock::system();
         loop {
             if let Some(turn) = self.chart() {
@@ -91,7 +93,7 @@ impl Workers {
     }
 }
 
-/// The right to pull or render one chart. Dropping it gives it back.
+/// The permit to pull or render one chart. Dropping it returns it.
 #[derive(Debug)]
 pub struct ChartTurn(Workers);
 
@@ -115,13 +117,13 @@ impl Drop for Server {
 }
 
 impl Server {
-    /// Whether one more request may hold a worker.
+    /// Whether another request may use a worker.
     pub fn has_room(&self) -> bool {
         let held = self.workers.lock();
         held.requests.get(self.index).is_some_and(|n| may_hold(self.workers.0.count, n + 1, held.charts))
     }
 
-    /// Holds a worker for a request; false if none may be held.
+    /// Takes a worker for a request; false if none is available.
     pub fn enter(&self) -> bool {
         let mut held = self.workers.lock();
         let charts = held.charts;
@@ -131,7 +133,7 @@ impl Server {
         has_room
     }
 
-    /// Gives it back.
+    /// Returns the worker.
     pub fn leave(&self) {
         if let Some(requests) = self.workers.lock().requests.get_mut(self.index) {
             *requests -= 1;
@@ -143,7 +145,7 @@ impl Server {
 mod tests {
     use super::*;
 
-    /// The most requests to one server that may wait beside so many charts, and the most charts.
+    /// The most concurrent requests to one server beside a number of charts, and the most concurrent charts.
     #[test]
     fn one_worker_stays_free_whatever_the_others_wait_for() {
         let most = |fits: &dyn Fn(usize) -> bool| (0..64).take_while(|n| fits(*n)).last();
@@ -171,13 +173,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_back_may_be_held_again() {
+    fn returned_permits_are_available_again() {
         let workers = Workers::new(4);
         let (garden, seed) = (workers.server(), workers.server());
         assert!(garden.enter() && garden.enter());
         let turn = workers.chart().unwrap();
         assert!(workers.chart_soon(&Stop::new()).is_none() && !garden.enter() && !garden.has_room());
-        // Another server is another matter.
+        // Each server has its own limit.
         assert!(seed.enter() && seed.has_room());
         garden.leave();
         assert!(workers.chart_soon(&Stop::new()).is_some());

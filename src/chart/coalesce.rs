@@ -1,7 +1,7 @@
-//! How the values of a user, a chart and its sub-charts come together.
+//! Combines the values of a user, a chart and its sub-charts.
 //!
-//! Two ways, as upstream: *coalescing* lets a null of the user delete a default and drops the nulls of defaults; *merging*
-//! keeps nulls, for values that will be coalesced later.
+//! There are two ways, as upstream: *coalescing* lets a null of the user delete a default and drops the nulls of
+//! defaults; *merging* keeps nulls, for values that are coalesced later.
 
 use std::fmt;
 use std::rc::Rc;
@@ -12,7 +12,7 @@ use super::value::{Map, Numbers, Value};
 use super::{Chart, Table};
 use crate::format::number;
 
-/// The key whose table every chart shares.
+/// The key whose table all charts share.
 const GLOBAL: &str = "global";
 
 /// Whether nulls are kept.
@@ -22,12 +22,12 @@ pub(super) enum Nulls {
     Keep,
 }
 
-/// The values below the name of a sub-chart are no map.
+/// The values below the name of a sub-chart are not a map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     /// The name of the sub-chart.
     pub name: String,
-    /// What stands there.
+    /// The value.
     pub value: Json,
 }
 
@@ -37,7 +37,7 @@ impl fmt::Display for Error {
     }
 }
 
-/// How Go's `%t` prints what is no boolean: upstream's message has a wrong verb.
+/// How Go's `%t` prints a value that is not a boolean: upstream's message has a wrong verb.
 fn as_bool(value: &Json) -> String {
     match value {
         Json::Null => "%!t(<nil>)".to_owned(),
@@ -55,11 +55,11 @@ fn as_bool(value: &Json) -> String {
 
 impl std::error::Error for Error {}
 
-/// The values of a user, completed with the defaults of a chart and of all charts below it. Tables below the tables of
-/// `global` are one for all charts, as upstream: what one chart adds or a template sets, all see.
+/// The values of a user, completed with the defaults of a chart and of all charts below it. As upstream, all charts
+/// share the tables below the tables of `global`: every chart sees what another chart adds or a template sets.
 ///
 /// # Errors
-/// A sub-chart whose values are no map.
+/// If the values of a sub-chart are not a map.
 pub(super) fn coalesced(chart: &Chart, user: &Table, nulls: Nulls) -> Result<Map, Error> {
     let values = map_of(user);
     below(chart, &values, nulls)?;
@@ -69,7 +69,7 @@ pub(super) fn coalesced(chart: &Chart, user: &Table, nulls: Nulls) -> Result<Map
 /// The same, as JSON.
 ///
 /// # Errors
-/// A sub-chart whose values are no map.
+/// If the values of a sub-chart are not a map.
 pub(super) fn coalesced_json(chart: &Chart, user: &Table, nulls: Nulls) -> Result<Table, Error> {
     Ok(table_of(coalesced(chart, user, nulls)?))
 }
@@ -117,7 +117,7 @@ fn defaults(chart: &Chart, values: &Map, nulls: Nulls) {
             }
             Some(Value::Map(own)) => match default {
                 Json::Object(default) => {
-                    // Nulls below a sub-chart's name are for that chart's own defaults.
+                    // Nulls below the name of a sub-chart affect that chart's own defaults.
                     let is_child = chart.children.iter().any(|c| c.name() == key);
                     let nulls = if is_child { Nulls::Keep } else { nulls };
                     let default = map_of(default);
@@ -146,7 +146,7 @@ fn defaults(chart: &Chart, values: &Map, nulls: Nulls) {
     }
 }
 
-/// Copies the parent's globals into a sub-chart's; the parent's win. Only their first level is copied.
+/// Copies the parent's globals into those of a sub-chart; the parent's win. Only their first level is copied.
 fn globals(child: &Map, parent: &Map) {
     let table = |values: &Map| match values.get(GLOBAL) {
         None => Some(Map::new()),
@@ -177,7 +177,7 @@ fn globals(child: &Map, parent: &Map) {
     child.insert(GLOBAL, to);
 }
 
-/// Completes `target`, whose values win, with another table.
+/// Completes `target` with another table; values of `target` win.
 fn complete_map(target: &Map, source: &Map, nulls: Nulls) {
     if target.is_same(source) {
         return;
@@ -202,7 +202,7 @@ fn complete_map(target: &Map, source: &Map, nulls: Nulls) {
     }
 }
 
-/// The entries as they are now: what is done with them may change the map.
+/// A snapshot of the entries, because the caller may change the map.
 fn entries(map: &Map) -> Vec<(Rc<str>, Value)> {
     map.entries().iter().map(|(key, value)| (key.clone(), value.clone())).collect()
 }
@@ -216,7 +216,7 @@ fn drop_nulls(map: &Map) {
     }
 }
 
-/// Completes `target`, whose values win, with another table; nulls are kept.
+/// Completes `target` with another table; values of `target` win, and nulls are kept.
 pub(super) fn complete(target: &mut Table, source: &Table) {
     let both = map_of(target);
     complete_map(&both, &map_of(source), Nulls::Keep);
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_deep_in_globals_are_one_for_all() {
+    fn nested_tables_of_globals_are_shared() {
         let first = chart("a", json!({"global": {"t": {"deep": {"a": 1}, "a": 1}}}), vec![]);
         let second = chart("b", json!({}), vec![]);
         let parent = chart("p", json!({"global": {"t": {"deep": {"p": 1}}}}), vec![first, second]);

@@ -1,4 +1,4 @@
-//! What templates see: `.Chart`, `.Files`, `.Capabilities` and their siblings.
+//! The objects of templates: `.Chart`, `.Files`, `.Capabilities` and others.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -15,7 +15,7 @@ use crate::base::sorted::SortedMap;
 use crate::format::base64;
 use crate::format::yaml::{self, Dialect};
 
-/// `.Chart`: in Helm 4 a map of the names that the fields have in Go.
+/// `.Chart`: in Helm 4 a map with Go's names of the fields.
 pub(super) fn metadata(metadata: &Metadata, is_root: bool) -> Value {
     let m = metadata;
     let text = |text: &str| Value::str(text);
@@ -67,7 +67,7 @@ fn annotations(annotations: Option<&SortedMap<String, String>>) -> Value {
     Map::of(MapKind::Strings, entries).into()
 }
 
-/// Bytes whose copy counts as a value that is visited.
+/// This many copied bytes count as one visited value.
 const BYTES_PER_VALUE: usize = 64;
 
 /// The content of a file as a value; the copy is counted.
@@ -76,7 +76,7 @@ fn copied(data: &[u8]) -> Value {
     Value::Bytes(Rc::from(data))
 }
 
-/// `.Files`: all files of a chart but templates and values.
+/// `.Files`: all files of a chart except templates and values.
 pub(super) struct Files(SortedMap<String, Arc<[u8]>>);
 
 impl Files {
@@ -89,7 +89,7 @@ impl Files {
         self.0.get(name).map_or(&[], |data| data)
     }
 
-    /// A broken pattern matches all, as upstream.
+    /// A broken pattern matches all files, as upstream.
     fn glob(&self, pattern: &str) -> Self {
         count_walked(self.0.len());
         let pattern = Pattern::glob(pattern);
@@ -194,7 +194,7 @@ impl Object for Files {
 pub(super) struct Capabilities {
     pub(super) kube_version: KubeVersion,
     pub(super) api_versions: Rc<[Cow<'static, str>]>,
-    /// What Helm says of itself; a gardenlet leaves it empty.
+    /// Helm's own version; a gardenlet leaves it empty.
     pub(super) helm_version: &'static str,
 }
 

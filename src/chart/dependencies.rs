@@ -1,4 +1,4 @@
-//! Which sub-charts take part, under which names, and what they export to their parents.
+//! Selects the sub-charts, applies their aliases, and imports their exported values.
 
 use serde_json::Value;
 
@@ -9,18 +9,18 @@ use super::{Chart, Dependency, Table, values};
 use crate::format::semver::{Constraint, Version};
 use crate::limits::{CHART_BYTES_MAX, CHART_COUNT_MAX, CHART_FILES_MAX, CHART_IMPORT_STEPS_MAX};
 
-/// Why the sub-charts of a chart cannot be brought together.
+/// Why the dependencies of a chart cannot be processed.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Error {
-    /// The values of a sub-chart are no map.
+    /// The values of a sub-chart are not a map.
     Values(coalesce::Error),
-    /// With a chart for each alias there are more than this many.
+    /// With one chart for each alias, there are more charts than this.
     Charts(usize),
-    /// With the files of a chart for each alias there are more than this many.
+    /// With the files of one chart for each alias, there are more files than this.
     Files(usize),
-    /// With the files of a chart for each alias, these have more than this many bytes.
+    /// With the files of one chart for each alias, there are more bytes than this.
     Bytes(usize),
-    /// Values are imported to a path of more than this many steps.
+    /// Values are imported to a path with more steps than this.
     ImportSteps(usize),
 }
 
@@ -46,7 +46,7 @@ impl From<coalesce::Error> for Error {
     }
 }
 
-/// What a chart takes with all charts below it.
+/// The size of a chart and all charts below it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Size {
     charts: usize,
@@ -94,7 +94,7 @@ impl Size {
     }
 }
 
-/// The bytes of a value, roughly as its file has them.
+/// The approximate size of a value in its file.
 fn bytes_of(value: &Value) -> usize {
     const NODE_BYTES: usize = 8;
     NODE_BYTES
@@ -106,17 +106,17 @@ fn bytes_of(value: &Value) -> usize {
         }
 }
 
-/// Removes the sub-charts that conditions and tags switch off, gives others their aliases, and imports values.
+/// Removes the sub-charts that conditions and tags disable, applies aliases, and imports values.
 ///
 /// # Errors
-/// A sub-chart whose values are no map, or too many of them.
+/// If the values of a sub-chart are not a map, or are too many.
 pub(super) fn process(chart: &mut Chart, user: &Table) -> Result<(), Error> {
     let mut size = Size::of(chart);
     enable(chart, user, "", &mut size)?;
     import_all(chart)
 }
 
-/// The dependencies that are listed but not there.
+/// Dependencies that are listed but missing.
 pub(super) fn missing(chart: &Chart) -> Vec<&str> {
     let is_there = |d: &&Dependency| !chart.children.iter().any(|c| c.name() == d.name);
     chart.metadata.dependencies.iter().filter(is_there).map(|d| d.name.as_str()).collect()
@@ -145,8 +145,8 @@ fn enable(chart: &mut Chart, parent_values: &Table, path: &str, size: &mut Size)
     Ok(())
 }
 
-/// Puts the charts that no dependency lists first, then one for each dependency, under its alias. `size` is that of all
-/// charts of the rendering: it is looked at before copies are made.
+/// Puts the charts that no dependency lists first, then one for each dependency, under its alias. `size` is the total
+/// of all charts of the rendering; it is checked before copies are made.
 fn choose(chart: &mut Chart, size: &mut Size) -> Result<(), Error> {
     let found = std::mem::take(&mut chart.children);
     let fits = |child: &Chart, d: &Dependency| {
@@ -180,7 +180,7 @@ fn choose(chart: &mut Chart, size: &mut Size) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether a version lies in a range; a range or version that cannot be read holds nothing.
+/// Whether a version is in a range; an unreadable range or version never matches.
 pub(super) fn in_range(range: &str, version: &str) -> bool {
     match (Constraint::parse(range), Version::parse(version)) {
         (Ok(range), Ok(version)) => range.check(&version),
@@ -188,7 +188,7 @@ pub(super) fn in_range(range: &str, version: &str) -> bool {
     }
 }
 
-/// Off only if one of its tags is false and none is true.
+/// Disabled only if one of its tags is false and none is true.
 fn by_tags(dependency: &Dependency, all: &Table) -> bool {
     let Some(tags) = values::table(all, "tags") else { return true };
     let said: Vec<bool> =
@@ -196,12 +196,12 @@ fn by_tags(dependency: &Dependency, all: &Table) -> bool {
     said.is_empty() || said.contains(&true)
 }
 
-/// What the first path of the condition says that leads to a boolean.
+/// The boolean at the first path of the condition that has one.
 fn by_condition(dependency: &Dependency, all: &Table, path: &str) -> Option<bool> {
     let paths = dependency.condition.trim().split(',').filter(|p| !p.is_empty());
     paths.filter_map(|p| values::scalar(all, &format!("{path}{p}"))).find_map(|value| {
         if !value.is_boolean() {
-            log::warn!(chart = dependency.name.as_str(); "Condition of a sub-chart is no boolean");
+            log::warn!(chart = dependency.name.as_str(); "The condition of a sub-chart is not a boolean");
         }
         value.as_bool()
     })
@@ -214,7 +214,7 @@ fn import_all(chart: &mut Chart) -> Result<(), Error> {
     import(chart)
 }
 
-/// Takes what sub-charts export into the defaults of their parent, whose own values win.
+/// Imports exported values of sub-charts into the defaults of their parent, whose own values win.
 fn import(chart: &mut Chart) -> Result<(), Error> {
     if chart.metadata.dependencies.is_empty() {
         return Ok(());
@@ -227,7 +227,7 @@ fn import(chart: &mut Chart) -> Result<(), Error> {
             let Some((child, parent, exported)) = import_paths(import) else { continue };
             pairs.push(serde_json::json!({"child": child, "parent": parent}));
             let Some(table) = values::table(&all, &format!("{}.{exported}", dependency.name)) else {
-                log::warn!(chart = dependency.name.as_str(); "A sub-chart lacks a table that is imported");
+                log::warn!(chart = dependency.name.as_str(); "A sub-chart lacks an imported table");
                 continue;
             };
             if parent.split('.').count() > CHART_IMPORT_STEPS_MAX {
@@ -242,7 +242,7 @@ fn import(chart: &mut Chart) -> Result<(), Error> {
     Ok(())
 }
 
-/// The path in the child as written, the path in the parent, and the path in the child in full.
+/// The path in the child as written, the path in the parent, and the full path in the child.
 fn import_paths(import: &Value) -> Option<(String, String, String)> {
     match import {
         Value::String(name) => {
@@ -257,7 +257,7 @@ fn import_paths(import: &Value) -> Option<(String, String, String)> {
     }
 }
 
-/// A table at a path with dots.
+/// A table at a dotted path.
 fn below(path: &str, table: Table) -> Table {
     if path == "." {
         return table;

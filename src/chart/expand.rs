@@ -1,15 +1,15 @@
-//! Values that are templates themselves: a deployment's values may name data of Secrets and ConfigMaps.
+//! Expands values that are templates themselves: values of a deployment may refer to data of Secrets and ConfigMaps.
 
 use serde_json::{Map, Value as Json};
 
 use super::template::{Options, Templates};
 use super::value::{Numbers, Value};
 
-/// Expands every text in a value, keys too, as a template over `data`. A name that the data does not have is an error.
-/// Upstream knows only Go's own functions here; ours knows Helm's too.
+/// Expands every text in a value, including keys, as a template with `data`. A name that `data` does not have is an
+/// error. Unlike upstream, which has only Go's functions here, templates may use Helm's functions too.
 ///
 /// # Errors
-/// Where, and what is wrong there.
+/// The place and the problem.
 pub(super) fn expand(value: &Json, data: &Json) -> Result<Json, String> {
     let data = Value::from_json(data, Numbers::Int64);
     // All texts together are one rendering.

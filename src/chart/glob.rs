@@ -1,8 +1,8 @@
-//! File name patterns: those of `.Files.Glob`, and those of Go's `path.Match`, which `.helmignore` uses.
+//! File name patterns: of `.Files.Glob`, and of Go's `path.Match`, which `.helmignore` uses.
 
 use super::value;
 
-/// A pattern that was read.
+/// A parsed pattern.
 #[derive(Clone, Debug)]
 pub(super) struct Pattern {
     parts: Vec<Part>,
@@ -27,27 +27,27 @@ enum Part {
 }
 
 impl Pattern {
-    /// Reads a pattern of `.Files.Glob`; `None` if it is broken.
+    /// Parses a pattern of `.Files.Glob`; `None` if it is broken.
     pub(super) fn glob(text: &str) -> Option<Self> {
         let chars: Vec<char> = text.chars().collect();
         if chars.len() > CHARS_MAX {
-            // No name is so long. A class without members fits nothing.
+            // No name is that long. A class without members matches nothing.
             return Some(Self { parts: vec![Part::Class { negated: false, ranges: Vec::new() }] });
         }
         let (parts, end) = read(&chars, 0, Syntax::Glob, 0)?;
         (end == chars.len()).then_some(Self { parts })
     }
 
-    /// Reads a pattern of `path.Match`; `None` if it is broken.
+    /// Parses a pattern of `path.Match`; `None` if it is broken.
     pub(super) fn path(text: &str) -> Option<Self> {
         let chars: Vec<char> = text.chars().collect();
         let (parts, end) = read(&chars, 0, Syntax::Path, 0)?;
         (end == chars.len()).then_some(Self { parts })
     }
 
-    /// Whether the whole text fits.
+    /// Whether the whole text matches.
     pub(super) fn matches(&self, text: &str) -> bool {
-        // Most patterns differ at once.
+        // A quick check: most patterns differ at once.
         let literals = self.parts.iter().map_while(|part| match part {
             Part::Literal(c) => Some(*c),
             _ => None,
@@ -57,7 +57,7 @@ impl Pattern {
             return false;
         }
         let chars: Vec<char> = text.chars().collect();
-        // Pattern and text may be hostile: the number of steps bounds the time.
+        // Pattern and text may be hostile: a limit on the steps bounds the time.
         let mut steps = STEPS_MAX;
         let parts: Vec<&Part> = self.parts.iter().collect();
         let found = fits(&parts, &chars, &mut steps);
@@ -67,9 +67,9 @@ impl Pattern {
 }
 
 const STEPS_MAX: usize = 100_000;
-/// Characters of a pattern: matching goes one call deeper for each.
+/// Characters of a pattern: matching recurses once for each.
 const CHARS_MAX: usize = 4_096;
-/// Alternatives within alternatives.
+/// Nesting depth of alternatives.
 const DEPTH_MAX: usize = 8;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -78,7 +78,7 @@ enum Syntax {
     Path,
 }
 
-/// Reads parts up to the end, or within braces up to `,` or `}`.
+/// Parses parts up to the end, or within braces up to `,` or `}`.
 fn read(chars: &[char], mut at: usize, syntax: Syntax, depth: usize) -> Option<(Vec<Part>, usize)> {
     let mut parts = Vec::new();
     while let Some(c) = chars.get(at) {
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_patterns_end() {
+    fn hostile_patterns_terminate() {
         let pattern = Pattern::glob(&"*a".repeat(50)).unwrap();
         assert!(!pattern.matches(&"a".repeat(200).replace("aaaaa", "aaaab")));
         assert!(Pattern::glob(&"{".repeat(100)).is_none());

@@ -1,4 +1,4 @@
-//! From the texts of templates to objects: documents, hooks, order.
+//! Turns the output of templates into objects: documents, hooks, order.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,20 +8,20 @@ use serde_json::{Map, Value};
 use super::Slice;
 use crate::format::yaml;
 
-/// A document that a template wrote.
+/// A document in the output of a template.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Manifest {
     /// The template: `chart/templates/a.yaml`.
     pub path: String,
-    /// The text, without blanks in front.
+    /// The text, without leading blanks.
     pub text: Slice,
-    /// What it says; nothing if only the head was looked at.
+    /// The parsed document; null if only the head was parsed.
     pub object: Value,
     /// Its `kind`, or nothing.
     pub kind: String,
 }
 
-/// A document that is no Kubernetes object.
+/// A document that is not a Kubernetes object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Error {
     path: String,
@@ -34,7 +34,7 @@ enum Problem {
     Field { field: &'static str, got: &'static str },
 }
 
-/// How Helm's reader begins what it says about a document of another shape.
+/// The start of the message of Helm's parser about a document of another shape.
 const JSON: &str = "error unmarshaling JSON: while decoding JSON";
 
 impl fmt::Display for Error {
@@ -54,31 +54,31 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// What the templates of a chart wrote.
+/// The output of the templates of a chart.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Manifests {
-    /// Objects, in the order in which they are installed.
+    /// Objects in installation order.
     pub objects: Vec<Manifest>,
-    /// Objects that Helm runs around an installation, in the same order.
+    /// Hooks, which Helm runs around an installation, in the same order.
     pub hooks: Vec<Manifest>,
 }
 
 /// How much of a document is kept as a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
-    /// All of it.
+    /// The whole document.
     Object,
-    /// What Helm looks at.
+    /// The fields that Helm reads.
     Head,
 }
 
-/// What Helm looks at.
+/// The fields that Helm reads.
 const HEAD: [&str; 4] = ["apiVersion", "kind", "metadata.name", "metadata.annotations"];
 
 /// Sorts the documents of rendered files (path and text).
 ///
 /// # Errors
-/// A document that is no map, or whose head is no object's.
+/// If a document is not a map, or its head is invalid.
 pub fn sort<'a>(
     files: impl IntoIterator<Item = (&'a str, &'a Slice)>,
     keep: Keep,
@@ -108,7 +108,7 @@ pub fn sort<'a>(
     Ok(sorted)
 }
 
-/// Puts objects into the order of installation.
+/// Sorts objects into installation order.
 fn in_order(manifests: &mut Vec<Manifest>) {
     let mut ranked: Vec<(usize, Manifest)> =
         manifests.drain(..).map(|manifest| (install_rank(&manifest.kind).0, manifest)).collect();
@@ -116,7 +116,7 @@ fn in_order(manifests: &mut Vec<Manifest>) {
     manifests.extend(ranked.into_iter().map(|(_, manifest)| manifest));
 }
 
-/// The documents of a file: it is cut wherever a line begins with `---`, whatever follows on that line.
+/// The documents of a file: a line that begins with `---` separates them, even if more text follows on it.
 pub fn split(text: &str) -> Vec<&str> {
     let mut documents = Vec::new();
     let text = text.trim_start();
@@ -188,7 +188,7 @@ fn head<'v>(object: &'v Value) -> Result<String, Problem> {
     Ok(kind)
 }
 
-/// Text, or what upstream's YAML reader makes text where text is wanted.
+/// Text, or a scalar that upstream's YAML parser converts to text.
 fn scalar_text(value: &Value) -> Option<Cow<'_, str>> {
     match value {
         Value::Null => Some(Cow::Borrowed("")),
@@ -222,7 +222,7 @@ const HOOKS: [&str; 10] = [
     "test-success",
 ];
 
-/// Kinds in the order of installation; others come last, by name.
+/// Kinds in installation order; others come last, by name.
 const ORDER: [&str; 38] = [
     "PriorityClass",
     "Namespace",
@@ -264,7 +264,7 @@ const ORDER: [&str; 38] = [
     "ValidatingWebhookConfiguration",
 ];
 
-/// Where a kind stands in the order of installation: kinds that Helm does not know come last, by name.
+/// The rank of a kind in installation order: kinds that Helm does not know come last, by name.
 pub fn install_rank(kind: &str) -> (usize, &str) {
     ORDER.iter().position(|k| *k == kind).map_or((ORDER.len(), kind), |at| (at, ""))
 }
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_is_named() {
+    fn invalid_objects_are_named() {
         for (text, message) in [
             ("a: [", "error converting YAML to JSON: yaml: line 1: did not find expected node content"),
             (

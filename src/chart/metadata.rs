@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use crate::base::sorted::{SortedMap, SortedSet};
 use crate::format::{number, semver};
 
-/// What Chart.yaml says about a chart. Absent texts are empty.
+/// The content of Chart.yaml. Absent texts are empty.
 #[derive(Clone, Debug, Default)]
 #[allow(missing_docs)] // the fields of Chart.yaml, under their own names
 pub struct Metadata {
@@ -24,7 +24,7 @@ pub struct Metadata {
     pub tags: String,
     pub app_version: String,
     pub deprecated: bool,
-    /// Absent is not the same as empty for those who read them.
+    /// Templates can tell absent from empty.
     pub annotations: Option<SortedMap<String, String>>,
     pub kube_version: String,
     pub dependencies: Vec<Dependency>,
@@ -32,7 +32,7 @@ pub struct Metadata {
     pub kind: String,
 }
 
-/// One of those who maintain a chart.
+/// A maintainer of a chart.
 #[derive(Clone, Debug, Default)]
 #[allow(missing_docs)] // the fields of Chart.yaml
 pub struct Maintainer {
@@ -41,7 +41,7 @@ pub struct Maintainer {
     pub url: String,
 }
 
-/// A sub-chart that a chart asks for.
+/// A dependency of a chart.
 #[derive(Clone, Debug, Default)]
 #[allow(missing_docs)] // the fields of Chart.yaml
 pub struct Dependency {
@@ -56,14 +56,14 @@ pub struct Dependency {
     pub alias: String,
 }
 
-/// What is wrong with Chart.yaml.
+/// A problem in Chart.yaml.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error {
     /// A field has another type than it must have.
     Type {
         /// The path of the field.
         field: &'static str,
-        /// What it must be.
+        /// The required type.
         wanted: &'static str,
     },
     /// A field is missing.
@@ -77,7 +77,7 @@ pub enum Error {
     },
     /// Two dependencies share a name or alias.
     Duplicate(String),
-    /// The alias of the dependency of this name has other characters than letters, digits, `_` and `-`.
+    /// The alias of the dependency with this name has characters other than letters, digits, `_` and `-`.
     Alias(String),
 }
 
@@ -103,11 +103,10 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {}
 
 impl Metadata {
-    /// Reads the fields that a document has; what it does not have stays as it is (requirements.yaml only brings
-    /// dependencies).
+    /// Reads the fields of a document; absent ones stay as they are (requirements.yaml only has dependencies).
     ///
     /// # Errors
-    /// A field of the wrong type.
+    /// If a field has the wrong type.
     pub(super) fn merge(&mut self, document: &Value) -> Result<(), Error> {
         let map = match document {
             Value::Null => return Ok(()),
@@ -157,7 +156,7 @@ impl Metadata {
         Ok(())
     }
 
-    /// Removes characters that do not print, then checks every field.
+    /// Removes unprintable characters, then checks every field.
     ///
     /// # Errors
     /// The first field that is missing or not allowed.
@@ -274,7 +273,7 @@ fn texts(list: &[Value], field: &'static str) -> Result<Vec<String>, Error> {
     list.iter().map(|v| text(v, field)).collect()
 }
 
-/// Numbers and booleans count as text; a fraction passes through 32 bits, as upstream.
+/// Numbers and booleans count as text; a fraction is converted to 32 bits, as upstream.
 fn text(value: &Value, field: &'static str) -> Result<String, Error> {
     match value {
         Value::Null => Ok(String::new()),
@@ -287,7 +286,7 @@ fn text(value: &Value, field: &'static str) -> Result<String, Error> {
     }
 }
 
-/// White space becomes blanks, and what does not print is removed.
+/// White space becomes blanks, and unprintable characters are removed.
 fn sanitize(text: &mut String) {
     if text.bytes().all(|b| (b' '..=b'~').contains(&b)) {
         return;

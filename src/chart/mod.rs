@@ -1,8 +1,8 @@
-//! Helm charts: loading, values, templates, and the manifests that come out. Knows nothing of clusters: what a cluster
-//! would tell (`lookup`) is answered as if it were empty.
+//! Helm charts: loading, values, templates, and manifests. The code knows of no cluster: `lookup` behaves as in an
+//! empty cluster.
 //!
-//! Behaviour follows Helm 4.2, in two ways of use ([`render::Mode`]): what `helm template` prints, and what a gardenlet
-//! makes of an extension's chart.
+//! Behaviour follows Helm 4.2 in two modes ([`render::Mode`]): the output of `helm template`, and a gardenlet's
+//! rendering of an extension's chart.
 
 use std::sync::Arc;
 
@@ -28,13 +28,14 @@ pub mod values;
 pub use metadata::{Dependency, Maintainer, Metadata};
 pub use slice::Slice;
 
-/// Values of a chart, or a table within them. Numbers of files are floats, as in Helm; those of `--set` may be integers.
+/// Values of a chart, or a table within them. Numbers in files are floats, as in Helm; numbers of `--set` may be
+/// integers.
 pub type Table = serde_json::Map<String, Value>;
 
 /// A chart with its sub-charts.
 #[derive(Clone, Debug, Default)]
 pub struct Chart {
-    /// What Chart.yaml says.
+    /// The content of Chart.yaml.
     pub metadata: Metadata,
     /// The defaults of values.yaml.
     pub values: Table,
@@ -42,7 +43,7 @@ pub struct Chart {
     pub schema: Option<Arc<[u8]>>,
     /// Files below `templates/`.
     pub templates: Vec<File>,
-    /// All other files: what templates reach through `.Files`.
+    /// All other files, which templates reach through `.Files`.
     pub files: Vec<File>,
     /// The charts below `charts/`.
     pub children: Vec<Chart>,
@@ -53,17 +54,17 @@ pub struct Chart {
 pub struct File {
     /// Its path within the chart, with `/`.
     pub name: String,
-    /// Its content, without byte order mark.
+    /// Its content, without a byte order mark.
     pub data: Arc<[u8]>,
 }
 
 impl Chart {
-    /// The name of Chart.yaml, or the alias that a parent gave.
+    /// The name in Chart.yaml, or the alias that a parent gave.
     pub fn name(&self) -> &str {
         &self.metadata.name
     }
 
-    /// Whether this chart only lends named templates to others.
+    /// Whether this chart only provides named templates for other charts.
     pub fn is_library(&self) -> bool {
         self.metadata.kind.eq_ignore_ascii_case("library")
     }

@@ -9,20 +9,20 @@ use serde_json::Value;
 use super::Table;
 use crate::limits::{SET_INDEX_MAX, SET_PATH_STEPS_MAX};
 
-/// Why such a text is not understood.
+/// Why such a text is invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error {
     /// The key has no value.
     NoValue(String),
-    /// The text between brackets is no index, or one that is too large.
+    /// The text between brackets is not an index, or the index is too large.
     Index(String),
-    /// Something stands behind the bracket of an index.
+    /// Text follows the closing bracket of an index.
     AfterIndex(String),
     /// A list is not closed.
     OpenList,
     /// A path has more than this many steps.
     Depth(usize),
-    /// The path leads through a value that is neither map nor list.
+    /// The path leads through a value that is neither a map nor a list.
     Path(String),
 }
 
@@ -49,19 +49,19 @@ enum Step {
     Index(usize),
 }
 
-/// What words of a value mean.
+/// How words of a value are interpreted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Words {
-    /// `true`, `null` and whole numbers are what they look like (`--set`).
+    /// `true`, `null` and whole numbers have their own types (`--set`).
     Typed,
     /// Everything is text (`--set-string`).
     Text,
 }
 
-/// Writes what a text says into `values`. Whole numbers stay integers.
+/// Sets the values of a text in `values`. Whole numbers stay integers.
 ///
 /// # Errors
-/// A text that is not understood; what stands before the error is written.
+/// If the text is invalid; the part before the error takes effect.
 pub fn apply(text: &str, words: Words, values: &mut Table) -> Result<(), Error> {
     let mut chars = text.chars().peekable();
     while chars.peek().is_some() {
@@ -110,7 +110,7 @@ fn read_path(chars: &mut Peekable<Chars<'_>>) -> Result<Vec<Step>, Error> {
     }
 }
 
-/// Reads up to the comma behind a value, or to the end.
+/// Reads up to the comma after a value, or to the end.
 fn read_value(chars: &mut Peekable<Chars<'_>>, words: Words) -> Result<Value, Error> {
     if chars.next_if_eq(&'{').is_none() {
         return Ok(meaning(until(chars, &[',']).0, words));
@@ -144,7 +144,7 @@ fn meaning(word: String, words: Words) -> Value {
     }
 }
 
-/// Reads up to one of the marks; a backslash takes the next character as it is.
+/// Reads up to one of the marks; a backslash escapes the next character.
 fn until(chars: &mut Peekable<Chars<'_>>, marks: &[char]) -> (String, Option<char>) {
     let mut word = String::new();
     while let Some(c) = chars.next() {
@@ -163,7 +163,7 @@ fn put(target: &mut Value, path: &[Step], value: Value) -> Result<(), Error> {
         return Ok(());
     };
     match step {
-        // As upstream, an empty key is left out.
+        // As upstream, an empty key is ignored.
         Step::Key(key) if key.is_empty() => Ok(()),
         Step::Key(key) => {
             if target.is_null() {
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_named() {
+    fn invalid_parts_are_named() {
         for (text, message) in [
             ("a", "key \"a\" has no value"),
             ("a,b=1", "key \"a\" has no value"),

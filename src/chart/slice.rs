@@ -1,26 +1,26 @@
-//! A piece of a shared text: charts are large, and most of what they print stands in them as it is.
+//! A slice of a shared text: charts are large, and most of their output is text that they contain literally.
 
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// A piece of a shared text.
+/// A slice of a shared text.
 #[derive(Clone)]
 pub struct Slice {
     whole: Arc<str>,
-    // Texts have limits far below what fits here; syntax trees hold many pieces.
+    // Texts are limited far below this type's maximum; syntax trees hold many slices.
     start: u32,
     end: u32,
 }
 
 impl Slice {
-    /// All of a text.
+    /// The whole text.
     pub fn all(whole: Arc<str>) -> Self {
         let end = offset(whole.len());
         Self { whole, start: 0, end }
     }
 
-    /// A piece of the text that lies in it, found by where it lies; a copy of one that does not.
+    /// A slice for a part of the text, identified by its address; a copy for any other text.
     #[must_use]
     pub fn part(&self, piece: &str) -> Self {
         let start = piece.as_ptr().addr().checked_sub(self.whole.as_ptr().addr());

@@ -1,4 +1,4 @@
-//! Values: reading documents of them, and merging what several sources say.
+//! Values: parses documents of values, and merges several sources.
 
 use std::fmt;
 
@@ -8,12 +8,12 @@ use super::Table;
 use super::archive::{Error as ArchiveError, FileError};
 use crate::format::yaml;
 
-/// Why a text holds no values.
+/// Why a text is not valid as values.
 #[derive(Debug)]
 pub enum Error {
-    /// It is no YAML.
+    /// It is not YAML.
     Yaml(yaml::Error),
-    /// A document is something else than a map.
+    /// A document is not a map.
     NoMap,
 }
 
@@ -45,10 +45,11 @@ impl Error {
     }
 }
 
-/// Reads a file of values: the maps of its documents, merged; the later wins. Every number becomes a float, as in Helm.
+/// Parses a file of values and merges the maps of its documents; later ones win. Every number becomes a float, as in
+/// Helm.
 ///
 /// # Errors
-/// A document that is no map.
+/// If a document is not a map.
 pub fn read(text: &str) -> Result<Table, Error> {
     let mut values = Table::new();
     for document in yaml::parse_all(text) {
@@ -59,7 +60,7 @@ pub fn read(text: &str) -> Result<Table, Error> {
     Ok(values)
 }
 
-/// Merges maps deeply; lists and scalars of `over` replace.
+/// Merges maps deeply; lists and scalars of `over` replace those of `under`.
 pub fn merge(under: &mut Table, over: Table) {
     for (key, value) in over {
         match (under.get_mut(&key), value) {
@@ -71,7 +72,7 @@ pub fn merge(under: &mut Table, over: Table) {
     }
 }
 
-/// Makes floats of all numbers, as a Go program does that reads JSON into a map.
+/// Converts all numbers to floats, as a Go program does that decodes JSON into a map.
 pub fn to_floats(value: &mut Value) {
     match value {
         Value::Number(n) => {
@@ -85,7 +86,7 @@ pub fn to_floats(value: &mut Value) {
     }
 }
 
-/// The table at a path with dots.
+/// The table at a dotted path.
 pub(super) fn table<'a>(values: &'a Table, path: &str) -> Option<&'a Table> {
     let mut table = values;
     for key in path.split('.') {
@@ -94,7 +95,7 @@ pub(super) fn table<'a>(values: &'a Table, path: &str) -> Option<&'a Table> {
     Some(table)
 }
 
-/// The value at a path with dots, unless it is a table.
+/// The value at a dotted path, unless it is a table.
 pub(super) fn scalar<'a>(values: &'a Table, path: &str) -> Option<&'a Value> {
     let found = match path.rsplit_once('.') {
         None => values.get(path)?,

@@ -174,7 +174,7 @@ fn a_garden_out_of_reach_is_refused() {
     let file = TempFile::new("nowhere.yaml", GOOD);
     let ended = command(&format!("--config {}", file.name()), &[]);
     assert_eq!(ended.code, 2);
-    assert!(ended.errors.contains(": gardenClientConnection: names no way"), "{}", ended.errors);
+    assert!(ended.errors.contains(": gardenClientConnection: does not say how"), "{}", ended.errors);
     assert_eq!(command(&format!("config validate --config {}", file.name()), &[]).code, 0);
 }
 

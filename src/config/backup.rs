@@ -7,9 +7,9 @@ use super::read::Reader;
 pub struct BackupEntryController {
     /// `concurrentSyncs`.
     pub workers: u32,
-    /// How long backups are kept after somebody has deleted their BackupEntry.
+    /// How long a backup is kept after its BackupEntry was deleted.
     pub grace_hours: u64,
-    /// The purposes of Shoots for which that counts; none: for all.
+    /// The Shoot purposes to which the grace period applies; empty: all.
     pub grace_purposes: Vec<String>,
 }
 

@@ -1,5 +1,5 @@
-//! The least and the most that each number, duration and quantity of a configuration may be, and why. Zero is checked
-//! after the defaults: where a default replaces it, it means the default.
+//! The smallest and largest value of each number, duration and quantity of a configuration, and why. Zero is checked
+//! after the defaults are set: where a default replaces zero, zero means the default.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use crate::limits;
 use super::scalar;
 use super::schema::Type;
 
-/// The bounds of one field, or of several with the same meaning.
+/// The bounds of one field, or of several fields with the same meaning.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
     /// As in the schema.
@@ -26,10 +26,10 @@ const fn within(path: &'static str, least: i64, most: i64, why: &'static str) ->
 
 const HOUR_S: i64 = 3_600;
 const WEEK_S: i64 = 7 * 24 * HOUR_S;
-/// Ten years. Upstream knows no bound for these, and nothing reads them so far.
+/// Ten years. Upstream has no bound for these, and this version does not read them yet.
 const LONG_S: i64 = 87_600 * HOUR_S;
 const LONG_WHY: &str = "a longer time is a typing error";
-/// The most seconds that 32 bits count, in whole hours.
+/// The most seconds that 32 bits can count, in whole hours.
 const VALIDITY_S: i64 = 596_523 * HOUR_S;
 const WORKERS: i64 = 1_000;
 
@@ -195,7 +195,7 @@ pub(super) const TABLE: &[Bounds] = &[
 ];
 
 impl Bounds {
-    /// What is wrong with `value`, which has the type `ty`, and what to do about it. `default` is JSON, or empty.
+    /// The problem of `value`, which has the type `ty`, and the remedy. `default` is JSON, or empty.
     pub(super) fn complaint(&self, value: &Value, ty: Type, default: &str) -> Option<String> {
         if let (Type::Quantities, Some(map)) = (ty, value.as_object()) {
             let wrong = map.iter().find(|(_, value)| self.excludes(value, Type::Quantity));

@@ -1,4 +1,4 @@
-//! How often the health of Seeds and Shoots is looked at, and how patiently.
+//! How often the health of Seeds and Shoots is checked, and how long faults are tolerated.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::base::sorted::SortedMap;
 /// `controllers.seedCare`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeedCare {
-    /// How often components and pods are looked at.
+    /// How often components and pods are checked.
     pub sync_period: Duration,
     /// How long a condition may be `Progressing` before it is `False`, by its type.
     pub thresholds: SortedMap<String, Duration>,
@@ -19,15 +19,15 @@ pub struct SeedCare {
 pub struct ShootCare {
     /// `concurrentSyncs`.
     pub workers: u32,
-    /// A Shoot is looked at this often while it is well.
+    /// How often a healthy Shoot is checked.
     pub sync_period: Duration,
     /// How long a condition may be `Progressing` before it is `False`, by its type.
     pub thresholds: SortedMap<String, Duration>,
     /// The report of an extension whose Lease is older than this is ignored; `None`: reports of any age count.
     pub stale_reports: Option<Duration>,
-    /// How long a ManagedResource may be rolled out before this is a fault; `None`: it is one at once.
+    /// How long the rollout of a ManagedResource may take before it is a fault; `None`: it is a fault at once.
     pub progressing_threshold: Option<Duration>,
-    /// Webhooks of the owner that could keep the Shoot from waking up are changed.
+    /// Whether the agent changes webhooks of the owner that could keep the Shoot from waking up.
     pub remediates_webhooks: bool,
 }
 

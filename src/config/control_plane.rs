@@ -6,49 +6,49 @@ use super::read::Reader;
 use super::scalar;
 use crate::base::sorted::SortedMap;
 
-/// The sizes of volumes in Gardener v1.150.
+/// The volume sizes of Gardener v1.150.
 const MAIN_SIZE: &str = "25Gi";
 const EVENTS_SIZE: &str = "10Gi";
 
 /// `edge.etcd`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Etcd {
-    /// Who runs it.
+    /// Who manages it.
     pub mode: EtcdMode,
     /// The volume of etcd-main.
     pub main: Volume,
     /// The volume of etcd-events.
     pub events: Volume,
-    /// Snapshots of etcd-main, if they are on.
+    /// Snapshots of etcd-main, if enabled.
     pub snapshots: Option<Snapshots>,
 }
 
 /// `edge.etcd.snapshots`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshots {
-    /// A directory of the node; without one, they are kept in the bucket of the Seed.
+    /// A directory of the node; without one, the bucket of the Seed holds the snapshots.
     pub directory: Option<String>,
-    /// How many are kept of each Shoot.
+    /// How many snapshots of each Shoot are kept.
     pub keep: u32,
-    /// When they are taken, five fields of cron, in UTC; daily in the maintenance time window if it is not said.
+    /// When snapshots are taken: five fields of cron in UTC; if unset, daily in the maintenance time window.
     pub schedule: Option<String>,
-    /// The image of the agent, if it is not that of its own pod.
+    /// The image of the agent, if it differs from the image of its own pod.
     pub image: Option<String>,
 }
 
-/// Who runs the etcds of a Shoot.
+/// Who manages the etcds of a Shoot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EtcdMode {
     /// The agent writes StatefulSets.
     Plain,
-    /// The agent writes Etcd objects, and an etcd-druid does the rest.
+    /// The agent writes Etcd objects, and an etcd-druid manages them.
     Druid,
 }
 
-/// A volume of an etcd, as it is created.
+/// The volume of an etcd at its creation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Volume {
-    /// Its class; the seed's default class if none is named.
+    /// Its class; if unset, the seed's default class.
     pub storage_class: Option<String>,
     /// Its size, a quantity.
     pub size: String,
@@ -59,20 +59,20 @@ pub struct Volume {
 pub struct Exposure {
     /// The type of the Service.
     pub kind: ExposureType,
-    /// Under which address the nodes are reached, if that is not one of theirs.
+    /// The address of the nodes, if it is not one of their own addresses.
     pub address: Option<String>,
     /// Annotations of the Service.
     pub annotations: SortedMap<String, String>,
 }
 
-/// How the kube-apiserver of a Shoot is reached from outside the seed.
+/// How clients outside the seed reach the kube-apiserver of a Shoot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExposureType {
-    /// By a port of the nodes.
+    /// Through a port of the nodes.
     NodePort,
-    /// By a load balancer that somebody else provides.
+    /// Through a load balancer that another component provides.
     LoadBalancer,
-    /// Not at all: by the address inside the seed.
+    /// Only from inside the seed.
     ClusterIp,
 }
 

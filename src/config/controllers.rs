@@ -8,7 +8,7 @@ use super::backup::BackupEntryController;
 use super::care::{SeedCare, ShootCare};
 use super::read::Reader;
 
-/// `controllers`: what is read so far. Workers are permits, not threads, and at least 1.
+/// `controllers`: the fields that the agent reads. Workers are permits, not threads, and at least 1.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Controllers {
     /// `backupBucket.concurrentSyncs`.
@@ -25,7 +25,7 @@ pub struct Controllers {
     pub controller_installation_care_sync_period: Duration,
     /// `controllerInstallationRequired.concurrentSyncs`.
     pub controller_installation_required_workers: u32,
-    /// `gardenlet.syncPeriod`: the agent brings itself to what is wanted at least this often; never by itself if it is zero.
+    /// `gardenlet.syncPeriod`: the agent reconciles itself at least this often; zero disables it.
     pub gardenlet_sync_period: Duration,
     /// `managedSeed`.
     pub managed_seed: ManagedSeedController,
@@ -54,7 +54,7 @@ pub struct Controllers {
 pub struct NetworkPolicyController {
     /// `concurrentSyncs`.
     pub workers: u32,
-    /// `additionalNamespaceSelectors`: where central policies are written, too.
+    /// `additionalNamespaceSelectors`: further namespaces for the central policies.
     pub additional_namespace_selectors: Vec<Value>,
 }
 
@@ -63,7 +63,7 @@ pub struct NetworkPolicyController {
 pub struct WorkloadIdentityTokens {
     /// `concurrentSyncs`.
     pub workers: u32,
-    /// `tokenExpirationDuration`: how long a token is to live.
+    /// `tokenExpirationDuration`: the lifetime of a token.
     pub lifetime: Duration,
 }
 
@@ -72,20 +72,20 @@ pub struct WorkloadIdentityTokens {
 pub struct ManagedSeedController {
     /// `concurrentSyncs`.
     pub workers: u32,
-    /// An agent is brought to what is wanted at least this often.
+    /// The deployment of an agent is reconciled at least this often.
     pub sync_period: Duration,
-    /// How often what is waited for is looked at.
+    /// How often the agent polls while it waits.
     pub wait_sync_period: Duration,
-    /// Seeds are spread over this time after a start.
+    /// After a start, the reconciliations of ManagedSeeds are spread over this time.
     pub sync_jitter_period: Duration,
-    /// Changes of ManagedSeeds are spread, too.
+    /// Whether reconciliations after changes are spread too.
     pub jitter_updates: bool,
 }
 
 /// `controllers.shootState`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShootState {
-    /// `concurrentSyncs`; none: switched off.
+    /// `concurrentSyncs`; 0: disabled.
     pub workers: u32,
     /// A ShootState is written at least this often.
     pub sync_period: Duration,
@@ -100,13 +100,14 @@ pub struct ShootController {
     pub dns_entry_ttl_seconds: u32,
     /// A Shoot is reconciled at least this often.
     pub sync_period: Duration,
-    /// Annotations of any Shoot may make that longer, or have it ignored; otherwise only those in namespace `garden`.
+    /// Whether annotations of any Shoot may lengthen that period or make the agent ignore the Shoot; otherwise only
+    /// Shoots in namespace `garden` may.
     pub respect_sync_period_overwrite: bool,
-    /// Shoots that are up to date are reconciled only in their maintenance time windows.
+    /// Whether up-to-date Shoots are reconciled only in their maintenance time windows.
     pub reconcile_in_maintenance_only: bool,
-    /// How long an operation is tried again before it has failed for good.
+    /// How long an operation is retried before it fails for good.
     pub retry_duration: Duration,
-    /// The progress of a flow is written at most this often.
+    /// The minimum interval between two progress reports of a flow.
     pub progress_report_period: Option<Duration>,
 }
 
@@ -115,9 +116,9 @@ pub struct ShootController {
 pub struct SeedController {
     /// A Seed is reconciled at least this often.
     pub sync_period: Duration,
-    /// `leaseResyncSeconds`: the Lease is renewed this often.
+    /// `leaseResyncSeconds`: the interval between two renewals of the Lease.
     pub lease_resync: Duration,
-    /// So many renewals may be missed before the agent calls itself unhealthy.
+    /// How many renewals may be missed before the agent reports itself as unhealthy.
     pub lease_resync_miss_threshold: u32,
 }
 

@@ -1,4 +1,4 @@
-//! Environment variables that count for more than the file (Gardener v1.150, `cmd/gardenlet/app`).
+//! Environment variables that override the file (Gardener v1.150, `cmd/gardenlet/app`).
 
 use std::path::PathBuf;
 
@@ -6,14 +6,14 @@ use super::control_plane::ExposureType;
 use super::{Problem, Settings};
 
 impl Settings {
-    /// Applies `GARDEN_KUBECONFIG`, `KUBECONFIG` and `NAMESPACE`. Empty variables are the same as absent ones.
+    /// Applies `GARDEN_KUBECONFIG`, `KUBECONFIG` and `NAMESPACE`. Empty variables count as absent.
     ///
     /// # Errors
-    /// `NAMESPACE=kube-system`, which asks the Go program for another mode.
+    /// `NAMESPACE=kube-system`, which selects another mode of the Go program.
     pub fn apply_environment(&mut self, variable: impl Fn(&str) -> Option<String>) -> Result<(), Problem> {
         let value = |name| variable(name).filter(|value| !value.is_empty());
         if value("NAMESPACE").as_deref() == Some("kube-system") {
-            let message = "kube-system means to serve a self-hosted shoot, which this agent cannot do; to serve a seed, \
+            let message = "kube-system means to serve a self-hosted shoot, which this agent does not support; to serve a seed, \
                 run it in namespace garden";
             return Err(Problem::new("NAMESPACE", message));
         }
@@ -26,40 +26,40 @@ impl Settings {
         Ok(())
     }
 
-    /// Checks that there is a way to the garden, once the environment has been applied.
+    /// Checks that the garden can be reached, after the environment was applied.
     ///
     /// # Errors
-    /// That there is neither a kubeconfig nor a Secret for one.
+    /// If there is neither a kubeconfig nor a Secret for one.
     pub fn check_garden_access(&self) -> Result<(), Problem> {
         let garden = &self.garden_client_connection;
         if garden.connection.kubeconfig.is_some() || garden.kubeconfig_secret.is_some() {
             return Ok(());
         }
-        let message = "names no way to the garden: set kubeconfigSecret (with bootstrapKubeconfig, to \
+        let message = "does not say how to reach the garden: set kubeconfigSecret (with bootstrapKubeconfig, to \
             join), or kubeconfig, or the variable GARDEN_KUBECONFIG";
         Err(Problem::new("gardenClientConnection", message))
     }
 
-    /// Checks that the agent can reach what it exposes, once the environment has been applied. It is in the seed's cluster
-    /// if it uses the ServiceAccount of its pod, as in `kube::in_cluster::or_kubeconfig`.
+    /// Checks that the agent can reach the Services that it exposes, after the environment was applied. The agent runs
+    /// in the seed's cluster if it uses the ServiceAccount of its pod, as in `kube::in_cluster::or_kubeconfig`.
     ///
     /// # Errors
-    /// `ClusterIP`, and the agent is elsewhere.
+    /// If the type is `ClusterIP` and the agent runs elsewhere.
     pub fn check_exposure(&self, variable: impl Fn(&str) -> Option<String>) -> Result<(), Problem> {
         let is_in_pod = variable("KUBERNETES_SERVICE_HOST").is_some_and(|host| !host.is_empty());
         let is_inside = is_in_pod && self.seed_client_connection.kubeconfig.is_none();
         if is_inside || self.edge.exposure.kind != ExposureType::ClusterIp {
             return Ok(());
         }
-        let message = "ClusterIP is an address that only pods of the seed reach, and this agent is no pod of it (it has a \
+        let message = "ClusterIP is an address that only pods of the seed reach, and this agent is not one of them (it has a \
             kubeconfig for the seed, or runs outside of a cluster): write NodePort or LoadBalancer, or run the agent in the seed";
         Err(Problem::new("edge.exposure.type", message))
     }
 
-    /// Checks that the image of the agent can be known where Shoots need it, once the environment has been applied.
+    /// Checks that the agent can find out its image if Shoots need it, after the environment was applied.
     ///
     /// # Errors
-    /// Snapshots are on, and no image is named.
+    /// If snapshots are enabled and no image is configured.
     pub fn check_snapshots(&self, variable: impl Fn(&str) -> Option<String>) -> Result<(), Problem> {
         let is_set = |name: &str| variable(name).is_some_and(|value| !value.is_empty());
         let needs_image =
@@ -68,7 +68,7 @@ impl Settings {
             return Ok(());
         }
         let message = "must name an image of this agent: pods of the seed run it to take and restore snapshots, and this agent \
-            is no pod from which it could take its own (variable NAMESPACE is empty)";
+            does not run in a pod whose image it could use (variable NAMESPACE is empty)";
         Err(Problem::new("edge.etcd.snapshots.image", message))
     }
 }

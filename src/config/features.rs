@@ -1,6 +1,6 @@
 //! Feature gates of the Go program (Gardener v1.150): its own (`pkg/gardenlet/features`), and those that the library of
-//! Kubernetes API servers registers in the same place (k8s.io/apiserver v0.36). Charts see the values of all; unknown ones
-//! are refused.
+//! Kubernetes API servers registers in the same place (k8s.io/apiserver v0.36). Charts see the values of all gates;
+//! unknown gates are refused.
 
 use serde_json::{Map, Value};
 
@@ -107,8 +107,8 @@ fn all() -> impl Iterator<Item = &'static Gate> {
     GARDENLET.iter().chain(&LIBRARY).chain(&STAGES)
 }
 
-/// Every known gate with its value: the written one; otherwise, where the gate of its stage is written, the value of that
-/// one; otherwise the default.
+/// Every known gate with its value: the configured one; else the configured value of its stage's gate; else the
+/// default.
 pub(super) fn effective(written: &Map<String, Value>) -> SortedMap<String, bool> {
     let of = |name: &str| written.get(name).and_then(Value::as_bool);
     let of_stage = |stage| match stage {
@@ -120,8 +120,8 @@ pub(super) fn effective(written: &Map<String, Value>) -> SortedMap<String, bool>
     all().map(|gate| (gate.name.to_owned(), value(gate))).collect()
 }
 
-/// Checks `featureGates` and completes it: every gate of the Go program, with its value. The library's gates
-/// appear only if the configuration names them.
+/// Checks `featureGates` and completes it: every gate of the Go program with its value. The library's gates appear only
+/// if the configuration names them.
 pub(super) fn complete(document: &mut Value, problems: &mut Problems) {
     let mut gates = document.get("featureGates").and_then(Value::as_object).cloned().unwrap_or_default();
     for (name, value) in &gates {

@@ -1,4 +1,4 @@
-//! A configuration in a file, or on standard input.
+//! Reads a configuration from a file or from standard input.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -8,10 +8,10 @@ use crate::limits;
 
 use super::{Loaded, Problem, load as load_text};
 
-/// Standard input, as the path of a configuration.
+/// The path that means standard input.
 const STDIN: &str = "-";
 
-/// What a configuration is called in messages.
+/// The name of a configuration in messages.
 pub fn name_of(path: &Path) -> String {
     if path == Path::new(STDIN) { "standard input".to_owned() } else { path.display().to_string() }
 }
@@ -19,17 +19,17 @@ pub fn name_of(path: &Path) -> String {
 /// Reads and checks a configuration. For `-`, reads `input`.
 ///
 /// # Errors
-/// Everything that is wrong.
+/// All problems.
 pub fn load(path: &Path, input: &mut dyn Read) -> Result<Loaded, Vec<Problem>> {
     let text = if path == Path::new(STDIN) { text_of(input) } else { read(path) };
     parse(text, path)
 }
 
-/// Reads and checks a configuration for the agent, for which variables count too; the file alone counts when it is
-/// validated, maybe on another machine.
+/// Reads and checks a configuration for the agent and applies the environment. Validation reads only the file, because
+/// it may run on another machine.
 ///
 /// # Errors
-/// Everything that is wrong.
+/// All problems.
 pub fn load_to_run(path: &Path, variable: &dyn Fn(&str) -> Option<String>) -> Result<Loaded, Vec<Problem>> {
     if path == Path::new(STDIN) {
         let message =
@@ -40,10 +40,10 @@ pub fn load_to_run(path: &Path, variable: &dyn Fn(&str) -> Option<String>) -> Re
 }
 
 impl Loaded {
-    /// With what the environment says.
+    /// Applies the environment.
     ///
     /// # Errors
-    /// A variable that cannot be used; no way to the garden.
+    /// If a variable cannot be used, or the garden cannot be reached.
     pub fn to_run(mut self, variable: &dyn Fn(&str) -> Option<String>) -> Result<Self, Vec<Problem>> {
         let usable = self.settings.apply_environment(variable).and_then(|()| {
             self.settings.check_garden_access()?;
@@ -67,7 +67,7 @@ fn read(path: &Path) -> io::Result<String> {
     text_of(&mut File::open(path)?)
 }
 
-/// One byte more than allowed is enough to find out that a text is too long.
+/// One byte more than allowed is enough to detect a text that is too long.
 fn text_of(from: &mut dyn Read) -> io::Result<String> {
     let mut text = String::new();
     let max = u64::try_from(limits::CONFIG_FILE_BYTES_MAX).unwrap_or(u64::MAX);

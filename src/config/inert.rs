@@ -1,12 +1,12 @@
-//! Fields that are accepted and checked, and have no effect, because this version lacks the part that would read them. Who
-//! writes one gets a warning, unless it has its default or switches something off.
+//! Fields that are accepted and checked but have no effect, because this version lacks the part that would read them.
+//! The agent warns about such a field, unless it has its default or disables something.
 
 use serde_json::Value;
 
 use super::scalar;
 use super::schema::{Node, Type};
 
-/// Fields, or blocks of them, and what is missing.
+/// Fields or blocks of fields, and the missing part.
 pub(super) const TABLE: &[(&str, &str)] = &[
     ("{garden,seed}ClientConnection.{acceptContentTypes,contentType}", "this agent speaks JSON"),
     ("shootClientConnection", "the limits of connections to Shoots are fixed"),
@@ -36,7 +36,7 @@ pub(super) const TABLE: &[(&str, &str)] = &[
     ),
 ];
 
-/// Whether `value` asks for something: it is not what an absent field means, and does not only switch off.
+/// Whether `value` requests something: it differs from an absent field, and does more than disable something.
 pub(super) fn asks(value: &Value, node: &Node) -> bool {
     let default = || serde_json::from_str::<Value>(node.field.default).unwrap_or_default();
     match value {
@@ -54,7 +54,7 @@ pub(super) fn asks(value: &Value, node: &Node) -> bool {
     }
 }
 
-/// `1m` is `1m0s`, and `1` is `1.0`.
+/// `1m` equals `1m0s`, and `1` equals `1.0`.
 fn is_same(a: &Value, b: &Value, ty: Type) -> bool {
     let nanos = |value: &Value| value.as_str().and_then(scalar::duration_nanos);
     match ty {

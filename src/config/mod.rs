@@ -1,9 +1,9 @@
-//! The configuration: reads a `GardenletConfiguration` (YAML or JSON), fills in the defaults and checks it. All problems
-//! are found in one go, each with the path of its field.
+//! The configuration: reads a `GardenletConfiguration` (YAML or JSON), fills in the defaults and checks it. It finds
+//! all problems in one pass, each with the path of its field.
 //!
-//! `schema` is the table of all fields, `bounds` that of their smallest and largest values, `inert` that of those without
-//! effect; `walk` applies them; `validate` and `seed` hold the rules across fields; `settings` is what the rest of the agent
-//! reads.
+//! `schema` is the table of all fields, `bounds` holds their smallest and largest values, and `inert` the fields
+//! without effect; `walk` applies them. `validate` and `seed` hold the rules across fields. `settings` is what the rest
+//! of the agent reads.
 
 use std::fmt;
 
@@ -36,12 +36,12 @@ mod walk;
 use read::Reader;
 pub use settings::{ResourceManager, SecretReference, Settings};
 
-/// Something wrong, or odd, at one place of the document.
+/// An error or a warning at one place of the document.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Problem {
-    /// Where: `controllers.seed.syncPeriod`; the file's name if it is not a document at all.
+    /// The path, such as `controllers.seed.syncPeriod`; the file's name if the text is not a document at all.
     pub path: String,
-    /// What, and what to do about it.
+    /// The problem and the remedy.
     pub message: String,
 }
 
@@ -52,7 +52,7 @@ impl Problem {
 }
 
 impl Problem {
-    /// The same among errors, or on a terminal.
+    /// The same as a warning, for a list of errors or a terminal.
     pub fn as_warning(&self) -> Self {
         Self::new(&self.path, format!("warning: {}", self.message))
     }
@@ -64,26 +64,26 @@ impl fmt::Display for Problem {
     }
 }
 
-/// A configuration that can be used.
+/// A valid configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Loaded {
     /// The settings.
     pub settings: Settings,
-    /// Unknown fields, fields without effect.
+    /// Warnings: unknown fields, and fields without effect.
     pub warnings: Vec<Problem>,
 }
 
-/// What the checks have found so far.
+/// The problems found so far.
 #[derive(Default)]
 struct Problems {
     errors: Vec<Problem>,
     warnings: Vec<Problem>,
 }
 
-/// Reads, completes and checks a configuration. `file_name` stands in messages about the text as a whole.
+/// Reads, completes and checks a configuration. `file_name` appears in messages about the text as a whole.
 ///
 /// # Errors
-/// Everything that is wrong, sorted by path, to a maximum; behind it the warnings, whose messages say so.
+/// The errors, sorted by path, up to a maximum, followed by the warnings, which are marked as such.
 pub fn load(text: &str, file_name: &str) -> Result<Loaded, Vec<Problem>> {
     let (document, repeated) = parse(text).map_err(|message| vec![Problem::new(file_name, message)])?;
     let mut problems = Problems::default();
@@ -106,7 +106,7 @@ pub fn load(text: &str, file_name: &str) -> Result<Loaded, Vec<Problem>> {
     Ok(Loaded { settings, warnings: problems.warnings })
 }
 
-/// The complete document that an empty configuration stands for. `seedConfig` has no defaults.
+/// The complete document of an empty configuration. `seedConfig` has no defaults.
 pub fn defaults() -> Value {
     complete(Value::Object(serde_json::Map::new()), &mut Problems::default())
 }
@@ -123,7 +123,7 @@ fn parse(text: &str) -> Result<(Value, Vec<Repeated>), String> {
     }
 }
 
-/// Defaults and all rules but those of the Seed.
+/// Fills in the defaults and checks all rules except those of the Seed.
 fn complete(mut document: Value, problems: &mut Problems) -> Value {
     walk::walk(&mut document, &schema::tree(), problems);
     replaced::check(&document, problems);

@@ -1,5 +1,5 @@
-//! Reads typed values out of a document that has all its defaults and was found valid, by path. What is absent reads as
-//! empty, zero or false: the schema decides what may be absent.
+//! Reads typed values by path from a valid document with all its defaults. An absent value reads as empty, zero or
+//! false: the schema decides which values may be absent.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,7 +18,7 @@ impl<'a> Reader<'a> {
         Self(document)
     }
 
-    /// The place that a dotted path leads to; absent if there is nothing.
+    /// The value at a dotted path; absent if there is none.
     pub(super) fn at(self, path: &str) -> Self {
         let step = |value: &'a Value, key: &str| value.get(key);
         Self(path.split('.').try_fold(self.0, step).unwrap_or(&Value::Null))

@@ -1,10 +1,10 @@
-//! Fields of older documentation, and what replaced them.
+//! Fields of older documentation and their replacements.
 
 use serde_json::Value;
 
 use super::{Problem, Problems};
 
-/// Whether the agent can go on without the field.
+/// Whether the agent can continue without the field.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Weight {
     Warning,
@@ -14,7 +14,7 @@ enum Weight {
 use Weight::{Error, Warning};
 
 const CREDENTIALS: &str = "was replaced by credentialsRef (apiVersion: v1, kind: Secret, namespace, name)";
-const NO_SEED_SECRET: &str = "was removed: the agent reaches the seed from inside of it, or through \
+const NO_SEED_SECRET: &str = "was removed: the agent reaches the seed from inside the cluster, or through \
     seedClientConnection.kubeconfig; the garden no longer holds a kubeconfig of the seed";
 
 const REPLACED: [(&str, Weight, &str); 22] = [
@@ -52,18 +52,18 @@ const REPLACED: [(&str, Weight, &str); 22] = [
         Warning,
         "was removed: the CA comes from ConfigMap gardener-system-public/kube-root-ca.crt in the garden",
     ),
-    ("kubernetesLogLevel", Warning, "was removed: logLevel counts for everything"),
+    ("kubernetesLogLevel", Warning, "was removed: logLevel applies to everything"),
     (
         "server.https",
         Error,
-        "was removed: this agent serves probes and metrics by plain HTTP, so a probe by HTTPS would fail for ever. Give \
+        "was removed: this agent serves probes and metrics by plain HTTP, so a probe by HTTPS would always fail. Set \
          server.healthProbes and server.metrics instead (port, bindAddress), and ask with scheme HTTP",
     ),
     ("logging.loki", Warning, "was replaced by logging.vali"),
     ("monitoring.remoteWrite", Warning, "was replaced by monitoring.shoot.remoteWrite"),
 ];
 
-/// Reports fields of older documentation, in place of the report that they are unknown.
+/// Reports fields of older documentation, in place of the report about unknown fields.
 pub(super) fn check(document: &Value, problems: &mut Problems) {
     for (path, weight, message) in REPLACED {
         if path

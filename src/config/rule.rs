@@ -1,4 +1,4 @@
-//! Rules that look at one field alone.
+//! Rules about a single field.
 
 use std::net::IpAddr;
 
@@ -11,14 +11,14 @@ use crate::format::cron;
 const RATE_MIN: f64 = 0.1;
 const RATE_MAX: f64 = 10_000.0;
 
-/// What a value must fulfil beyond its type. Empty texts fulfil every rule but [`Rule::Required`], as in Go, where they
-/// are the same as absent ones.
+/// A rule about a value beyond its type. Empty texts fulfil every rule but [`Rule::Required`], because Go treats them
+/// as absent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rule {
     Any,
-    /// Present and not empty wherever its parent is present.
+    /// Present and not empty if its parent is present.
     Required,
-    /// Requests per second: negative for no limit, else such that a request is sent before its caller gives up.
+    /// Requests per second: negative for no limit, else high enough that a request is sent before its caller gives up.
     Rate,
     AbsolutePath,
     OneOf(&'static [&'static str]),
@@ -30,12 +30,12 @@ pub(super) enum Rule {
     Labels,
     AnnotationKeys,
     LabelSelector,
-    /// Times that repeat.
+    /// A cron schedule.
     Cron,
 }
 
 impl Rule {
-    /// What is wrong with `value`, if anything.
+    /// The problem of `value`, if any.
     pub(super) fn complaint(self, value: &Value) -> Option<String> {
         match self {
             Self::Any => None,
@@ -63,7 +63,7 @@ impl Rule {
                 "{text:?} is not an absolute path: it would depend on the directory in which the agent is started"
             )),
             Self::Cron if cron::Cron::parse(text).is_none() => Some(format!(
-                "{text:?} is no schedule: it has five fields of cron (minute, hour, day, month, weekday), such as \"0 */6 * * *\""
+                "{text:?} is not a schedule: a schedule has five fields of cron (minute, hour, day, month, weekday), such as \"0 */6 * * *\""
             )),
             Self::Ip if text.parse::<IpAddr>().is_err() => Some(format!("{text:?} is not an IP address")),
             Self::DnsLabel => scalar::dns_label_complaint(text),

@@ -1,5 +1,5 @@
-//! The texts of a configuration that stand for something else: durations, quantities, names, address ranges. Each
-//! `..._complaint` says what is wrong, or nothing.
+//! Texts with a format: durations, quantities, names, address ranges. Each `..._complaint` returns the problem, or
+//! `None`.
 
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ pub(super) fn duration_nanos(text: &str) -> Option<i64> {
     duration::parse_nanos(text).ok()
 }
 
-/// `600` is `10m`.
+/// `600` becomes `10m`.
 pub(super) fn seconds_text(seconds: i64) -> String {
     match (seconds % 3_600, seconds % 60) {
         _ if seconds == 0 => "0s".to_owned(),
@@ -21,7 +21,7 @@ pub(super) fn seconds_text(seconds: i64) -> String {
     }
 }
 
-/// `65536` is `64Ki`.
+/// `65536` becomes `64Ki`.
 pub(super) fn size_text(bytes: i64) -> String {
     let units = [(1 << 40, "Ti"), (1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki")];
     let unit = units.into_iter().find(|(size, _)| bytes >= *size && bytes % size == 0);
@@ -38,7 +38,7 @@ pub(super) fn quantity_value(value: &Value) -> Option<i128> {
     Quantity::parse(&text).ok().map(|quantity| quantity.whole())
 }
 
-/// A lower-case label of a DNS name, to 63 characters.
+/// A lower-case label of a DNS name, up to 63 characters.
 pub(super) fn dns_label_complaint(text: &str) -> Option<String> {
     let fits =
         text.len() <= 63 && is_framed(text, |b| b == b'-', |b| b.is_ascii_lowercase() || b.is_ascii_digit());
@@ -49,7 +49,7 @@ pub(super) fn dns_label_complaint(text: &str) -> Option<String> {
     })
 }
 
-/// Labels joined by dots, to 253 characters.
+/// Labels joined by dots, up to 253 characters.
 pub(super) fn dns_name_complaint(text: &str) -> Option<String> {
     let is_label = |label| is_framed(label, |b| b == b'-', |b| b.is_ascii_lowercase() || b.is_ascii_digit());
     let fits = text.len() <= 253 && text.split('.').all(is_label);
@@ -68,7 +68,7 @@ pub(super) fn qualified_name_complaint(text: &str) -> Option<String> {
     })
 }
 
-/// Empty, or like the name of a label.
+/// Empty, or like the name part of a label key.
 pub(super) fn label_value_complaint(text: &str) -> Option<String> {
     let fits = text.is_empty() || is_name(text);
     (!fits).then(|| format!("{text:?} is not a label value: at most 63 characters a-z, A-Z, 0-9, '-', '_' and '.', alphanumeric at both ends"))

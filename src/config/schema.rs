@@ -1,8 +1,9 @@
-//! Every field of a `GardenletConfiguration`: where it stands, what it may hold, its default and its own rule. Unknown
-//! fields, defaults, types and single-field rules all come from this one table, bounds and what has no effect yet from two
-//! beside it; rules across fields are in `validate`.
+//! Every field of a `GardenletConfiguration`: its path, type, default and rule. Unknown fields, defaults, types and
+//! single-field rules all come from this one table. Bounds and fields without effect come from two tables beside it;
+//! rules across fields are in `validate`.
 //!
-//! Source: Gardener v1.150, `pkg/apis/config/gardenlet/v1alpha1` and `pkg/apis/core/v1beta1` (the Seed); `edge` is ours.
+//! Source: Gardener v1.150, `pkg/apis/config/gardenlet/v1alpha1` and `pkg/apis/core/v1beta1` (the Seed); `edge` is
+//! ours.
 
 use super::bounds::{self, Bounds};
 use super::inert;
@@ -16,10 +17,10 @@ use Type::{Any, Bool, Bools, Duration, Float, Int, Int32, List, Object, Quantiti
 
 use crate::base::sorted::SortedMap;
 
-/// What a field may hold.
+/// The type of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Type {
-    /// Fields of its own.
+    /// An object with fields of its own.
     Object,
     /// A list whose items are described by the rows `path[]...`, or by a scalar row `path[]`.
     List,
@@ -36,11 +37,11 @@ pub(super) enum Type {
     Quantity,
     /// A map of texts.
     Texts,
-    /// A map of switches.
+    /// A map of booleans.
     Bools,
     /// A map of quantities.
     Quantities,
-    /// Anything: somebody else's type.
+    /// Anything: a type of another API.
     Any,
 }
 
@@ -78,14 +79,14 @@ const fn field(path: &'static str, ty: Type) -> Field {
     Field { path, ty, default: "", default_for_empty: false, rule: Rule::Any }
 }
 
-/// A place in the schema.
+/// A node of the schema.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     pub(super) field: Field,
     pub(super) children: SortedMap<String, Self>,
     pub(super) item: Option<Box<Self>>,
     pub(super) bounds: Option<&'static Bounds>,
-    /// What is missing, so that the field has no effect.
+    /// The missing part, if the field has no effect.
     pub(super) inert: Option<&'static str>,
 }
 
@@ -94,12 +95,12 @@ impl Node {
         Self { field: field("", Object), children: SortedMap::new(), item: None, bounds: None, inert: None }
     }
 
-    /// Whether an absent field comes into being because it, or something in it, has a default.
+    /// Whether an absent field is created because it, or a field in it, has a default.
     pub(super) fn has_default(&self) -> bool {
         !self.field.default.is_empty() || self.children.values().any(Self::has_default)
     }
 
-    /// The place of a path, made if it is not there.
+    /// The node of a path, created if missing.
     fn at(&mut self, path: &str) -> &mut Self {
         if path.is_empty() {
             self
@@ -138,7 +139,7 @@ pub(super) fn tree() -> Node {
     root
 }
 
-/// `a.{b,c}.d` is `a.b.d` and `a.c.d`.
+/// `a.{b,c}.d` becomes `a.b.d` and `a.c.d`.
 pub(super) fn expand(path: &str) -> Vec<String> {
     let Some((before, rest)) = path.split_once('{') else { return vec![path.to_owned()] };
     let (choices, after) = rest.split_once('}').unwrap_or((rest, ""));
@@ -236,7 +237,7 @@ const CONTROLLERS: &[Field] = &[
     field("controllers.shoot.dnsEntryTTLSeconds", Int).default("120"),
     field("controllers.shootCare.concurrentSyncs", Int).default("20"),
     field("controllers.shootCare.syncPeriod", Duration).default(r#""1m0s""#),
-    // Only an absent block is switched on: in Go, `enabled` is not a pointer.
+    // The default enables only an absent block: in Go, `enabled` is not a pointer.
     field("controllers.shootCare.staleExtensionHealthChecks", Object).default(r#"{"enabled":true}"#),
     field("controllers.shootCare.staleExtensionHealthChecks.enabled", Bool).default("false"),
     field("controllers.shootCare.staleExtensionHealthChecks.threshold", Duration).default(r#""5m0s""#),
@@ -245,7 +246,7 @@ const CONTROLLERS: &[Field] = &[
     field("controllers.{shootState,networkPolicy,tokenRequestor,vpaEvictionRequirements}.concurrentSyncs", Int)
         .default("5"),
     field("controllers.shootState.syncPeriod", Duration).default(r#""6h0m0s""#),
-    // Upstream has no default and crashes without the block; 5 is what its chart writes.
+    // Upstream has no default and crashes without the block; its chart sets 5.
     field("controllers.shootStatus.concurrentSyncs", Int).default("5"),
     field("controllers.networkPolicy.concurrentSyncs", Int).default("5"),
     field("controllers.networkPolicy.additionalNamespaceSelectors[]", Any).rule(LabelSelector),
@@ -331,7 +332,7 @@ const SEED: &[Field] = &[
     ),
 ];
 
-/// What `edge.components.disabled` can name.
+/// Allowed values of `edge.components.disabled`.
 pub(super) const COMPONENTS: [&str; 5] =
     ["cluster-identity", "etcd-crds", "machine-crds", "system", "vpa-crds"];
 
@@ -340,7 +341,7 @@ const EDGE: &[Field] = &[
     field("edge.resourceManager", Text).default(r#""Auto""#).rule(OneOf(&["Auto", "Embedded", "External"])),
     field("edge.stateDir", Text).rule(AbsolutePath),
     field("edge.heartbeat.{probeTimeout,renewTimeout}", Duration).default(r#""2s""#),
-    // The heartbeat may slow down to this on slow links.
+    // The longest heartbeat interval on slow links.
     field("edge.heartbeat.intervalMax", Duration),
     field("edge.liveness.stallTimeout", Duration).default(r#""2m0s""#),
     field("edge.liveness.tolerateOffline", Bool).default("false"),

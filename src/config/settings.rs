@@ -1,5 +1,5 @@
-//! What the agent reads from its configuration, with types and units. Fields are named as in the document; what no part
-//! of the agent reads yet stays in [`Settings::document`].
+//! The settings that the agent reads, with types and units. Fields are named as in the document; parts that no code
+//! reads yet stay in [`Settings::document`].
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -33,11 +33,11 @@ pub struct Settings {
     pub leader_election: LeaderElection,
     /// The lowest level that is logged.
     pub log_level: LevelFilter,
-    /// The form of a log line.
+    /// The format of a log line.
     pub log_format: Format,
-    /// Where /healthz and its relatives listen.
+    /// The listener for /healthz and the other probes.
     pub health_probes: Listener,
-    /// Where /metrics listens.
+    /// The listener for /metrics.
     pub metrics: Listener,
     /// `debugging.enableProfiling`.
     pub profiling: bool,
@@ -58,15 +58,15 @@ pub struct Settings {
 /// `gardenClientConnection`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GardenClientConnection {
-    /// What all connections have.
+    /// The fields that all connections have.
     pub connection: ClientConnection,
-    /// Secret in the seed with the kubeconfig of a bootstrap token.
+    /// Secret in the seed with the bootstrap kubeconfig.
     pub bootstrap_kubeconfig: Option<SecretReference>,
     /// Secret in the seed with the agent's own kubeconfig. Without it there is neither bootstrap nor rotation.
     pub kubeconfig_secret: Option<SecretReference>,
-    /// Where extensions find the garden, if not where the agent does.
+    /// The address of the garden for extensions, if it differs from the agent's.
     pub garden_cluster_address: Option<String>,
-    /// The lifetime to ask for; without it the signer decides.
+    /// The requested lifetime; if unset, the signer decides.
     pub validity: Option<Duration>,
     /// Rotation starts at a random share of the lifetime, from here (percent) ...
     pub auto_rotation_jitter_percentage_min: u32,
@@ -77,11 +77,12 @@ pub struct GardenClientConnection {
 /// What `gardenClientConnection`, `seedClientConnection` and `shootClientConnection` have in common.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClientConnection {
-    /// A kubeconfig file; without it the agent is inside of the cluster, or the kubeconfig comes from a Secret.
+    /// A kubeconfig file. Without it the agent uses its in-cluster configuration, or the kubeconfig comes from a
+    /// Secret.
     pub kubeconfig: Option<PathBuf>,
     /// Requests per second; negative means without a limit.
     pub qps: f64,
-    /// Requests at once before `qps` counts.
+    /// Requests at once before the `qps` limit applies.
     pub burst: u32,
 }
 
@@ -94,12 +95,12 @@ pub struct SecretReference {
     pub namespace: String,
 }
 
-/// `resources`: quantities as they were written.
+/// `resources`: quantities as written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resources {
     /// Total capacity by resource name.
     pub capacity: SortedMap<String, String>,
-    /// The part that is not for shoots.
+    /// The part that is reserved, not available for shoots.
     pub reserved: SortedMap<String, String>,
 }
 
@@ -108,7 +109,7 @@ pub struct Resources {
 pub struct LeaderElection {
     /// Whether instances elect a leader at all.
     pub leader_elect: bool,
-    /// How long others respect a lease that is not renewed.
+    /// How long other instances respect a lease that is not renewed.
     pub lease_duration: Duration,
     /// How long the leader tries to renew before it gives up.
     pub renew_deadline: Duration,
@@ -122,16 +123,16 @@ pub struct LeaderElection {
     pub resource_namespace: String,
 }
 
-/// `nodeToleration`: for how many seconds pods of control planes stay on a node that is gone.
+/// `nodeToleration`: for how many seconds pods of control planes stay on a lost node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeToleration {
-    /// It says that it is not ready.
+    /// On a node that is not ready.
     pub not_ready: Option<i64>,
-    /// It says nothing.
+    /// On an unreachable node.
     pub unreachable: Option<i64>,
 }
 
-/// An address to listen at.
+/// A listening address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listener {
     /// An IP address; empty means all.
@@ -160,80 +161,80 @@ pub struct Edge {
     pub workers: usize,
     /// Who applies ManagedResources.
     pub resource_manager: ResourceManager,
-    /// The directory that outlives a restart, if one is named.
+    /// The directory for state that survives a restart, if configured.
     pub state_dir: Option<PathBuf>,
     /// The heartbeat.
     pub heartbeat: Heartbeat,
     /// /livez fails when a thread of the agent has made no progress for this long.
     pub liveness_stall_timeout: Duration,
-    /// /healthz does not fail for a garden that does not answer.
+    /// /healthz does not fail while the garden is unreachable.
     pub liveness_tolerate_offline: bool,
     /// Bytes of the chart cache in the state directory.
     pub chart_cache_bytes_max: u64,
     /// What the agent installs in the seed.
     pub components: Components,
-    /// How registries are reached that need more than their name.
+    /// Registries that need more settings than their name.
     pub registries: Vec<Registry>,
-    /// Bootstrap credentials stay where they are after they were used: the Secret in the seed, the token in the garden.
+    /// Keeps bootstrap credentials after use: the Secret in the seed and the token in the garden.
     pub bootstrap_keep: bool,
-    /// A file with a bootstrap kubeconfig. It may come later, and it is never deleted.
+    /// A file with a bootstrap kubeconfig. It may appear later, and the agent never deletes it.
     pub bootstrap_kubeconfig: Option<PathBuf>,
-    /// Where Shoots keep their data.
+    /// The etcds of Shoots.
     pub etcd: Etcd,
-    /// How Shoots are reached from outside the seed.
+    /// How clients reach Shoots from outside the seed.
     pub exposure: Exposure,
 }
 
 /// `edge.components`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Components {
-    /// Components that the agent leaves alone.
+    /// Components that the agent does not manage.
     pub disabled: Vec<String>,
 }
 
 impl Components {
-    /// Whether the agent leaves this component alone.
+    /// Whether the agent does not manage this component.
     pub fn is_disabled(&self, name: &str) -> bool {
         self.disabled.iter().any(|disabled| disabled == name)
     }
 }
 
-/// An item of `edge.registries`. What belongs to the connection counts wherever that host is talked to, as a mirror too.
+/// An item of `edge.registries`. Its connection settings apply to every connection to that host, even as a mirror.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Registry {
-    /// Host, with a port if it is not that of HTTPS, as in references.
+    /// Host as in references, with a port unless it is the HTTPS port.
     pub host: String,
-    /// URLs that are asked before the registry itself, in this order; a path stands before the repository.
+    /// URLs that are tried before the registry itself, in this order; a path precedes the repository.
     pub mirrors: Vec<String>,
-    /// Beginnings of repositories and what mirrors have instead; the first that fits counts.
+    /// Repository prefixes and their replacements at mirrors; the first match applies.
     pub rewrites: Vec<(String, String)>,
-    /// CAs of this host, instead of those of the system.
+    /// CAs for this host, in place of the system's.
     pub ca_file: Option<PathBuf>,
     /// A client certificate for this host.
     pub certificate_file: Option<PathBuf>,
     /// Its key.
     pub key_file: Option<PathBuf>,
-    /// An OCI layout that is asked before everything else.
+    /// An OCI layout that is tried before everything else.
     pub layout_dir: Option<PathBuf>,
     /// The host speaks plain HTTP.
     pub insecure: bool,
 }
 
-/// `edge.heartbeat`: both limits hold within one `controllers.seed.leaseResyncSeconds`, or beyond it, as set.
+/// `edge.heartbeat`: both timeouts fit into one `controllers.seed.leaseResyncSeconds`, or exceed it if so configured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heartbeat {
-    /// Limit of the seed's /healthz.
+    /// Timeout of a request to the seed's /healthz.
     pub probe_timeout: Duration,
-    /// Limit of one renewal of the Lease.
+    /// Timeout of one renewal of the Lease.
     pub renew_timeout: Duration,
-    /// The interval while renewals are slow; zero: it is always `leaseResyncSeconds`.
+    /// The longest interval while renewals are slow; zero: always `leaseResyncSeconds`.
     pub interval_max: Duration,
 }
 
 /// Who applies ManagedResources in the seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResourceManager {
-    /// This process, as soon as no gardener-resource-manager holds the Lease. A running one goes on.
+    /// This process, once no gardener-resource-manager holds the Lease. A running one continues to work.
     Auto,
     /// This process. A gardener-resource-manager is scaled to 0.
     Embedded,
@@ -242,14 +243,14 @@ pub enum ResourceManager {
 }
 
 impl ResourceManager {
-    /// Whether this process applies ManagedResources, now or as soon as it may.
+    /// Whether this process applies ManagedResources, now or later.
     pub const fn is_here(self) -> bool {
         matches!(self, Self::Auto | Self::Embedded)
     }
 }
 
 impl Settings {
-    /// From a document that has all its defaults and was found valid.
+    /// Reads a valid document with all its defaults.
     pub(super) fn read(document: &Value) -> Self {
         let r = Reader::new(document);
         Self {
@@ -328,13 +329,13 @@ impl LeaderElection {
     }
 }
 
-/// The longest time between two renewals of a lease that nobody has asked for.
+/// The longest default interval between two renewals of a lease.
 const RENEW_PERIOD_MAX: Duration = Duration::from_secs(4);
 
 impl LeaderElection {
-    /// Nobody has written `retryPeriod`: the lease is renewed less often than upstream does, because each renewal wears the
-    /// flash on which the seed's etcd is. Writes need half of the renew deadline (`app/clients.rs`); what this leaves of the
-    /// other half is for one more try.
+    /// Applies if `retryPeriod` is not set. The lease is renewed less often than upstream renews it, because each
+    /// renewal wears out the flash memory of the seed's etcd. Writes need half of the renew deadline
+    /// (`app/clients.rs`); the rest of the other half is for one retry.
     pub(super) fn spare_writes(&mut self) {
         self.renew_period = (self.renew_deadline * 2 / 5).min(RENEW_PERIOD_MAX).max(self.retry_period);
     }

@@ -1,5 +1,5 @@
-//! Rules that look at several fields, and defaults that depend on other fields. They run on a document whose types are
-//! right and whose defaults are filled in.
+//! Rules across fields, and defaults that depend on other fields. They run on a document with correct types and all
+//! defaults.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -40,7 +40,8 @@ fn set_absent(value: &mut Value, path: &[&str], to: Value) {
     }
 }
 
-/// Checks what defaults would hide: what the file says it is, and keys of which all but the last value are lost.
+/// Checks what the defaults would hide: apiVersion and kind, and keys that occur twice, of which all but the last value
+/// are lost.
 pub(super) fn check_text(document: &Value, repeated: &[Repeated], problems: &mut Problems) {
     for (key, expected) in [("apiVersion", API_VERSION), ("kind", KIND)] {
         let value = document.get(key).unwrap_or_default();
@@ -55,7 +56,7 @@ pub(super) fn check_text(document: &Value, repeated: &[Repeated], problems: &mut
     }
 }
 
-/// Checks everything but the Seed.
+/// Checks everything except the Seed.
 pub(super) fn check(document: &Value, problems: &mut Problems) {
     let r = Reader::new(document);
     rotation(r, problems);
@@ -67,7 +68,7 @@ pub(super) fn check(document: &Value, problems: &mut Problems) {
     registries(r.at("edge"), problems);
     if r.str("edge.components.profile") == "full" {
         let message =
-            "full is not there yet: this version installs what the applier and Shoots need; write core";
+            "full is not available yet: this version installs what the applier and Shoots need; write core";
         problems.error("edge.components.profile", message);
     }
     heartbeat(r, problems);
@@ -107,7 +108,7 @@ fn leader_election(r: Reader<'_>, problems: &mut Problems) {
         problems
             .error("leaderElection.leaseDuration", format!("must exceed renewDeadline: {lease} and {renew}"));
     }
-    // The Go library refuses less: attempts are spread by a factor of 1.2.
+    // The Go library refuses smaller values: attempts are spread by a factor of 1.2.
     if renew <= retry.mul_f64(1.2) {
         let (renew, retry) = (r.str("renewDeadline"), r.str("retryPeriod"));
         problems.error(
@@ -174,7 +175,7 @@ fn registries(edge: Reader<'_>, problems: &mut Problems) {
             problems.error(&path("host"), "must be a host, with a port if it is not 443: no scheme, no path");
         }
         if !hosts.insert(host.to_ascii_lowercase()) {
-            problems.error(&path("host"), "stands twice; put everything about a host into one item");
+            problems.error(&path("host"), "occurs twice; put everything about a host into one item");
         }
         for (at, mirror) in r.items("mirrors").enumerate() {
             if !mirror.value().as_str().is_some_and(is_mirror) {

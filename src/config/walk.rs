@@ -56,7 +56,7 @@ fn visit_object(map: &mut Map<String, Value>, node: &Node, path: &str, problems:
     }
 }
 
-/// Puts the default, or the object that defaults will be put into, where there is nothing.
+/// Sets the default of an absent field, or an empty object for the defaults below it.
 fn fill(map: &mut Map<String, Value>, key: &str, child: &Node) {
     let is_missing = match map.get(key) {
         None => child.has_default(),
@@ -119,7 +119,7 @@ fn kind_of(value: &Value) -> String {
         Value::Null => "nothing".to_owned(),
         Value::Array(_) => "a list".to_owned(),
         Value::Object(_) => "a map".to_owned(),
-        // Values may be secret where they do not belong: only what identifies a slip of the pen is shown.
+        // Misplaced values may be secret: only enough is shown to identify a slip of the pen.
         Value::String(text) => format!("the text {:?}", text.chars().take(40).collect::<String>()),
         scalar => scalar.to_string(),
     }
@@ -129,16 +129,16 @@ fn unknown(path: &str, key: &str, node: &Node, problems: &mut Problems) {
     let hint = nearest(key, node.children.keys().map(String::as_str));
     let hint = hint.map_or_else(String::new, |known| format!("; did you mean {known:?}?"));
     if path.starts_with("edge.") {
-        // No other program reads these, and no newer one is asked.
+        // Only this program reads these options, so an unknown one is never meant for another version.
         problems.error(path, format!("unknown option{hint}"));
         return;
     }
-    // The Seed's spec is sent to the garden as it stands, which may know more fields than this version.
+    // The Seed's spec is sent to the garden unchanged, and the garden may know more fields than this version.
     let fate = if path.starts_with("seedConfig.spec.") { "passed on to the garden" } else { "ignored" };
     problems.warning(path, format!("unknown field, {fate}{hint}"));
 }
 
-/// The known key that is at most two letters away from `key`.
+/// The known key that differs from `key` in at most two letters.
 fn nearest<'a>(key: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let lower = key.to_lowercase();
     let near = known.map(|known| (distance(&lower, &known.to_lowercase()), known));
@@ -148,7 +148,7 @@ fn nearest<'a>(key: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a st
         .map(|(_, known)| known)
 }
 
-/// Letters to insert, delete or replace to get from `a` to `b`.
+/// The edit distance: letters to insert, delete or replace to get from `a` to `b`.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     if a.len().abs_diff(b.len()) > 8 {

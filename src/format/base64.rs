@@ -5,7 +5,7 @@ use std::fmt;
 const STANDARD: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 const URL: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-/// Why a text is no Base64: the offset of the first offending byte.
+/// Why a text is not Base64: the offset of the first invalid byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Error {
     /// Offset into the input, in bytes.
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_base64_is_refused() {
+    fn invalid_base64_is_refused() {
         for (text, offset) in [
             ("Zm9", 0),
             ("Z", 0),

@@ -1,11 +1,11 @@
-//! Brotli (RFC 7932): reading what others compressed, and writing streams that others can read.
+//! Brotli (RFC 7932): reads compressed streams, and writes streams that any reader accepts.
 
 use std::fmt;
 use std::io;
 
 use crate::base::capped;
 
-/// Why a stream was not read.
+/// Why a stream could not be read.
 #[derive(Debug)]
 pub enum Error {
     /// The stream is broken or ends early.
@@ -35,23 +35,24 @@ impl std::error::Error for Error {
 /// Reads a stream whose content has at most `bytes_max` bytes.
 ///
 /// # Errors
-/// A broken stream, or one that is longer.
+/// A broken stream, or content that is longer.
 pub fn decode(stream: &[u8], bytes_max: usize) -> Result<Vec<u8>, Error> {
     let mut reader = reader(stream);
     let content = capped::read(&mut reader, bytes_max).map_err(Error::Stream)?;
     content.ok_or(Error::OutputBytes(bytes_max))
 }
 
-/// The content of a stream, unpacked as it is read. Reading takes as much memory as [`window_bytes`] says, and half of it
-/// more while it grows.
+/// Decompresses a stream while it is read. Reading needs as much memory as [`window_bytes`] returns, and half of that
+/// in addition while the window grows.
 pub fn reader(stream: &[u8]) -> impl io::Read {
     const BUFFER_BYTES: usize = 16 << 10;
-    // The crate also reads streams with windows of up to 1 GiB, which RFC 7932 does not know. One that ends at once is broken.
+    // The crate also reads streams with windows of up to 1 GiB, which RFC 7932 does not allow. An empty stream is
+    // broken.
     let stream = if window_bytes(stream).is_some() { stream } else { &[] };
     brotli_decompressor::Decompressor::new(stream, BUFFER_BYTES)
 }
 
-/// How far back a stream may refer, at most 16 MiB; `None` if it begins as no stream does (RFC 7932, section 9.1).
+/// The window of a stream, at most 16 MiB; `None` if the header is invalid (RFC 7932, section 9.1).
 pub fn window_bytes(stream: &[u8]) -> Option<usize> {
     let first = *stream.first()?;
     let bits = match (first & 1, first >> 1 & 7, first >> 4 & 7) {
@@ -67,11 +68,11 @@ pub fn window_bytes(stream: &[u8]) -> Option<usize> {
 /// Writes a stream of uncompressed blocks: valid everywhere, three bytes longer per 64 KiB.
 pub fn encode(content: &[u8]) -> Vec<u8> {
     const BLOCK_BYTES: usize = 1 << 16;
-    /// Last and empty, as the end of a stream.
+    /// The end of a stream: an empty last block.
     const END: u8 = 0b11;
     let mut out = Vec::with_capacity(content.len() + 3 * content.len().div_ceil(BLOCK_BYTES) + 1);
     if content.is_empty() {
-        // One bit for the window of 64 KiB stands in front of everything.
+        // The stream begins with one bit for the window of 64 KiB.
         out.push(END << 1);
         return out;
     }

@@ -1,8 +1,8 @@
-//! Ranges of addresses: `10.0.0.0/8`, `fd00::/8`.
+//! Address ranges: `10.0.0.0/8`, `fd00::/8`.
 
 use std::net::IpAddr;
 
-/// A range of addresses.
+/// An address range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cidr {
     first: u128,
@@ -11,7 +11,7 @@ pub struct Cidr {
 }
 
 impl Cidr {
-    /// `10.0.0.0/8` or `fd00::/8`; bits beyond the prefix are ignored, as in Go.
+    /// Parses `10.0.0.0/8` or `fd00::/8`. Bits beyond the prefix are ignored, as in Go.
     pub fn parse(text: &str) -> Option<Self> {
         let (address, prefix) = text.split_once('/')?;
         let plain = !prefix.is_empty() && prefix.len() <= 3 && prefix.bytes().all(|b| b.is_ascii_digit());
@@ -24,17 +24,17 @@ impl Cidr {
         fits.then_some(Self { first: bits & mask(prefix), prefix, is_v4 })
     }
 
-    /// Whether it is a range of IPv4.
+    /// Whether it is an IPv4 range.
     pub const fn is_v4(self) -> bool {
         self.is_v4
     }
 
-    /// How many bits are fixed.
+    /// The length of the prefix in bits.
     pub const fn prefix(self) -> u32 {
         self.prefix
     }
 
-    /// The address at this distance from the first one.
+    /// The address at this offset from the first one.
     pub fn nth(self, distance: u32) -> IpAddr {
         if self.is_v4 {
             let bits = u32::try_from(self.first >> 96).unwrap_or_default();
@@ -54,7 +54,7 @@ impl Cidr {
             .is_some_and(|one| self.overlaps(one) && self.prefix <= one.prefix)
     }
 
-    /// Whether both have an address in common.
+    /// Whether the two ranges have an address in common.
     pub fn overlaps(self, other: Self) -> bool {
         let common = mask(self.prefix.min(other.prefix));
         self.is_v4 == other.is_v4 && self.first & common == other.first & common

@@ -1,4 +1,4 @@
-//! Times that repeat, as five fields of cron.
+//! Cron schedules with five fields.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::format::time::{Civil, zone};
 const MINUTE_S: i64 = 60;
 const HOUR_S: i64 = 3_600;
 
-/// The fields of a cron expression, as bits.
+/// The fields of a cron expression, as bit sets.
 #[derive(Clone, Copy, Debug)]
 pub struct Cron {
     minutes: u64,
@@ -16,7 +16,7 @@ pub struct Cron {
     days: u64,
     months: u64,
     weekdays: u64,
-    /// One of the two is `*`: then both must fit, else one is enough.
+    /// One of the two day fields is `*`: then both must match, else one is enough.
     is_any_day: bool,
 }
 
@@ -25,7 +25,7 @@ const MONTHS: [&str; 12] =
 const WEEKDAYS: [&str; 7] = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
 
 impl Cron {
-    /// Reads five fields; nothing if they are none that a CronJob may have: Sunday is 0 only, and ranges do not run backwards.
+    /// Parses five fields; `None` if a CronJob would refuse them: Sunday is 0 only, and ranges do not run backwards.
     pub fn parse(text: &str) -> Option<Self> {
         let fields: Vec<&str> = text.split_whitespace().collect();
         let [minutes, hours, days, months, weekdays] = fields.as_slice() else { return None };
@@ -48,13 +48,14 @@ impl Cron {
         fits && has(self.months, at.month.into())
     }
 
-    /// The first minute after `now` that fits by the clocks of a place (empty: UTC); nothing if there is none so soon.
+    /// The first matching minute after `now` by the local time of a place (empty: UTC); `None` if there is none
+    /// within `ahead`.
     pub fn next(&self, now: Timestamp, place: &str, ahead: Duration) -> Option<Timestamp> {
         let has = |bits: u64, n: u32| bits >> n & 1 == 1;
         let mut at = (now.unix() / MINUTE_S + 1) * MINUTE_S;
         let last = now.plus(ahead).unix();
         while at <= last {
-            // Clocks are changed at full quarters of an hour, at most.
+            // UTC offsets change only at full quarters of an hour.
             let offset = if place.is_empty() || place == "UTC" { 0 } else { zone::at(place, at)?.offset_s };
             let quarter = (at / (HOUR_S / 4) + 1) * (HOUR_S / 4);
             while at < quarter {
@@ -123,7 +124,7 @@ mod tests {
             ("0 8 * * mon-fri", "", Some("07-02T08:00:00")),
             ("0 8 * * 5", "", Some("07-03T08:00:00")),
             ("0 8 4 * *", "", Some("07-04T08:00:00")),
-            // One of both is enough.
+            // One match is enough.
             ("0 8 4 * thu", "", Some("07-02T08:00:00")),
             ("0 8 * aug *", "", None),
             ("0 8 * * 0", "", None),
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_expression() {
+    fn invalid_expressions() {
         for text in [
             "",
             "* * * *",

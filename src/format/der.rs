@@ -1,8 +1,8 @@
-//! The little of DER (X.690) that keys, certificates and requests for them need.
+//! The subset of DER (X.690) that keys, certificates and certificate requests need.
 
-/// `TRUE`, whole.
+/// `TRUE`, as a complete element.
 pub const BOOLEAN_TRUE: [u8; 3] = [0x01, 0x01, 0xff];
-/// `NULL`, whole.
+/// `NULL`, as a complete element.
 pub const NULL: [u8; 2] = [0x05, 0x00];
 /// Tag of a number.
 pub const INTEGER: u8 = 0x02;
@@ -14,7 +14,7 @@ pub const OCTET_STRING: u8 = 0x04;
 pub const OBJECT_IDENTIFIER: u8 = 0x06;
 /// Tag of a text.
 pub const UTF8_STRING: u8 = 0x0c;
-/// Tag of a text of few characters.
+/// Tag of a text with a restricted character set.
 pub const PRINTABLE_STRING: u8 = 0x13;
 /// Tag of a time with two digits of the year.
 pub const UTC_TIME: u8 = 0x17;
@@ -47,7 +47,7 @@ pub fn sequence(parts: &[&[u8]]) -> Vec<u8> {
     element(SEQUENCE, &parts.concat())
 }
 
-/// A SET OF: its parts stand in the order of their bytes.
+/// A SET OF: its parts are sorted by their bytes.
 pub fn set_of(mut parts: Vec<Vec<u8>>) -> Vec<u8> {
     parts.sort();
     element(SET, &parts.concat())
@@ -58,7 +58,7 @@ pub fn oid(content: &[u8]) -> Vec<u8> {
     element(OBJECT_IDENTIFIER, content)
 }
 
-/// A text of a name: a PrintableString where the characters allow it, as Go does; else a UTF8String.
+/// Text of a name: a PrintableString if the characters allow it, as in Go; else a UTF8String.
 pub fn text(text: &[u8]) -> Vec<u8> {
     let is_printable = |b: &u8| b.is_ascii_alphanumeric() || b" '()+,-./:=?".contains(b);
     element(if text.iter().all(is_printable) { PRINTABLE_STRING } else { UTF8_STRING }, text)
@@ -73,7 +73,7 @@ pub fn unsigned(bytes: &[u8]) -> Vec<u8> {
     }
 }
 
-/// A BIT STRING of whole bytes: no bit of the last one is left out.
+/// A BIT STRING of whole bytes, without unused bits.
 pub fn bit_string(bytes: &[u8]) -> Vec<u8> {
     element(BIT_STRING, &[&[0], bytes].concat())
 }
@@ -83,12 +83,12 @@ pub fn bit_string(bytes: &[u8]) -> Vec<u8> {
 pub struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
-    /// Of elements in a row.
+    /// A reader of consecutive elements.
     pub const fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
 
-    /// The next element: tag and content. `None` at the end, and where there is no element.
+    /// The next element: tag and content. `None` at the end, and where the bytes are not an element.
     fn next(&mut self) -> Option<(u8, &'a [u8])> {
         let (tag, rest) = self.0.split_first()?;
         let (first, rest) = rest.split_first()?;
@@ -116,7 +116,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// A reader of what the next element holds, if it has this tag.
+    /// A reader of the content of the next element, if it has this tag.
     pub fn enter(&mut self, tag: u8) -> Option<Self> {
         self.read(tag).map(Self)
     }

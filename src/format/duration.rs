@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-/// A text that is no duration, or none that is asked for.
+/// A text that is not a duration, or not one that is allowed here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     text: String,
@@ -40,10 +40,10 @@ pub fn rough(duration: Duration) -> String {
     }
 }
 
-/// Reads a duration, which may be negative, into nanoseconds (Go's `time.ParseDuration`).
+/// Parses a duration, which may be negative, into nanoseconds (Go's `time.ParseDuration`).
 ///
 /// # Errors
-/// The text, if it is no duration or does not fit.
+/// The text, if it is not a duration or does not fit.
 pub fn parse_nanos(text: &str) -> Result<i64, Error> {
     let error = |problem| Error { text: text.to_owned(), problem };
     let (negative, mut rest) = match text.strip_prefix('-') {
@@ -79,10 +79,10 @@ pub fn parse_nanos(text: &str) -> Result<i64, Error> {
     }
 }
 
-/// Reads a duration that is not negative.
+/// Parses a duration that is not negative.
 ///
 /// # Errors
-/// The text, if it is no duration, does not fit, or is negative.
+/// The text, if it is not a duration, does not fit, or is negative.
 pub fn parse(text: &str) -> Result<Duration, Error> {
     let nanos = parse_nanos(text)?;
     u64::try_from(nanos)
@@ -90,12 +90,12 @@ pub fn parse(text: &str) -> Result<Duration, Error> {
         .map_err(|_| Error { text: text.to_owned(), problem: "negative duration" })
 }
 
-/// Writes a duration (Go's `Duration.String`); one that is too long for Go is cut to its longest.
+/// Formats a duration (Go's `Duration.String`); a duration that is too long for Go becomes Go's longest.
 pub fn format(duration: Duration) -> String {
     format_nanos(i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX))
 }
 
-/// Writes nanoseconds as a duration.
+/// Formats nanoseconds as a duration.
 pub fn format_nanos(nanos: i64) -> String {
     let sign = if nanos < 0 { "-" } else { "" };
     let size = nanos.unsigned_abs();
@@ -124,14 +124,14 @@ fn fraction(size: u64, digits: usize) -> String {
     if fraction.is_empty() { whole.to_owned() } else { format!("{whole}.{fraction}") }
 }
 
-/// `1.5` with a scale; digits beyond the scale are cut.
+/// Multiplies `1.5` by a scale; digits beyond the scale are cut off.
 fn scaled(digits: &str, scale: u64) -> Option<u64> {
     let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
     if whole.is_empty() && fraction.is_empty() || fraction.contains('.') {
         return None;
     }
     let whole: u64 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
-    // Eighteen digits are beyond a nanosecond in every unit.
+    // Eighteen digits are finer than a nanosecond in every unit.
     let kept = &fraction[..fraction.len().min(18)];
     let part = match u32::try_from(kept.len()) {
         Ok(0) | Err(_) => 0,
@@ -143,15 +143,15 @@ fn scaled(digits: &str, scale: u64) -> Option<u64> {
 /// Writes a duration as text: `metav1.Duration`. For `#[serde(with = "duration")]`.
 ///
 /// # Errors
-/// The serializer's.
+/// The error of the serializer.
 pub fn serialize<S: serde::Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&format(*duration))
 }
 
-/// Reads a duration from text that is not negative.
+/// Reads a duration that is not negative from text.
 ///
 /// # Errors
-/// The deserializer's, or a text that is no such duration.
+/// The error of the deserializer, or a text that is not such a duration.
 pub fn deserialize<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     let text = <String as serde::Deserialize>::deserialize(deserializer)?;
     parse(&text).map_err(serde::de::Error::custom)
@@ -164,7 +164,7 @@ pub mod option {
     /// Writes a duration as text, or null.
     ///
     /// # Errors
-    /// The serializer's.
+    /// The error of the serializer.
     #[allow(clippy::ref_option)] // serde's signature
     pub fn serialize<S: serde::Serializer>(
         value: &Option<Duration>,
@@ -179,7 +179,7 @@ pub mod option {
     /// Reads a duration from text, or null.
     ///
     /// # Errors
-    /// The deserializer's, or a text that is no such duration.
+    /// The error of the deserializer, or a text that is not such a duration.
     pub fn deserialize<'de, D: serde::Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Option<Duration>, D::Error> {
@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn people_want_it_rough() {
+    fn durations_for_people_are_rounded() {
         let table = [
             (0, "0 s"),
             (12, "10 s"),
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_duration_is_refused() {
+    fn invalid_durations_are_refused() {
         for text in
             ["", "1", "-", "1d", "s", ".s", "1..5s", "1h 30m", "9999999h", "+-1s", "1e3s", "3000000h1ns"]
         {

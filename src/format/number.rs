@@ -12,7 +12,7 @@ pub fn general(value: f64) -> String {
     lay_out(&format!("{value:e}"))
 }
 
-/// The same for 32 bits: how number-like keys and chart metadata become text.
+/// The same for 32 bits: the text of keys that look like numbers, and of numbers in chart metadata.
 pub fn general32(value: f32) -> String {
     if !value.is_finite() {
         return special(f64::from(value));
@@ -30,15 +30,15 @@ pub fn json(value: f64) -> String {
         return value.to_string();
     }
     let text = scientific(&format!("{value:e}"));
-    // "1e-07" is cleaned to "1e-7"; exponents above 20 have two digits anyway.
+    // "1e-07" becomes "1e-7"; exponents above 20 have two digits anyway.
     match text.strip_suffix(|c: char| c.is_ascii_digit()) {
         Some(head) if head.ends_with("e-0") => format!("{}{}", &head[..head.len() - 1], &text[head.len()..]),
         _ => text,
     }
 }
 
-/// The integer that a float stands for once it went through JSON, if JSON would write it without fraction and exponent:
-/// the shortest digits that mean this float, filled up with zeros.
+/// The integer that a float becomes after a round trip through JSON, if JSON writes it without fraction and exponent:
+/// the shortest digits of this float, padded with zeros.
 pub fn whole(value: f64) -> Option<i64> {
     if value.fract() != 0.0 || !value.is_finite() {
         return None;
@@ -46,7 +46,7 @@ pub fn whole(value: f64) -> Option<i64> {
     small(value).map(i64::from).or_else(|| json(value).parse().ok())
 }
 
-/// A whole number of up to six digits, which looks the same in all forms: nearly every number of a chart is one.
+/// A whole number of up to six digits, which looks the same in all formats: nearly every number of a chart.
 pub fn small(value: f64) -> Option<i32> {
     #[expect(clippy::cast_possible_truncation)] // compared with what it was
     let whole = value as i32;
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_numbers_are_told_apart() {
+    fn whole_numbers_are_recognized() {
         assert_eq!(whole(-3.0), Some(-3));
         assert_eq!(whole(9_007_199_254_740_992.0), Some(9_007_199_254_740_992));
         assert_eq!(

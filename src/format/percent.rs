@@ -2,7 +2,7 @@
 
 use super::hex;
 
-/// Appends a part of a URL: bytes that may stand there as they are, the others as `%XX`.
+/// Appends a part of a URL: allowed bytes unchanged, the others as `%XX`.
 pub fn encode(out: &mut String, part: &[u8], may_stand: &dyn Fn(u8) -> bool) {
     for byte in part {
         if may_stand(*byte) {
@@ -14,7 +14,7 @@ pub fn encode(out: &mut String, part: &[u8], may_stand: &dyn Fn(u8) -> bool) {
     }
 }
 
-/// What means nothing in any part of a URL: `unreserved`.
+/// Bytes without a special meaning in any part of a URL: `unreserved`.
 pub fn is_unreserved(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~".contains(&byte)
 }
@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_may_not_stand_is_encoded() {
+    fn forbidden_bytes_are_encoded() {
         let encoded = |text: &str, may_stand: &dyn Fn(u8) -> bool| {
             let mut out = "/".to_owned();
             encode(&mut out, text.as_bytes(), may_stand);

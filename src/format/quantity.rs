@@ -1,15 +1,15 @@
 //! Kubernetes quantities: `500m`, `1.5Gi`, `12e6`.
 //!
 //! Follows `k8s.io/apimachinery/pkg/api/resource`: anything finer than a billionth is rounded away from zero, and the
-//! canonical text has no fraction and the largest suffix. Values beyond 10^29 are refused where upstream goes on.
+//! canonical text has no fraction and the largest suffix. Unlike upstream, values beyond 10^29 are refused.
 
 use std::cmp::Ordering;
 use std::fmt;
 
-/// An amount, and the family of suffixes that it was written with.
+/// An amount, and the family of suffixes of its text.
 #[derive(Clone, Copy, Debug)]
 pub struct Quantity {
-    /// In billionths.
+    /// In units of 10^-9.
     nanos: i128,
     format: Format,
 }
@@ -24,7 +24,7 @@ enum Format {
     Exponent,
 }
 
-/// A text that is no quantity.
+/// A text that is not a quantity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     text: String,
@@ -32,7 +32,7 @@ pub struct Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} is no quantity", self.text)
+        write!(f, "{:?} is not a quantity", self.text)
     }
 }
 
@@ -44,10 +44,10 @@ const BINARY: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 const DECIMAL: [&str; 10] = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
 
 impl Quantity {
-    /// Reads a quantity.
+    /// Parses a quantity.
     ///
     /// # Errors
-    /// The text, if it is none or is too large.
+    /// The text, if it is not a quantity or is too large.
     pub fn parse(text: &str) -> Result<Self, Error> {
         Self::read(text).ok_or_else(|| Error { text: text.to_owned() })
     }
@@ -84,7 +84,7 @@ impl Quantity {
     }
 }
 
-/// Whether two texts are the same amount: `1000` and `1k`, `1Gi` and `1024Mi`.
+/// Whether two texts mean the same amount: `1000` and `1k`, `1Gi` and `1024Mi`.
 pub fn same(a: &str, b: &str) -> bool {
     let amount = |text| Quantity::parse(text).ok().map(|quantity| quantity.nanos);
     a == b || amount(a).is_some_and(|nanos| amount(b) == Some(nanos))
@@ -93,7 +93,7 @@ pub fn same(a: &str, b: &str) -> bool {
 impl std::ops::Sub for Quantity {
     type Output = Self;
 
-    /// The family of suffixes is that of the left side.
+    /// The result has the suffix family of the left side.
     fn sub(self, less: Self) -> Self {
         Self { nanos: self.nanos.saturating_sub(less.nanos), format: self.format }
     }
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_quantity_is_refused() {
+    fn invalid_quantities_are_refused() {
         for text in ["", "x", "1 Gi", "1gi", "1..2", ".", "--1", "1e", "1KiB", "1e999999999999", "1e40", "Ki"]
         {
             assert!(Quantity::parse(text).is_err(), "{text}");

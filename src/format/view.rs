@@ -1,8 +1,7 @@
-//! Typed views of JSON values, as Go reads JSON: a `null` is a field that is absent, a list is no object, and what a view does
-//! not name is passed over.
+//! Typed views of JSON values, as Go reads JSON: a `null` counts as an absent field, a list is not an object, and
+//! unknown fields are ignored.
 //!
-//! Each type that is read costs the program kilobytes for each way to read it. So there is one way, for values that are given
-//! away and for those that are lent.
+//! Each way to read a type adds kilobytes to the program. So there is one way, for owned and for borrowed values.
 
 use std::borrow::Cow;
 
@@ -14,7 +13,7 @@ use serde::de::{
 use serde::forward_to_deserialize_any;
 use serde_json::{Error, Value, map};
 
-/// Reads a view out of a value, whose texts it takes.
+/// Reads a view from a value, and moves its texts.
 ///
 /// # Errors
 /// If the value has another shape.
@@ -22,7 +21,7 @@ pub fn read<T: DeserializeOwned>(value: Value) -> Result<T, Error> {
     T::deserialize(View::Own(value))
 }
 
-/// Reads a view out of a value that stays.
+/// Reads a view from a borrowed value.
 ///
 /// # Errors
 /// If the value has another shape.
@@ -30,10 +29,10 @@ pub fn look<T: DeserializeOwned>(value: &Value) -> Result<T, Error> {
     T::deserialize(View::Lent(value))
 }
 
-/// Reads a view out of a text.
+/// Reads a view from a text.
 ///
 /// # Errors
-/// If the text is no JSON, or has another shape.
+/// If the text is not JSON, or has another shape.
 pub fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, Error> {
     serde_json::from_slice(text).and_then(read)
 }
@@ -51,7 +50,7 @@ impl View<'_> {
         }
     }
 
-    /// It is something else than was expected.
+    /// The value has another type than expected.
     fn refused(&self, expected: &dyn Expected) -> Error {
         let found = match self.value() {
             Value::Null => Unexpected::Unit,
@@ -102,7 +101,7 @@ macro_rules! numbers {
 impl<'de> Deserializer<'de> for View<'_> {
     type Error = Error;
 
-    /// Something without a type: it keeps its nulls.
+    /// A value without a type keeps its nulls.
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         match self {
             Self::Own(value) => value.deserialize_any(visitor),
@@ -215,9 +214,9 @@ enum Left<'v> {
 
 struct Entries<'v> {
     left: Left<'v>,
-    /// Of the key that was handed out.
+    /// The value of the key that was returned last.
     value: Option<View<'v>>,
-    /// Whether entries that are null are handed out.
+    /// Whether entries that are null are returned.
     has_nulls: bool,
 }
 

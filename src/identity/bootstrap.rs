@@ -1,6 +1,6 @@
-//! The first identity: the kubeconfig Secret of an earlier life, a bootstrap token and a certificate request, or a
-//! kubeconfig that the operator supplies. And the next one, when the garden does not take the present one any more: any
-//! bootstrap credential that is there, or comes, will do.
+//! The first identity comes from the kubeconfig Secret that an earlier process wrote, from a bootstrap token and a
+//! certificate request, or from a kubeconfig that the operator supplies. When the garden no longer accepts the
+//! identity, any present or future bootstrap credential can provide the next one.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,52 +16,52 @@ use super::csr::seed_subject;
 use super::issue::{Issued, Issuer, Progress};
 use super::{Error, secret};
 
-/// Where the identity may come from.
+/// The possible sources of the identity.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
-    /// `gardenClientConnection.kubeconfigSecret`: what an earlier life wrote, and where a new identity goes.
+    /// `gardenClientConnection.kubeconfigSecret`: written by an earlier process, and updated with each new identity.
     pub kubeconfig_secret: Option<Key>,
     /// `gardenClientConnection.bootstrapKubeconfig`.
     pub bootstrap_secret: Option<Key>,
-    /// Files with a bootstrap kubeconfig, which may come later: `edge.bootstrap.kubeconfig`, and the credential
+    /// Files with a bootstrap kubeconfig, which may appear later: `edge.bootstrap.kubeconfig`, and the credential
     /// `bootstrap-kubeconfig` of the service manager.
     pub bootstrap_files: Vec<PathBuf>,
     /// `gardenClientConnection.kubeconfig` or `GARDEN_KUBECONFIG`.
     pub kubeconfig_path: Option<PathBuf>,
-    /// `edge.bootstrap.keep`: leave the bootstrap credentials where they are.
+    /// `edge.bootstrap.keep`: keep the bootstrap credentials after use.
     pub keep_bootstrap: bool,
 }
 
-/// How far the first identity is.
+/// The progress towards the first identity.
 #[derive(Debug)]
 pub enum Obtained {
-    /// Ask again after this time.
+    /// Call again after this time.
     Waiting {
-        /// When.
+        /// The delay.
         after: Duration,
-        /// For what, in words for an operator.
+        /// The awaited event, for an operator.
         what: String,
     },
     /// The connection to the garden.
     Ready(Connection),
 }
 
-/// Makes a client of the garden from a connection.
+/// Creates a client of the garden from a connection.
 pub type Connect<'a> = &'a dyn Fn(Connection) -> Result<Garden, kube::Error>;
 
-/// A kubeconfig that may be used to ask for a certificate.
+/// A kubeconfig that can request a certificate.
 #[derive(Clone, Debug)]
 pub struct Credential {
-    /// Where it stands, in words.
+    /// Its location, for messages.
     pub place: String,
-    /// It stands in the Secret, which goes when it was used.
+    /// It is in the Secret, which is deleted after use.
     in_secret: bool,
-    /// What it describes.
+    /// The connection that it describes.
     pub connection: Connection,
 }
 
 impl Sources {
-    /// As the configuration says. The service manager's credential counts after the configured file.
+    /// The sources in the configuration. The configured file takes precedence over the service manager's credential.
     pub fn new(settings: &Settings, variable: &dyn Fn(&str) -> Option<String>) -> Self {
         let garden = &settings.garden_client_connection;
         let key = |s: &SecretReference| Key::new(s.namespace.clone(), s.name.clone());
@@ -82,17 +82,17 @@ impl Sources {
         }
     }
 
-    /// Whether there is a bootstrap to be done rather than a kubeconfig to be used.
+    /// Whether to bootstrap, as opposed to using a kubeconfig.
     pub fn wants_bootstrap(&self) -> bool {
         self.bootstrap_secret.is_some()
             || self.bootstrap_files.iter().any(|file| file.exists())
             || (self.kubeconfig_path.is_none() && !self.bootstrap_files.is_empty())
     }
 
-    /// The bootstrap credentials that are there now.
+    /// The bootstrap credentials that exist now.
     ///
     /// # Errors
-    /// If there is none: names where it was looked, or what is wrong with what was found.
+    /// If there is none: names the places, or what is wrong with their content.
     pub fn credentials(&self, seed: &Client) -> Result<Vec<Credential>, Error> {
         let (mut found, mut looked, mut problem) = (Vec::new(), Vec::new(), None);
         if let Some(key) = &self.bootstrap_secret {
@@ -147,7 +147,7 @@ fn from_file(path: &Path) -> Result<Connection, Error> {
     read.map_err(|source| Error::Kubeconfig { place: path.display().to_string(), source })
 }
 
-/// Gets an identity, in steps: the first one, or another one when the garden does not take it any more.
+/// Obtains an identity in steps: the first one, or a new one when the garden no longer accepts the current one.
 #[derive(Debug)]
 pub struct Obtain {
     sources: Sources,
@@ -156,15 +156,15 @@ pub struct Obtain {
     clock: Clock,
     state: StateDir,
     bootstrap: Option<(Credential, Garden, Issuer)>,
-    /// Credentials that failed, until all have.
+    /// Credentials that failed, until all have failed.
     failed: Vec<Connection>,
 }
 
-/// The state directory's file of a pending bootstrap request.
+/// The file for a pending bootstrap request in the state directory.
 const SLOT: &str = "bootstrap-request";
 
 impl Obtain {
-    /// `validity` is asked of the signer, `None` leaves it to the signer.
+    /// `validity` is the requested validity; `None` leaves it to the signer.
     pub fn new(
         sources: Sources,
         seed_name: String,
@@ -175,13 +175,13 @@ impl Obtain {
         Self { sources, seed_name, validity, clock, state, bootstrap: None, failed: Vec::new() }
     }
 
-    /// One step to the first identity.
+    /// One step towards the first identity.
     ///
     /// # Errors
-    /// [`Error`] names place and remedy; the next call tries again from where it stands.
+    /// [`Error`] names place and remedy; the next call continues.
     pub fn step(&mut self, seed: &Client, connect: Connect<'_>) -> Result<Obtained, Error> {
         if let Some(key) = &self.sources.kubeconfig_secret {
-            // Looked at in each step: an operator, or another replica, may have supplied it meanwhile.
+            // Checked in each step: an operator or another replica may have supplied it meanwhile.
             if let Some(stored) = secret::load(seed, key)? {
                 return Ok(Obtained::Ready(stored.connection));
             }
@@ -193,7 +193,7 @@ impl Obtain {
         from_file(path).map(Obtained::Ready)
     }
 
-    /// One step to another identity, whatever is stored.
+    /// One step towards a new identity, even if one is stored.
     ///
     /// # Errors
     /// As [`Obtain::step`].
@@ -208,7 +208,7 @@ impl Obtain {
             }
             Ok(Progress::Issued(issued)) => self.store(seed, issued).map(Obtained::Ready),
             Err(source) => {
-                // Another credential may do; and this one may be another one by the next try.
+                // Another credential may work, and this one may have been replaced before the next attempt.
                 self.bootstrap = None;
                 if matches!(source, Error::Kube { .. }) {
                     self.failed.push(connection);
@@ -241,7 +241,7 @@ impl Obtain {
         Ok((credential, garden, issuer))
     }
 
-    /// Secret first, then the bootstrap Secret goes, then the key on disk: a crash between them loses nothing.
+    /// Stores the Secret, then deletes the bootstrap Secret, then the key on disk: a crash in between loses nothing.
     fn store(&mut self, seed: &Client, issued: Issued) -> Result<Connection, Error> {
         let Some((from, _, issuer)) = &mut self.bootstrap else { return Err(Error::NotConfigured) };
         let connection =
@@ -262,7 +262,7 @@ impl Obtain {
     }
 }
 
-/// Deletes the bootstrap Secret in the seed; nothing happens if it is gone.
+/// Deletes the bootstrap Secret in the seed, if it exists.
 ///
 /// # Errors
 /// If the seed refuses.

@@ -1,5 +1,5 @@
-//! What must be done with a new or old identity at each start: trust the garden's present CA, and remove the credentials
-//! that the identity was bootstrapped with.
+//! At each start, the agent updates its trust to the garden's current CA, and removes the credentials that bootstrapped
+//! its identity.
 
 use serde_json::Value;
 
@@ -18,15 +18,15 @@ use crate::pki::Certificate;
 use super::bootstrap::remove_bootstrap_secret;
 use super::{Error, csr, secret};
 
-/// The garden's CA, published by its kube-controller-manager.
+/// The garden's CA, as its kube-controller-manager publishes it.
 const CA_NAMESPACE: &str = "gardener-system-public";
 const CA_NAME: &str = "kube-root-ca.crt";
 const CA_KEY: &str = "ca.crt";
 
-/// The certificate with which the connection identifies itself.
+/// The client certificate of the connection.
 ///
 /// # Errors
-/// If it has none: the garden identifies gardenlets by certificate only.
+/// If it has none: the garden identifies gardenlets only by certificate.
 pub fn certificate(connection: &Connection) -> Result<Certificate, Error> {
     let remedy = "the garden needs a client certificate; a token alone is not enough";
     let place = || format!("the connection to {}", redact::url(&connection.server));
@@ -36,7 +36,7 @@ pub fn certificate(connection: &Connection) -> Result<Certificate, Error> {
     Ok(Certificate::parse_pem(std::str::from_utf8(&chain).map_err(|_| none())?)?)
 }
 
-/// The CAs that the garden publishes now, PEM.
+/// The CAs that the garden publishes now, as PEM.
 ///
 /// # Errors
 /// If the garden does not publish one.
@@ -55,13 +55,13 @@ pub fn published(garden: &Garden) -> Result<String, Error> {
     Ok(pem)
 }
 
-/// As upstream: these two words switch verification off.
+/// As upstream: these two words disable the verification of the server.
 fn is_off(pem: &str) -> bool {
     pem == "none" || pem == "null"
 }
 
-/// The connection with the published CAs besides those that it trusts; `None` if nothing changes. Some servers may still
-/// show certificates of the old CA, whichever comes first, the servers' certificates or the publication.
+/// The connection with the published CAs in addition to its trusted ones; `None` if nothing changes. During a rotation,
+/// some servers may still use certificates of the old CA, in whichever order certificates and publication change.
 pub fn widened(connection: &Connection, published: &str) -> Option<Connection> {
     let trust = match &connection.trust {
         _ if is_off(published) => Trust::Insecure,
@@ -82,7 +82,7 @@ pub fn widened(connection: &Connection, published: &str) -> Option<Connection> {
     (!same_trust(&connection.trust, &trust)).then(|| connection.clone().with_trust(trust))
 }
 
-/// The connection with the published CAs alone; `None` if nothing changes.
+/// The connection with only the published CAs; `None` if nothing changes.
 pub fn narrowed(connection: &Connection, published: &str) -> Option<Connection> {
     let Trust::Bundle(present) = &connection.trust else { return None };
     let is_more = present.load().is_ok_and(|pem| {
@@ -92,7 +92,7 @@ pub fn narrowed(connection: &Connection, published: &str) -> Option<Connection> 
     (is_more && !is_off(published)).then(|| connection.clone().with_ca(published))
 }
 
-/// The certificates of a PEM text as texts, the same for the same certificate.
+/// The certificates of a PEM text in a canonical form.
 fn certificates_of(pem: &[u8]) -> Vec<String> {
     const END: &str = "-----END CERTIFICATE-----";
     let text = String::from_utf8_lossy(pem);
@@ -101,7 +101,7 @@ fn certificates_of(pem: &[u8]) -> Vec<String> {
     blocks.filter(|block| block.ends_with(END)).map(|block| format!("{block}\n")).collect()
 }
 
-/// Whether two trusts are the same; a file that says the same is no other one.
+/// Whether two trusts are equal; a file with the same content is equal too.
 pub fn same_trust(one: &Trust, other: &Trust) -> bool {
     match (one, other) {
         (Trust::Bundle(old), Trust::Bundle(new)) => {
@@ -111,7 +111,7 @@ pub fn same_trust(one: &Trust, other: &Trust) -> bool {
     }
 }
 
-/// Stores the trust of a connection. What else the Secret says stays, as somebody may have changed it since: address,
+/// Stores the trust of a connection. The rest of the Secret stays, because somebody may have changed it since: address,
 /// certificate, and a pending request for renewal.
 ///
 /// # Errors
@@ -122,7 +122,7 @@ pub fn store_refreshed(seed: &Client, key: &Key, connection: &Connection) -> Res
     secret::store(seed, key, stored.as_ref().unwrap_or(connection), true)
 }
 
-/// A credential that a certificate was bootstrapped with.
+/// A credential that was used to bootstrap a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Bootstrapper {
     Token { id: String },
@@ -137,10 +137,10 @@ fn bootstrapper(username: &str) -> Option<Bootstrapper> {
     Some(Bootstrapper::ServiceAccount { namespace: namespace.to_owned(), name: name.to_owned() })
 }
 
-/// Removes the credentials that the present certificate was bootstrapped with, in the garden and in the seed.
+/// Removes the credentials that bootstrapped the current certificate, in the garden and in the seed.
 ///
-/// The request is found by its name, which is a digest of the certificate's key: so a crash at any point before is made
-/// good by the next start, without anything being remembered. A request that is gone leaves nothing to do.
+/// The name of the request is a digest of the certificate's key. So the next start finds the request after a crash at
+/// any point, without stored state. If the request no longer exists, nothing is left to do.
 ///
 /// # Errors
 /// If something could not be removed.
@@ -154,9 +154,9 @@ pub fn remove_bootstrap_credentials(
     let found = garden.get::<CertificateSigningRequest>(&CERTIFICATE_SIGNING_REQUEST, "", &name);
     let request = match found {
         Ok(request) => request,
-        // The authorizer forgets a request with its object: 403 then means the same as 404.
+        // The authorizer forgets a deleted request, so 403 means the same as 404.
         Err(e) if matches!(e.verdict(), Verdict::NotFound | Verdict::Denied) => return Ok(()),
-        Err(e) => return Err(Error::kube(format!("look at certificate request {name}"))(e)),
+        Err(e) => return Err(Error::kube(format!("read certificate request {name}"))(e)),
     };
     let Some(who) = bootstrapper(&request.spec.username) else { return Ok(()) };
     if let Some(key) = bootstrap_secret
@@ -166,7 +166,7 @@ pub fn remove_bootstrap_credentials(
     }
     for (resource, key) in objects(&who) {
         match garden.delete(&resource, &key.namespace, &key.name, &DeleteParams::default()) {
-            // It expires by itself, and the next start tries again: no reason to leave the seed unregistered.
+            // The token expires anyway, and the next start tries again: the seed can be registered nevertheless.
             Err(e) if e.is_denied() => {
                 let (kind, key, err) = (&*resource.kind, key.to_string(), chain(&e));
                 log::warn!(kind, key = key.as_str(), err = err.as_str(); "Bootstrap credentials stay in the garden");
@@ -180,7 +180,7 @@ pub fn remove_bootstrap_credentials(
     Ok(())
 }
 
-/// Whether the Secret in the seed holds the credential, and not one that was supplied since.
+/// Whether the Secret in the seed holds this credential, not a later one.
 fn used_by(seed: &Client, key: &Key, who: &Bootstrapper) -> Result<bool, Error> {
     let Some(stored) = secret::load(seed, key)? else { return Ok(false) };
     let Credentials::Token(token) = &stored.connection.identity.credentials else { return Ok(false) };
@@ -191,7 +191,7 @@ fn used_by(seed: &Client, key: &Key, who: &Bootstrapper) -> Result<bool, Error> 
     })
 }
 
-/// Whom a ServiceAccount's token names. Its signature is the API server's business.
+/// The ServiceAccount that a token names. The API server checks the signature.
 fn token_subject(token: &str) -> Option<String> {
     let claims = token.split('.').nth(1)?;
     let claims: Value = serde_json::from_slice(&base64::decode_url(claims.as_bytes()).ok()?).ok()?;
@@ -220,7 +220,7 @@ mod tests {
     use crate::net::testing::{Act, Server};
 
     #[test]
-    fn who_bootstrapped() {
+    fn the_bootstrap_credential_is_identified() {
         let account = Bootstrapper::ServiceAccount { namespace: "garden".to_owned(), name: "g-x".to_owned() };
         let table = [
             ("system:bootstrap:abcdef", Some(Bootstrapper::Token { id: "abcdef".to_owned() })),
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_says_whose_it_is() {
+    fn a_token_names_its_account() {
         let token = |claims: &str| format!("e30.{}.c2lnbmF0dXJl", base64::encode_url(claims.as_bytes()));
         let own = token(r#"{"iss":"i","sub":"system:serviceaccount:garden:g-x?>"}"#);
         assert_eq!(token_subject(&own).unwrap(), "system:serviceaccount:garden:g-x?>");
@@ -284,7 +284,7 @@ mod tests {
     fn a_new_ca_is_trusted_besides_the_old_one() {
         let (old, new) = (pem("old"), pem("new"));
         let (both, swapped) = (format!("{new}{old}"), format!("{old}{new}"));
-        // What is trusted, what is published; the trust besides, and the trust alone.
+        // Trusted CAs, published CAs; widened trust, narrowed trust.
         let table = [
             (&old, &old, None, None),
             (&old, &new, Some(&both), Some(&new)),

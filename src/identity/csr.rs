@@ -1,4 +1,4 @@
-//! CertificateSigningRequests: the object that is sent, and what its status says.
+//! CertificateSigningRequests: the object to create, and the meaning of its status.
 
 use serde_json::{Value, json};
 
@@ -6,13 +6,13 @@ use crate::api::certificates::CertificateSigningRequest;
 use crate::format::base64;
 use crate::pki::request::{Subject, digested_name};
 
-/// Prefix of the names of seed requests, also of renewals.
+/// Prefix of the names of seed requests, including renewals.
 pub const NAME_PREFIX: &str = "seed-csr-";
-/// Who signs.
+/// The signer.
 pub const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
-/// What the certificate is for; the garden approves exactly these.
+/// The usages of the certificate; the garden approves exactly these.
 pub const USAGES: [&str; 3] = ["digital signature", "key encipherment", "client auth"];
-/// The one group of all gardenlets of seeds.
+/// The common group of all gardenlets of seeds.
 pub const SEEDS_GROUP: &str = "gardener.cloud:system:seeds";
 /// Prefix of their user names.
 pub const SEED_USER_PREFIX: &str = "gardener.cloud:system:seed:";
@@ -26,12 +26,12 @@ pub fn seed_subject(seed: &str) -> Subject {
     }
 }
 
-/// The name of the object: the same request finds itself again.
+/// The name of the object: the same request always has the same name.
 pub fn name(public_key: &[u8], subject: &Subject) -> String {
     digested_name(NAME_PREFIX, public_key, subject, &USAGES)
 }
 
-/// The object to create. `expiration_s` is left to the signer if absent.
+/// The object to create. If `expiration_s` is absent, the signer decides.
 pub fn object(name: &str, request_pem: &str, expiration_s: Option<u64>) -> Value {
     let mut spec = json!({
         "request": base64::encode(request_pem.as_bytes()),
@@ -49,18 +49,18 @@ pub fn object(name: &str, request_pem: &str, expiration_s: Option<u64>) -> Value
     })
 }
 
-/// What became of a request.
+/// The state of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Nobody decided yet, or the signer has not signed yet.
+    /// Not approved yet, or not signed yet.
     Pending,
     /// The certificate, PEM.
     Issued(String),
-    /// It will never be signed: `denied`, `failed` or `replaced by another object`, and why.
+    /// It will never be signed: `denied`, `failed` or `replaced by another object`, and the reason.
     Refused(&'static str, String),
 }
 
-/// Reads the status. `uid` is that of the object we made.
+/// Reads the status. `uid` is the UID of the object that the agent created.
 pub fn judge(csr: &CertificateSigningRequest, uid: &str) -> State {
     if !uid.is_empty() && csr.metadata.uid != uid {
         return State::Refused("replaced by another object", format!("uid {}", csr.metadata.uid));

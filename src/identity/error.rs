@@ -1,48 +1,48 @@
-//! Why there is no identity.
+//! Errors about the identity.
 
 use std::fmt;
 
 use crate::{kube, pki};
 
-/// Why the agent has no identity, or no newer one.
+/// Why the agent has no identity, or cannot renew it.
 #[derive(Debug)]
 pub enum Error {
     /// A request to a cluster failed.
     Kube {
-        /// What was tried, with its object.
+        /// The operation, with its object.
         operation: String,
         /// The cause.
         source: kube::Error,
     },
-    /// A kubeconfig cannot be used.
+    /// A kubeconfig is unusable.
     Kubeconfig {
-        /// Where it stands.
+        /// Its location.
         place: String,
         /// The cause.
         source: kube::kubeconfig::Error,
     },
-    /// A key, request or certificate.
+    /// An error about a key, request or certificate.
     Pki(pki::Error),
-    /// A Secret that must be there is not, or has no kubeconfig.
+    /// A required Secret does not exist, or has no kubeconfig.
     NoKubeconfig {
-        /// Where it was looked for.
+        /// Its expected location.
         place: String,
-        /// What the operator must do.
+        /// The remedy.
         remedy: &'static str,
     },
-    /// A bootstrap credential led to nothing.
+    /// A bootstrap credential failed.
     Bootstrap {
-        /// Where it stands.
+        /// Its location.
         place: String,
         /// The cause.
         source: Box<Self>,
     },
-    /// A certificate was due to be renewed, and was not.
+    /// A certificate could not be renewed in time.
     Renew {
         /// The cause.
         source: Box<Self>,
     },
-    /// Nothing in the configuration says how to reach the garden.
+    /// The configuration does not say how to reach the garden.
     NotConfigured,
     /// The request was denied or could not be signed.
     Refused {
@@ -53,7 +53,7 @@ pub enum Error {
         /// Reason and message of the condition.
         why: String,
     },
-    /// Nobody approved the request in time.
+    /// The request was not approved in time.
     TimedOut {
         /// Name of the CertificateSigningRequest.
         name: String,
@@ -61,7 +61,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Wraps an error of the client with what was tried.
+    /// Wraps an error of the client with its operation.
     pub fn kube(operation: impl Into<String>) -> impl FnOnce(kube::Error) -> Self {
         let operation = operation.into();
         move |source| Self::Kube { operation, source }
@@ -69,7 +69,7 @@ impl Error {
 }
 
 impl Error {
-    /// Somebody has decided against the request.
+    /// Whether somebody denied the request.
     pub fn is_refusal(&self) -> bool {
         match self {
             Self::Refused { .. } => true,
@@ -78,7 +78,7 @@ impl Error {
         }
     }
 
-    /// The error of the client at the bottom, if it is one.
+    /// The underlying error of the client, if there is one.
     pub fn cause(&self) -> Option<&kube::Error> {
         match self {
             Self::Kube { source, .. } => Some(source),
@@ -99,18 +99,18 @@ impl fmt::Display for Error {
         match self {
             Self::Kube { operation, .. } => f.write_str(operation),
             Self::Kubeconfig { place, .. } => write!(f, "read the kubeconfig in {place}"),
-            Self::Pki(_) => f.write_str("make a certificate request"),
+            Self::Pki(_) => f.write_str("create a certificate request"),
             Self::NoKubeconfig { place, remedy } => write!(f, "no kubeconfig in {place}: {remedy}"),
             Self::Bootstrap { place, .. } => write!(f, "with the bootstrap kubeconfig in {place}"),
             Self::Renew { .. } => f.write_str("renew the certificate"),
             Self::NotConfigured => f.write_str(
-                "nothing says how to reach the garden: set gardenClientConnection.kubeconfig, or bootstrapKubeconfig \
+                "the configuration does not say how to reach the garden: set gardenClientConnection.kubeconfig, or bootstrapKubeconfig \
                  and kubeconfigSecret",
             ),
             Self::Refused { name, how, why } => write!(f, "certificate request {name} was {how}: {why}"),
             Self::TimedOut { name } => write!(
                 f,
-                "certificate request {name} was not approved within 15 minutes; a new one is made, approve it with: \
+                "certificate request {name} was not approved within 15 minutes; the agent creates a new one, approve it with: \
                  kubectl certificate approve <name>"
             ),
         }

@@ -1,8 +1,8 @@
-//! Getting one certificate: make a key and a request, post it, look soon and then every two seconds, give up after fifteen
-//! minutes.
+//! Obtains one certificate: generates a key and a request, posts it, polls it soon and then every two seconds, and
+//! gives up after fifteen minutes.
 //!
-//! Key and name are kept in the state directory, so that a crash resumes the request that was posted instead of leaving
-//! an orphan behind.
+//! Key and name are kept in the state directory, so that the agent resumes the posted request after a crash and leaves
+//! no orphan behind.
 
 use std::time::Duration;
 
@@ -20,11 +20,11 @@ use crate::pki::{Certificate, PrivateKey};
 use super::Error;
 use super::csr::{self, State};
 
-/// Between two looks at a request (list and watch are not granted for it). A garden usually approves at once, so the first
-/// looks come sooner: after as long as the request has waited already.
+/// The interval between two polls of a request (list and watch are not granted for it). A garden usually approves at
+/// once, so the first polls come sooner: the delay is as long as the request has waited so far.
 pub const POLL: Duration = Duration::from_secs(2);
 const POLL_FIRST: Duration = Duration::from_millis(100);
-/// How long a request may wait for its approval.
+/// How long to wait for the approval of a request.
 pub const PATIENCE: Duration = Duration::from_secs(15 * 60);
 
 /// A key and the certificate for it.
@@ -34,16 +34,16 @@ pub struct Issued {
     pub certificate_pem: String,
     /// PEM `EC PRIVATE KEY`.
     pub key_pem: Secret<String>,
-    /// The request that led to it.
+    /// The request that produced it.
     pub csr_name: String,
 }
 
-/// How far a request is.
+/// The progress of a request.
 #[derive(Clone, Debug)]
 pub enum Progress {
-    /// Look again after this time.
+    /// Call again after this time.
     Waiting {
-        /// When to call again.
+        /// The delay.
         after: Duration,
         /// The request that waits for its approval.
         csr_name: String,
@@ -52,7 +52,7 @@ pub enum Progress {
     Issued(Issued),
 }
 
-/// What is kept over a crash. Ours alone, so miniserde.
+/// State that survives a crash. Only this program reads it, so miniserde is enough.
 #[derive(Serialize, Deserialize)]
 struct Saved {
     name: String,
@@ -66,11 +66,11 @@ struct Pending {
     name: String,
     uid: String,
     key: PrivateKey,
-    /// Machine time, for the next life.
+    /// Machine time, for the next process.
     begun: Timestamp,
-    /// The wait in this life began here, on the monotonic clock: the machine's may be set meanwhile ...
+    /// Start of the wait in this process, on the monotonic clock, because the machine's clock may be set meanwhile ...
     since: Mono,
-    /// ... after a wait of so long in an earlier life.
+    /// ... after this wait in an earlier process.
     before: Duration,
 }
 
@@ -80,7 +80,7 @@ impl Pending {
     }
 }
 
-/// One certificate for one subject, over as many requests as it takes.
+/// Obtains one certificate for one subject, with as many requests as it takes.
 pub struct Issuer {
     clock: Clock,
     state: StateDir,
@@ -99,7 +99,7 @@ impl std::fmt::Debug for Issuer {
 }
 
 impl Issuer {
-    /// Resumes the request that `slot` of the state directory holds, if it is for this subject and still fresh.
+    /// Resumes the request in `slot` of the state directory, if it is for this subject and recent.
     pub fn new(
         clock: Clock,
         state: StateDir,
@@ -115,15 +115,15 @@ impl Issuer {
         issuer
     }
 
-    /// One step: posts a request or looks at it.
+    /// One step: posts a request or polls it.
     ///
     /// # Errors
-    /// [`Error::Refused`] and [`Error::TimedOut`] end the request: the next step makes a new key and request. Others leave
-    /// it pending.
+    /// [`Error::Refused`] and [`Error::TimedOut`] end the request: the next step creates a new key and request. After
+    /// other errors, it stays pending.
     pub fn step(&mut self, garden: &Garden) -> Result<Progress, Error> {
         let pending = match self.pending.take() {
             Some(pending) if !pending.uid.is_empty() => pending,
-            // The crash came between the key and the answer: the object may or may not exist.
+            // A crash came between the key and the response: the object may or may not exist.
             Some(pending) => self.post(garden, pending)?,
             None => self.post(garden, self.fresh(PrivateKey::generate()?)?)?,
         };
@@ -134,7 +134,7 @@ impl Issuer {
         self.look(garden, pending)
     }
 
-    /// Forgets the request and its key.
+    /// Deletes the request and its key.
     pub fn discard(&mut self) {
         self.pending = None;
         if let Err(e) = self.state.remove(self.slot) {
@@ -151,7 +151,7 @@ impl Issuer {
                 State::Refused("deleted", "somebody removed the object".to_owned())
             }
             Err(source) => {
-                let operation = format!("look at certificate request {}", pending.name);
+                let operation = format!("read certificate request {}", pending.name);
                 self.pending = Some(pending);
                 return Err(Error::Kube { operation, source });
             }
@@ -168,7 +168,7 @@ impl Issuer {
                 Err(Error::Refused { name: pending.name, how, why })
             }
             State::Issued(certificate_pem) => {
-                // A certificate that cannot be read must not replace one that works.
+                // An unreadable certificate must not replace a working one.
                 Certificate::parse_pem(&certificate_pem)?;
                 let key_pem = pending.key.to_pem();
                 let csr_name = pending.name.clone();
@@ -186,7 +186,7 @@ impl Issuer {
         Ok(Pending { name, uid: String::new(), key, begun, since, before: Duration::ZERO })
     }
 
-    /// Posts a request for the key; the key is on disk before the server knows the request.
+    /// Posts a request for the key. The key is on disk before the server sees the request.
     fn post(&mut self, garden: &Garden, mut pending: Pending) -> Result<Pending, Error> {
         let request = request::build(&self.subject, &pending.key)?;
         self.save(&pending);
@@ -194,7 +194,7 @@ impl Issuer {
         let made = garden.create::<CertificateSigningRequest>(&CERTIFICATE_SIGNING_REQUEST, "", &object);
         let is_new = made.is_ok();
         let made = match made {
-            // The name is a digest of the new key: an object of this name is our own, posted without an answer.
+            // The name is a digest of the new key, so an object with this name is our own: its response was lost.
             Err(e) if e.is_already_exists() => garden.get(&CERTIFICATE_SIGNING_REQUEST, "", &pending.name),
             other => other,
         };
@@ -208,7 +208,7 @@ impl Issuer {
         };
         pending.uid = made.metadata.uid;
         if is_new {
-            // Its time begins now, however long it took to get it to the garden.
+            // Its time starts now, no matter how long the post took.
             (pending.begun, pending.since, pending.before) =
                 (self.clock.now(), self.clock.mono(), Duration::ZERO);
         }
@@ -236,10 +236,10 @@ impl Issuer {
         let saved: Saved = miniserde::json::from_str(&text).ok()?;
         let begun = Timestamp::from_unix(saved.begun_unix_s);
         let (now, since) = (self.clock.now(), self.clock.mono());
-        // A clock without a battery may show a little less than before.
+        // After a restart, a clock without a battery may show an earlier time.
         let fresh = begun <= now.plus(PATIENCE) && now <= begun.plus(PATIENCE);
         if !fresh || saved.common_name != self.subject.common_name {
-            log::info!(csr = saved.name.as_str(); "The pending certificate request is too old, or not ours: making a new one");
+            log::info!(csr = saved.name.as_str(); "The pending certificate request is too old or belongs to another agent; creating a new one");
             return None;
         }
         let key = PrivateKey::from_pkcs8(base64::decode(saved.key.as_bytes()).ok()?).ok()?;

@@ -1,7 +1,7 @@
-//! Who the agent is to the garden: from a bootstrap token to a client certificate, its renewal, and the kubeconfig Secret
-//! in the seed that holds it.
+//! The agent's identity in the garden: from a bootstrap token to a client certificate, its renewal, and the kubeconfig
+//! Secret in the seed that holds it.
 //!
-//! Nothing here holds a thread while it waits: each part is a `step()` that says when it wants to be called again.
+//! Nothing here blocks a thread while it waits: each part is a `step()` that returns when to call it again.
 
 pub mod bootstrap;
 pub mod cleanup;

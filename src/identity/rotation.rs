@@ -1,8 +1,8 @@
-//! A new certificate before the old one ends, without a restart.
+//! Renews the certificate before it expires, without a restart.
 //!
-//! The moment is drawn between 70 % and 90 % of the lifetime (configurable), so that the agents of a garden do not all come
-//! at once. Every ten seconds the Secret is read: an operator may have asked for a renewal, or another replica may have
-//! done it.
+//! The time is random between 70 % and 90 % of the lifetime (configurable), so that the agents of a garden do not all
+//! renew at once. Every ten seconds the agent reads the Secret: an operator may have requested a renewal, or another
+//! replica may have renewed the certificate.
 
 use std::time::Duration;
 
@@ -24,15 +24,15 @@ pub const LOOK: Duration = Duration::from_secs(10);
 /// `gardenClientConnection.kubeconfigValidity`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validity {
-    /// Asked of the signer; its own default if absent. At least ten minutes.
+    /// The requested lifetime; if absent, the signer's default. At least ten minutes.
     pub validity: Option<Duration>,
-    /// Earliest moment, in percent of the lifetime.
+    /// Earliest time, in percent of the lifetime.
     pub jitter_percent_min: u32,
-    /// Latest moment, in percent of the lifetime.
+    /// Latest time, in percent of the lifetime.
     pub jitter_percent_max: u32,
 }
 
-/// When to renew: `unit` (0 to 1) chooses between the earliest and the latest moment.
+/// The time of renewal: `unit` (0 to 1) selects a time between the earliest and the latest.
 pub fn deadline(current: &Certificate, validity: Validity, unit: f64) -> Timestamp {
     let lifetime = current.not_after.since(current.not_before);
     let (min, max) = (f64::from(validity.jitter_percent_min), f64::from(validity.jitter_percent_max));
@@ -40,18 +40,19 @@ pub fn deadline(current: &Certificate, validity: Validity, unit: f64) -> Timesta
     current.not_before.plus(lifetime.mul_f64(percent / 100.0))
 }
 
-/// What a step found.
+/// The result of a step.
 #[derive(Debug)]
 pub enum Step {
-    /// Nothing to do until then.
+    /// Nothing to do for this time.
     Wait(Duration),
-    /// Use this connection from now on, and say so with [`Rotation::adopted`]: the next step offers it again otherwise.
+    /// Use this connection from now on, and confirm it with [`Rotation::adopted`]: otherwise the next step offers it
+    /// again.
     Replace(Connection),
-    /// A renewal will not do: the certificate is lost, or somebody asked for an identity from the beginning.
+    /// A renewal is not enough: the certificate is lost, or somebody requested a new bootstrap.
     Bootstrap,
 }
 
-/// Whether both lead to the same server over the same way, and believe the same CAs.
+/// Whether both have the same server, server name, proxy and CAs.
 fn same_way(one: &Connection, other: &Connection) -> bool {
     one.server == other.server
         && one.proxy_url == other.proxy_url
@@ -59,10 +60,10 @@ fn same_way(one: &Connection, other: &Connection) -> bool {
         && same_trust(&one.trust, &other.trust)
 }
 
-/// The state directory's file of a pending renewal.
+/// The file for a pending renewal in the state directory.
 const SLOT: &str = "renewal-request";
 
-/// Watches over one kubeconfig Secret.
+/// Watches one kubeconfig Secret.
 #[derive(Debug)]
 pub struct Rotation {
     clock: Clock,
@@ -73,14 +74,14 @@ pub struct Rotation {
     current: Certificate,
     deadline: Timestamp,
     issuer: Option<Issuer>,
-    /// What the agent uses.
+    /// The connection in use.
     connection: Connection,
-    /// The garden does not take the certificate.
+    /// Whether the garden refuses the certificate.
     pub lost: bool,
 }
 
 impl Rotation {
-    /// `connection` is what the agent uses now. Deadlines are judged by the garden's clock.
+    /// `connection` is the connection in use. Deadlines use the garden's clock.
     ///
     /// # Errors
     /// If it has no client certificate.
@@ -113,7 +114,7 @@ impl Rotation {
         &self.current
     }
 
-    /// The agent uses this connection now.
+    /// Confirms that the agent uses this connection now.
     ///
     /// # Errors
     /// If it has no client certificate.
@@ -125,10 +126,10 @@ impl Rotation {
         Ok(())
     }
 
-    /// One step: reads the Secret, renews if it is time.
+    /// One step: reads the Secret, and renews if it is time.
     ///
     /// # Errors
-    /// [`Error`]; the certificate in use stays.
+    /// [`Error`]; the current certificate stays in use.
     pub fn step(&mut self, seed: &Client, garden: &Garden) -> Result<Step, Error> {
         let stored = secret::load(seed, &self.secret)?;
         let operation = stored.as_ref().map(|s| s.operation).unwrap_or_default();
@@ -137,7 +138,7 @@ impl Rotation {
         if let Some(connection) = &stored {
             let other = certificate(connection)?;
             if (other.not_after, &other.public_key) != (self.current.not_after, &self.current.public_key) {
-                // Somebody was faster: our own request has become pointless.
+                // Another replica or an operator was faster, so our own request is pointless.
                 if let Some(mut issuer) = self.issuer.take() {
                     issuer.discard();
                 }
@@ -156,10 +157,10 @@ impl Rotation {
         self.renew(seed, garden, stored).map_err(|source| Error::Renew { source: Box::new(source) })
     }
 
-    /// The Secret keeps saying where the garden is: we may be using another way.
+    /// The Secret keeps its address of the garden, because the agent may be using another one.
     fn renew(&mut self, seed: &Client, garden: &Garden, stored: Option<Connection>) -> Result<Step, Error> {
         let mut issuer = self.issuer.take().unwrap_or_else(|| {
-            // Subject and names of the present certificate: an operator's own certificate is renewed as what it is.
+            // Subject and names of the current certificate: an operator's own certificate keeps them.
             let subject = self.current.subject.clone();
             Issuer::new(self.clock.clone(), self.state.clone(), SLOT, subject, self.validity.validity)
         });
@@ -179,7 +180,7 @@ impl Rotation {
         let present = stored.unwrap_or_else(|| garden.connection().as_ref().clone());
         let connection = present.with_certificate(issued.certificate_pem, key_pem);
         if let Err(e) = secret::store(seed, &self.secret, &connection, false) {
-            // The request keeps its certificate: the next step finds it issued and writes again.
+            // The request keeps its certificate: the next step finds it issued and retries the write.
             self.issuer = Some(issuer);
             return Err(e);
         }
@@ -232,7 +233,7 @@ mod tests {
         Connection::new(server).with_certificate(chain, key)
     }
 
-    /// A seed with a kubeconfig Secret that says `renew`, a garden with a request in this state, and the rotation.
+    /// A seed with a kubeconfig Secret that requests `renew`, a garden with a request in this state, and the rotation.
     fn scene(secret: &Arc<Mutex<String>>, request: serde_json::Value) -> (Server, Client, Server, Garden) {
         let secret = Arc::clone(secret);
         let seed = Server::plain(move |_| {
@@ -275,7 +276,7 @@ mod tests {
         let secret = Arc::new(Mutex::new(kubeconfig::render(&present).unwrap()));
         let (_seed, seed, _garden, garden) = scene(&secret, json!({"metadata": {"uid": "u"}}));
         let mut rotation = rotation(&present);
-        // The request waits for its approval; nothing else waits less than the ten seconds between two looks.
+        // The request waits for its approval; all other waits last the ten seconds between two reads.
         let Step::Wait(after) = rotation.step(&seed, &garden).unwrap() else { panic!("not waiting") };
         assert!(after <= Duration::from_secs(2) && rotation.issuer.is_some(), "{after:?}");
         *secret.lock().unwrap() = kubeconfig::render(&with_certificate("https://g", 2101)).unwrap();
@@ -318,13 +319,13 @@ mod tests {
             Step::Wait(_) | Step::Bootstrap => None,
         };
         assert_eq!(offered(&mut rotation).unwrap().server, "https://wrong");
-        // It could not be used; somebody corrects what stands around the certificate.
+        // The connection was unusable; somebody corrects the fields around the certificate.
         let corrected = secret.lock().unwrap().replace("wrong", "right");
         *secret.lock().unwrap() = corrected;
         let connection = offered(&mut rotation).unwrap();
         assert_eq!(connection.server, "https://right");
         rotation.adopted(&connection).unwrap();
-        // Only the annotation is left, which asks for a new one: a request that waits.
+        // Only the annotation is left, which requests a new certificate: the request waits.
         assert!(offered(&mut rotation).is_none());
         assert_eq!(rotation.current().public_key, certificate(&connection).unwrap().public_key);
     }

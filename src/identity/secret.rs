@@ -15,15 +15,15 @@ use super::Error;
 
 /// The key in the Secret's data.
 pub const KUBECONFIG_KEY: &str = "kubeconfig";
-/// Asks for a new certificate.
+/// Requests a new certificate.
 pub const OPERATION_RENEW: &str = "renew";
-/// Asks for a new identity from a bootstrap credential, whatever the present one is worth.
+/// Requests a new identity from a bootstrap credential, even if the current one is valid.
 pub const OPERATION_REBOOTSTRAP: &str = "rebootstrap";
 
-/// What somebody asked for.
+/// The requested operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Operation {
-    /// Nothing that we know.
+    /// None, or an unknown one.
     #[default]
     None,
     /// [`OPERATION_RENEW`].
@@ -32,19 +32,19 @@ pub enum Operation {
     Rebootstrap,
 }
 
-/// What the Secret says.
+/// The content of the Secret.
 #[derive(Clone, Debug)]
 pub struct Stored {
     /// The connection that its kubeconfig describes.
     pub connection: Connection,
-    /// What somebody asked for.
+    /// The requested operation.
     pub operation: Operation,
 }
 
-/// Reads a kubeconfig Secret; `None` if it does not exist or holds no kubeconfig.
+/// Reads a kubeconfig Secret; `None` if it does not exist or has no kubeconfig.
 ///
 /// # Errors
-/// If it cannot be read, or what it holds is no kubeconfig.
+/// If it cannot be read, or its content is not a kubeconfig.
 pub fn load(seed: &Client, key: &Key) -> Result<Option<Stored>, Error> {
     let found = seed
         .find::<Secret>(&SECRET, &key.namespace, &key.name)
@@ -70,13 +70,13 @@ fn parse(encoded: &str, place: &str) -> Result<Connection, Error> {
         place: place.to_owned(),
         remedy: "its key kubeconfig is not text; write a kubeconfig into it",
     })?;
-    // Paths in it, if any, are those of this host: relative ones make no sense and start at the root.
+    // Relative paths make no sense, so they start at the root of this host.
     let connection = kubeconfig::parse(&text, Path::new("/")).and_then(|config| config.select(""));
     connection.and_then(without_reach).map_err(wrong)
 }
 
-/// Whoever may write a Secret of the seed shall not run programs on this host, nor have its files sent anywhere; the Go
-/// gardenlet refuses the same.
+/// Write access to a Secret of the seed must not allow anyone to run programs on this host or to send its files
+/// elsewhere. The Go gardenlet refuses the same fields.
 fn without_reach(connection: Connection) -> Result<Connection, kubeconfig::Error> {
     let identity = &connection.identity;
     let is_file = |material: &Material| matches!(material, Material::File(_));
@@ -90,8 +90,8 @@ fn without_reach(connection: Connection) -> Result<Connection, kubeconfig::Error
     Err(kubeconfig::Error::Invalid(problem.to_owned()))
 }
 
-/// Writes `connection` into the Secret; other keys are removed. A pending `renew` is answered by a new certificate only:
-/// `keep_renew` is set when only the CA changes.
+/// Writes `connection` into the Secret; other keys are removed. Only a new certificate answers a pending `renew`: set
+/// `keep_renew` when only the CA changes.
 ///
 /// # Errors
 /// If the Secret cannot be written.

@@ -1,7 +1,7 @@
-//! Whether the garden still takes the certificate, and what is to be said of an identity before it is used.
+//! Whether the garden still accepts the certificate, and which problems an identity has before its use.
 //!
-//! "The server asked for credentials" helps nobody: certificate, CA and clock are looked at here, so that the cause has a
-//! name.
+//! "The server asked for credentials" is not helpful: this module checks certificate, CA and clock, so that it can name
+//! the cause.
 
 use std::time::Duration;
 
@@ -13,20 +13,20 @@ use crate::limits;
 use crate::net::{self, TlsError};
 use crate::pki::Certificate;
 
-/// What the garden made of the identity.
+/// The garden's response to the identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trial {
-    /// It knows who we are.
+    /// The garden accepted it.
     Accepted,
-    /// It does not: 401, or the handshake was refused.
+    /// The garden refused it: 401, or a failed handshake.
     Refused,
-    /// We do not believe that it is the garden: its CA has changed.
+    /// The garden's certificate is not trusted: its CA has changed.
     Untrusted,
-    /// It could not be asked.
+    /// The garden did not respond.
     Unknown,
 }
 
-/// What an answer of the garden, which may be an error, says about the identity with which it was asked.
+/// What a response of the garden, which may be an error, implies about the identity of the request.
 pub fn judge(error: Option<&kube::Error>) -> Trial {
     match error {
         None => Trial::Accepted,
@@ -46,7 +46,7 @@ pub fn judge(error: Option<&kube::Error>) -> Trial {
     }
 }
 
-/// So many refusals over so long a time are no accident of a server that is just starting.
+/// This many refusals over this long a time rule out a server that is just starting.
 const REFUSALS: u32 = 3;
 const REFUSED_FOR: Duration = Duration::from_secs(10);
 
@@ -59,7 +59,7 @@ pub struct Refusals {
 }
 
 impl Refusals {
-    /// One more. Who cannot be asked has not changed its mind.
+    /// Records one more trial. An unreachable garden does not change the result.
     pub fn record(&mut self, trial: Trial, now: Mono) {
         match trial {
             Trial::Unknown => return,
@@ -74,24 +74,24 @@ impl Refusals {
         self.last = Some(trial);
     }
 
-    /// The last answer was a refusal.
+    /// Whether the last response was a refusal.
     pub const fn is_refused(&self) -> bool {
         self.count > 0
     }
 
-    /// The server is not believed any more.
+    /// Whether the server is no longer trusted.
     pub fn is_untrusted(&self) -> bool {
         self.is_refused() && self.last == Some(Trial::Untrusted)
     }
 
-    /// The identity is lost. One that has expired needs no second opinion.
+    /// Whether the identity is lost. An expired certificate needs no further evidence.
     pub fn is_final(&self, expired: bool, now: Mono) -> bool {
         let long = self.count >= REFUSALS && now.saturating_sub(self.since) >= REFUSED_FOR;
         self.is_refused() && (expired || long)
     }
 }
 
-/// What is wrong with an identity, as far as it can be seen without asking anybody.
+/// The problem of an identity that is visible without a request.
 pub fn examine(connection: &Connection, now: Timestamp) -> Option<String> {
     certificate_problem(connection, now).or_else(|| authority_problem(connection, now))
 }
@@ -111,7 +111,7 @@ fn out_of_time(what: &str, certificate: &Certificate, now: Timestamp) -> Option<
     let (from, until) = (certificate.not_before, certificate.not_after);
     if until <= now {
         let ago = now.since(until);
-        // Not finer: the text shall not change with each look.
+        // No finer unit: the text should not change with each check.
         let ago = if ago < HOUR { String::new() } else { format!(", {} ago", rough(ago)) };
         return Some(format!("{what} expired at {}{ago}", rfc3339(until)));
     }
@@ -123,7 +123,7 @@ fn out_of_time(what: &str, certificate: &Certificate, now: Timestamp) -> Option<
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// One good CA is enough.
+/// One valid CA is enough.
 fn authority_problem(connection: &Connection, now: Timestamp) -> Option<String> {
     let Trust::Bundle(bundle) = &connection.trust else { return None };
     let pem = match bundle.load() {
@@ -136,7 +136,7 @@ fn authority_problem(connection: &Connection, now: Timestamp) -> Option<String> 
         let found = if certificate.is_ca {
             out_of_time(&format!("the CA {name} of the garden"), &certificate, now)
         } else {
-            Some(format!("the certificate {name} is given as CA of the garden and is none"))
+            Some(format!("the certificate {name} is configured as a CA of the garden but is not a CA"))
         };
         problem = Some(found?);
     }
@@ -193,7 +193,7 @@ mod tests {
             (with((2025, 2027), ca("old", (2020, 2025), true) + &good()), None),
             (
                 with((2025, 2027), ca("leaf", (2020, 2040), false)),
-                Some("the certificate leaf is given as CA of the garden and is none"),
+                Some("the certificate leaf is configured as a CA of the garden but is not a CA"),
             ),
             (with((2025, 2027), "junk".to_owned()), Some("the CA of the garden: no PEM certificate in it")),
             (
@@ -209,7 +209,7 @@ mod tests {
         }
         let broken = Connection::new("https://g").with_certificate("junk", "junk");
         assert!(examine(&broken, NOW).unwrap().starts_with("the client certificate: "));
-        // Less than an hour is not told: it would change all the time.
+        // Less than an hour is not shown, because it would change all the time.
         let soon = examine(&with((2025, 2026), good()), Timestamp::from_unix(1_767_225_600 + 60)).unwrap();
         assert!(soon.ends_with("expired at 2026-01-01T00:00:00Z"), "{soon}");
     }

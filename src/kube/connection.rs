@@ -1,4 +1,4 @@
-//! Where an API server is and who we are to it. A [`Connection`] is cheap to clone and never formats a secret.
+//! Address of an API server and our identity there. A [`Connection`] is cheap to clone and never formats a secret.
 
 use std::fmt;
 use std::io;
@@ -10,18 +10,18 @@ use crate::base::capped;
 use crate::base::redact::{self, Secret};
 use crate::limits;
 
-/// Where an API server is and who we are to it.
+/// Address of an API server and our identity there.
 #[derive(Clone, PartialEq)]
 pub struct Connection {
     /// `https://host[:port][/path]`.
     pub server: String,
-    /// Whom we believe.
+    /// The trusted servers.
     pub trust: Trust,
-    /// Who we are.
+    /// Our identity.
     pub identity: Identity,
-    /// The name that the server's certificate must have instead of the URL's host.
+    /// The name that the server's certificate must have in place of the URL's host.
     pub tls_server_name: Option<String>,
-    /// A proxy of its own instead of the environment's; may hold a password.
+    /// A proxy in place of the environment's; may hold a password.
     pub proxy_url: Option<Secret<String>>,
 }
 
@@ -47,13 +47,13 @@ impl Connection {
         }
     }
 
-    /// Why somebody on the way could read or change what is sent, if that is so.
+    /// Why an attacker on the network could read or change requests, if so.
     pub fn weakness(&self) -> Option<&'static str> {
         let is_plain =
             self.server.trim_start().get(..7).is_some_and(|start| start.eq_ignore_ascii_case("http://"));
         match self.trust {
             _ if is_plain => Some("http:// sends everything in plain text, credentials included"),
-            Trust::Insecure => Some("insecure-skip-tls-verify takes any server for the right one"),
+            Trust::Insecure => Some("insecure-skip-tls-verify accepts any server"),
             Trust::System | Trust::Bundle(_) => None,
         }
     }
@@ -71,7 +71,7 @@ impl Connection {
         self.with_trust(Trust::Bundle(Material::inline(pem)))
     }
 
-    /// The same with a client certificate, instead of the identity that it had.
+    /// The same with a client certificate in place of its identity.
     #[must_use]
     pub fn with_certificate(mut self, chain_pem: impl Into<Vec<u8>>, key_pem: impl Into<Vec<u8>>) -> Self {
         self.identity = Identity {
@@ -84,7 +84,7 @@ impl Connection {
         self
     }
 
-    /// The same with a bearer token, instead of the identity that it had.
+    /// The same with a bearer token in place of its identity.
     #[must_use]
     pub fn with_token(mut self, token: impl Into<String>) -> Self {
         self.identity =
@@ -93,23 +93,23 @@ impl Connection {
     }
 }
 
-/// Whom we believe to be the API server.
+/// The API servers that are trusted.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Trust {
     /// The CAs of the system.
     System,
-    /// These CAs only; PEM, read again at each handshake if it is a file.
+    /// Only these CAs; a PEM file is read again at each handshake.
     Bundle(Material),
-    /// Everybody: `insecure-skip-tls-verify`.
+    /// Every server: `insecure-skip-tls-verify`.
     Insecure,
 }
 
-/// Who we are. Both parts may be present; the server decides which one counts.
+/// Our identity. Both parts may be present; the server decides which one counts.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Identity {
     /// A client certificate.
     pub certificate: Option<Certificate>,
-    /// What goes into the `Authorization` header.
+    /// The source of the `Authorization` header.
     pub credentials: Credentials,
 }
 
@@ -122,10 +122,10 @@ pub struct Certificate {
     pub key: Material,
 }
 
-/// What goes into the `Authorization` header.
+/// The source of the `Authorization` header.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub enum Credentials {
-    /// Nothing.
+    /// No header.
     #[default]
     None,
     /// A bearer token.
@@ -143,7 +143,7 @@ pub enum Credentials {
     Exec(Arc<ExecPlugin>),
 }
 
-/// Bytes that stand in the configuration or in a file. Formats without them.
+/// Bytes from the configuration or from a file. The debug format omits them.
 #[derive(Clone, PartialEq)]
 pub enum Material {
     /// The bytes themselves.
@@ -153,15 +153,15 @@ pub enum Material {
 }
 
 impl Material {
-    /// Bytes at hand.
+    /// Bytes in memory.
     pub fn inline(bytes: impl Into<Vec<u8>>) -> Self {
         Self::Inline(bytes.into().into())
     }
 
-    /// The bytes.
+    /// Loads the bytes.
     ///
     /// # Errors
-    /// The system's if the file cannot be read, or if it is larger than a configuration file may be.
+    /// The error of the system if the file cannot be read, or if it is larger than a configuration file may be.
     pub fn load(&self) -> io::Result<Arc<[u8]>> {
         match self {
             Self::Inline(bytes) => Ok(Arc::clone(bytes)),
@@ -179,7 +179,7 @@ impl fmt::Debug for Material {
     }
 }
 
-/// Reads a file that is at most as large as a configuration file may be.
+/// Reads a file up to the size limit of a configuration file.
 pub(crate) fn read_small(path: &Path) -> io::Result<Vec<u8>> {
     capped::read_file(path, limits::CONFIG_FILE_BYTES_MAX)
 }
@@ -189,9 +189,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn connections_that_others_can_read_or_change_are_told() {
+    fn insecure_connections_are_reported() {
         let plain = Some("http:// sends everything in plain text, credentials included");
-        let insecure = Some("insecure-skip-tls-verify takes any server for the right one");
+        let insecure = Some("insecure-skip-tls-verify accepts any server");
         let table = [
             ("https://garden", Trust::System, None),
             ("https://garden", Trust::Bundle(Material::inline("x")), None),

@@ -1,4 +1,4 @@
-//! From `apiVersion` and kind to where the API serves it.
+//! Maps `apiVersion` and kind to an API path.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -13,12 +13,12 @@ use crate::base::clock::Mono;
 use crate::base::sorted::SortedMap;
 use crate::limits;
 
-/// A kind that was not found is asked for again at most this often per API version.
+/// The minimum interval between two discovery requests for a missing kind, per API version.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(5);
-/// What was found is asked for again after this time: a CRD may change scope or plural when it is made anew.
+/// Cached results expire after this time: a re-created CRD may have another scope or plural.
 const AGE_MAX: Duration = Duration::from_secs(600);
 
-/// What an API server serves; cached per API version, and asked for again when a kind is not found. Cheap to clone.
+/// Discovery of an API server; cached per API version, and refreshed when a kind is missing. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Discovery {
     client: Client,
@@ -33,15 +33,15 @@ struct Entry {
 }
 
 impl Discovery {
-    /// Knows nothing yet.
+    /// An empty cache.
     pub fn new(client: Client) -> Self {
         Self { client, cache: Arc::default() }
     }
 
-    /// Where a kind is served; `None` if it is not.
+    /// The API path of a kind; `None` if the server does not serve it.
     ///
     /// # Errors
-    /// The client's, if the server cannot be asked.
+    /// The client's, if discovery fails.
     pub fn resource_for(&self, api_version: &str, kind: &str) -> Result<Option<Resource>, Error> {
         let now = self.client.clock().mono();
         if let Some(entry) = self.lock().get(api_version) {
@@ -60,7 +60,7 @@ impl Discovery {
         Ok(found)
     }
 
-    /// Forgets what is known of an API version: a CRD of it was just made or removed.
+    /// Drops the cached API version, because its CRD was just created or removed.
     pub fn forget(&self, api_version: &str) {
         self.lock().remove(api_version);
     }
@@ -80,7 +80,7 @@ impl Discovery {
     }
 }
 
-/// The path of an API version, which is a group and a version or a version alone, of plain characters.
+/// The path of an API version, which is a group and a version or only a version, of plain characters.
 fn path(api_version: &str) -> Option<String> {
     let plain = |text: &str| {
         !text.is_empty()
@@ -107,7 +107,7 @@ struct Served {
     kind: String,
     #[serde(default)]
     namespaced: bool,
-    /// Set if it differs from that of the list.
+    /// Set if it differs from the list's.
     #[serde(default, deserialize_with = "or_default")]
     group: String,
     #[serde(default, deserialize_with = "or_default")]
@@ -118,7 +118,7 @@ impl ResourceList {
     fn index(self, api_version: &str) -> SortedMap<String, Resource> {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         let mut kinds = SortedMap::new();
-        // A subresource may have a kind of its own (`deployments/scale` is a Scale), also of another group.
+        // A subresource may have a kind of its own (`deployments/scale` is a Scale), even of another group.
         let own = |served: &Served| {
             !served.name.contains('/')
                 && (served.group.is_empty() || served.group == group)
@@ -173,7 +173,7 @@ mod tests {
         assert_eq!(server.seen().len(), 1);
         assert_eq!(find("Other"), None);
         assert_eq!(server.seen().len(), 2);
-        // An API version that is gone is no error; a server that cannot be asked is.
+        // An API version that no longer exists is not an error; an unreachable server is.
         sim.advance(Duration::from_secs(601));
         status.store(503, Ordering::SeqCst);
         assert!(discovery.resource_for("apps/v1", "Deployment").is_err());

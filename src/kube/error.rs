@@ -1,4 +1,4 @@
-//! Errors of the client, sorted by what to do about them.
+//! Errors of the client, sorted by their handling.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,33 +11,34 @@ use crate::api::meta::or_default;
 use crate::limits;
 use crate::net::{self, Hop};
 
-/// What to do about an error. Callers match this, never codes or texts.
+/// How to handle an error. Callers match this, never codes or texts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
     /// The object, or its kind, does not exist.
     NotFound,
-    /// A create found the name taken.
+    /// The name is taken.
     AlreadyExists,
-    /// Somebody else changed the object, or a precondition failed: read again.
+    /// Another writer changed the object, or a precondition failed: read it again.
     Conflict,
     /// The resourceVersion or the `continue` token is too old: list again.
     Gone,
     /// Not authenticated or not allowed.
     Denied,
-    /// The server, or our own rate limit, asks to come back later.
+    /// The server, or our own rate limit, requests a retry later.
     Throttled(Option<Duration>),
-    /// No usable answer, or the server failed: retry with backoff.
+    /// No usable response, or the server failed: retry with backoff.
     Unreachable,
-    /// The request is wrong and will be wrong again.
+    /// The request is wrong; a retry cannot help.
     Invalid,
-    /// The lease does not allow a write now. The request was not sent: this says nothing about the object or the server.
+    /// The lease does not allow a write now. The request was not sent, so this is no information about the object or
+    /// the server.
     Fenced,
 }
 
 /// A failed call.
 #[derive(Debug)]
 pub enum Error {
-    /// The server answered with a status of failure.
+    /// The server answered with a failure status.
     Api(Box<Failure>),
     /// No response came.
     Transport {
@@ -53,7 +54,7 @@ pub enum Error {
         /// What is wrong with it.
         problem: String,
     },
-    /// An object that does not have the shape that we expect.
+    /// An object with an unexpected shape.
     Decode {
         /// What was decoded.
         what: String,
@@ -62,27 +63,27 @@ pub enum Error {
     },
     /// Our credentials cannot be read.
     Credentials(kubeconfig::Error),
-    /// The request cannot be built: a bad URL, an object without name.
+    /// The request cannot be built: a bad URL, an object without a name.
     Request(String),
-    /// Our own rate limit would have delayed the call past its deadline.
+    /// Our own rate limit would have delayed the call beyond its deadline.
     Limited,
-    /// A write that may not begin now, and why: the lease under which it would be made.
+    /// The lease does not allow this write now, for this reason.
     Fenced(String),
-    /// Not sent, since the server could not be reached a moment ago, or others still wait for its answer.
+    /// Not sent: the server was unreachable a moment ago, or other requests still wait for its answer.
     Unsent {
         /// Method and URL without its query.
         request: String,
-        /// What happened to the request that was sent.
+        /// The failure of the request that was sent.
         why: Arc<str>,
-        /// When the next one may be sent.
+        /// When the next request may be sent.
         after: Duration,
     },
-    /// The program is stopping, or the watch was closed from our side.
+    /// The program is stopping, or our side closed the watch.
     Stopped,
 }
 
 impl Error {
-    /// What to do about it.
+    /// How to handle it.
     pub fn verdict(&self) -> Verdict {
         match self {
             Self::Api(failure) => failure.verdict(),
@@ -100,7 +101,7 @@ impl Error {
         }
     }
 
-    /// If the client did not send the request: the time after which the caller may try again. This is no failed attempt.
+    /// If the client did not send the request: the delay before a retry. It does not count as a failed attempt.
     pub const fn postponed(&self) -> Option<Duration> {
         match self {
             Self::Fenced(_) => Some(limits::FENCED_AGAIN),
@@ -117,18 +118,18 @@ impl Error {
         }
     }
 
-    /// There was no way to the server: nobody has seen the request.
+    /// The server was unreachable: it has not seen the request.
     pub fn is_cut_off(&self) -> bool {
         matches!(self, Self::Transport { source, .. }
             if matches!(source.hop(), Hop::Proxy | Hop::Dns | Hop::Tcp | Hop::Tls))
     }
 
-    /// The server has the request, and gave no answer in time.
+    /// The server received the request, but did not answer in time.
     pub fn is_late(&self) -> bool {
         matches!(self, Self::Transport { source: net::Error::Timeout(_), .. }) && !self.is_cut_off()
     }
 
-    /// The connection was shut down from our side, because the client has another one.
+    /// Our side closed the connection, because the client has a new one.
     pub fn is_closed_by_us(&self) -> bool {
         matches!(self, Self::Transport { source: net::Error::Closed, .. })
     }
@@ -146,12 +147,12 @@ impl Error {
         self.verdict() == Verdict::NotFound
     }
 
-    /// A create found the name taken.
+    /// The name is taken.
     pub fn is_already_exists(&self) -> bool {
         self.verdict() == Verdict::AlreadyExists
     }
 
-    /// Somebody else changed the object, or a precondition failed.
+    /// Another writer changed the object, or a precondition failed.
     pub fn is_conflict(&self) -> bool {
         self.verdict() == Verdict::Conflict
     }
@@ -167,7 +168,7 @@ impl Error {
     }
 }
 
-/// A `Status` of failure, or what we could make of a response without one.
+/// A failure `Status`, or the information in a response without one.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Failure {
     /// Method and URL without its query; empty for an event of a watch.
@@ -178,9 +179,9 @@ pub struct Failure {
     pub reason: String,
     /// Text for people.
     pub message: String,
-    /// Where to go on listing, in a 410 of a paged list.
+    /// Where to continue the list, in a 410 of a paged list.
     pub continue_token: String,
-    /// When to come back.
+    /// The delay before a retry.
     pub retry_after: Option<Duration>,
     /// Fields and causes.
     pub details: StatusDetails,
@@ -199,7 +200,7 @@ pub struct StatusDetails {
     /// Single causes.
     #[serde(deserialize_with = "or_default")]
     pub causes: Vec<StatusCause>,
-    /// When to come back, in seconds.
+    /// The delay before a retry, in seconds.
     #[serde(deserialize_with = "or_default")]
     pub retry_after_seconds: u32,
 }
@@ -220,13 +221,13 @@ pub struct StatusCause {
 }
 
 impl Failure {
-    /// What to do about it.
+    /// How to handle it.
     pub fn verdict(&self) -> Verdict {
         match (self.code, self.reason.as_str()) {
             (404, _) => Verdict::NotFound,
             (409, "AlreadyExists") => Verdict::AlreadyExists,
             (409, _) => Verdict::Conflict,
-            // In a watch and behind some proxies only the reason says it.
+            // In a watch, and behind some proxies, only the reason tells it.
             (410, _) | (_, "Expired" | "Gone") => Verdict::Gone,
             (401 | 403, _) => Verdict::Denied,
             (429, _) => Verdict::Throttled(self.retry_after),
@@ -279,7 +280,7 @@ impl std::error::Error for Error {
     }
 }
 
-/// An absent object is no error.
+/// An absent object is not an error.
 pub(super) fn unless_absent<T>(found: Result<T, Error>) -> Result<Option<T>, Error> {
     match found {
         Ok(object) => Ok(Some(object)),

@@ -1,12 +1,12 @@
-//! The gate in front of one API server: how many requests of workers may be on their way at once, and whether sending
-//! one makes sense. It keeps a server that does not answer from holding all workers.
+//! The gate in front of one API server: limits the requests of workers that are in flight, and decides whether sending
+//! one is useful. It keeps an unresponsive server from blocking all workers.
 //!
-//! All clients of a server share one gate. Clients of workers pass through it; a request that may not pass is refused at
-//! once, and its key comes back later. Other clients ([`super::Client::ungated`]: heartbeat, leader election, informers)
-//! are never refused. What they learn about the server counts, too.
+//! All clients of a server share one gate. Requests of workers pass through it; a refused request fails at once, and
+//! its key is retried later. Requests of other clients ([`super::Client::ungated`]: heartbeat, leader election,
+//! informers) are never refused, but their results count too.
 //!
-//! The gate closes when the server cannot be reached, or leaves a request unanswered and answers no other one meanwhile. Then one
-//! request at a time may find out whether the server is back. The first answer opens the gate.
+//! The gate closes when the server is unreachable, or leaves a request unanswered and answers no other one meanwhile.
+//! Then one request at a time may probe the server. The first answer opens the gate.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -18,7 +18,7 @@ use crate::base::random;
 use crate::base::workers::{Server, Workers};
 use crate::limits;
 
-/// Makes the gates of all servers: their probes share the workers.
+/// Creates the gates of all servers: their probes share the workers.
 #[derive(Clone, Debug)]
 pub struct Gates {
     workers: Workers,
@@ -38,12 +38,12 @@ impl Gates {
         Self { workers: workers.clone(), probes: Arc::new(probes) }
     }
 
-    /// The gate of one more server.
+    /// A gate for another server.
     pub fn gate(&self) -> Gate {
         self.gate_of(permits(self.workers.count()))
     }
 
-    /// The gate of one of many servers: requests to it wait on a quarter of the workers at most.
+    /// A gate for one of many servers: its requests use at most a quarter of the workers.
     pub fn narrow_gate(&self) -> Gate {
         self.gate_of((self.workers.count() / 4).max(1))
     }
@@ -69,21 +69,21 @@ pub struct Gate(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
-    /// A permit came back.
+    /// Notified when a permit is returned.
     returned: Condvar,
-    /// What its requests hold of the workers, which charts share.
+    /// The workers that its requests use; charts share them.
     server: Server,
     probes: Arc<Probes>,
 }
 
-/// Why a request was not sent, and when to try again.
+/// Why a request was not sent, and when to retry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Refusal {
     pub(super) why: Arc<str>,
     pub(super) after: Duration,
 }
 
-/// The right to have one request on its way. Dropping it gives it back.
+/// The permit for one request in flight. Dropping it returns it.
 #[derive(Debug)]
 pub(super) struct Pass {
     gate: Gate,
@@ -107,13 +107,13 @@ impl Gate {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks for a pass. Waits a moment for one if the server answers and others are using all of them.
+    /// Requests a permit. If the server answers but all permits are taken, waits a moment for one.
     pub(super) fn enter(&self, now: Mono) -> Result<Pass, Refusal> {
         let mut state = self.lock();
         let mut entry = self.held(state.enter(now));
         if entry == Entry::Full && !state.jammed {
             let waits = |state: &mut State| state.active >= state.permits || !self.0.server.has_room();
-            // In real time, as sockets wait.
+            // In real time, because sockets wait in real time.
             let waited = self.0.returned.wait_timeout_while(state, limits::PERMIT_WAIT_MAX, waits);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
             entry = self.held(state.enter(now));
@@ -134,7 +134,7 @@ impl Gate {
         Ok(Pass { gate: self.clone(), is_probe })
     }
 
-    /// Holds a worker for an entry that needs one.
+    /// Takes a worker if the entry needs one.
     fn held(&self, entry: Entry) -> Entry {
         let needs_one = matches!(entry, Entry::Pass | Entry::Probe);
         if needs_one && !self.0.server.enter() { Entry::Full } else { entry }
@@ -146,34 +146,34 @@ impl Gate {
         running.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_ok()
     }
 
-    /// The server answered something.
+    /// The server answered a request.
     pub(super) fn answered(&self, now: Mono) {
         self.lock().answered(now);
     }
 
-    /// The server could not be reached by a request that was sent at `sent`.
+    /// A request that was sent at `sent` could not reach the server.
     pub(super) fn unreachable(&self, sent: Mono, now: Mono, why: &str) {
         self.lock().unreachable(sent, now, why);
     }
 
-    /// What was seen does not count any more: it was another server.
+    /// Resets the state, because the server was replaced.
     pub(super) fn forget(&self) {
         self.lock().outage = None;
     }
 
-    /// Refuses everybody until `until`: somebody whose request is more important tries for all. `None` ends it.
+    /// Refuses all requests until `until`, while a more important request probes for all. `None` ends it.
     pub(super) fn hold(&self, until: Option<Mono>) {
         self.lock().held_until = until;
     }
 }
 
-/// What is known of a server. Times are those of the program's clock.
+/// The state of a server. Times are those of the program's clock.
 #[derive(Debug)]
 struct State {
     permits: usize,
-    /// Requests of workers that are on their way.
+    /// Requests of workers in flight.
     active: usize,
-    /// Somebody has waited for a permit in vain, and none has come back since.
+    /// A caller has waited for a permit in vain, and none has been returned since.
     jammed: bool,
     /// When the server answered last.
     answered_at: Option<Mono>,
@@ -184,21 +184,21 @@ struct State {
 #[derive(Debug)]
 struct Outage {
     why: Arc<str>,
-    /// How often probes have failed.
+    /// The number of failed probes.
     failures: u32,
     probe_at: Mono,
     is_probed: bool,
 }
 
-/// What a request may do.
+/// The decision about a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Entry {
     Pass,
-    /// It finds out for all whether the server is back.
+    /// It probes the server for all.
     Probe,
     /// All permits are taken.
     Full,
-    /// The server is away; ask again after this time.
+    /// The server is unreachable; retry after this time.
     Closed(Duration),
 }
 
@@ -245,7 +245,7 @@ impl State {
             return;
         }
         let failures = match &self.outage {
-            // Sent before the last failure was known: it is the same one.
+            // Sent before the last failure was known: part of the same outage.
             Some(outage) if now < outage.probe_at => return,
             Some(outage) => outage.failures.saturating_add(1),
             None => 0,
@@ -262,7 +262,7 @@ impl State {
             None if self.held_until.is_some() => Arc::from("not sent: the server could not be reached"),
             None => Arc::from("not sent: too many requests wait for the server's answer"),
         };
-        // Spread, so that the keys do not come back in the same moment.
+        // Spread, so that the keys are not retried at the same moment.
         Refusal { why, after: after.mul_f64(1.0 + random::unit() / 4.0) }
     }
 }
@@ -283,14 +283,14 @@ mod tests {
         }
     }
 
-    /// What happens at a time in milliseconds.
+    /// An event at a time in milliseconds.
     #[derive(Clone, Copy, Debug)]
     enum Step {
         Ask(Entry),
         Leave,
         LeaveProbe,
         Answer,
-        /// Of a request that was sent then.
+        /// The failure of a request that was sent at this time.
         Fail(u64),
         Hold(u64),
         Release,
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_pass() {
+    fn the_gate_decides_about_requests() {
         use Entry::{Closed, Full, Pass, Probe};
         use Step::{Answer, Ask, Fail, Hold, Leave, LeaveProbe, Release};
         let (first, later) = (limits::OUTAGE_PROBE_MIN, limits::PERMIT_AGAIN);
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_lets_all_wait_is_waited_for_once() {
+    fn only_one_request_waits_for_a_silent_server() {
         let gate = Gates::new(&Workers::new(2)).gate();
         let pass = gate.enter(ms(0)).unwrap();
         assert!(gate.enter(ms(0)).is_err());

@@ -5,11 +5,11 @@ use std::path::Path;
 use super::connection::{Connection, Credentials, Identity, Material, Trust};
 use super::kubeconfig::{self, Error};
 
-/// Where the kubelet mounts the ServiceAccount.
+/// The kubelet's mount path of the ServiceAccount.
 pub const SERVICE_ACCOUNT_DIRECTORY: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 /// The connection from `KUBERNETES_SERVICE_HOST` (which may be an IPv6 address), `KUBERNETES_SERVICE_PORT` and the
-/// directory with `token` and `ca.crt`; both files are read again while the program runs.
+/// directory with `token` and `ca.crt`. Both files are read again while the program runs.
 pub fn connection(host: &str, port: &str, directory: &Path) -> Connection {
     let server = if host.contains(':') {
         format!("https://[{host}]:{port}")
@@ -22,11 +22,11 @@ pub fn connection(host: &str, port: &str, directory: &Path) -> Connection {
         .with_trust(Trust::Bundle(Material::File(directory.join("ca.crt"))))
 }
 
-/// How to reach a cluster that the program may run in: the kubeconfig if one is named, else the pod's ServiceAccount;
-/// `None` outside of a pod.
+/// The connection to a cluster in which the program may run: the kubeconfig if one is named, else the pod's
+/// ServiceAccount; `None` outside of a pod.
 ///
 /// # Errors
-/// That the kubeconfig cannot be used.
+/// If the kubeconfig is unusable.
 pub fn or_kubeconfig(
     kubeconfig: Option<&Path>,
     variable: &dyn Fn(&str) -> Option<String>,

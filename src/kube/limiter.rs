@@ -18,7 +18,7 @@ pub(super) struct Limiter {
 
 #[derive(Debug)]
 struct State {
-    /// Negative while callers wait for tokens that they have reserved.
+    /// Negative while callers wait for reserved tokens.
     tokens: f64,
     at: Mono,
 }
@@ -30,7 +30,7 @@ impl Limiter {
         Self { qps: f64::from(qps), burst, state: Mutex::new(State { tokens: burst, at: clock.mono() }) }
     }
 
-    /// Takes a token, waiting for it at most `wait_max`.
+    /// Takes a token; waits for it at most `wait_max`.
     pub(super) fn acquire(&self, clock: &Clock, stop: &Stop, wait_max: Duration) -> Result<(), Error> {
         let wait = self.reserve(clock.mono(), wait_max)?;
         if wait.is_zero() {
@@ -49,7 +49,7 @@ impl Limiter {
         }
     }
 
-    /// How long to wait for a token that is reserved now; a wait beyond `wait_max` reserves nothing.
+    /// How long to wait for a token that is reserved now; reserves nothing if the wait would exceed `wait_max`.
     fn reserve(&self, now: Mono, wait_max: Duration) -> Result<Duration, Error> {
         if self.qps <= 0.0 || !self.qps.is_finite() {
             return Ok(Duration::ZERO);
@@ -80,9 +80,9 @@ mod tests {
         let start = at(0);
         assert_eq!([0; 3].map(|_: i32| wait(start)), [0, 0, 0]);
         assert_eq!([0; 2].map(|_: i32| wait(start)), [500, 1_000]);
-        // After 1.5 s the two reserved tokens are paid and one more is there.
+        // After 1.5 s, the two reserved tokens are paid and one more is available.
         assert_eq!(wait(start + Duration::from_millis(1_500)), 0);
-        // A long pause fills no more than the burst.
+        // A long pause adds no more than the burst.
         let later = start + Duration::from_secs(3_600);
         assert_eq!([0; 4].map(|_: i32| wait(later)), [0, 0, 0, 500]);
     }

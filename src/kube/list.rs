@@ -1,4 +1,4 @@
-//! Lists, decoded while they arrive: one object at a time is held, never a page.
+//! Lists that are decoded while they arrive: the agent holds one object at a time, never a page.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -14,8 +14,8 @@ use crate::net;
 /// Takes one object of a list.
 type Each<'a> = &'a mut dyn FnMut(Streamed);
 
-/// Reads one page from `reader` and hands over its objects; those of built-in kinds get the `apiVersion` and `kind` that
-/// the server leaves out in lists.
+/// Reads one page from `reader` and passes on its objects. Objects of built-in kinds get the `apiVersion` and `kind`
+/// that the server omits in lists.
 pub(super) fn read_page(
     reader: &mut dyn Read,
     resource: &Resource,
@@ -67,7 +67,7 @@ impl<'de> Visitor<'de> for Page<'_> {
                 }
             }
         }
-        // An answer without items, such as a Status, must not pass for an empty list.
+        // A response without items, such as a Status, must not count as an empty list.
         if has_items { Ok(meta.unwrap_or_default()) } else { Err(serde::de::Error::missing_field("items")) }
     }
 }
@@ -102,7 +102,7 @@ impl<'de> Visitor<'de> for Items<'_> {
     }
 }
 
-/// A reader that refuses to go on beyond a size.
+/// A reader with a size limit.
 pub(super) struct Capped<R> {
     inner: R,
     left: usize,

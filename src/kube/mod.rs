@@ -1,6 +1,7 @@
-//! The Kubernetes client: requests, typed errors, watches, kubeconfigs, discovery. It knows no particular kind.
+//! The Kubernetes client: requests, typed errors, watches, kubeconfigs, discovery. It is independent of particular
+//! kinds.
 //!
-//! A call is made of three layers: [`request`] builds it without IO, [`client`] sends it with a deadline, and the generic
+//! A call has three layers: [`request`] builds it without IO, [`client`] sends it with a deadline, and the generic
 //! methods of [`Client`] only decode.
 
 pub mod client;

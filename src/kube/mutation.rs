@@ -1,4 +1,4 @@
-//! Everything that reads text from outside is fed with damaged text: it may refuse it, but not panic.
+//! Feeds damaged text to every parser of input from outside: it may refuse the text, but must not panic.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use crate::api::core::SECRET;
 use crate::base::clock::Timestamp;
 use crate::net::{ProxyEnv, ProxyPolicy, Url};
 
-/// A generator with a seed (xorshift): a failure can be repeated.
+/// A seeded generator (xorshift), so that a failure can be repeated.
 struct Seeded(u64);
 
 impl Seeded {
@@ -18,7 +18,7 @@ impl Seeded {
         usize::try_from(self.0 % u64::try_from(n.max(1)).unwrap()).unwrap()
     }
 
-    /// Flips, cuts, doubles or replaces a few bytes.
+    /// Flips, cuts, duplicates or replaces a few bytes.
     fn damage(&mut self, sample: &[u8]) -> Vec<u8> {
         let mut bytes = sample.to_vec();
         for _ in 0..=self.below(4) {

@@ -23,7 +23,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// As it stands in the request line.
+    /// As in the request line.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Get => "GET",
@@ -35,7 +35,7 @@ impl Method {
     }
 }
 
-/// What to list, and how.
+/// The selection and form of a list.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ListParams {
     /// Such as `app=gardener,role!=seed`; empty for all.
@@ -44,24 +44,24 @@ pub struct ListParams {
     pub field_selector: String,
     /// Objects in one page; 0 leaves it to [`crate::kube::Client::list_all`], or to the server for a single page.
     pub limit: u32,
-    /// Where the page before ended.
+    /// Where the previous page ended.
     pub continue_token: String,
-    /// Empty for the newest state; `0` for whatever the server has at hand.
+    /// Empty for the newest state; `0` for any state that the server has cached.
     pub resource_version: String,
     /// Only metadata of the objects (`PartialObjectMetadataList`).
     pub metadata_only: bool,
 }
 
-/// What to watch, and how.
+/// The selection and form of a watch.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct WatchParams {
     /// As in [`ListParams`].
     pub label_selector: String,
     /// As in [`ListParams`].
     pub field_selector: String,
-    /// Where to begin.
+    /// The version at which the watch begins.
     pub resource_version: String,
-    /// Whether the server may tell new resourceVersions without an event.
+    /// Whether the server may announce new resourceVersions without an event.
     pub bookmarks: bool,
     /// When the server ends the watch; 0 for a random time between five and ten minutes.
     pub timeout_seconds: u32,
@@ -90,27 +90,27 @@ impl Patch {
     }
 }
 
-/// What happens to objects that the deleted one owns.
+/// Handling of objects that the deleted object owns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Propagation {
-    /// They are deleted afterwards.
+    /// They are deleted after it.
     Background,
-    /// They are deleted before.
+    /// They are deleted before it.
     Foreground,
     /// They stay.
     Orphan,
 }
 
-/// How to delete.
+/// Options of a deletion.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct DeleteParams {
-    /// The server's default for the kind if absent.
+    /// If absent, the server's default for the kind.
     pub propagation: Option<Propagation>,
     /// Delete only this object, not one that was re-created under its name.
     pub uid: Option<String>,
     /// Delete only this version of the object.
     pub resource_version: Option<String>,
-    /// Seconds that a Pod gets to end.
+    /// Grace period of a Pod in seconds.
     pub grace_period_seconds: Option<u32>,
 }
 
@@ -144,7 +144,7 @@ impl DeleteParams {
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(bound = "T: serde::de::DeserializeOwned")]
 pub struct List<T> {
-    /// Version and rest.
+    /// Version and continuation.
     #[serde(default)]
     pub metadata: ListMeta,
     /// The objects.
@@ -156,7 +156,7 @@ pub struct List<T> {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ListMeta {
-    /// Where a watch may begin.
+    /// The version at which a watch may begin.
     #[serde(deserialize_with = "or_default")]
     pub resource_version: String,
     /// Empty on the last page.
@@ -169,9 +169,9 @@ pub struct ListMeta {
 pub struct Undecodable {
     /// Its key.
     pub key: Key,
-    /// If the object has too many values: those that were read before. Null if it does not have the shape that we expect.
+    /// The values that were read before the limit, if the object has too many. Null if it has an unexpected shape.
     pub head: Value,
-    /// What is wrong with it.
+    /// The problem.
     pub why: serde_json::Error,
 }
 
@@ -180,9 +180,9 @@ pub struct Undecodable {
 pub enum ListItem<T> {
     /// An object.
     Object(T),
-    /// An object that cannot be decoded. It exists.
+    /// An object that exists but cannot be decoded.
     Undecodable(Undecodable),
-    /// Everything so far is void: the pages expired on the server and the list begins again.
+    /// All objects so far are invalid: the pages expired on the server and the list begins again.
     Restart,
 }
 
@@ -208,13 +208,13 @@ pub struct Request {
     pub method: Method,
     /// Path below the server's URL, with query.
     pub path: String,
-    /// Media types that we can read.
+    /// Accepted media types.
     pub accept: &'static str,
     /// Media type of the body; empty without body.
     pub content_type: String,
     /// Body.
     pub body: Option<Vec<u8>>,
-    /// Whether the server may compress the response. It does so with long ones: pages of lists.
+    /// Whether the server may compress the response, as it does with long ones: pages of lists.
     pub gzip: bool,
 }
 
@@ -259,7 +259,7 @@ impl Request {
         Self { accept, gzip: true, ..Self::get(query.path) }
     }
 
-    /// A watch. `timeout_s` is when the server ends it.
+    /// A watch that the server ends after `timeout_s`.
     pub fn watch(resource: &Resource, namespace: &str, params: &WatchParams, timeout_s: u32) -> Self {
         let mut query = Query::new(resource.path(namespace, "", ""));
         query.text("watch", "true");
@@ -313,13 +313,13 @@ impl Request {
         }
     }
 
-    /// The path without its query, for logs and errors: selectors and tokens of pages are long.
+    /// The path without its query, for logs and errors: selectors and continue tokens are long.
     pub fn bare_path(&self) -> &str {
         self.path.split('?').next().unwrap_or_default()
     }
 }
 
-/// The size of a page if nobody asked for another.
+/// The default page size.
 pub(crate) fn page_limit(params: &ListParams) -> u32 {
     if params.limit == 0 { u32::try_from(limits::LIST_PAGE_ITEMS).unwrap_or(u32::MAX) } else { params.limit }
 }
@@ -376,7 +376,7 @@ mod tests {
             (first.bare_path(), first.accept),
             ("/api/v1/namespaces/garden/secrets", "application/json")
         );
-        // A page that continues another must not name a version: the server refuses it.
+        // A page that continues another must not have a version: the server refuses it.
         let next = ListParams { continue_token: "tok==".into(), metadata_only: true, ..params };
         let next = Request::list(&SECRET, "", &next);
         assert!(next.path.ends_with("&limit=250&continue=tok%3D%3D"), "{}", next.path);

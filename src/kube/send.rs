@@ -1,4 +1,4 @@
-//! Sends requests: rate limit, deadline, credentials, counting, and what a response of failure means. No generics.
+//! Sends requests: rate limit, deadline, credentials, metrics, and failure responses. No generics.
 
 use std::io;
 use std::sync::atomic::AtomicUsize;
@@ -29,16 +29,16 @@ pub const ANSWERED: &str = "gardenlet_api_last_response_timestamp_seconds";
 
 /// Name resolution, TCP, proxy and TLS together.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// A watch whose server says nothing at all to the request.
+/// Timeout of the response to a watch request.
 const WATCH_RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
-/// What the server may be late with the end of a watch.
+/// How late the server may end a watch.
 const WATCH_END_SLACK: Duration = Duration::from_secs(30);
 /// A page of a list may take longer than other calls, as long as bytes arrive.
 const PAGE_TIMEOUT_MIN: Duration = Duration::from_secs(120);
-/// After so many lists whose pages expired, the next one asks for everything at once.
+/// After this many lists with expired pages, the next list has no pages.
 const RESTARTS_MAX: u32 = 2;
 
-/// Until when a call may take; sockets wait in real time.
+/// The deadline of a call; sockets wait in real time.
 struct Deadline {
     clock: Clock,
     total: Duration,
@@ -54,30 +54,30 @@ impl Deadline {
     }
 }
 
-/// How one clone of a client calls.
+/// The settings of one clone of a client.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Terms {
     /// Total time of a call.
     pub(super) timeout: Duration,
-    /// Its calls pass the gate.
+    /// Whether its calls pass the gate.
     pub(super) is_gated: bool,
 }
 
 impl Terms {
-    /// How long a call waits until the first page of a list begins.
+    /// How long a call waits for the start of the first page of a list.
     fn answer_wait(self) -> Duration {
         if self.is_gated { self.timeout.min(limits::ANSWER_WAIT_MAX) } else { self.timeout }
     }
 }
 
-/// When a request was sent: by the program's clock, and by that of sockets.
+/// When a request was sent, by the program's clock and by the clock of sockets.
 #[derive(Clone)]
 struct Sent {
     at: Mono,
     sockets: Clock,
 }
 
-/// What all clones of a client share.
+/// The shared state of all clones of a client.
 pub(super) struct Sender {
     pub(super) options: Options,
     limiter: Limiter,
@@ -99,7 +99,7 @@ impl Sender {
         Arc::clone(&self.session.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Uses another connection from now on; running calls finish, watches end.
+    /// Switches to another connection; running calls finish, watches end.
     pub(super) fn replace(&self, connection: Connection) -> Result<(), Error> {
         let new = Arc::new(Session::new(connection, &self.options, &self.traffic)?);
         let old = std::mem::replace(
@@ -116,16 +116,16 @@ impl Sender {
         Ok(())
     }
 
-    /// Ends what runs and goes on with new connections to the same server.
+    /// Ends running requests and continues with new connections to the same server.
     pub(super) fn cut_off(&self) {
         let old = self.session();
-        // The connection was good before.
+        // The connection was valid before.
         if self.replace((*old.connection).clone()).is_ok() {
             old.shutdown();
         }
     }
 
-    /// Sends a request; a status of failure is an error.
+    /// Sends a request; a failure status is an error.
     pub(super) fn call(&self, request: &Request, terms: Terms) -> Result<Response, Error> {
         let (response, retry_after) = self.exchange(request, terms)?;
         if response.is_success() {
@@ -245,11 +245,11 @@ impl Sender {
         if response.status != 200 {
             return Err(self.refused(&session, request, &mut response));
         }
-        // Between `track` and here the session may have been replaced: then the line is shut and the first read says so.
+        // The session may have been replaced since `track`: then the line is shut, and the first read reports it.
         Ok((line, session.name(request), response.body))
     }
 
-    /// Waits for the rate limit, then says which connection to use.
+    /// Waits for the rate limit, then returns the current session.
     fn admitted(&self, deadline: &Deadline) -> Result<Arc<Session>, Error> {
         let options = &self.options;
         if options.stop.is_stopped() {
@@ -259,7 +259,7 @@ impl Sender {
         Ok(self.session())
     }
 
-    /// Passes the gate, if there is one for the caller.
+    /// Passes the gate, if the caller has one.
     fn pass(&self, session: &Session, request: &Request, terms: Terms) -> Result<Option<Pass>, Error> {
         let Some(gate) = self.options.gate.as_ref().filter(|_| terms.is_gated) else { return Ok(None) };
         let refused = |refusal: Refusal| {
@@ -269,7 +269,7 @@ impl Sender {
         gate.enter(self.options.clock.mono()).map(Some).map_err(refused)
     }
 
-    /// Over the pool.
+    /// Sends over the pool.
     fn send(
         &self,
         session: &Arc<Session>,
@@ -286,7 +286,7 @@ impl Sender {
         Sent { at: self.options.clock.mono(), sockets: Clock::system() }
     }
 
-    /// Tells the gate how a request went.
+    /// Reports the result of a request to the gate.
     fn tell_gate(&self, sent: &Sent, result: &Result<net::Response, Error>) {
         let Some(gate) = &self.options.gate else { return };
         let now = self.options.clock.mono();
@@ -305,7 +305,7 @@ impl Sender {
         }
     }
 
-    /// What the answer says about the time, if the server is the garden and has proved it.
+    /// Learns the time from the response, if the server is the garden and its certificate was verified.
     fn learn_time(&self, session: &Session, date: Option<&str>, sent: Mono) {
         let options = &self.options;
         let Some(time) = options.time.as_ref().filter(|_| options.tells_time && session.is_verified()) else {
@@ -316,7 +316,7 @@ impl Sender {
         }
     }
 
-    /// Counts a response or its absence, as client-go does.
+    /// Counts a response or a missing one, as client-go does.
     fn counted(
         &self,
         request: &Request,
@@ -347,7 +347,7 @@ impl Sender {
         result.map_err(|error| self.broken(error))
     }
 
-    /// Adds what has gone over the wire since the last request, that of watches too.
+    /// Adds the bytes since the last request, including those of watches.
     fn count_bytes(&self) {
         let metrics = &self.options.metrics;
         let bytes = self.traffic.count(metrics, self.options.peer);
@@ -360,15 +360,15 @@ impl Sender {
         }
     }
 
-    /// What a broken connection means once we are stopping.
+    /// Maps a broken connection to a stop while the program is stopping.
     fn broken(&self, error: Error) -> Error {
         if self.options.stop.is_stopped() { Error::Stopped } else { error }
     }
 
-    /// The failure of a response whose body is yet to be read.
+    /// The failure of a response whose body has not been read yet.
     fn refused(&self, session: &Session, request: &Request, response: &mut net::Response) -> Error {
         let retry_after = response.header("retry-after").map(str::to_owned);
-        // A body that breaks off takes nothing from the status.
+        // A truncated body does not change the status.
         let body = response.body.read_all(limits::CONFIG_FILE_BYTES_MAX).unwrap_or_default();
         self.failure(session, request, response.status, retry_after.as_deref(), &body)
     }

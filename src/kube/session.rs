@@ -1,4 +1,4 @@
-//! A connection in use: its URL, its pool, and the credentials of the moment.
+//! A connection in use: its URL, its pool, and the current credentials.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
@@ -29,7 +29,7 @@ const TOKEN_FILE_AGE_MAX: Duration = Duration::from_secs(60);
 pub(super) struct Session {
     pub(super) connection: Arc<Connection>,
     base_url: String,
-    /// Another pool after the client certificate of a plugin has changed, and after a call to hang up.
+    /// Replaced after the client certificate of a plugin has changed, and after a hang-up.
     http: RwLock<Http>,
     login: Login,
     lines: Mutex<Lines>,
@@ -39,7 +39,7 @@ pub(super) struct Session {
 #[derive(Debug, Default)]
 struct Lines {
     running: Vec<Weak<Line>>,
-    /// Nothing is tracked any more: the session was replaced.
+    /// The session was replaced and tracks no more watches.
     ended: bool,
 }
 
@@ -73,12 +73,12 @@ impl Session {
         Ok(Self { connection, base_url: server.base(), http, login, lines: Mutex::default() })
     }
 
-    /// The request for errors and logs: no query, no secret.
+    /// The request in errors and logs: no query, no secret.
     pub(super) fn name(&self, request: &Request) -> String {
         format!("{} {}{}", request.method.as_str(), self.base_url, request.bare_path())
     }
 
-    /// Whether the server has to prove who it is.
+    /// Whether the server's certificate is verified.
     pub(super) fn is_verified(&self) -> bool {
         self.connection.trust != Trust::Insecure && self.base_url.starts_with("https:")
     }
@@ -88,8 +88,8 @@ impl Session {
         self.http.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Sends a request over the connection of a watch, or over the pool, with the credentials of the moment. After a 401
-    /// with credentials that can be renewed it is sent once more.
+    /// Sends a request over the connection of a watch, or over the pool, with the current credentials. After a 401, it
+    /// is retried once if the credentials can be renewed.
     pub(super) fn send(
         &self,
         line: Option<&Line>,
@@ -97,7 +97,7 @@ impl Session {
         limits: &Limits,
     ) -> Result<net::Response, Error> {
         let header = self.authorization()?;
-        // Not earlier: new credentials may have come with another pool.
+        // Not earlier: new credentials may have replaced the pool.
         let http = || line.map_or_else(|| self.http(), |line| line.http().clone());
         let response = self.attempt(&http(), request, limits, header.as_ref())?;
         if response.status != 401 || !self.login.forget() {
@@ -145,7 +145,7 @@ impl Session {
         Ok(header)
     }
 
-    /// Closes the connections of the pool that wait for a request.
+    /// Closes the idle connections of the pool.
     pub(super) fn hang_up(&self) {
         let mut http = self.http.write().unwrap_or_else(PoisonError::into_inner);
         if !http.is_closed() {
@@ -153,7 +153,7 @@ impl Session {
         }
     }
 
-    /// Remembers a watch, so that it ends with the session; at once, if that has ended meanwhile.
+    /// Registers a watch so that it ends with the session; ends it at once if the session has ended already.
     pub(super) fn track(&self, line: &Arc<Line>) {
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         if lines.ended {
@@ -164,12 +164,12 @@ impl Session {
         lines.running.push(Arc::downgrade(line));
     }
 
-    /// Ends the watches, as if the server had.
+    /// Ends the watches as if the server had ended them.
     pub(super) fn end_watches(&self) {
         self.take_lines().iter().for_each(|line| line.end());
     }
 
-    /// Ends everything.
+    /// Ends all requests.
     pub(super) fn shutdown(&self) {
         self.take_lines().iter().for_each(|line| line.close());
         self.http().shutdown();
@@ -199,7 +199,7 @@ fn server_url(connection: &Connection) -> Result<Url, Error> {
     Ok(url)
 }
 
-/// Answers TLS handshakes from a [`Connection`].
+/// Provides trust and identity of a [`Connection`] for TLS handshakes.
 #[derive(Debug)]
 struct KubeParty {
     connection: Arc<Connection>,
@@ -235,7 +235,7 @@ impl Party for KubeParty {
     }
 }
 
-/// Where the `Authorization` header comes from.
+/// The source of the `Authorization` header.
 #[derive(Debug)]
 enum Login {
     Fixed(Option<Secret<String>>),
@@ -277,7 +277,7 @@ impl Login {
                 }
                 let header = match (read_token(path), &*cached) {
                     (Ok(token), _) => login::bearer(&token),
-                    // A file that is being replaced: what worked a minute ago goes on working.
+                    // The file is being replaced: the token of a minute ago stays in use.
                     (Err(error), Some((header, _))) => {
                         log::warn!(err = error.to_string().as_str(); "Token file unreadable");
                         header.clone()
@@ -294,7 +294,7 @@ impl Login {
         }
     }
 
-    /// Forgets what is cached; false if nothing ever is.
+    /// Drops the cached credentials; false if there is no cache.
     fn forget(&self) -> bool {
         match self {
             Self::Fixed(_) => false,

@@ -1,4 +1,4 @@
-//! From a response of failure to a typed one.
+//! Turns a failure response into a typed error.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::api::meta::or_default;
 use crate::base::clock::Timestamp;
 use crate::format::view;
 
-/// Text of a response that is no `Status`, in an error.
+/// How much of a response that is not a `Status` an error shows.
 const EXCERPT_CHARS: usize = 200;
 
 #[derive(Deserialize, Default)]
@@ -31,7 +31,7 @@ struct Status {
     code: u16,
 }
 
-/// The failure that a response reports; `retry_after` is its header, `now` our time.
+/// The failure in a response; `retry_after` is its header, `now` our time.
 pub(super) fn failure(
     request: &str,
     code: u16,
@@ -44,7 +44,7 @@ pub(super) fn failure(
         _ => Failure { message: excerpt(body), ..Failure::default() },
     };
     request.clone_into(&mut failure.request);
-    // The status line counts: a proxy may answer for the server.
+    // The status line counts, because a proxy may answer in place of the server.
     failure.code = code;
     let header = retry_after.and_then(|text| parse_retry_after(text, now));
     failure.retry_after = header.or(failure.retry_after);
@@ -72,7 +72,7 @@ fn from_status(status: Status) -> Failure {
     }
 }
 
-/// The beginning of a text that should have been JSON, on one line; of a page in HTML, its title.
+/// The start of a text that should have been JSON, on one line; the title of an HTML page.
 pub(super) fn excerpt(body: &[u8]) -> String {
     let head = String::from_utf8_lossy(&body[..body.len().min(4_096)]);
     let lower = head.to_ascii_lowercase();
@@ -99,7 +99,7 @@ fn parse_retry_after(text: &str, now: Timestamp) -> Option<Duration> {
     Some(parse_http_date(text)?.since(now))
 }
 
-/// A date as HTTP writes it today: `Sun, 06 Nov 1994 08:49:37 GMT`.
+/// A date in HTTP's current format: `Sun, 06 Nov 1994 08:49:37 GMT`.
 pub(super) fn parse_http_date(text: &str) -> Option<Timestamp> {
     const MONTHS: &str = "JanFebMarAprMayJunJulAugSepOctNovDec";
     let rest = text.split_once(", ")?.1;
@@ -115,7 +115,7 @@ pub(super) fn parse_http_date(text: &str) -> Option<Timestamp> {
     Some(Timestamp::from_unix(date.with_time(clock).assume_utc().unix_timestamp()))
 }
 
-/// A response that is no JSON at all was not written by the API server.
+/// A response that is not JSON did not come from the API server.
 pub(super) fn undecodable(request: &Request, body: &[u8], source: serde_json::Error) -> Error {
     if source.is_data() {
         return Error::Decode { what: request.bare_path().to_owned(), source };

@@ -1,8 +1,8 @@
-//! Objects out of JSON, as values. A value takes up to a hundred times the memory of its text, so their number is limited
-//! while they are made; the bookkeeping of field managers, which nobody here reads, is left out.
+//! Decodes JSON objects into values. A value takes up to a hundred times the memory of its text, so the decoder limits
+//! the number of values, and skips managed fields, which no code reads.
 //!
-//! An object that is read alone and has too many values is an error. In a stream of objects the others must not suffer: there
-//! the rest of such an object is passed over, and it is marked.
+//! Too many values are an error for an object that is read alone. In a stream, they must not affect other objects: the
+//! rest of such an object is skipped, and the object is marked.
 
 use std::cell::Cell;
 use std::fmt;
@@ -19,10 +19,10 @@ use crate::limits;
 
 const TOO_MANY: &str = "the object has too many values";
 
-/// Reads one object of at most so many values; keys count, too.
+/// Reads one object of at most this many values, including keys.
 ///
 /// # Errors
-/// Text that is no JSON, and an object of more values.
+/// Text that is not JSON, and an object of more values.
 pub fn read_within(text: &[u8], nodes_max: usize) -> serde_json::Result<Value> {
     let left = Cell::new(nodes_max);
     let mut deserializer = serde_json::Deserializer::from_slice(text);
@@ -31,10 +31,10 @@ pub fn read_within(text: &[u8], nodes_max: usize) -> serde_json::Result<Value> {
     Ok(value)
 }
 
-/// Reads of one object what these paths lead to, and makes no values of the rest.
+/// Reads the values at these paths of an object, and skips the rest.
 ///
 /// # Errors
-/// Text that is no JSON, and something else than an object on the way.
+/// Text that is not JSON, and a value on the path that is not an object.
 pub fn read_parts(text: &[u8], paths: &[&[&str]]) -> serde_json::Result<Value> {
     let left = Cell::new(usize::MAX);
     let mut deserializer = serde_json::Deserializer::from_slice(text);
@@ -44,7 +44,7 @@ pub fn read_parts(text: &[u8], paths: &[&[&str]]) -> serde_json::Result<Value> {
     Ok(value)
 }
 
-/// What some paths lead to.
+/// The values at some paths.
 struct Parts<'a> {
     paths: Vec<&'a [&'a str]>,
     node: Node<'a>,
@@ -96,13 +96,13 @@ pub struct Streamed {
 }
 
 impl Streamed {
-    /// Its key, whatever else it looks like.
+    /// Its key, in any shape.
     pub fn key(&self) -> Key {
         let part = |field: &str| text(&self.object["metadata"][field]).to_owned();
         Key { namespace: part("namespace"), name: part("name") }
     }
 
-    /// Its version; empty if it says none.
+    /// Its version; empty if it has none.
     pub fn version(&self) -> &str {
         text(&self.object["metadata"]["resourceVersion"])
     }
@@ -115,15 +115,15 @@ impl Streamed {
     /// The whole object.
     ///
     /// # Errors
-    /// If it has more values than an object may have.
+    /// If it has more values than allowed.
     pub(super) fn whole(self) -> serde_json::Result<Value> {
         if self.is_cut { Err(serde::de::Error::custom(TOO_MANY)) } else { Ok(self.object) }
     }
 
-    /// The object in the shape that the caller expects.
+    /// The object, decoded as the caller's type.
     ///
     /// # Errors
-    /// If it has another shape, or more values than an object may have.
+    /// If it has another shape, or more values than allowed.
     pub fn decode<T: DeserializeOwned>(self) -> Result<T, Undecodable> {
         if self.is_cut {
             return Err(self.refused(TOO_MANY));
@@ -132,18 +132,18 @@ impl Streamed {
         view::read(self.object).map_err(|why| Undecodable { key, head: Value::Null, why })
     }
 
-    /// The object, as one that cannot be decoded.
+    /// Marks the object as undecodable.
     pub(super) fn refused(self, why: &str) -> Undecodable {
         let (key, why) = (self.key(), serde::de::Error::custom(why));
         Undecodable { key, head: if self.is_cut { self.object } else { Value::Null }, why }
     }
 
-    /// The same, without what was passed over.
+    /// The object without skipped parts.
     pub(super) fn only_head(self) -> Self {
         Self { is_cut: false, ..self }
     }
 
-    /// The same, changed.
+    /// The object after a change.
     pub(super) fn map(mut self, change: impl FnOnce(&mut Value)) -> Self {
         change(&mut self.object);
         self
@@ -158,7 +158,7 @@ impl<'de> Deserialize<'de> for Streamed {
     }
 }
 
-/// Where a value stands, as far as it matters.
+/// The position of a value, as far as it matters.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     Object,
@@ -178,7 +178,7 @@ impl Place {
         }
     }
 
-    /// Whether a value is read also when there is no room: without it nobody knows which object it was, and whose.
+    /// Whether a value is read even beyond the limit, because it identifies the object and its owner.
     fn is_vital(self, key: &str) -> bool {
         match self {
             Self::Object => matches!(key, "metadata" | "spec"),
@@ -193,7 +193,7 @@ impl Place {
     }
 }
 
-/// A value for which room is made.
+/// A value that is read even beyond the limit.
 struct Vital<'a>(Node<'a>);
 
 impl<'de> DeserializeSeed<'de> for Vital<'_> {
@@ -204,25 +204,25 @@ impl<'de> DeserializeSeed<'de> for Vital<'_> {
     }
 }
 
-/// What is known of an object of a stream while it is read.
+/// What is known of a streamed object while it is read.
 #[derive(Default)]
 struct Cut {
-    /// Its rest is passed over.
+    /// The rest of the object is skipped.
     is_cut: Cell<bool>,
-    /// It is no ManagedResource.
+    /// The object is not a ManagedResource.
     is_other: Cell<bool>,
 }
 
 #[derive(Clone, Copy)]
 struct Node<'a> {
     left: &'a Cell<usize>,
-    /// Absent where too many values are an error.
+    /// `None` if too many values are an error.
     cut: Option<&'a Cut>,
     place: Place,
 }
 
 impl Node<'_> {
-    /// Whether there is room for one more value.
+    /// Whether another value is within the limit.
     fn count<E: serde::de::Error>(self) -> Result<bool, E> {
         if let Some(left) = self.left.get().checked_sub(1) {
             self.left.set(left);
@@ -237,8 +237,7 @@ impl Node<'_> {
         self.cut.is_some_and(|cut| cut.is_cut.get())
     }
 
-    /// What nobody reads: the bookkeeping of field managers, and, in a list or a watch, the longest part of a
-    /// ManagedResource.
+    /// Unused parts: managed fields, and, in a list or a watch, the longest part of a ManagedResource.
     fn passes_over(self, key: &str) -> bool {
         match self.place {
             Place::Metadata => key == "managedFields",
@@ -247,7 +246,8 @@ impl Node<'_> {
         }
     }
 
-    /// A ManagedResource of a list or a watch has few values without that part. The kind comes before all others.
+    /// In a list or a watch, a ManagedResource has few values without that part. The kind comes before all other
+    /// fields.
     fn heed_kind(self, key: &str, value: &Value) {
         let Some(cut) = self.cut.filter(|_| self.place == Place::Object && key == "kind") else { return };
         if value == "ManagedResource" {
@@ -337,8 +337,8 @@ impl<'de> Visitor<'de> for Node<'_> {
     }
 }
 
-/// How many values a JSON text has at most, keys included. Nothing is made, and nothing calls itself: the text may be nested
-/// as deeply as it likes.
+/// The maximum number of values of a JSON text, including keys. It allocates nothing and does not recurse, so the text
+/// may be nested to any depth.
 pub fn count(text: &str) -> usize {
     let (mut count, mut in_text, mut escaped) = (1, false, false);
     for byte in text.bytes() {
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_large_in_a_stream_is_cut_and_marked() {
+    fn large_objects_of_a_stream_are_cut_and_marked() {
         let many = vec!["{\"name\":\"x\"}"; 50_000].join(",");
         let text = format!(
             r#"[{{"metadata":{{"name":"small"}}}},{{"metadata":{{"name":"large"}},"spec":[{many}],"status":{{}}}},{{"kind":"Last"}}]"#

@@ -1,26 +1,27 @@
-//! Connections that wait for the next request, where there are many servers: only those to the servers asked last stay open.
-//! An idle connection takes more memory than all else that is known of a server that is well.
+//! Limits idle connections to many servers: only the most recently used servers keep theirs. An idle connection takes
+//! more memory than all other data of a healthy server.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::session::Session;
 
-/// What clients of many servers share. Cheap to clone.
+/// Shared by the clients of many servers. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Warm {
     max: usize,
-    /// The session asked last is at the end.
+    /// The most recently used session is last.
     recent: Arc<Mutex<VecDeque<Weak<Session>>>>,
 }
 
 impl Warm {
-    /// So many servers keep their idle connections.
+    /// At most this many servers keep idle connections.
     pub fn up_to(max: usize) -> Self {
         Self { max, recent: Arc::default() }
     }
 
-    /// The session is about to send a request. Whose turn was longest ago hangs up: a request that is under way ends first.
+    /// The session is about to send a request. The least recently used one hangs up after its request in flight has
+    /// ended.
     pub(super) fn uses(&self, session: &Arc<Session>) {
         let mut cold = Vec::new();
         {

@@ -26,9 +26,9 @@ pub enum WatchEvent<T> {
     Modified(T),
     /// The object is gone, or no longer selected.
     Deleted(ObjectMeta),
-    /// Nothing changed up to this resourceVersion.
+    /// A new resourceVersion without a change.
     Bookmark(String),
-    /// An object that is there and cannot be decoded. The watch goes on.
+    /// An object that exists but cannot be decoded. The watch continues.
     Undecodable(Undecodable),
 }
 
@@ -67,7 +67,7 @@ impl<T: DeserializeOwned> Watch<T> {
     }
 }
 
-/// A running watch. It ends on the server after its timeout; begin the next one at the last resourceVersion seen.
+/// A running watch. The server ends it after its timeout; begin the next one at the last resourceVersion seen.
 pub struct Events {
     line: Arc<Line>,
     request: String,
@@ -86,8 +86,8 @@ impl Events {
         Self { line, request, lines: Lines::new(body), done: false }
     }
 
-    /// Waits for the next event. `None` when the watch has ended in order: on the server, or because the client was given
-    /// another connection. After an error there is nothing more.
+    /// Waits for the next event. `None` when the watch has ended regularly: the server ended it, or the client got
+    /// another connection. After an error, there are no more events.
     #[allow(clippy::should_implement_trait)] // it blocks and its errors end it: not a collection
     pub fn next(&mut self) -> Option<Result<WatchEvent<Streamed>, Error>> {
         if self.done {
@@ -119,7 +119,7 @@ impl Events {
     }
 }
 
-/// Ends a watch from another thread, also while it waits for an event.
+/// Ends a watch from another thread, even while it waits for an event.
 #[derive(Clone, Debug)]
 pub struct WatchHandle(Arc<Line>);
 
@@ -134,7 +134,7 @@ const RUNNING: u8 = 0;
 const CLOSED: u8 = 1;
 const ENDED: u8 = 2;
 
-/// The connection of one watch, and whether we ended it.
+/// The connection of one watch, and whether our side ended it.
 #[derive(Debug)]
 pub(super) struct Line {
     http: Http,
@@ -150,18 +150,18 @@ impl Line {
         &self.http
     }
 
-    /// Somebody does not want it any more.
+    /// The owner closed the watch.
     pub(super) fn close(&self) {
         self.shut(CLOSED);
     }
 
-    /// It shall begin again over another connection.
+    /// The watch should restart over another connection.
     pub(super) fn end(&self) {
         self.shut(ENDED);
     }
 
     fn shut(&self, state: u8) {
-        // The first reason stays.
+        // The first reason is kept.
         let _ = self.state.compare_exchange(RUNNING, state, Ordering::SeqCst, Ordering::SeqCst);
         self.http.shutdown();
     }
@@ -208,7 +208,7 @@ fn decode(bytes: &[u8]) -> Result<WatchEvent<Streamed>, Problem> {
     let event = match kind.as_str() {
         "ADDED" => Ok(WatchEvent::Added(object)),
         "MODIFIED" => Ok(WatchEvent::Modified(object)),
-        // Whatever it looked like, it is gone.
+        // Its shape does not matter, because the object is gone.
         "DELETED" => object.only_head().decode::<Metadata>().map(|last| WatchEvent::Deleted(last.metadata)),
         _ => Err(object.refused(&format!("event of unknown type {kind:?}"))),
     };
@@ -220,7 +220,7 @@ enum Broken {
     Text(String),
 }
 
-/// A buffer beyond this is given back after a long line.
+/// A larger buffer is freed after a long line.
 const KEPT_BUFFER_BYTES: usize = 64 << 10;
 const READ_BYTES: usize = 4 << 10;
 
@@ -228,9 +228,9 @@ const READ_BYTES: usize = 4 << 10;
 struct Lines {
     body: Body,
     buffer: Vec<u8>,
-    /// Bytes of the buffer that were handed out.
+    /// Bytes of the buffer that were returned already.
     used: usize,
-    /// Bytes of the buffer that are known to hold no line break.
+    /// Bytes of the buffer that contain no line break.
     searched: usize,
 }
 
@@ -292,7 +292,7 @@ impl Lines {
         }
     }
 
-    /// A document without a line break behind it is half an event, or no event at all.
+    /// Text without a trailing line break is half an event, or not an event.
     fn check_rest(&self) -> Result<(), Broken> {
         let rest = self.buffer.trim_ascii();
         if rest.is_empty() {

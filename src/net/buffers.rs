@@ -1,11 +1,11 @@
-//! The buffers of one connection. They exist only while they hold something: an idle connection has none, and one that
-//! waits for an answer has a small one.
+//! The buffers of one connection. They exist only while they hold data: an idle connection has none, and a connection
+//! that waits for a response has a small one.
 
 use crate::limits;
 
-/// What one write takes. A header line, such as a token, must fit.
+/// Size of the output buffer. A header line, such as a token, must fit.
 const OUTPUT_BYTES: usize = 16 << 10;
-/// What one read takes, until headers need more.
+/// Size of the input buffer, until headers need more.
 const INPUT_BYTES: usize = 4 << 10;
 
 #[derive(Default)]
@@ -18,7 +18,7 @@ pub(super) struct Buffers {
 }
 
 impl Buffers {
-    /// Gives the memory back if nothing is in it.
+    /// Frees an empty buffer.
     pub(super) fn release(&mut self) {
         self.output = Vec::new();
         if self.consumed == self.filled {
@@ -26,8 +26,8 @@ impl Buffers {
         }
     }
 
-    /// Moves what is unread to the front and makes sure that there is room behind it. Headers must stand in the buffer as
-    /// a whole, so it grows, to twice their maximum: then ureq finds them too large.
+    /// Moves unread data to the front and makes room behind it. All headers must fit into the buffer at once, so it
+    /// grows up to twice their maximum: then ureq reports that they are too large.
     fn make_room(&mut self) {
         self.input.copy_within(self.consumed..self.filled, 0);
         (self.filled, self.consumed) = (self.filled - self.consumed, 0);

@@ -1,4 +1,4 @@
-//! Opening TCP connections.
+//! Opens TCP connections.
 
 use std::fmt;
 use std::io;
@@ -14,18 +14,18 @@ use crate::base::clock::Clock;
 use crate::base::thread;
 use crate::limits;
 
-/// Opens TCP connections. Tests hand in their own to cut, delay or count.
+/// Opens TCP connections. Tests use a dialer of their own to cut, delay or count connections.
 pub trait Dial: Send + Sync + fmt::Debug {
     /// Connects to a host name or an IP address (IPv6 without brackets), within `timeout` over all its addresses.
     ///
     /// # Errors
-    /// The system's, of the last address tried.
+    /// The error of the system for the last address.
     fn dial(&self, host: &str, port: u16, timeout: Duration) -> io::Result<TcpStream>;
 
-    /// The same, and tells of each try before it begins, so that somebody else can end it.
+    /// The same, but reports each attempt before it begins, so that another thread can cancel it.
     ///
     /// # Errors
-    /// As [`Dial::dial`], and those of `opening`.
+    /// As [`Dial::dial`], and the errors of `opening`.
     fn dial_telling(
         &self,
         to: (&str, u16),
@@ -39,33 +39,32 @@ pub trait Dial: Send + Sync + fmt::Debug {
     /// The addresses of a host name, within `timeout`.
     ///
     /// # Errors
-    /// The system's.
+    /// The error of the system.
     fn lookup(&self, host: &str, timeout: Duration) -> io::Result<Vec<IpAddr>> {
         let found = resolve(host, 0, timeout, &mut |_| Ok(()))?;
         Ok(found.iter().map(SocketAddr::ip).collect())
     }
 }
 
-/// Told of each try to connect; an error ends this one.
+/// Called before each attempt to connect; an error cancels the attempt.
 pub type Opening<'a> = &'a mut dyn FnMut(&Arc<Attempt>) -> io::Result<()>;
 
 /// The addresses of a name.
 type Addresses = io::Result<Vec<SocketAddr>>;
 
-/// A connection that is being opened. The system waits for a peer or a resolver that does not answer as long as it is
-/// allowed to.
+/// An attempt to connect. The system waits for an unresponsive peer or resolver for as long as it may.
 #[derive(Debug)]
 pub enum Attempt {
-    /// A name is looked up.
+    /// A name lookup.
     #[doc(hidden)]
     Lookup(mpsc::Sender<Addresses>),
-    /// An address is connected to.
+    /// A connection to an address.
     #[doc(hidden)]
     Connect(Socket, SocketAddr),
 }
 
 impl Attempt {
-    /// What is connected to.
+    /// The address, if this is a connection.
     pub const fn address(&self) -> Option<IpAddr> {
         match self {
             Self::Lookup(_) => None,
@@ -73,9 +72,9 @@ impl Attempt {
         }
     }
 
-    /// Ends the try with an error. A connection that was made is not affected: its socket is another one's by then.
+    /// Cancels the attempt. Once a connection is established, it has a shutdown handle of its own.
     pub fn cancel(&self) {
-        // Nothing to end is as good.
+        // If there is nothing to cancel, the result is the same.
         match self {
             Self::Lookup(answer) => drop(answer.send(Err(io::ErrorKind::ConnectionAborted.into()))),
             Self::Connect(socket, _) => drop(socket.shutdown(Shutdown::Both)),
@@ -83,16 +82,18 @@ impl Attempt {
     }
 }
 
-/// An idle connection is probed after this time ...
+/// Idle time before the first keepalive probe.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(9);
-/// ... and then this often,
+/// Interval between keepalive probes.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
-/// until this many probes were lost: a silently dropped link is noticed within 15 s, not within 15 minutes.
+/// Number of lost probes after which a connection is dead: the agent notices a silently dropped link within 15 s, not
+/// within 15 minutes.
 const KEEPALIVE_PROBES: u32 = 3;
-/// Sent data that nobody acknowledges for this long ends the connection.
+/// A connection ends if sent data is not acknowledged for this long.
 const USER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The dialer of the real program: all addresses of a name in turn, keepalive, `TCP_USER_TIMEOUT`, no delay.
+/// The dialer of the real program: tries all addresses of a name in turn, with keepalive, `TCP_USER_TIMEOUT` and no
+/// delay.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemDialer;
 
@@ -109,7 +110,7 @@ impl Dial for SystemDialer {
     ) -> io::Result<TcpStream> {
         let clock = Clock::system();
         let addresses = resolve(to.0, to.1, timeout, opening).map_err(|source| {
-            // Marked, so that a name without address is told from an address without answer.
+            // A distinct error tells a failed lookup from an unreachable address.
             io::Error::other(Error::Lookup { host: to.0.to_owned(), source })
         })?;
         let left = timeout.saturating_sub(clock.mono());
@@ -121,18 +122,18 @@ impl Dial for SystemDialer {
 
 fn connect(address: &SocketAddr, timeout: Duration, opening: Opening<'_>) -> io::Result<TcpStream> {
     let socket = Socket::new(Domain::for_address(*address), Type::STREAM, None)?;
-    // Another handle of the same socket, which ends with the attempt.
+    // Another handle of the same socket, which is closed after the attempt.
     let attempt = Arc::new(Attempt::Connect(socket.try_clone()?, *address));
     opening(&attempt)?;
     socket.connect_timeout(&(*address).into(), timeout)?;
     Ok(socket.into())
 }
 
-/// Lookups of names that the system has not answered yet. It has no time limit that we could set, so each runs in a thread
-/// of its own that may be left behind.
+/// Name lookups that the system has not answered yet. A lookup has no timeout, so each runs in a thread of its own that
+/// may be left behind.
 static LOOKUPS: AtomicUsize = AtomicUsize::new(0);
 
-/// The addresses of a host; of a name within `timeout`.
+/// The addresses of a host; a name lookup takes at most `timeout`.
 fn resolve(host: &str, port: u16, timeout: Duration, opening: Opening<'_>) -> Addresses {
     if let Ok(address) = host.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(address, port)]);
@@ -155,7 +156,7 @@ fn within(
         return Err(io::Error::new(io::ErrorKind::ResourceBusy, "the resolver does not answer"));
     }
     let started = thread::spawn("resolve", limits::SMALL_STACK_BYTES, move || {
-        // Nobody listens any more after the timeout.
+        // After the timeout, no receiver is left.
         let _ = sender.send(lookup());
         running.fetch_sub(1, Ordering::SeqCst);
     });
@@ -168,7 +169,7 @@ fn within(
         .unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "the resolver does not answer")))
 }
 
-/// Tries the addresses in turn. Each gets half of the time that is left, the last one all of it.
+/// Tries the addresses in turn. Each gets half of the remaining time, the last one all of it.
 fn connect_any<T>(
     addresses: &[SocketAddr],
     timeout: Duration,
@@ -235,7 +236,7 @@ mod tests {
         let look = |host, timeout| resolve(host, 7, timeout, &mut |_| Ok(())).unwrap();
         assert_eq!(look("::1", Duration::ZERO), ["[::1]:7".parse().unwrap()]);
         assert!(look("localhost", Duration::from_secs(10)).iter().all(|a| a.ip().is_loopback()));
-        // A resolver that hangs costs the time limit, and no more threads than the maximum.
+        // A resolver that hangs costs the timeout, and no more than the maximum number of threads.
         let (release, hold) = mpsc::channel::<()>();
         let hold = Arc::new(std::sync::Mutex::new(hold));
         let hang = |timeout, opening: Opening<'_>| {
@@ -246,7 +247,7 @@ mod tests {
             });
             hung.unwrap_err().kind()
         };
-        // A stop waits for none.
+        // A stop does not wait for a lookup.
         let mut told = None;
         let stopped = hang(Duration::from_secs(3_600), &mut |attempt| {
             attempt.cancel();

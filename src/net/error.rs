@@ -1,4 +1,4 @@
-//! What can go wrong between us and a server, sorted by whose fault it was.
+//! Errors between the agent and a server, sorted by their origin.
 
 use std::time::Duration;
 use std::{fmt, io};
@@ -14,30 +14,30 @@ use crate::format::time::rfc3339;
 pub enum Error {
     /// The URL, a header or another part of the request cannot be sent.
     Request(String),
-    /// A name has no address, or nobody says which.
+    /// A name has no address, or no resolver answers.
     Lookup {
         /// The name.
         host: String,
         /// The system's error.
         source: io::Error,
     },
-    /// Nobody answers at an address.
+    /// An address is unreachable.
     Connect {
         /// Host and port.
         address: String,
         /// The system's error.
         source: io::Error,
     },
-    /// The address is one that this connection must not lead to.
+    /// The connection must not lead to this address.
     Inside {
         /// The host as it was written.
         host: String,
-        /// Its address, as far as it is known.
+        /// Its address, if known.
         address: String,
     },
-    /// Reading or writing.
+    /// A read or write failed.
     Io {
-        /// What was being done, such as `read the response`.
+        /// The operation, such as `read the response`.
         operation: String,
         /// The system's error.
         source: io::Error,
@@ -46,33 +46,33 @@ pub enum Error {
     Timeout(&'static str),
     /// The proxy refused or misbehaved.
     Proxy(String),
-    /// The peer's certificate, ours, or the handshake.
+    /// The peer's certificate, our certificate, or the handshake.
     Tls(TlsError),
-    /// The peer does not speak HTTP/1.1 as it should.
+    /// The peer violates HTTP/1.1.
     Protocol(String),
-    /// Something was larger than our limit.
+    /// Data exceeded our limit.
     TooLarge {
         /// What was too large.
         what: &'static str,
         /// The limit.
         bytes_max: usize,
     },
-    /// The connection was shut down from our side.
+    /// Our side shut the connection down.
     Closed,
 }
 
-/// The phases in which a connection is made, as a [`Error::Timeout`] names them.
+/// The phases of connecting, as [`Error::Timeout`] names them.
 pub(super) const CONNECT: &str = "connect";
 pub(super) const HANDSHAKE: &str = "TLS handshake";
 
-/// The steps from here to a server, in order. An error says how far we came: what stands before its hop was good.
+/// The steps from here to a server, in order. Every step before the hop of an error succeeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Hop {
-    /// What we were configured with: URL, CA, certificate, key.
+    /// Our configuration: URL, CA, certificate, key.
     Configuration,
-    /// The proxy, and the way to it.
+    /// The proxy, and the connection to it.
     Proxy,
-    /// The name of the server.
+    /// The name lookup of the server.
     Dns,
     /// A connection to its address.
     Tcp,
@@ -91,38 +91,38 @@ pub enum Hop {
 pub enum TlsError {
     /// No configured CA issued the certificate.
     UnknownIssuer,
-    /// A configured CA has the name of the one that issued the certificate, and another key.
+    /// A configured CA has the issuer's name but another key.
     BadSignature,
-    /// The certificate has expired by our clock; seconds since 1970.
+    /// The certificate has expired by our clock; times in seconds since 1970.
     Expired {
-        /// Our time.
+        /// The time of our clock.
         now_s: u64,
         /// Its `notAfter`.
         not_after_s: u64,
     },
-    /// The certificate is not valid yet by our clock; seconds since 1970.
+    /// The certificate is not valid yet by our clock; times in seconds since 1970.
     NotYetValid {
-        /// Our time.
+        /// The time of our clock.
         now_s: u64,
         /// Its `notBefore`.
         not_before_s: u64,
     },
     /// The certificate is for other names.
     WrongName(String),
-    /// The peer's certificate cannot be used for another reason.
+    /// The peer's certificate is unusable for another reason.
     BadCertificate(String),
-    /// The peer refused our certificate, or wants one.
+    /// The peer refused our certificate, or requires one.
     Refused(String),
-    /// What we were configured with cannot be used: CA, certificate or key.
+    /// The configured CA, certificate or key is unusable.
     Material(String),
-    /// Anything else in the handshake.
+    /// Any other failure of the handshake.
     Handshake(String),
 }
 
-/// How far two times are apart, roughly, and both.
+/// The rough difference of two times, and both times.
 fn apart(at_s: u64, now_s: u64) -> (String, String, String) {
     let text = |s: u64| rfc3339(Timestamp::from_unix(i64::try_from(s).unwrap_or(i64::MAX)));
-    // The day is enough: the text shall not change with each try.
+    // The day is enough: the text should not change with each attempt.
     (rough(Duration::from_secs(at_s.abs_diff(now_s))), text(at_s), text(now_s)[..10].to_owned())
 }
 
@@ -131,7 +131,7 @@ impl fmt::Display for TlsError {
         match self {
             Self::UnknownIssuer => f.write_str("the certificate was issued by none of the trusted CAs"),
             Self::BadSignature => {
-                f.write_str("the trusted CA of that name has another key, or one of RSA below 2048 bits")
+                f.write_str("the trusted CA of that name has another key, or an RSA key below 2048 bits")
             }
             Self::Expired { now_s, not_after_s } => {
                 let (by, at, now) = apart(*not_after_s, *now_s);
@@ -178,7 +178,7 @@ impl fmt::Display for Error {
 }
 
 impl Error {
-    /// Finds the cause again that travelled through `io::Error`.
+    /// Recovers the cause that was wrapped in an `io::Error`.
     pub fn from_io(operation: &str, error: io::Error) -> Self {
         match error.downcast::<Self>() {
             Ok(ours) => ours,
@@ -192,7 +192,7 @@ impl Error {
         }
     }
 
-    /// How far we came.
+    /// The step that failed.
     pub fn hop(&self) -> Hop {
         match self {
             Self::Request(_) | Self::Inside { .. } | Self::Tls(TlsError::Material(_)) => Hop::Configuration,
@@ -208,7 +208,7 @@ impl Error {
         }
     }
 
-    /// What went wrong on the way to the proxy, or in it, is the proxy's.
+    /// Attributes errors on the way to the proxy, or in it, to the proxy.
     pub(super) fn of_proxy(self, authority: &str) -> Self {
         match self {
             Self::Proxy(_) | Self::Inside { .. } | Self::Closed => self,
@@ -234,7 +234,7 @@ impl Error {
         }
     }
 
-    /// The peer ended the connection instead of answering, as it may with an idle one.
+    /// The peer closed the connection instead of answering, as it may do with an idle one.
     pub(super) fn is_hang_up(&self) -> bool {
         use io::ErrorKind as K;
         let hang_ups = [K::UnexpectedEof, K::ConnectionReset, K::ConnectionAborted, K::BrokenPipe];
@@ -318,7 +318,7 @@ mod tests {
         for (error, hop) in table {
             assert_eq!(error.hop(), hop, "{error:?}");
         }
-        // What was sorted travels through the layers below.
+        // A classified error passes through the layers below.
         let lookup = io::Error::other(Error::Lookup { host: "h".to_owned(), source: io() });
         assert_eq!(Error::from_io("connect", lookup).hop(), Hop::Dns);
         let proxy = Error::Connect { address: "p:1".to_owned(), source: io() }.of_proxy("p:1");

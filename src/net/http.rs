@@ -1,4 +1,5 @@
-//! HTTP/1.1 with a limit on everything: no redirects, no status that is an error, no proxy and no environment but ours.
+//! HTTP/1.1 with a limit on everything: no redirects, no status counts as an error, and only the agent's own proxy
+//! settings.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -26,33 +27,33 @@ use crate::base::capped;
 use crate::base::clock::Clock;
 use crate::limits;
 
-/// An idle connection is kept this long; API servers close theirs after 90 s.
+/// An idle connection is kept for this long; API servers close theirs after 90 s.
 const IDLE_AGE_MAX: Duration = Duration::from_secs(60);
-/// A write that makes no progress for this long fails, whatever the other limits.
+/// A write that makes no progress for this long fails, regardless of the other limits.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// What connections are made of.
+/// The settings of connections.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Opens sockets.
     pub dialer: Arc<dyn Dial>,
-    /// Whom to believe and who we are.
+    /// Trust and identity.
     pub party: Arc<dyn Party>,
     /// The name that the peer's certificate must have instead of the URL's host.
     pub server_name: Option<String>,
-    /// Which connection goes through which proxy.
+    /// The proxy policy.
     pub proxy: ProxyPolicy,
-    /// Where the CAs of the system stand; TLS to a proxy uses them, never the cluster's.
+    /// The location of the system's CAs; TLS to a proxy uses them, never the CAs of the cluster.
     pub system_cas: SystemCas,
-    /// Judges certificates.
+    /// The clock for checking certificates.
     pub clock: Clock,
-    /// A second opinion, if that clock finds the peer's certificate expired or not valid yet.
+    /// A second clock, if the first one finds the peer's certificate expired or not valid yet.
     pub second_clock: Option<Clock>,
     /// `User-Agent`.
     pub user_agent: String,
     /// Idle connections that are kept.
     pub idle_connections_max: usize,
-    /// Counts the bytes.
+    /// Counts bytes.
     pub traffic: Traffic,
 }
 
@@ -61,7 +62,7 @@ pub struct Settings {
 pub struct Limits {
     /// Name resolution, TCP, proxy and TLS together.
     pub connect: Duration,
-    /// Everything, the body included.
+    /// Everything, including the body.
     pub total: Option<Duration>,
     /// From the end of the request to the end of the response's headers.
     pub response: Option<Duration>,
@@ -80,7 +81,7 @@ pub struct Request<'a> {
     pub headers: &'a [(&'a str, &'a str)],
     /// Body.
     pub body: Option<&'a [u8]>,
-    /// Whether the response may be compressed; its body is read unpacked.
+    /// Whether the response may be compressed; reading its body decompresses it.
     pub gzip: bool,
 }
 
@@ -97,7 +98,7 @@ impl fmt::Debug for Request<'_> {
     }
 }
 
-/// A response whose body is yet to be read.
+/// A response whose body has not been read yet.
 #[derive(Debug)]
 pub struct Response {
     /// Status code.
@@ -119,7 +120,7 @@ impl Response {
     }
 }
 
-/// The body of a response. To drop it early closes the connection.
+/// The body of a response. Dropping it early closes the connection.
 pub struct Body {
     reader: Reader,
     closed: Arc<AtomicBool>,
@@ -142,7 +143,7 @@ impl Read for Body {
             Reader::Plain(reader) => reader.read(buffer),
             Reader::Gzip(reader) => reader.read(buffer),
         };
-        // A shutdown from our side may look like an orderly end.
+        // A shutdown by our side may look like a regular end.
         if matches!(result, Ok(0) | Err(_)) && self.closed.load(Ordering::SeqCst) {
             return Err(io::Error::other(Error::Closed));
         }
@@ -151,10 +152,10 @@ impl Read for Body {
 }
 
 impl Body {
-    /// Reads all of it.
+    /// Reads the whole body.
     ///
     /// # Errors
-    /// Those of the connection, and [`Error::TooLarge`] beyond `bytes_max`.
+    /// The errors of the connection, and [`Error::TooLarge`] beyond `bytes_max`.
     pub fn read_all(&mut self, bytes_max: usize) -> Result<Vec<u8>, Error> {
         let read =
             capped::read(self, bytes_max).map_err(|error| Error::from_io("read the response", error))?;
@@ -182,12 +183,12 @@ impl Http {
         Self::within(settings, Reach::anywhere())
     }
 
-    /// The same, which connects to no address beyond `reach`.
+    /// The same, but restricted to addresses within `reach`.
     pub fn within(settings: Settings, reach: Reach) -> Self {
         Self::with_link(Link(Arc::new(settings), reach))
     }
 
-    /// Another pool with the same settings, which can be shut down alone.
+    /// Another pool with the same settings, which can be shut down separately.
     #[must_use]
     pub fn sibling(&self) -> Self {
         Self::with_link(self.link.clone())
@@ -212,11 +213,11 @@ impl Http {
         Self { agent, link, closed: Arc::new(AtomicBool::new(false)) }
     }
 
-    /// Sends a request and waits for the headers of the response. A GET on a connection that the server has just closed is
-    /// sent once more.
+    /// Sends a request and waits for the headers of the response. A GET is retried once if the server has just closed
+    /// the connection.
     ///
     /// # Errors
-    /// All of [`Error`]; a status is none.
+    /// Any [`Error`]; a status is not an error.
     pub fn send(&self, request: &Request<'_>, limits: &Limits) -> Result<Response, Error> {
         let clock = Clock::system();
         let mut result = self.attempt(request, limits);
@@ -232,7 +233,7 @@ impl Http {
         }
     }
 
-    /// Ends all requests of this pool, running ones too, and refuses new ones.
+    /// Ends all requests of this pool, including running ones, and refuses new ones.
     pub fn shutdown(&self) {
         self.closed.store(true, Ordering::SeqCst);
         self.agent.clone().shutdown();
@@ -290,7 +291,7 @@ fn unsendable(error: http::Error) -> Error {
     Error::Request(error.to_string())
 }
 
-/// Names are resolved by the dialer, or by the proxy.
+/// A resolver for ureq that resolves nothing: the dialer or the proxy resolves names.
 #[derive(Debug)]
 struct NoResolver;
 
@@ -305,7 +306,7 @@ impl Resolver for NoResolver {
     }
 }
 
-/// Makes connections: TCP, then the proxy if there is one, then TLS if the URL says so.
+/// Creates connections: TCP, then the proxy if there is one, then TLS if the URL requires it.
 #[derive(Clone, Debug)]
 struct Link(Arc<Settings>, Reach);
 
@@ -386,7 +387,7 @@ impl Link {
             sorted => sorted,
         })?;
         if let (Some(reach), Ok(peer)) = (reach, socket.peer_addr()) {
-            // Not every dialer tells beforehand.
+            // Not every dialer reports the address beforehand.
             reach.judge(&to.host, peer.ip())?;
             reach.note(peer.ip());
         }
@@ -402,7 +403,7 @@ impl Link {
         let connection = tls::start(name, party, clock, self.0.second_clock.clone()).map_err(Error::Tls)?;
         channel.wrap(connection).map_err(|error| match Error::from_io(HANDSHAKE, error) {
             Error::Io { source, .. } if source.kind() == io::ErrorKind::UnexpectedEof => {
-                Error::Tls(TlsError::Handshake("the peer hung up".to_owned()))
+                Error::Tls(TlsError::Handshake("the peer closed the connection".to_owned()))
             }
             Error::Timeout(_) => Error::Timeout(HANDSHAKE),
             other => other,

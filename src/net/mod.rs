@@ -1,5 +1,5 @@
-//! Sockets, TLS and HTTP: the only place that names ureq and rustls. Everything that leaves the machine goes through
-//! one dialer, one proxy policy and one set of limits.
+//! Sockets, TLS and HTTP: the only place that uses ureq and rustls. All traffic that leaves the machine passes one
+//! dialer, one proxy policy and one set of limits.
 
 mod buffers;
 pub mod dial;

@@ -1,4 +1,4 @@
-//! Which connection goes through which proxy: one policy for every socket, with the semantics of Go's `httpproxy`.
+//! The proxy policy for every socket, with the semantics of Go's `httpproxy`.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -17,7 +17,7 @@ pub struct ProxyEnv {
 }
 
 impl ProxyEnv {
-    /// Reads the variables through `lookup`; capitals first, then small letters, as Go does.
+    /// Reads the variables through `lookup`; upper case first, then lower case, as Go does.
     pub fn from_lookup(lookup: impl Fn(&str) -> Option<String>) -> Self {
         let read = |name: &str| {
             let names = [name.to_owned(), name.to_lowercase()];
@@ -34,18 +34,18 @@ impl fmt::Debug for ProxyEnv {
     }
 }
 
-/// Decides for each URL.
+/// Selects the proxy for each URL.
 #[derive(Clone, Debug)]
 pub enum ProxyPolicy {
     /// This proxy for everything: `proxy-url` of a kubeconfig.
     Fixed(Url),
-    /// What the environment says.
+    /// The proxy variables of the environment.
     Environment {
         /// For `http` URLs.
         http: Option<Url>,
         /// For `https` URLs.
         https: Option<Url>,
-        /// What is reached directly.
+        /// Hosts that are reached directly.
         except: Exceptions,
     },
 }
@@ -59,7 +59,7 @@ impl ProxyPolicy {
     /// The policy of the environment.
     ///
     /// # Errors
-    /// The variable whose URL cannot be used.
+    /// The variable whose URL is unusable.
     pub fn from_env(env: &ProxyEnv) -> Result<Self, String> {
         let parse =
             |name: &str, text: &str| parse_proxy(text).map_err(|problem| format!("{name}: {problem}"));
@@ -70,7 +70,7 @@ impl ProxyPolicy {
         })
     }
 
-    /// One proxy for everything; an empty text is none.
+    /// One proxy for everything; an empty text means no proxy.
     ///
     /// # Errors
     /// What is wrong with the URL.
@@ -90,7 +90,7 @@ impl ProxyPolicy {
     }
 }
 
-/// An address without scheme is that of an HTTP proxy.
+/// An address without a scheme is an HTTP proxy.
 fn parse_proxy(text: &str) -> Result<Option<Url>, String> {
     let text = text.trim();
     if text.is_empty() {
@@ -115,7 +115,7 @@ enum Rule {
 }
 
 impl Exceptions {
-    /// Parses the list; entries that mean nothing are left out.
+    /// Parses the list and skips meaningless entries.
     pub fn parse(list: &str) -> Self {
         let entries = list.split(',').map(|entry| entry.trim().to_ascii_lowercase());
         let mut out = Self::default();
@@ -187,7 +187,7 @@ fn split_port(entry: &str) -> Option<(&str, Option<u16>)> {
     }
 }
 
-/// IPv4 in IPv6 is IPv4.
+/// Converts IPv4-mapped IPv6 addresses to IPv4.
 fn canonical(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V6(v6) => v6.to_ipv4_mapped().map_or(address, IpAddr::V4),
@@ -285,7 +285,7 @@ mod tests {
         }
         assert!(!format!("{env:?}{policy:?}").contains("pw"));
         assert!(ProxyPolicy::from_env(&ProxyEnv { https_proxy: "ftp://x".into(), ..env }).is_err());
-        // A kubeconfig's own proxy knows no exceptions.
+        // The proxy of a kubeconfig has no exceptions.
         let fixed = ProxyPolicy::fixed("socks5://localhost:1").unwrap();
         assert!(fixed.proxy_for("https", "localhost", 443).is_some());
         assert!(ProxyPolicy::fixed("").unwrap().proxy_for("https", "a", 1).is_none());

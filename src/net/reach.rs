@@ -1,5 +1,6 @@
-//! How far into the network a connection may lead: what a stranger names must not make us call what only this machine or
-//! its site can reach. The address that is dialled is judged, whatever was written.
+//! Limits how far into the network a connection may lead: an address that a stranger provides must not make the agent
+//! call services that only this machine or its site can reach. The check uses the dialled address, whatever name was
+//! written.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -7,19 +8,19 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use super::error::Error;
 
-/// Where an address leads, the widest first.
+/// The reach of an address, the widest first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Zone {
-    /// Anybody can reach it.
+    /// Anyone can reach it.
     World,
     /// A private network.
     Site,
-    /// This machine, or its link: there metadata services of clouds listen.
+    /// This machine or its link, where metadata services of clouds listen.
     Machine,
 }
 
 impl Zone {
-    /// Of an address.
+    /// The zone of an address.
     pub fn of(address: IpAddr) -> Self {
         match address {
             IpAddr::V4(address) => Self::of_v4(address),
@@ -46,7 +47,7 @@ impl Zone {
         };
         match s {
             [0, 0, 0, 0, 0, 0, 0, 0 | 1] => Self::Machine,
-            // Mapped and compatible addresses, NAT64 and 6to4 carry one of version 4.
+            // Mapped and compatible addresses, NAT64 and 6to4 embed an IPv4 address.
             [0, 0, 0, 0, 0, 0 | 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => {
                 embedded(high, low)
             }
@@ -58,7 +59,7 @@ impl Zone {
         }
     }
 
-    /// Of a host as it is written, if that says it: an address in any form, or the name of this machine.
+    /// The zone of a host as written, if it is an address in any form or the name of this machine.
     pub fn of_text(host: &str) -> Option<Self> {
         let host = host.strip_suffix('.').unwrap_or(host);
         if host == "localhost" || host.ends_with(".localhost") {
@@ -69,8 +70,8 @@ impl Zone {
     }
 }
 
-/// An address as `inet_aton` reads it, and with it most resolvers: one to four numbers, decimal, octal or hexadecimal, the
-/// last of which fills the rest.
+/// Parses an address as `inet_aton` and most resolvers do: one to four numbers, decimal, octal or hexadecimal; the last
+/// one fills the remaining bytes.
 fn old_form(host: &str) -> Option<Ipv4Addr> {
     let number = |text: &str| match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         Some("") => Some(0),
@@ -89,37 +90,38 @@ fn old_form(host: &str) -> Option<Ipv4Addr> {
     u32::try_from(high | u64::from(*last)).ok().map(Ipv4Addr::from)
 }
 
-/// Which addresses a pool may connect to, and to which it has.
+/// The addresses to which a pool may connect, and has connected.
 #[derive(Clone, Debug)]
 pub struct Reach {
     max: Zone,
-    /// The zone of the last connection that went through no proxy, and one more; 0 for none.
+    /// The zone of the last connection without a proxy, plus one; 0 for none.
     seen: Arc<AtomicU8>,
 }
 
 impl Reach {
-    /// No further than this.
+    /// Addresses up to this zone.
     pub fn up_to(max: Zone) -> Self {
         Self { max, seen: Arc::default() }
     }
 
-    /// To any address.
+    /// Any address.
     pub fn anywhere() -> Self {
         Self::up_to(Zone::Machine)
     }
 
-    /// Where the last connection led; none if a proxy made it, or nobody has.
+    /// The zone of the last connection; `None` if a proxy made it, or there was none.
     pub fn seen(&self) -> Option<Zone> {
         let number = usize::from(self.seen.load(Ordering::Relaxed)).checked_sub(1)?;
         [Zone::World, Zone::Site, Zone::Machine].get(number).copied()
     }
 
-    /// Before a connection to an address.
+    /// Checks an address before a connection to it.
     pub(super) fn judge(&self, host: &str, address: IpAddr) -> Result<(), Error> {
         self.allow(host, Zone::of(address), &address)
     }
 
-    /// Before a proxy is asked, which resolves names itself: only what is written can be judged.
+    /// Checks a host before a request to a proxy. The proxy resolves names itself, so only the written host can be
+    /// checked.
     pub(super) fn judge_text(&self, host: &str) -> Result<(), Error> {
         Zone::of_text(host).map_or(Ok(()), |zone| self.allow(host, zone, &host))
     }
@@ -131,7 +133,7 @@ impl Reach {
         Ok(())
     }
 
-    /// After a connection was made.
+    /// Records an established connection.
     pub(super) fn note(&self, address: IpAddr) {
         let number = match Zone::of(address) {
             Zone::World => 1,
@@ -147,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_means_an_address() {
+    fn written_hosts_are_classified() {
         use Zone::{Machine, Site, World};
         let table = [
             ("localhost", Some(Machine)),
@@ -203,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reach_ends_somewhere() {
+    fn a_reach_is_limited() {
         let address = |text: &str| text.parse::<IpAddr>().unwrap();
         let table = [
             (Zone::World, [true, false, false]),

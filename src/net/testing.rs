@@ -1,4 +1,4 @@
-//! What the tests of the client talk to: a small HTTP/1.1 server, over TCP or TLS, that answers as it is told.
+//! A small HTTP/1.1 server for tests of the client, over TCP or TLS, with scripted responses.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -27,7 +27,7 @@ pub(crate) struct Pair {
     pub(crate) key: String,
 }
 
-/// A CA that issues what a test needs.
+/// A CA that issues certificates for a test.
 pub(crate) struct Ca(CertifiedIssuer<'static, KeyPair>);
 
 impl Ca {
@@ -42,7 +42,7 @@ impl Ca {
         self.0.pem()
     }
 
-    /// A certificate for both sides; years are those of validity.
+    /// A certificate for servers and clients; `years` is its validity.
     pub(crate) fn issue(&self, name: &str, sans: &[&str], years: (i32, i32)) -> Pair {
         let sans: Vec<String> = sans.iter().map(|san| (*san).to_owned()).collect();
         let mut params = CertificateParams::new(sans).unwrap();
@@ -87,21 +87,21 @@ impl Seen {
     }
 }
 
-/// What the server does next.
+/// The next action of the server.
 pub(crate) enum Act {
     /// A whole response; the connection stays open.
     Reply(u16, &'static str, String),
     /// The same with additional headers, each with its line end.
     ReplyWith(u16, String, String),
-    /// These bytes as they are.
+    /// These bytes, unchanged.
     Raw(Vec<u8>),
-    /// Says nothing until the test is over.
+    /// Sends nothing until the test is over.
     Silence,
     /// Ends the connection.
     Hangup,
     /// Forwards bytes to another address until either side ends.
     Forward(SocketAddr),
-    /// Writes what comes through the channel, then goes on.
+    /// Writes the data of the channel, then continues.
     Feed(Receiver<Vec<u8>>),
 }
 
@@ -124,7 +124,7 @@ pub(crate) struct Server {
     sockets: Arc<Mutex<Vec<TcpStream>>>,
 }
 
-/// TLS of a server: its certificate and, if clients must have one, their CA.
+/// TLS of a server: its certificate and, if it requires client certificates, their CA.
 pub(crate) struct ServerTls {
     pub(crate) pair: Pair,
     pub(crate) client_ca: Option<String>,
@@ -189,7 +189,7 @@ impl Server {
                         stop: stop.clone(),
                         connection,
                     };
-                    // A client that goes away in the middle is part of many tests.
+                    // Many tests close the client in the middle of a request.
                     drop(
                         thread::spawn("test-connection", 512 << 10, move || drop(one.serve(socket))).unwrap(),
                     );
@@ -212,7 +212,7 @@ impl Server {
         self.connections.load(Ordering::SeqCst)
     }
 
-    /// Ends all connections, as a server does that restarts.
+    /// Ends all connections, as a restarting server does.
     pub(crate) fn cut(&self) {
         for socket in self.sockets.lock().unwrap().drain(..) {
             let _ = socket.shutdown(std::net::Shutdown::Both);
@@ -225,7 +225,7 @@ impl Drop for Server {
         self.stop.stop();
         self.closed.store(true, Ordering::SeqCst);
         self.cut();
-        // Wakes the listener.
+        // Wakes up the listener.
         let _ = TcpStream::connect_timeout(&self.address, Duration::from_secs(1));
     }
 }
@@ -340,7 +340,7 @@ pub(crate) fn response(status: u16, headers: &str, body: &str) -> Vec<u8> {
     format!("HTTP/1.1 {status} X\r\n{headers}Content-Length: {}\r\n\r\n{body}", body.len()).into_bytes()
 }
 
-/// The head of a response whose body comes in chunks.
+/// The head of a response with a chunked body.
 pub(crate) fn chunked_head() -> Vec<u8> {
     b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec()
 }
@@ -350,7 +350,7 @@ pub(crate) fn chunk(bytes: &[u8]) -> Vec<u8> {
     [format!("{:x}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat()
 }
 
-/// A way to write into a response while the client reads it.
+/// A channel that feeds a response while the client reads it.
 pub(crate) fn feed() -> (Sender<Vec<u8>>, Act) {
     let (sender, receiver) = channel();
     (sender, Act::Feed(receiver))

@@ -9,7 +9,7 @@ use crate::base::clock::{Clock, Simulated, Timestamp};
 use crate::base::garden_time::GardenTime;
 use crate::base::thread;
 
-/// Says what the test wants it to say at each handshake.
+/// Returns what the test sets, at each handshake.
 #[derive(Debug)]
 struct Told {
     roots: Mutex<Roots>,
@@ -122,11 +122,11 @@ fn a_get_survives_a_server_that_closed_its_idle_connections() {
         Server::plain(|seen| if seen.connection < 3 && seen.path == "/b" { vec![Act::Hangup] } else { ok() });
     let (http, url) = (http(), server.url());
     assert_eq!(get(&http, &format!("{url}/a"), &limits()).unwrap().0, 200);
-    // The connection ends while the request is under way: once is repeated, twice is an error.
+    // The connection ends during the request: the first time causes a retry, the second time is an error.
     let error = get(&http, &format!("{url}/b"), &limits()).unwrap_err();
     assert!(matches!(error, Error::Io { .. }), "{error:?}");
     assert_eq!(get(&http, &format!("{url}/b"), &limits()).unwrap().0, 200);
-    // Nothing but a GET is repeated.
+    // Only a GET is retried.
     let before = server.connections();
     server.cut();
     let posted = http.send(
@@ -147,7 +147,7 @@ fn a_silent_server_costs_no_more_than_the_deadline() {
     assert!(clock.mono() >= Duration::from_millis(150) && clock.mono() < Duration::from_secs(10));
 }
 
-/// The meaning of ureq's time limits has changed between versions; these are the ones that we count on.
+/// The meaning of ureq's timeouts has changed between versions; the agent relies on this one.
 #[test]
 fn time_limits_mean_what_we_think() {
     let head = || Act::Raw(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello".to_vec());
@@ -162,7 +162,7 @@ fn time_limits_mean_what_we_think() {
         ("/no-head", Limits { read: ms(100), ..limits() }, "silence of the server"),
         ("/half-body", Limits { read: ms(100), ..limits() }, "silence of the server"),
         ("/half-body", Limits { total: ms(100), ..limits() }, "whole request"),
-        // The limit on the response ends with its headers: the total cuts this one.
+        // The response limit ends with the headers: the total limit ends this one.
         ("/half-body", Limits { response: ms(50), total: ms(400), ..limits() }, "whole request"),
     ];
     for (path, limits, phase) in table {
@@ -222,7 +222,7 @@ fn a_blocked_read_is_freed_from_another_thread() {
     }
 }
 
-/// A peer that takes no connection: its queue is full, so the system drops what knocks.
+/// A peer that accepts no connection: its queue is full, so the system drops new ones.
 #[test]
 fn a_blocked_connect_is_freed_from_another_thread() {
     let listener = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
@@ -235,7 +235,7 @@ fn a_blocked_connect_is_freed_from_another_thread() {
     let (other, url) = (http.clone(), format!("http://127.0.0.1:{port}/"));
     let patient = Limits { connect: Duration::from_secs(3_600), total: None, response: None, read: None };
     let waiting = thread::spawn("waiting", 256 << 10, move || get(&other, &url, &patient)).unwrap();
-    // The state of a connection that is being opened, in the system's table.
+    // A connection attempt in the system's table.
     let knocks = format!("0100007F:{port:04X} 02 ");
     while !std::fs::read_to_string("/proc/net/tcp").unwrap().contains(&knocks) {
         std::thread::yield_now();
@@ -285,7 +285,7 @@ fn half_a_response_is_an_error() {
         let result = get(&http(), &format!("{}{path}", server.url()), &limits());
         assert!(matches!(result, Err(Error::Io { .. } | Error::Protocol(_))), "{path}: {result:?}");
     }
-    // A redirect is an answer like any other.
+    // A redirect is an ordinary response.
     assert_eq!(get(&http(), &format!("{}/moved", server.url()), &limits()).unwrap().0, 302);
 }
 
@@ -331,7 +331,7 @@ fn certificates_are_judged_by_the_clock_handed_in() {
     assert!(matches!(tls_error(at(1_938_038_400, 0)), TlsError::Expired { not_after_s: 1_924_992_000, .. }));
     // A clock that shows 1970 cannot be right.
     assert_eq!(at(0, 1_906_502_400).unwrap().0, 200);
-    // One that is right is believed, whatever was remembered.
+    // A correct clock is trusted, whatever time was remembered.
     assert_eq!(at(1_906_502_400, 4_000_000_000).unwrap().0, 200);
 }
 
@@ -366,7 +366,7 @@ fn identity_and_trust_change_between_handshakes() {
     let first_leaf = leaf(&http.sibling());
     told.be(&second);
     assert!(first_leaf.is_some() && leaf(&http.sibling()) != first_leaf);
-    // A certificate that the server does not take.
+    // A certificate that the server refuses.
     told.be(&ca.issue("stranger", &[], (2020, 2120)));
     let refused = tls_error(get(&http.sibling(), &server.url(), &limits()));
     assert!(matches!(refused, TlsError::Refused(_)), "{refused:?}");
@@ -430,7 +430,7 @@ fn a_peer_without_tls_is_named() {
     let peer = thread::spawn("plain", 64 << 10, move || {
         let (mut socket, _) = listener.accept().unwrap();
         socket.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
-        // Read to the end, so that the answer is not lost in a reset.
+        // Reads to the end, so that a reset does not discard the answer.
         let _ = std::io::copy(&mut socket, &mut std::io::sink());
     })
     .unwrap();
@@ -439,7 +439,7 @@ fn a_peer_without_tls_is_named() {
     peer.join().unwrap();
 }
 
-/// A proxy that takes one login and connects to `target`, whatever was asked for.
+/// A proxy that accepts one login and connects to `target`, regardless of the requested host.
 fn proxy(target: std::net::SocketAddr) -> Server {
     Server::plain(move |seen| {
         if seen.header("proxy-authorization") != Some("Basic dXNlcjpwOnc=") {
@@ -458,7 +458,7 @@ fn connect_goes_through_with_the_right_login() {
         let policy = ProxyPolicy::fixed(url).unwrap();
         Http::new(Settings { proxy: policy, ..settings(Told::trusting(&ca)) })
     };
-    // The name is resolved by the proxy: nobody here knows it.
+    // The proxy resolves the name: it is unknown here.
     let url = "https://localhost:7/x";
     let good = format!("http://user:p%3Aw@{}", proxy.address);
     assert_eq!(get(&through(&good), url, &limits()).unwrap().0, 200);
@@ -467,11 +467,14 @@ fn connect_goes_through_with_the_right_login() {
     assert_eq!(server.seen()[0].path, "/x");
     let bad = format!("http://{}", proxy.address);
     let error = get(&through(&bad), url, &limits()).unwrap_err();
-    assert!(matches!(&error, Error::Proxy(text) if text.ends_with("wants other credentials")), "{error:?}");
-    // An address that is no proxy at all.
+    assert!(
+        matches!(&error, Error::Proxy(text) if text.ends_with("requires other credentials")),
+        "{error:?}"
+    );
+    // The address is not a proxy at all.
     let ssh = Server::plain(|_| vec![Act::Raw(b"SSH-2.0\r\n\r\n".to_vec())]);
     let error = get(&through(&format!("http://{}", ssh.address)), url, &limits()).unwrap_err();
-    assert!(matches!(&error, Error::Proxy(text) if text.ends_with("is no HTTP proxy")), "{error:?}");
+    assert!(matches!(&error, Error::Proxy(text) if text.ends_with("is not an HTTP proxy")), "{error:?}");
 }
 
 #[test]
@@ -482,7 +485,7 @@ fn tls_to_the_proxy_uses_the_trust_of_the_system() {
     std::fs::write(&ca_file, system.pem()).unwrap();
     let target = server.address;
     let made = |ca: &Ca| {
-        // Within TLS the test server cannot forward: to be asked is enough.
+        // Within TLS the test server cannot forward: it is enough that it receives the request.
         Server::tls(&ServerTls { pair: ca.server(), client_ca: None }, move |seen| {
             assert_eq!(seen.path, target.to_string());
             vec![Act::Reply(503, "text/plain", String::new())]

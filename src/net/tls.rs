@@ -1,4 +1,5 @@
-//! TLS on the client's side. Each handshake has a configuration of its own, built from what the [`Party`] says then.
+//! The client side of TLS. Each handshake has a configuration of its own, built from the current answers of the
+//! [`Party`].
 
 use std::sync::{Arc, OnceLock};
 
@@ -21,7 +22,7 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::clone(PROVIDER.get_or_init(|| Arc::new(ring::default_provider())))
 }
 
-/// A connection to `name` that has not sent anything yet.
+/// A TLS connection to `name` that has not sent anything yet.
 pub(super) fn start(
     name: &str,
     party: &dyn Party,
@@ -29,7 +30,7 @@ pub(super) fn start(
     second: Option<Clock>,
 ) -> Result<ClientConnection, TlsError> {
     let server = ServerName::try_from(name.to_owned())
-        .map_err(|_| TlsError::Material(format!("{name:?} is no name that a certificate can have")))?;
+        .map_err(|_| TlsError::Material(format!("{name:?} is not a valid name for a certificate")))?;
     let config = config(party, clock, second)?;
     ClientConnection::new(Arc::new(config), server).map_err(|error| classify(&error))
 }
@@ -54,7 +55,7 @@ fn config(
         }
     };
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    // A resumed session would skip the verification with today's trust.
+    // A resumed session would skip the verification against the current trust.
     config.resumption = Resumption::disabled();
     Ok(config)
 }
@@ -74,20 +75,20 @@ fn verifier(
     Ok(Arc::new(Verifier { webpki: Some(webpki), pinned, second }))
 }
 
-/// Told as `BadSignature` it would look like the fault of a CA.
+/// Reporting `BadSignature` would blame a CA.
 #[allow(clippy::needless_pass_by_value)] // for map_err
 fn no_key(_: rustls::Error) -> rustls::Error {
     rustls::Error::General("the server does not have the key of its certificate".to_owned())
 }
 
-/// Verifies as webpki does, and accepts, as Go does, a server certificate that itself stands in the bundle.
+/// Verifies as webpki does. Like Go, it also accepts a server certificate that is in the bundle itself.
 #[derive(Debug)]
 struct Verifier {
-    /// `None` believes everybody: `insecure-skip-tls-verify`.
+    /// `None` trusts every server: `insecure-skip-tls-verify`.
     webpki: Option<Arc<WebPkiServerVerifier>>,
     pinned: Vec<CertificateDer<'static>>,
-    /// Another clock, for a certificate that the first one finds too old or too young: either may be the wrong one, and
-    /// nobody could connect to learn the right time.
+    /// A second clock, for a certificate that is expired or not valid yet by the first clock. Either clock may be
+    /// wrong, and without a connection the agent could not learn the right time.
     second: Option<CertificateClock>,
 }
 
@@ -155,7 +156,7 @@ fn is_about_time(error: &rustls::Error) -> bool {
     )
 }
 
-/// The certificate is trusted by itself; its name and validity still count.
+/// A certificate that the bundle itself contains; its name and validity are still checked.
 fn verify_pinned(
     leaf: &CertificateDer<'_>,
     name: &ServerName<'_>,
@@ -177,13 +178,13 @@ fn verify_pinned(
     Ok(ServerCertVerified::assertion())
 }
 
-/// What an error of rustls means to an operator.
+/// Translates an error of rustls for operators.
 pub(super) fn classify(error: &rustls::Error) -> TlsError {
     match error {
         rustls::Error::InvalidCertificate(problem) => classify_certificate(problem),
         rustls::Error::AlertReceived(alert) if is_refusal(*alert) => TlsError::Refused(format!("{alert:?}")),
         rustls::Error::NoCertificatesPresented => bad("the server shows no certificate"),
-        // Only of our own.
+        // Only our own verifier creates it.
         rustls::Error::General(text) => bad(text),
         rustls::Error::InvalidMessage(_) => TlsError::Handshake("the peer does not speak TLS".to_owned()),
         other => TlsError::Handshake(other.to_string()),
@@ -228,14 +229,14 @@ fn classify_certificate(problem: &CertificateError) -> TlsError {
         CertificateError::NotValidForNameContext { expected, presented } => {
             let names: Vec<&str> = presented.iter().map(|name| bare_name(name)).collect();
             let expected = expected.to_str();
-            // An address that somebody wrote down as a name.
+            // A certificate that has an IP address as a DNS name.
             let hint = if names.contains(&&*expected) { " as an IP address" } else { "" };
             let names = names.join(", ");
             TlsError::WrongName(format!("the certificate is valid for {names}, not for {expected}{hint}"))
         }
         CertificateError::UnsupportedSignatureAlgorithmContext { .. }
         | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => {
-            bad("a signature of the chain is of a kind that is not taken (SHA-1, P-521)")
+            bad("the chain uses an unsupported signature algorithm (SHA-1, P-521)")
         }
         CertificateError::Other(reason) => TlsError::BadCertificate(unusable(&reason.to_string())),
         other => TlsError::BadCertificate(other.to_string()),
@@ -248,13 +249,13 @@ fn bare_name(name: &str) -> &str {
     inner.trim_matches('"')
 }
 
-/// What webpki's reasons mean that private CAs run into. They arrive wrapped; webpki's names for them are read, not what
-/// rustls shows of the whole: shipped programs show nothing of insides (`cross/common`).
+/// Explanations of webpki errors that are typical for private CAs. The errors arrive wrapped. The code reads webpki's
+/// names for them, not rustls' text of the whole: shipped programs omit nested values (`cross/common`).
 const REASONS: [(&str, &str); 4] = [
-    ("UnsupportedCertVersion", "a certificate of the chain is not X.509 v3; make it again with extensions"),
-    ("CaUsedAsEndEntity", "the server's certificate, the first of its chain, is that of a CA"),
+    ("UnsupportedCertVersion", "a certificate of the chain is not X.509 v3; recreate it with extensions"),
+    ("CaUsedAsEndEntity", "the server's certificate, the first of its chain, is a CA certificate"),
     ("NameConstraint", "a CA of the chain may not issue for these names"),
-    // Both the length that a CA allows and that which webpki does.
+    // The length limit of a CA, and the one of webpki.
     ("Path", "the chain is too long"),
 ];
 
@@ -286,7 +287,7 @@ mod tests {
             .map_err(|error| classify(&error).to_string())
     }
 
-    /// What `openssl x509 -req` makes without extensions.
+    /// A certificate that `openssl x509 -req` creates without extensions.
     #[test]
     fn certificates_of_version_one_are_named() {
         let table = [
@@ -295,7 +296,7 @@ mod tests {
                 V1_CA,
                 V1_LEAF,
                 "127.0.0.1",
-                Err("a certificate of the chain is not X.509 v3; make it again with extensions"),
+                Err("a certificate of the chain is not X.509 v3; recreate it with extensions"),
             ),
             (V1_CA, V3_LEAF, "other", Err("the certificate is valid for 127.0.0.1, not for other")),
         ];

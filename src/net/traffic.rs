@@ -1,4 +1,4 @@
-//! How many bytes went over our sockets, TLS and all.
+//! Counts the bytes on the sockets, including TLS.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,14 +9,14 @@ use crate::base::metrics::Metrics;
 /// A metric: bytes by `peer` and `direction` (`sent`, `received`).
 pub const BYTES: &str = "gardenlet_api_bytes_total";
 
-/// Which way.
+/// Direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Direction {
     Received,
     Sent,
 }
 
-/// Counters that connections share. Cheap to clone.
+/// Counters shared by connections. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Traffic(Arc<[AtomicUsize; 2]>);
 
@@ -33,7 +33,7 @@ impl Traffic {
         (received.swap(0, Ordering::Relaxed), sent.swap(0, Ordering::Relaxed))
     }
 
-    /// The same, added to the metric of a peer: `garden`, `seed` or `registry`.
+    /// Adds the bytes since the last call to the metric of a peer: `garden`, `seed` or `registry`.
     pub fn count(&self, metrics: &Metrics, peer: &str) -> (usize, usize) {
         let (received, sent) = self.take();
         for (direction, bytes) in [("received", received), ("sent", sent)] {
@@ -47,7 +47,7 @@ impl Traffic {
 
 const HOURS: usize = 24;
 
-/// What went over the connections to one server within the last 24 hours, by the hour. Cheap to clone.
+/// Bytes exchanged with one server within the last 24 hours, by the hour. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Daily(Arc<Mutex<Hours>>);
 
@@ -59,12 +59,12 @@ struct Hours {
 }
 
 impl Daily {
-    /// Adds bytes received and sent; returns those of the last 24 hours: of the running hour and the 23 before it.
+    /// Adds bytes received and sent; returns the sums of the last 24 hours: the current hour and the 23 before it.
     pub fn add(&self, (received, sent): (usize, usize), now: Mono) -> (u64, u64) {
         let mut hours = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let hour = now.as_secs() / 3_600;
         let place = |hour: u64| usize::try_from(hour).unwrap_or(0) % HOURS;
-        // A process that slept for days forgets each hour once.
+        // After a suspension of several days, each hour is cleared only once.
         for passed in hours.last.saturating_add(1).max(hour.saturating_sub(23))..=hour {
             hours.bytes[place(passed)] = (0, 0);
         }

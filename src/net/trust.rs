@@ -1,5 +1,4 @@
-//! Whom a connection believes and who it is: asked anew for each handshake, so that both can change while the program
-//! runs.
+//! Trust and identity of a connection, read again for each handshake, so that both can change while the program runs.
 
 use std::fmt;
 use std::fs;
@@ -17,29 +16,29 @@ use crate::base::capped;
 use crate::base::clock::Clock;
 use crate::limits::{SYSTEM_CA_FILES_MAX, SYSTEM_CAS_BYTES_MAX};
 
-/// Answers for each handshake.
+/// Provides trust and identity for each handshake.
 pub trait Party: Send + Sync + fmt::Debug {
-    /// Whom to believe.
+    /// The trusted CAs.
     ///
     /// # Errors
-    /// [`TlsError::Material`] if it cannot be read.
+    /// [`TlsError::Material`] if they cannot be read.
     fn roots(&self) -> Result<Roots, TlsError>;
 
-    /// Who we are.
+    /// The client certificate, if there is one.
     ///
     /// # Errors
     /// [`TlsError::Material`] if it cannot be read.
     fn certificate(&self) -> Result<Option<CertificatePair>, TlsError>;
 }
 
-/// Whom to believe.
+/// The trusted servers.
 #[derive(Clone, Debug)]
 pub enum Roots {
     /// The CAs of the system.
     System(SystemCas),
     /// PEM certificates.
     Pem(Arc<[u8]>),
-    /// Everybody.
+    /// Every server.
     Insecure,
 }
 
@@ -58,17 +57,17 @@ impl fmt::Debug for CertificatePair {
     }
 }
 
-/// Where the CAs of the system stand, if not only where distributions keep them.
+/// Where the system's CAs are, in addition to the paths of distributions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SystemCas {
-    /// `SSL_CERT_FILE`: a bundle instead of the distribution's.
+    /// `SSL_CERT_FILE`: a bundle in place of the distribution's.
     pub file: Option<PathBuf>,
-    /// `SSL_CERT_DIR`: folders with certificates, besides.
+    /// `SSL_CERT_DIR`: additional directories of certificates.
     pub folders: Vec<PathBuf>,
 }
 
 impl SystemCas {
-    /// What the variables of an environment say.
+    /// The settings of an environment.
     pub fn from_lookup(lookup: impl Fn(&str) -> Option<String>) -> Self {
         let read = |name: &str| lookup(name).unwrap_or_default();
         let (file, folders) = (read("SSL_CERT_FILE"), read("SSL_CERT_DIR"));
@@ -77,10 +76,10 @@ impl SystemCas {
     }
 }
 
-/// A party without certificate that believes the CAs of the system: what we are to proxies and registries.
+/// A party without certificate that trusts the system's CAs: our identity towards proxies and registries.
 #[derive(Clone, Debug, Default)]
 pub struct Anonymous {
-    /// Where those are.
+    /// The location of the CAs.
     pub system_cas: SystemCas,
 }
 
@@ -94,7 +93,7 @@ impl Party for Anonymous {
     }
 }
 
-/// The clock by which certificates are judged.
+/// The clock for checking certificates.
 #[derive(Clone, Debug)]
 pub(super) struct CertificateClock(pub(super) Clock);
 
@@ -110,7 +109,7 @@ impl rustls::time_provider::TimeProvider for CertificateClock {
     }
 }
 
-/// Where distributions keep their bundle of CAs.
+/// Where distributions keep their CA bundle.
 const SYSTEM_BUNDLES: [&str; 6] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -120,7 +119,7 @@ const SYSTEM_BUNDLES: [&str; 6] = [
     "/etc/ssl/cert.pem",
 ];
 
-/// The CAs of the system. Certificates among them that we cannot use are left out.
+/// The CAs of the system, without those that are unusable.
 pub(super) fn system_roots(cas: &SystemCas) -> Result<RootCertStore, TlsError> {
     let unusable = |path: &Path, error: io::Error| {
         TlsError::Material(format!("CAs of the system, {}: {error}", path.display()))
@@ -137,7 +136,7 @@ pub(super) fn system_roots(cas: &SystemCas) -> Result<RootCertStore, TlsError> {
     add(bundle.as_deref().unwrap_or_default());
     for folder in &cas.folders {
         let paths = certificate_files(folder).map_err(|error| unusable(folder, error))?;
-        // Other files may stand there, too.
+        // The directory may contain other files.
         paths.iter().filter_map(|path| read(path).ok()).for_each(|pem| add(&pem));
     }
     if !store.is_empty() {
@@ -151,14 +150,14 @@ pub(super) fn system_roots(cas: &SystemCas) -> Result<RootCertStore, TlsError> {
     Err(TlsError::Material(nothing.to_owned()))
 }
 
-/// The files of a folder, each once: the links by which OpenSSL finds them lead to files beside them.
+/// The files of a directory, each once: OpenSSL's hash links point to files beside them.
 fn certificate_files(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let paths = fs::read_dir(folder)?.take(SYSTEM_CA_FILES_MAX).filter_map(|entry| Some(entry.ok()?.path()));
     let is_name = |target: PathBuf| target.components().count() == 1;
     Ok(paths.filter(|path| !fs::read_link(path).is_ok_and(is_name)).collect())
 }
 
-/// The CAs of a configured bundle, with the certificates as they are. Each must be usable: somebody put it there.
+/// The CAs of a configured bundle, and the certificates themselves. Each must be usable: somebody configured it.
 pub(super) fn bundle_roots(pem: &[u8]) -> Result<(RootCertStore, Vec<CertificateDer<'static>>), TlsError> {
     let certificates =
         certificates(pem).map_err(|problem| TlsError::Material(format!("CA bundle: {problem}")))?;

@@ -1,4 +1,4 @@
-//! Through a proxy: HTTP CONNECT (RFC 9110) and SOCKS5 (RFC 1928, RFC 1929).
+//! Tunnels through a proxy: HTTP CONNECT (RFC 9110) and SOCKS5 (RFC 1928, RFC 1929).
 
 use std::io::{self, Read, Write};
 
@@ -7,10 +7,10 @@ use super::login;
 use super::url::{Url, authority};
 use super::wire::Channel;
 
-/// All of a proxy's answer to CONNECT.
+/// The whole response of a proxy to CONNECT.
 const ANSWER_BYTES_MAX: usize = 16 << 10;
 
-/// Makes the connection to `proxy` one to `host` and `port`.
+/// Turns a connection to `proxy` into one to `host` and `port`.
 pub(super) fn open(
     channel: &mut Channel,
     proxy: &Url,
@@ -39,15 +39,15 @@ fn connect(channel: &mut Channel, proxy: &Url, host: &str, port: u16, agent: &st
     let status = line.split(' ').nth(1).unwrap_or_default();
     match status.parse::<u16>() {
         Ok(200..=299) if line.starts_with("HTTP/1.") => Ok(()),
-        Ok(407) => Err(Error::Proxy(format!("{} wants other credentials", proxy.authority()))),
+        Ok(407) => Err(Error::Proxy(format!("{} requires other credentials", proxy.authority()))),
         Ok(code) => {
             Err(Error::Proxy(format!("{} refused to connect to {target}: {code}", proxy.authority())))
         }
-        Err(_) => Err(Error::Proxy(format!("{} is no HTTP proxy", proxy.authority()))),
+        Err(_) => Err(Error::Proxy(format!("{} is not an HTTP proxy", proxy.authority()))),
     }
 }
 
-/// Reads to the empty line and no further: what follows belongs to the tunnel.
+/// Reads up to the empty line and no further: the following bytes belong to the tunnel.
 fn read_head(channel: &mut Channel) -> Result<String, Error> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -67,20 +67,21 @@ fn socks5(channel: &mut Channel, proxy: &Url, host: &str, port: u16) -> Result<(
         ([5, 0], _) => {}
         ([5, 2], Some((user, password))) => {
             let mut login = vec![1];
-            push_short(&mut login, user.as_bytes()).ok_or_else(|| refuse("cannot take so long a name"))?;
+            push_short(&mut login, user.as_bytes())
+                .ok_or_else(|| refuse("cannot accept a name this long"))?;
             push_short(&mut login, password.expose().as_bytes())
-                .ok_or_else(|| refuse("cannot take so long a password"))?;
+                .ok_or_else(|| refuse("cannot accept a password this long"))?;
             channel.write_all(&login).and_then(|()| channel.flush()).map_err(broken)?;
             if read_exact::<2>(channel)?[1] != 0 {
-                return Err(refuse("wants other credentials"));
+                return Err(refuse("requires other credentials"));
             }
         }
-        ([5, _], _) => return Err(refuse("wants another way to log in")),
-        _ => return Err(refuse("is no SOCKS5 proxy")),
+        ([5, _], _) => return Err(refuse("requires another login method")),
+        _ => return Err(refuse("is not a SOCKS5 proxy")),
     }
     // Always by name: the proxy resolves it.
     let mut request = vec![5, 1, 0, 3];
-    push_short(&mut request, host.as_bytes()).ok_or_else(|| refuse("cannot take so long a host name"))?;
+    push_short(&mut request, host.as_bytes()).ok_or_else(|| refuse("cannot accept a host name this long"))?;
     request.extend(port.to_be_bytes());
     channel.write_all(&request).and_then(|()| channel.flush()).map_err(broken)?;
     let [version, code, _, kind] = read_exact::<4>(channel)?;
@@ -91,7 +92,7 @@ fn socks5(channel: &mut Channel, proxy: &Url, host: &str, port: u16) -> Result<(
         1 => 4,
         4 => 16,
         3 => usize::from(read_exact::<1>(channel)?[0]),
-        _ => return Err(refuse("is no SOCKS5 proxy")),
+        _ => return Err(refuse("is not a SOCKS5 proxy")),
     };
     for _ in 0..address_bytes + 2 {
         read_exact::<1>(channel)?;

@@ -7,15 +7,15 @@ use crate::base::redact::{self, Secret};
 /// A parsed URL. Formats without its password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Url {
-    /// In small letters, such as `https`.
+    /// In lower case, such as `https`.
     pub scheme: String,
     /// User and password, percent-decoded.
     pub login: Option<(String, Secret<String>)>,
-    /// Name or IP address in small letters; IPv6 without brackets.
+    /// Name or IP address in lower case; IPv6 without brackets.
     pub host: String,
     /// Port, or the default of the scheme.
     pub port: u16,
-    /// Path without a slash at the end; empty or with one in front.
+    /// Path without a trailing slash; empty or with a leading slash.
     pub path: String,
 }
 
@@ -54,7 +54,7 @@ impl Url {
         authority(&self.host, self.port)
     }
 
-    /// Scheme, host, port and path: what may stand in requests and logs.
+    /// Scheme, host, port and path: the parts that requests and logs may show.
     pub fn base(&self) -> String {
         format!("{}://{}{}", self.scheme, self.authority(), self.path)
     }

@@ -1,4 +1,4 @@
-//! A connection as bytes: a socket, any number of TLS layers around it, and the time limits of the running request.
+//! A connection as bytes: a socket, any number of TLS layers around it, and the timeouts of the running request.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -13,7 +13,7 @@ use super::buffers::Buffers;
 use super::traffic::{Direction, Traffic};
 use crate::base::clock::{Clock, Mono};
 
-/// The time limits of the running request. Sockets wait in real time, so this clock is always the machine's.
+/// The timeouts of the running request. Sockets wait in real time, so this clock is always the machine's.
 #[derive(Clone)]
 pub(super) struct Timer {
     clock: Clock,
@@ -34,7 +34,7 @@ impl Timer {
         self.total = total;
     }
 
-    /// The time that is left for `limited`, which is the total with a limit for one read or write.
+    /// The remaining time for one read or write: the remaining total, cut to the limit of a single operation.
     fn left(
         &self,
         limited: impl Fn(NextTimeout) -> NextTimeout,
@@ -53,7 +53,7 @@ impl Timer {
         Ok((Some(*now.after), now.reason))
     }
 
-    /// The time that is left in total.
+    /// The remaining total time.
     pub(super) fn total_left(&self) -> io::Result<Option<Duration>> {
         self.left(|timeout| timeout).map(|(left, _)| left)
     }
@@ -63,7 +63,7 @@ fn timed_out(reason: ureq::Timeout) -> io::Error {
     io::Error::other(ureq::Error::Timeout(reason))
 }
 
-/// Socket or TLS around a connection.
+/// A socket, or TLS around another channel.
 pub(super) enum Channel {
     Tcp { socket: Arc<TcpStream>, timer: Timer, traffic: Traffic },
     Tls { connection: Box<ClientConnection>, below: Box<Channel> },
@@ -152,12 +152,12 @@ fn retry(mut step: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
 fn as_timeout(error: io::Error, reason: ureq::Timeout) -> io::Error {
     match error.kind() {
         io::ErrorKind::WouldBlock => timed_out(reason),
-        // Of the socket itself: nobody acknowledged for TCP_USER_TIMEOUT. Its text says so.
+        // TCP_USER_TIMEOUT expired without an acknowledgement. The text of the error describes it.
         _ => error,
     }
 }
 
-/// What ureq reads and writes.
+/// The transport that ureq reads and writes.
 pub(super) struct Conduit {
     channel: Channel,
     buffers: Buffers,
@@ -204,7 +204,7 @@ impl Transport for Conduit {
     }
 }
 
-/// An idle connection has nothing to say: neither the end nor bytes that belong to no request.
+/// Whether an idle connection is still usable: it has neither ended nor received bytes that belong to no request.
 fn is_quiet(socket: &TcpStream) -> io::Result<bool> {
     socket.set_nonblocking(true)?;
     let peeked = socket.peek(&mut [0]);

@@ -1,6 +1,6 @@
-//! `WWW-Authenticate` headers (RFC 9110, section 11.6.1), and which of their challenges we can answer. No IO.
+//! `WWW-Authenticate` headers (RFC 9110, section 11.6.1), and the challenges that the agent can answer. No IO.
 
-/// How a registry wants to be asked.
+/// The authentication scheme of a registry.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Challenge {
     /// With user and password.
@@ -9,9 +9,9 @@ pub(super) enum Challenge {
     Bearer {
         /// URL of the token service.
         realm: String,
-        /// What the token is for.
+        /// The service for which the token is valid.
         service: Option<String>,
-        /// What it shall allow.
+        /// The permissions of the token.
         scope: Option<String>,
     },
 }
@@ -23,7 +23,7 @@ pub(super) fn pick<'a>(headers: impl Iterator<Item = &'a str>) -> Option<Challen
     all.into_iter().nth(bearer.unwrap_or(0))
 }
 
-/// All challenges of one header that we know.
+/// All known challenges of one header.
 fn parse(header: &str) -> Vec<Challenge> {
     let mut found = Vec::new();
     let mut rest = Cursor(header);
@@ -47,7 +47,7 @@ fn parse(header: &str) -> Vec<Challenge> {
 struct Cursor<'a>(&'a str);
 
 impl<'a> Cursor<'a> {
-    /// A token, if one stands here.
+    /// A token at the current position, if there is one.
     fn word(&mut self) -> Option<&'a str> {
         let text = self.0.trim_start_matches([' ', '\t', ',']);
         let end = text.find([' ', '\t', ',', '=', '"']).unwrap_or(text.len());
@@ -95,7 +95,7 @@ impl<'a> Cursor<'a> {
         value
     }
 
-    /// Past what is neither a scheme nor a parameter, so that every round gets further.
+    /// Skips anything that is neither a scheme nor a parameter, so that every round makes progress.
     fn skip_to_next(&mut self) {
         if self.0.trim_start().starts_with(['=', '"']) {
             self.0 = self.0.find(',').map_or("", |comma| &self.0[comma + 1..]);

@@ -1,4 +1,4 @@
-//! Digests of content: `sha256:` and 64 hexadecimal digits, the one algorithm that Gardener takes.
+//! Content digests: `sha256:` and 64 hexadecimal digits, the only algorithm that Gardener accepts.
 
 use std::fmt;
 
@@ -13,12 +13,12 @@ const PREFIX: &str = "sha256:";
 pub struct Digest([u8; 32]);
 
 impl Digest {
-    /// Reads `sha256:` and 64 hexadecimal digits in small letters.
+    /// Parses `sha256:` and 64 lower-case hexadecimal digits.
     pub fn parse(text: &str) -> Option<Self> {
         Self::from_hex(text.strip_prefix(PREFIX)?)
     }
 
-    /// Reads 64 hexadecimal digits in small letters.
+    /// Parses 64 lower-case hexadecimal digits.
     pub fn from_hex(hex: &str) -> Option<Self> {
         let digits = hex.as_bytes();
         let mut out = [0; 32];
@@ -64,7 +64,7 @@ impl fmt::Debug for Digest {
     }
 }
 
-/// Digests content while it passes.
+/// Computes a digest incrementally.
 #[derive(Clone)]
 pub(super) struct Hasher(Context);
 

@@ -1,5 +1,5 @@
-//! What can go wrong between a reference and its chart, sorted by what to do about it. No text holds credentials: not
-//! those of pull secrets, not those that redirects carry in their URLs, and nothing that a server wrote but its error code.
+//! Errors between a reference and its chart, sorted by their remedy. No text contains credentials: neither those of
+//! pull secrets nor those in URLs of redirects. Of a server's response, it contains only the error code.
 
 use std::fmt;
 use std::io;
@@ -9,19 +9,20 @@ use super::digest::Digest;
 use super::manifest::Problem;
 use crate::net;
 
-/// What helps.
+/// The remedy.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Verdict {
-    /// Time may: try again.
+    /// A retry may help.
     Retry,
-    /// Somebody must change something outside: a Secret, a registry, a setting. Nobody tells us when, so try again, slowly.
+    /// Somebody must change something outside: a Secret, a registry, a setting. There is no notification, so retry
+    /// slowly.
     Configuration,
-    /// Only another reference does.
+    /// Only another reference helps.
     Final,
 }
 
 impl Verdict {
-    /// As the label of a metric.
+    /// The label of a metric.
     pub(super) const fn label(self) -> &'static str {
         match self {
             Self::Retry => "retry",
@@ -31,39 +32,39 @@ impl Verdict {
     }
 }
 
-/// Why there is no chart.
+/// Why a chart is not available.
 #[derive(Debug)]
 pub enum Error {
     /// The reference cannot be used.
     Reference(&'static str),
-    /// A registry could not be talked to.
+    /// A request to a registry failed.
     Net {
         /// Host and port.
         host: String,
         /// The cause.
         source: net::Error,
     },
-    /// A registry answered with a status that helps nobody.
+    /// A registry answered with an unusable status.
     Status {
         /// Host and port.
         host: String,
-        /// What was asked for, such as `manifest 1.0.0`.
+        /// The requested thing, such as `manifest 1.0.0`.
         what: String,
         /// The status.
         status: u16,
         /// The registry's error code, such as `MANIFEST_UNKNOWN`.
         code: Option<String>,
-        /// When to come again, as the registry says.
+        /// When to retry, as requested by the registry.
         retry_after: Option<Duration>,
     },
-    /// The registry asks for credentials in a way that we cannot or will not answer.
+    /// The registry requests credentials in a way that the agent cannot or must not answer.
     Challenge {
         /// Host and port.
         host: String,
         /// What is wrong.
         why: String,
     },
-    /// The registry asked for a pause that is not over.
+    /// The registry requested a pause that is not over.
     Quiet {
         /// Host and port.
         host: String,
@@ -75,55 +76,55 @@ pub enum Error {
         /// Why.
         why: &'static str,
     },
-    /// Content that is not what its digest says.
+    /// Content that does not match its digest.
     Digest {
         /// `manifest` or `chart`.
         what: &'static str,
-        /// The digest that was asked for.
+        /// The expected digest.
         expected: Digest,
-        /// That of what came.
+        /// The digest of the received content.
         found: Digest,
     },
     /// Content that is shorter than announced: the connection ended early.
     Short {
-        /// Bytes that came.
+        /// Received bytes.
         bytes: u64,
-        /// Bytes that were announced.
+        /// Announced bytes.
         expected: u64,
     },
-    /// Content beyond what was announced or allowed.
+    /// Content that is larger than announced or allowed.
     Large {
         /// `manifest` or `chart`.
         what: &'static str,
         /// The limit.
         bytes_max: u64,
     },
-    /// The manifest leads to no chart.
+    /// The manifest does not lead to a chart.
     Manifest {
         /// Why.
         problem: Problem,
-        /// The digest stands in the reference: the content will never be another.
+        /// The reference contains the digest: the content can never change.
         is_pinned: bool,
     },
     /// A layout directory has no such artifact.
     NotInLayout,
     /// Reading or writing a file failed.
     Disk {
-        /// What was tried.
+        /// The operation.
         operation: &'static str,
-        /// The system's answer.
+        /// The error of the system.
         source: io::Error,
     },
-    /// None of several sources had it.
+    /// No source has the chart.
     Sources(Vec<(String, Self)>),
-    /// As many charts are being pulled as may be at once.
+    /// The maximum number of charts is being pulled.
     Busy,
-    /// The agent stops.
+    /// The agent is stopping.
     Stopped,
 }
 
 impl Error {
-    /// What helps.
+    /// The remedy.
     pub fn verdict(&self) -> Verdict {
         match self {
             Self::Reference(_) => Verdict::Final,
@@ -153,7 +154,7 @@ impl Error {
         }
     }
 
-    /// Whether the registry says that there is nothing of that name.
+    /// Whether the registry reports that the name does not exist.
     pub(super) const fn is_not_found(&self) -> bool {
         matches!(self, Self::Status { status: 404, .. } | Self::NotInLayout)
     }
@@ -167,7 +168,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Reference(why) => write!(f, "could not parse reference: {why}"),
-            // Its text may be a URL, with whatever stands in it.
+            // Its text may be a URL with credentials.
             Self::Net { host, source: net::Error::Request(_) } => {
                 write!(f, "registry {host}: a request cannot be sent")
             }
@@ -184,11 +185,11 @@ impl fmt::Display for Error {
                 }
             }
             Self::Challenge { host, why } => write!(f, "registry {host}: {why}"),
-            // Without the time that is left: the text stands in a condition.
+            // Without the remaining time: a condition contains the text.
             Self::Quiet { host } => write!(f, "registry {host} asked for a pause that is not over"),
             Self::Redirect { host, why } => write!(f, "registry {host}: redirect refused: {why}"),
             Self::Digest { what, expected, found } => {
-                write!(f, "the {what} that came has digest {found}, not {expected}")
+                write!(f, "the {what} has digest {found}, not {expected}")
             }
             Self::Short { bytes, expected } => {
                 write!(f, "the chart ended after {bytes} of {expected} bytes")

@@ -1,4 +1,5 @@
-//! Files in folders where others may write, too: opened if they are regular, and made without following links.
+//! Files in directories where others may write too: opens only regular files, and creates files without following
+//! links.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -7,26 +8,27 @@ use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
 
-/// Opens a regular file to read it. A device would have no end, and a pipe might never begin.
+/// Opens a regular file for reading. Reading a device might never end, and opening a pipe might block.
 pub(super) fn open(path: &Path) -> io::Result<File> {
     regular(path, OFlags::RDONLY)
 }
 
-/// The same for a file of our own, which is no link.
+/// The same for a file of the agent, which must not be a link.
 pub(super) fn open_own(path: &Path) -> io::Result<File> {
     regular(path, OFlags::RDONLY | OFlags::NOFOLLOW)
 }
 
-/// Opens a file of our own to read and to write it; makes it if there is none, or if something else has its name.
+/// Opens a file of the agent for reading and writing. Creates it if it is missing, or if its name belongs to something
+/// else.
 pub(super) fn open_or_make(path: &Path, mode: u32) -> io::Result<File> {
     match regular(path, OFlags::RDWR | OFlags::NOFOLLOW) {
-        // Whoever writes into a file with several names changes all of them.
+        // A write to a file with several hard links would change all of them.
         Ok(file) if file.metadata()?.nlink() == 1 => Ok(file),
         _ => make(path, mode),
     }
 }
 
-/// Makes a new file in place of whatever has the name.
+/// Creates a new file in place of whatever has the name.
 pub(super) fn make(path: &Path, mode: u32) -> io::Result<File> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -35,7 +37,7 @@ pub(super) fn make(path: &Path, mode: u32) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create_new(true).mode(mode).open(path)
 }
 
-/// Makes a folder, and those above it; the last `own` of them must be no links.
+/// Creates a directory and its parents; the last `own` of them must not be links.
 pub(super) fn make_folders(path: &Path, own: usize) -> io::Result<()> {
     let mut folders: Vec<&Path> = path.ancestors().take(own).collect();
     folders.reverse();
@@ -48,7 +50,7 @@ pub(super) fn make_folders(path: &Path, own: usize) -> io::Result<()> {
             other => other?,
         }
         if !fs::symlink_metadata(folder)?.is_dir() {
-            let why = format!("{} is a link, and not a folder", folder.display());
+            let why = format!("{} is a link, not a folder", folder.display());
             return Err(io::Error::new(io::ErrorKind::NotADirectory, why));
         }
     }
@@ -56,13 +58,13 @@ pub(super) fn make_folders(path: &Path, own: usize) -> io::Result<()> {
 }
 
 fn regular(path: &Path, flags: OFlags) -> io::Result<File> {
-    // Nobody waits for the other end of a pipe.
+    // Opening a pipe must not wait for its other end.
     let flags = flags | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
     if file.metadata()?.is_file() {
         Ok(file)
     } else {
-        Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"))
+        Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"))
     }
 }
 
@@ -103,7 +105,7 @@ mod tests {
             open_own(&path(name)).unwrap().read_to_string(&mut text).unwrap();
             assert_eq!(text, "new", "{name}");
         }
-        // What is ours is kept.
+        // A file of the agent is kept.
         let mut kept = String::new();
         open_or_make(&path("plain"), 0o600).unwrap().read_to_string(&mut kept).unwrap();
         assert_eq!(kept, "plain");

@@ -1,7 +1,8 @@
-//! An OCI image layout in a directory as a source: `index.json` and `blobs/sha256`, made by other programs, read as it is.
+//! A directory with an OCI image layout as a source: `index.json` and `blobs/sha256`, read as other programs wrote
+//! them.
 //!
-//! One directory may serve a whole registry: an artifact is looked up in `<dir>/<repository>` if that is a layout of its
-//! own, else in `<dir>`, where `org.opencontainers.image.ref.name` names it by tag, or by repository and tag.
+//! One directory may serve a whole registry: an artifact is looked up in `<dir>/<repository>` if that is a layout of
+//! its own, else in `<dir>`, where `org.opencontainers.image.ref.name` names it by tag, or by repository and tag.
 
 use std::fs::File;
 use std::io::{Read as _, Seek as _};

@@ -1,4 +1,4 @@
-//! Pull secrets (`.dockerconfigjson`): which entry is for which registry, chosen as Gardener does (`pkg/utils/oci` with
+//! Pull secrets (`.dockerconfigjson`): selects the entry for a registry as Gardener does (`pkg/utils/oci` with
 //! docker/cli). No IO.
 
 use std::fmt;
@@ -12,7 +12,7 @@ use crate::format::{base64, view};
 /// The key of Docker Hub in configuration files, for historical reasons.
 const DOCKER_HUB_KEY: &str = "https://index.docker.io/v1/";
 
-/// What a registry is shown. Formats without it.
+/// Credentials for a registry. Their debug format omits them.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum Login {
     /// User and password.
@@ -29,7 +29,7 @@ impl fmt::Debug for Login {
     }
 }
 
-/// The logins of a pull secret. Formats without them.
+/// The logins of a pull secret. Their debug format omits them.
 #[derive(Clone, Default)]
 pub struct Keychain(SortedMap<String, Login>);
 
@@ -56,12 +56,12 @@ struct Entry {
 }
 
 impl Keychain {
-    /// Reads the value of `.dockerconfigjson`. Credential helpers that it names are left out: there are none here.
+    /// Parses the value of `.dockerconfigjson`. Credential helpers are ignored: there are none here.
     ///
     /// # Errors
-    /// What is wrong with it, without its content. One bad entry spoils the whole, as with upstream.
+    /// What is wrong with it, without its content. As upstream, one bad entry makes the whole unusable.
     pub fn parse(text: &[u8]) -> Result<Self, &'static str> {
-        let document: Document = view::parse(text).map_err(|_| "is no docker configuration")?;
+        let document: Document = view::parse(text).map_err(|_| "is not a docker configuration")?;
         let mut logins = SortedMap::new();
         for (key, entry) in document.auths.unwrap_or_default() {
             if let Some(login) = login(entry.unwrap_or_default())? {
@@ -71,8 +71,8 @@ impl Keychain {
         Ok(Self(logins))
     }
 
-    /// The login for a repository: an entry for `registry/repository`, or one for the registry, which may be written as a
-    /// URL.
+    /// The login for a repository: an entry for `registry/repository`, or one for the registry, which may be written as
+    /// a URL.
     pub(super) fn find(&self, registry: &str, repository: &str) -> Option<&Login> {
         if let Some(login) = self.0.get(&format!("{registry}/{repository}")) {
             return Some(login);
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_docker_configuration_is_refused() {
+    fn invalid_docker_configurations_are_refused() {
         assert!(Keychain::parse(b"{}").unwrap().0.is_empty());
         let auth = |plain: &[u8]| json!({"auths": {"r": {"auth": base64::encode(plain)}}}).to_string();
         for text in ["", "[1]", "{\"auths\": []}", "{\"auths\": {\"r\": {\"auth\": \"%\"}}}"] {

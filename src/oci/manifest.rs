@@ -1,4 +1,4 @@
-//! Manifests and indexes: which layer is the chart. No IO.
+//! Manifests and indexes: finds the layer with the chart. No IO.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -9,54 +9,54 @@ use crate::limits;
 
 /// The layer that holds a chart (Helm's media type).
 const CHART: &str = "application/vnd.cncf.helm.chart.content.v1.tar+gzip";
-/// What we ask a registry for.
+/// The media types that the agent requests from a registry.
 pub(super) const ACCEPT: &str = "application/vnd.oci.image.manifest.v1+json, \
     application/vnd.docker.distribution.manifest.v2+json, application/vnd.oci.image.index.v1+json, \
     application/vnd.docker.distribution.manifest.list.v2+json";
 
-/// What a manifest leads to.
+/// The next step after a manifest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Next {
     /// The chart.
     Chart(Blob),
-    /// Another manifest, out of an index.
+    /// Another manifest from an index.
     Manifest(Digest),
 }
 
-/// Content by its digest.
+/// Content with its digest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Blob {
     pub(super) digest: Digest,
     pub(super) bytes: u64,
 }
 
-/// Why a manifest leads to no chart.
+/// Why a manifest does not lead to a chart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Problem {
-    /// It is no manifest.
+    /// The content is not a manifest.
     NotAManifest,
     /// It has no layers.
     NoLayers,
-    /// None of its layers is a chart.
+    /// No layer is a chart.
     NoHelmLayer,
     /// The layer has no usable digest or size.
     BadLayer,
-    /// The index has nothing for us.
+    /// The index has no matching entry.
     EmptyIndex,
-    /// An index in an index in an index.
+    /// Too many nested indexes.
     DeepIndex,
 }
 
 impl std::fmt::Display for Problem {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Self::NotAManifest => "the registry's answer is no OCI manifest",
-            // The two of Gardener.
+            Self::NotAManifest => "the registry's answer is not an OCI manifest",
+            // These two are Gardener's texts.
             Self::NoLayers => "no layers found",
             Self::NoHelmLayer => "no helm layer found in artifact",
             Self::BadLayer => "the helm layer has no usable digest or size",
             Self::EmptyIndex => "the image index has no entry without a platform or for linux/amd64",
-            Self::DeepIndex => "the image index leads to other indexes only",
+            Self::DeepIndex => "the image index contains only other indexes",
         })
     }
 }
@@ -86,9 +86,10 @@ struct Platform {
     architecture: String,
 }
 
-/// Reads a manifest or an index. What it is follows from its fields: media types in headers are missing or wrong too often.
+/// Reads a manifest or an index. Its fields determine the kind, because media types in headers are often missing or
+/// wrong.
 ///
-/// Of an index, the first entry counts that has no platform or is for linux/amd64, as upstream resolves it.
+/// Of an index, the first entry without a platform or for linux/amd64 counts, as upstream resolves it.
 pub(super) fn read(content: &[u8]) -> Result<Next, Problem> {
     let document: Document = view::parse(content).map_err(|_| Problem::NotAManifest)?;
     if document.schema_version != 2 {
@@ -113,7 +114,7 @@ pub(super) fn read(content: &[u8]) -> Result<Next, Problem> {
     }
 }
 
-/// All that a manifest consists of: its configuration and its layers.
+/// All blobs of a manifest: its configuration and its layers.
 pub(super) fn parts(content: &[u8]) -> Result<Vec<Blob>, Problem> {
     let document: Value = serde_json::from_slice(content).map_err(|_| Problem::NotAManifest)?;
     let layers = document["layers"].as_array().ok_or(Problem::NoLayers)?;

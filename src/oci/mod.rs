@@ -1,8 +1,8 @@
-//! Charts out of OCI registries: from a reference to verified bytes.
+//! Charts from OCI registries: from a reference to verified bytes.
 //!
-//! What upstream does (`pkg/utils/oci` of Gardener v1.150 with go-containerregistry) and more: sources beside the registry
-//! itself, a cache on disk, downloads that go on where they broke off. A tag is asked for anew each time; content that has
-//! a digest comes from the cache if it is there, without any network.
+//! Follows upstream (`pkg/utils/oci` of Gardener v1.150 with go-containerregistry), and adds sources besides the
+//! registry itself, a cache on disk, and downloads that resume after an interruption. A tag is resolved again each
+//! time; content with a digest comes from the cache if it is there, without any network.
 
 pub mod bundle;
 mod cache;
@@ -41,22 +41,22 @@ pub use puller::{Pulled, Puller};
 pub use reference::{Reference, Target};
 pub use wire::{Network, SILENCE};
 
-/// What is to be pulled, and with what.
+/// A chart to pull, and the credentials for it.
 #[derive(Debug)]
 pub struct Order {
-    /// Which artifact.
+    /// The artifact.
     pub reference: Reference,
     /// Logins.
     pub keychain: Keychain,
-    /// PEM of the only CAs that are believed, if any.
+    /// PEM of the only trusted CAs, if any.
     pub ca_bundle: Option<Arc<[u8]>>,
 }
 
-/// Asks a registry, or a mirror by its URL, whether it is there: its address and the status of `/v2/`. Without
-/// credentials, but with the CA and the client certificate of `registries`, and the CAs of an order that is for it.
+/// Requests `/v2/` of a registry, or of a mirror by its URL, and returns its address and the status. The request has no
+/// credentials, but uses the CA and the client certificate of `registries`, and the CAs of an order for that host.
 ///
 /// # Errors
-/// [`Error::Net`] if it does not answer, [`Error::Reference`] if it is no address.
+/// [`Error::Net`] if it does not answer, [`Error::Reference`] if the place is not an address.
 pub fn probe<'a>(
     network: &Network,
     registries: &[Registry],

@@ -1,30 +1,31 @@
-//! Which artifact is meant: `registry/repository:tag`, `registry/repository@digest`, or both, as strictly as Gardener reads
-//! it (`name.ParseReference` of go-containerregistry with `StrictValidation`): nothing is implied, neither registry nor tag.
+//! References to artifacts: `registry/repository:tag`, `registry/repository@digest`, or both, as strictly as Gardener
+//! parses them (`name.ParseReference` of go-containerregistry with `StrictValidation`): neither registry nor tag has a
+//! default.
 
 use std::fmt;
 
 use super::digest::Digest;
 
-/// Docker Hub by the name of its registry.
+/// The registry name of Docker Hub.
 const DOCKER_HUB: &str = "index.docker.io";
 
 /// An artifact in a registry.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Reference {
-    /// Host and port as written, in small letters; Docker Hub is `index.docker.io`.
+    /// Host and port as written, in lower case; Docker Hub is `index.docker.io`.
     pub registry: String,
     /// Path of the repository.
     pub repository: String,
-    /// What is asked for. A tag beside a digest does not count.
+    /// The requested version. A tag beside a digest is ignored.
     pub target: Target,
 }
 
-/// What is asked for in a repository.
+/// A version in a repository.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Target {
-    /// Whatever the tag points to now.
+    /// The current target of the tag.
     Tag(String),
-    /// This content.
+    /// Exactly this content.
     Digest(Digest),
 }
 
@@ -45,10 +46,10 @@ impl fmt::Display for Reference {
 }
 
 impl Reference {
-    /// Reads a reference; `oci://` in front is dropped.
+    /// Parses a reference; drops a leading `oci://`.
     ///
     /// # Errors
-    /// What is wrong with it, without the text itself: somebody may have put a password in front of the host.
+    /// What is wrong with it, without the text itself, because it may contain a password before the host.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         let text = text.strip_prefix("oci://").unwrap_or(text);
         let (name, digest) = match text.split_once('@') {
@@ -58,7 +59,7 @@ impl Reference {
             Some(_) => return Err("more than one @"),
             None => (text, None),
         };
-        // A colon in the last part is a tag, one before it belongs to the port.
+        // A colon in the last part starts a tag; an earlier one belongs to the port.
         let (name, tag) = match name.rsplit_once(':') {
             Some((name, tag)) if !tag.contains('/') => (name, Some(tag)),
             _ => (name, None),

@@ -1,4 +1,4 @@
-//! The API of one registry, for one repository: challenges answered, redirects followed, statuses turned into errors.
+//! The API of one registry for one repository: answers challenges, follows redirects, turns statuses into errors.
 
 use std::io::Read as _;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::format::{percent, view};
 use crate::limits;
 use crate::net::{self, Request, Response, Url, Zone, login};
 
-/// A request that is answered from memory, without the body of a chart.
+/// Timeout of a request with a small response, without the body of a chart.
 const SMALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// See the module.
@@ -23,18 +23,18 @@ pub(super) struct Session<'a> {
     wire: Wire<'a>,
     endpoint: Endpoint,
     login: Option<Login>,
-    /// What the last challenge was answered with.
+    /// The answer to the last challenge.
     authorization: Option<Secret<String>>,
 }
 
-/// What is asked of the registry.
+/// A request to the registry.
 #[derive(Clone, Copy)]
 pub(super) struct Question<'q> {
     pub(super) method: &'static str,
-    /// Below the repository.
+    /// Path below the repository.
     pub(super) path: &'q str,
     pub(super) accept: &'static str,
-    /// The first byte that is wanted; 0 for all.
+    /// The first wanted byte; 0 for all.
     pub(super) from: u64,
     pub(super) total: Duration,
 }
@@ -54,7 +54,7 @@ impl<'a> Session<'a> {
         &self.endpoint.host
     }
 
-    /// Asks, answers one challenge, and returns a response with status 200 or 206.
+    /// Sends a request, answers one challenge, and returns a response with status 200 or 206.
     pub(super) fn ask(&mut self, question: Question<'_>) -> Result<Response, Error> {
         let (mut response, host) = self.follow(question)?;
         if response.status == 401
@@ -63,7 +63,7 @@ impl<'a> Session<'a> {
         {
             let before = self.authorization.take();
             let answer = self.answer(&challenge)?;
-            // The same answer again would get the same refusal.
+            // The same answer would be refused again.
             if answer.is_some() && answer != before {
                 self.authorization = answer;
                 response = self.follow(question)?.0;
@@ -75,7 +75,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Sends a request and goes where it is redirected. Returns whose response it is.
+    /// Sends a request and follows redirects. Returns the host of the response too.
     fn follow(&mut self, question: Question<'_>) -> Result<(Response, String), Error> {
         let mut target = self.endpoint.url(question.path);
         for _ in 0..=limits::OCI_REDIRECTS_MAX {
@@ -85,21 +85,21 @@ impl<'a> Session<'a> {
                 return Ok((response, host));
             }
             let refuse = |why| Error::Redirect { host: host.clone(), why };
-            let location = response.header("location").ok_or_else(|| refuse("it leads nowhere"))?;
-            let next = resolve(&url, location).ok_or_else(|| refuse("it leads to no URL"))?;
-            let parsed = Url::parse(&next).map_err(|_| refuse("it leads to no usable URL"))?;
+            let location = response.header("location").ok_or_else(|| refuse("it has no location"))?;
+            let next = resolve(&url, location).ok_or_else(|| refuse("its location is not a URL"))?;
+            let parsed = Url::parse(&next).map_err(|_| refuse("its location is no usable URL"))?;
             if parsed.scheme != "https" && url.scheme == "https" {
                 return Err(refuse("it leads from TLS to plain text"));
             }
             if parsed.scheme.starts_with("socks") || parsed.login.is_some() {
-                return Err(refuse("it leads to no usable URL"));
+                return Err(refuse("its location is no usable URL"));
             }
             target = next;
         }
-        Err(Error::Redirect { host: self.endpoint.host.clone(), why: "there are too many of them" })
+        Err(Error::Redirect { host: self.endpoint.host.clone(), why: "there are too many redirects" })
     }
 
-    /// One request to one host. Only the registry itself is shown credentials.
+    /// One request to one host. Only the registry itself gets credentials.
     fn send(&mut self, question: Question<'_>, target: &str) -> Result<(Response, Url), Error> {
         let url = Url::parse(target)
             .map_err(|_| Error::Redirect { host: self.endpoint.host.clone(), why: "no usable URL" })?;
@@ -118,7 +118,7 @@ impl<'a> Session<'a> {
         Ok((response, url))
     }
 
-    /// The header that answers a challenge; none if there is nothing to answer it with.
+    /// The header that answers a challenge; `None` without credentials for it.
     fn answer(&mut self, challenge: &Challenge) -> Result<Option<Secret<String>>, Error> {
         match (challenge, &self.login) {
             (Challenge::Basic, Some(Login::Basic(user, password))) => Ok(Some(login::basic(user, password))),
@@ -133,7 +133,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Gets a token: with a refresh token by POST, else by GET, with or without user and password.
+    /// Gets a token: by POST with a refresh token, else by GET, with or without user and password.
     fn token(
         &mut self,
         realm: &str,
@@ -152,7 +152,7 @@ impl<'a> Session<'a> {
             form.extend([("client_id", "gardenlet"), ("grant_type", "refresh_token")]);
             form.push(("refresh_token", refresh.expose()));
             match self.exchange_token(&url, realm, Some(&encode(&form)), None) {
-                // Not every token service knows this way.
+                // Not every token service supports POST.
                 Err(error) if error.is_not_found() => {}
                 result => return result,
             }
@@ -225,9 +225,10 @@ fn read_token(body: &[u8]) -> Option<Secret<String>> {
     is_token.then(|| Secret::new(token))
 }
 
-/// Credentials go to a token service over TLS only, or in plain text if the registry itself is plain. A private address
-/// must be that of the registry, as upstream has it: a registry must not make us call the inside of a network. Here only
-/// what is written is seen; what a name leads to is judged when it is dialled. A host that the configuration names is believed.
+/// Credentials are sent to a token service over TLS only, or in plain text if the registry itself uses plain text. As
+/// upstream, a private address must be that of the registry: a registry must not make the agent call an internal
+/// network. This check sees only the written host; the dialler checks the resolved address. A host in the configuration
+/// is trusted.
 fn check_realm(realm: &Url, registry: &Url, is_named: bool) -> Result<(), &'static str> {
     if realm.scheme != "https" && realm.scheme != registry.scheme {
         return Err("its token service does not use TLS");
@@ -243,7 +244,7 @@ fn is_same_origin(a: &Url, b: &Url) -> bool {
     (&a.scheme, &a.host, a.port) == (&b.scheme, &b.host, b.port)
 }
 
-/// An absolute URL for a `Location`.
+/// Resolves a `Location` to an absolute URL.
 fn resolve(from: &Url, location: &str) -> Option<String> {
     if location.is_empty() || !location.bytes().all(|byte| byte.is_ascii_graphic()) {
         return None;
@@ -292,7 +293,7 @@ fn refusal(host: &str, path: &str, response: &mut Response) -> Error {
     let seconds = response.header("retry-after").and_then(|text| text.trim().parse::<u32>().ok());
     let mut body = Vec::new();
     let max = u64::try_from(limits::OCI_ERROR_BYTES_MAX).unwrap_or(u64::MAX);
-    // A body that breaks off takes nothing from the status.
+    // A truncated body does not change the status.
     let _ = (&mut response.body).take(max).read_to_end(&mut body);
     Error::Status {
         host: host.to_owned(),
@@ -303,7 +304,7 @@ fn refusal(host: &str, path: &str, response: &mut Response) -> Error {
     }
 }
 
-/// The code of a registry's error. Nothing else of it is shown: it may repeat what was sent.
+/// The code of a registry's error. The rest is not shown, because it may repeat the request.
 fn error_code(body: &[u8]) -> Option<String> {
     let code = view::parse::<Refusal>(body).ok()?.errors.into_iter().next()?.code;
     let is_code = (1..=40).contains(&code.len()) && code.bytes().all(|c| c.is_ascii_uppercase() || c == b'_');
@@ -337,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn token_services_are_believed_to_a_degree() {
+    fn token_services_are_trusted_within_limits() {
         let table = [
             ("https://auth.example.org/t", "https://r.example.org", true),
             ("http://auth.example.org/t", "https://r.example.org", false),

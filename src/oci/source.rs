@@ -1,4 +1,4 @@
-//! Where an artifact is looked for, and in which order: a layout directory, mirrors, the registry itself. No IO.
+//! The sources of an artifact in order: a layout directory, mirrors, the registry itself. No IO.
 
 use std::path::PathBuf;
 
@@ -9,12 +9,12 @@ use crate::net::Url;
 /// The registries of Gardener's local setup speak plain HTTP (`localRegistryPattern` upstream).
 const LOCAL_REGISTRY: &str = "registry.local.gardener.cloud:";
 
-/// One place.
+/// One source.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Source {
     /// A directory with an OCI layout.
     Layout(PathBuf),
-    /// A registry that stands in for the one that was asked for.
+    /// A mirror of the requested registry.
     Mirror(Endpoint),
     /// The registry of the reference.
     Registry(Endpoint),
@@ -25,20 +25,20 @@ pub(super) enum Source {
 pub(super) struct Endpoint {
     /// Scheme, host and port.
     pub(super) base: Url,
-    /// Host, with a port if it is not that of the scheme: the key of logins and settings.
+    /// Host, with a port unless it is the default of the scheme: the key of logins and settings.
     pub(super) host: String,
     /// Path of the repository there.
     pub(super) repository: String,
 }
 
 impl Endpoint {
-    /// The URL of something in the repository.
+    /// A URL in the repository.
     pub(super) fn url(&self, path: &str) -> String {
         format!("{}://{}/v2/{}/{path}", self.base.scheme, self.base.authority(), self.repository)
     }
 }
 
-/// All places, the best first.
+/// All sources, the preferred one first.
 pub(super) fn sources(reference: &Reference, registries: &[Registry]) -> Vec<Source> {
     let entry = entry(registries, &reference.registry);
     let mut found = Vec::new();
@@ -54,7 +54,7 @@ pub(super) fn sources(reference: &Reference, registries: &[Registry]) -> Vec<Sou
     found
 }
 
-/// What is configured for a host.
+/// The configuration of a host.
 pub(super) fn entry<'a>(registries: &'a [Registry], host: &str) -> Option<&'a Registry> {
     let canonical = |host: &str| {
         let host = host.to_ascii_lowercase();
@@ -74,8 +74,8 @@ fn rewrite(repository: &str, rewrites: &[(String, String)]) -> String {
     rewrites.iter().find_map(fits).unwrap_or_else(|| repository.to_owned())
 }
 
-/// `host`, or a URL with a path that stands before the repository. None if it is no URL, which the configuration and the
-/// parser of references exclude.
+/// `host`, or a URL with a path that precedes the repository. `None` if it is not a URL, which the configuration and
+/// the parser of references exclude.
 fn endpoint(place: &str, repository: &str, registries: &[Registry]) -> Option<Endpoint> {
     let text = if place.contains("://") {
         place.to_owned()
@@ -91,12 +91,12 @@ fn endpoint(place: &str, repository: &str, registries: &[Registry]) -> Option<En
     Some(Endpoint { host: host_key(&base), base, repository })
 }
 
-/// Where the API of a host, or of a mirror's URL, begins.
+/// The base URL of the API of a host, or of a mirror.
 pub(super) fn base(place: &str, registries: &[Registry]) -> Option<Url> {
     endpoint(place, "", registries).map(|endpoint| endpoint.base)
 }
 
-/// Host, with a port if it is not that of the scheme.
+/// Host, with a port unless it is the default of the scheme.
 pub(super) fn host_key(url: &Url) -> String {
     let authority = url.authority();
     let usual = if url.scheme == "https" { ":443" } else { ":80" };

@@ -1,6 +1,6 @@
-//! Texts that no human would write, for parsers.
+//! Texts for parsers that no human would write.
 
-/// Every text of these letters in the order of their numbers: so many of them.
+/// The first `count` texts over these letters, in numeric order.
 pub(super) fn texts(letters: &str, count: usize) -> impl Iterator<Item = String> {
     let letters: Vec<char> = letters.chars().collect();
     (0..count).map(move |number| {

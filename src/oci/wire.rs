@@ -1,5 +1,5 @@
-//! Connections to the hosts of one pull: registry, token service, where redirects lead. Each host has a pool of its own,
-//! so that nobody but the one it was made for is shown a client certificate.
+//! Connections to the hosts of one pull: registry, token service, targets of redirects. Each host has a pool of its
+//! own, so that a client certificate is shown only to its host.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,27 +17,27 @@ use crate::net::{
     Traffic, Url, Zone,
 };
 
-/// How the machine reaches others.
+/// The network settings of the machine.
 #[derive(Clone, Debug)]
 pub struct Network {
     /// Opens sockets.
     pub dialer: Arc<dyn Dial>,
-    /// Which connection goes through which proxy; a variable that cannot be used fails each pull.
+    /// The proxy policy; an unusable variable fails each pull.
     pub proxy: Result<ProxyPolicy, String>,
-    /// Where the CAs of the system stand.
+    /// The location of the system's CAs.
     pub system_cas: SystemCas,
-    /// Judges certificates.
+    /// The clock for checking certificates.
     pub clock: Clock,
-    /// How long a registry may be silent in the middle of a response, in real time.
+    /// The longest silence of a registry within a response, in real time.
     pub silence: Duration,
 }
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(15);
-/// How long a registry may be silent in the middle of a response, usually.
+/// The default of the longest silence of a registry within a response.
 pub const SILENCE: Duration = Duration::from_secs(15);
 
-/// Pools that a stop ends, and what went over all of them.
+/// Pools that a stop ends, and the traffic of all of them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Running {
     pools: Arc<Mutex<Pools>>,
@@ -52,7 +52,7 @@ struct Pools {
 }
 
 impl Running {
-    /// Ends when `stop` is pulled.
+    /// Pools that end when `stop` is pulled.
     pub(super) fn until(stop: &Stop) -> Self {
         let running = Self::default();
         let pools = Arc::downgrade(&running.pools);
@@ -89,13 +89,13 @@ impl Running {
 pub(super) struct Wire<'a> {
     network: &'a Network,
     registries: &'a [Registry],
-    /// CAs of the order. They replace all others, but those that are configured for another host.
+    /// CAs of the order. They replace all others, except those that are configured for another host.
     bundle: Option<Arc<[u8]>>,
-    /// The host that the order is about.
+    /// The host of the order.
     host: String,
     running: Running,
     pools: Vec<(String, u64, Http)>,
-    /// Where that host is.
+    /// The reach of that host.
     registry: Reach,
 }
 
@@ -116,7 +116,7 @@ impl<'a> Wire<'a> {
         Self { network, registries, bundle, host, running, pools: Vec::new(), registry: Reach::anywhere() }
     }
 
-    /// Time limits of a request within `total`.
+    /// The timeouts of a request within `total`.
     pub(super) const fn limits(&self, total: Duration) -> Limits {
         Limits {
             connect: CONNECT_TIMEOUT,
@@ -161,8 +161,8 @@ impl<'a> Wire<'a> {
         entry(self.registries, &host_key(url)).is_some()
     }
 
-    /// A registry may be anywhere, and so may what the configuration names. What a registry names, a token service or the
-    /// target of a redirect, may be at its site if the registry is there, but not on this machine.
+    /// The registry and configured hosts may be anywhere. A host that a registry names, a token service or the target
+    /// of a redirect, may be at its site if the registry is there too, but not on this machine.
     fn reach(&self, url: &Url) -> Reach {
         if Url::parse(&format!("https://{}", self.host)).is_ok_and(|own| own.host == url.host) {
             return self.registry.clone();
@@ -195,7 +195,7 @@ enum Trust {
     Bundle(Arc<[u8]>),
 }
 
-/// Whom we believe and who we are at one host. Files are read for each handshake: they may have been renewed.
+/// Trust and identity at one host. Files are read again for each handshake, because they may have been renewed.
 #[derive(Debug)]
 struct HostParty {
     trust: Trust,

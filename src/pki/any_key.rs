@@ -1,5 +1,5 @@
-//! Private keys of all kinds: made, read from PEM, written as PEM, and used to sign. RSA, ECDSA (P-256 and P-384) and
-//! Ed25519 sign; DSA keys are made, read and written only, as in Go.
+//! Private keys of all kinds: generate, read and write PEM, and sign. RSA, ECDSA (P-256 and P-384) and Ed25519 keys can
+//! sign; DSA keys can only be generated, read and written, as in Go.
 
 use std::fmt;
 
@@ -49,7 +49,7 @@ struct Curve {
     oid: &'static [u8],
     number_bytes: usize,
     signing: &'static EcdsaSigningAlgorithm,
-    /// ecdsa-with-SHA256 or its sibling.
+    /// ecdsa-with-SHA256 or ecdsa-with-SHA384.
     signature_oid: &'static [u8],
 }
 
@@ -72,7 +72,7 @@ const EC_OID: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01];
 const RSA_OID: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01];
 const RSA_SHA256_OID: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x0b];
 const ED25519_OID: &[u8] = &[0x2b, 0x65, 0x70];
-/// `[0]` and `[1]` of a key on a curve: parameters and public key.
+/// `[0]` and `[1]` of an EC key: parameters and public key.
 const CONTEXT_0: u8 = 0xa0;
 const CONTEXT_1: u8 = 0xa1;
 
@@ -84,7 +84,7 @@ fn given_up() -> String {
     "given up".to_owned()
 }
 
-/// A sequence of numbers after the version of the form, which is 0.
+/// A sequence of numbers after the format version, which is 0.
 fn numbered(numbers: &[BigUint]) -> Vec<u8> {
     let mut parts = vec![der::unsigned(&[])];
     parts.extend(numbers.iter().map(|number| der::unsigned(&number.to_bytes_be())));
@@ -92,16 +92,17 @@ fn numbered(numbers: &[BigUint]) -> Vec<u8> {
 }
 
 impl Key {
-    /// A new RSA key of so many bits. It takes a processor a tenth of a second or more. `stopped` gives up.
+    /// Generates an RSA key of this length. It takes a tenth of a second of processor time or more. Gives up if
+    /// `stopped` returns true.
     ///
     /// # Errors
-    /// If the system has no random numbers, and if it was given up.
+    /// If the system has no random numbers, or the caller gave up.
     pub fn new_rsa(bits: usize, stopped: &dyn Fn() -> bool) -> Result<Self, String> {
         let numbers = works().and_then(|()| prime::rsa(bits, stopped).ok_or_else(given_up))?;
         Ok(Self(Kind::Rsa { pkcs1: numbered(&numbers) }))
     }
 
-    /// A new DSA key of 2048 bits.
+    /// Generates a DSA key of 2048 bits.
     ///
     /// # Errors
     /// If the system has no random numbers.
@@ -110,12 +111,12 @@ impl Key {
         Ok(Self(Kind::Dsa { parts: numbered(&numbers) }))
     }
 
-    /// A new Ed25519 key.
+    /// Generates an Ed25519 key.
     pub fn new_ed25519() -> Self {
         Self(Kind::Ed25519 { seed: random::bytes::<32>().to_vec() })
     }
 
-    /// A new ECDSA key on P-256.
+    /// Generates an ECDSA key on P-256.
     ///
     /// # Errors
     /// If the system has no random numbers.
@@ -124,10 +125,10 @@ impl Key {
         Self::from_pem(key.to_pem().expose().as_bytes())
     }
 
-    /// The first PEM block of a text.
+    /// Reads the first PEM block of a text.
     ///
     /// # Errors
-    /// In sprig's words, as far as the form is concerned.
+    /// In sprig's words, as far as the format is concerned.
     pub fn from_pem(text: &[u8]) -> Result<Self, String> {
         let block = Pem::iter_from_buffer(text).find_map(Result::ok).ok_or("no PEM data in input")?;
         let der = &block.contents;
@@ -160,7 +161,7 @@ impl Key {
         Some(Self(Kind::Dsa { parts: der.to_vec() }))
     }
 
-    /// RFC 5915. `curve` is known where PKCS#8 names it.
+    /// RFC 5915. `curve` is set if PKCS#8 names it.
     fn from_sec1(der: &[u8], curve: Option<&'static Curve>) -> Option<Self> {
         let mut parts = Reader::new(der).enter(der::SEQUENCE)?;
         parts.read(der::INTEGER)?;
@@ -191,7 +192,7 @@ impl Key {
         }
     }
 
-    /// Whether it is an RSA key, which takes much longer to sign than others.
+    /// Whether it is an RSA key, which signs much more slowly than others.
     pub const fn is_rsa(&self) -> bool {
         matches!(self.0, Kind::Rsa { .. })
     }
@@ -216,10 +217,10 @@ impl Key {
         }
     }
 
-    /// The public key: its algorithm, and its bits.
+    /// The public key: its algorithm and its bits.
     ///
     /// # Errors
-    /// If certificates know no such keys.
+    /// If certificates do not support the type of the key.
     pub fn public(&self) -> Result<(Vec<u8>, Vec<u8>), String> {
         match &self.0 {
             Kind::Rsa { pkcs1 } => {
@@ -243,7 +244,7 @@ impl Key {
         }
     }
 
-    /// The public key of an RSA key as SSH's `authorized_keys` has it.
+    /// The public key of an RSA key in the format of SSH's `authorized_keys`.
     pub fn ssh_public(&self) -> Option<String> {
         let Kind::Rsa { pkcs1 } = &self.0 else { return None };
         let mut parts = Reader::new(pkcs1).enter(der::SEQUENCE)?;
@@ -260,16 +261,16 @@ impl Key {
     /// The public key as DER `SubjectPublicKeyInfo`.
     ///
     /// # Errors
-    /// If certificates know no such keys.
+    /// If certificates do not support the type of the key.
     pub fn public_key(&self) -> Result<Vec<u8>, String> {
         let (algorithm, bits) = self.public()?;
         Ok(der::sequence(&[&algorithm, &der::bit_string(&bits)]))
     }
 
-    /// The algorithm that this key signs with, as certificates name it.
+    /// The signature algorithm of this key, as certificates encode it.
     ///
     /// # Errors
-    /// If it cannot sign certificates.
+    /// If the key cannot sign certificates.
     pub fn signature_algorithm(&self) -> Result<Vec<u8>, String> {
         match &self.0 {
             Kind::Rsa { .. } => Ok(der::sequence(&[&der::oid(RSA_SHA256_OID), &der::NULL])),
@@ -281,10 +282,10 @@ impl Key {
         }
     }
 
-    /// Signs.
+    /// Signs a message.
     ///
     /// # Errors
-    /// If the key is one that ring refuses, such as RSA below 2048 bits.
+    /// If ring refuses the key, such as RSA below 2048 bits.
     pub fn sign(&self, message: &[u8]) -> Result<Vec<u8>, String> {
         let random = SystemRandom::new();
         let failed = |what: &str| format!("x509: the key cannot sign: {what}");

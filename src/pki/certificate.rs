@@ -1,4 +1,4 @@
-//! Reading a client certificate: whose it is, from when to when, and with which names.
+//! Reads a client certificate: its subject, validity and names.
 
 use x509_parser::certificate::X509Certificate;
 use x509_parser::oid_registry::OID_X509_EXT_SUBJECT_ALT_NAME;
@@ -11,18 +11,18 @@ use crate::base::clock::Timestamp;
 use super::Error;
 use super::request::Subject;
 
-/// What the agent reads of a certificate.
+/// The part of a certificate that the agent reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Certificate {
-    /// Whom it names.
+    /// The subject.
     pub subject: Subject,
-    /// From when it is valid.
+    /// Start of the validity.
     pub not_before: Timestamp,
-    /// Until when it is valid.
+    /// End of the validity.
     pub not_after: Timestamp,
     /// The public key, as DER `SubjectPublicKeyInfo`.
     pub public_key: Vec<u8>,
-    /// It may sign others. Certificates of version 1 do not say; they count as CAs.
+    /// Whether it may sign certificates. Certificates of version 1 do not specify it; they count as CAs.
     pub is_ca: bool,
 }
 
@@ -30,7 +30,7 @@ impl Certificate {
     /// Reads the first certificate of a PEM text.
     ///
     /// # Errors
-    /// If there is none or it is not a certificate.
+    /// If there is none, or it is malformed.
     pub fn parse_pem(text: &str) -> Result<Self, Error> {
         let label = "CERTIFICATE";
         let block = Pem::iter_from_buffer(text.as_bytes())
@@ -40,7 +40,7 @@ impl Certificate {
         Self::parse_der(&block.contents)
     }
 
-    /// Reads all certificates of a PEM text; what is none is left out.
+    /// Reads all certificates of a PEM text and skips everything else.
     pub fn parse_bundle(pem: &[u8]) -> Vec<Self> {
         let blocks = Pem::iter_from_buffer(pem).filter_map(Result::ok);
         blocks.filter_map(|block| Self::parse_der(&block.contents).ok()).collect()
@@ -49,11 +49,11 @@ impl Certificate {
     /// Reads a certificate.
     ///
     /// # Errors
-    /// If it is not one.
+    /// If it is malformed.
     pub fn parse_der(der: &[u8]) -> Result<Self, Error> {
         let (_, certificate) = X509Certificate::from_der(der)
             .map_err(|e| Error::Malformed { what: "certificate", reason: e.to_string() })?;
-        // The parser lets names pass that it could not read to their end; nobody could sign a request with one.
+        // The parser accepts names that it could not read completely; nobody could sign a request with such a name.
         if !X509Name::from_der(certificate.subject().as_raw()).is_ok_and(|(rest, _)| rest.is_empty()) {
             return Err(Error::Malformed { what: "certificate", reason: "its subject is broken".to_owned() });
         }
@@ -79,7 +79,7 @@ fn subject(certificate: &X509Certificate<'_>) -> Subject {
     }
 }
 
-/// As they stand in the extension.
+/// The bytes of the extension.
 fn alternative_names(certificate: &X509Certificate<'_>) -> Vec<u8> {
     let extension = certificate.extensions().iter().find(|e| e.oid == OID_X509_EXT_SUBJECT_ALT_NAME);
     extension.map(|e| e.value.to_vec()).unwrap_or_default()
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_certificate_is_an_error() {
+    fn invalid_certificates_are_errors() {
         assert!(matches!(Certificate::parse_pem("hello"), Err(Error::NoPem { label: "CERTIFICATE" })));
         let broken = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
         assert!(matches!(Certificate::parse_pem(broken), Err(Error::Malformed { what: "certificate", .. })));
@@ -127,7 +127,7 @@ mod tests {
         params.distinguished_name.push(DnType::CommonName, "a name");
         let mut der = params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().to_vec();
         assert!(Certificate::parse_der(&der).is_ok());
-        // The type of the last attribute, and kind and length of its text.
+        // The type of the last attribute, and type and length of its text.
         let place = der.windows(4).rposition(|bytes| bytes == [0x55, 4, 3, 0x0c]).unwrap();
         der[place..place + 5].fill(b'-');
         let error = Certificate::parse_der(&der).unwrap_err();

@@ -1,5 +1,5 @@
-//! Certificates that the program signs, in the form of Go's `crypto/x509`: those of the secrets manager, and those of Helm's
-//! `genCA` and its siblings.
+//! Certificates that the program signs, in the format of Go's `crypto/x509`: for the secrets manager, and for Helm's
+//! `genCA` and related functions.
 
 use std::net::IpAddr;
 
@@ -14,63 +14,63 @@ use crate::base::random;
 use crate::format::der;
 use crate::format::time::{Civil, layout};
 
-/// What the key of a certificate may be used for.
+/// The key usage of a certificate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Usage {
-    /// To serve.
+    /// Server authentication.
     Server,
-    /// To call.
+    /// Client authentication.
     Client,
-    /// To serve and to call.
+    /// Server and client authentication.
     Both,
 }
 
 impl Usage {
-    /// Whether a server may show the certificate.
+    /// Whether a server may present the certificate.
     pub const fn is_server(self) -> bool {
         matches!(self, Self::Server | Self::Both)
     }
 
-    /// Whether a client may show the certificate.
+    /// Whether a client may present the certificate.
     pub const fn is_client(self) -> bool {
         matches!(self, Self::Client | Self::Both)
     }
 }
 
-/// Where a server is found.
+/// The names of a server.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Names {
-    /// Names.
+    /// DNS names.
     pub dns: Vec<String>,
-    /// Addresses.
+    /// IP addresses.
     pub addresses: Vec<IpAddr>,
 }
 
-/// Whether a certificate signs others.
+/// Whether a certificate is a CA.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Authority {
-    /// It does not.
+    /// No CA.
     No,
-    /// It signs certificates.
+    /// Signs certificates.
     Certificates,
-    /// It signs certificates and lists of revoked ones.
+    /// Signs certificates and revocation lists.
     CertificatesAndRevocations,
 }
 
-/// What a certificate shall say.
+/// The content of a new certificate.
 #[derive(Clone, Debug)]
 pub struct Template {
-    /// Whom it names, in DER; see [`common_name`] and [`subject`].
+    /// The subject in DER; see [`common_name`] and [`subject`].
     pub subject: Vec<u8>,
-    /// Where a server is found.
+    /// The names of the server.
     pub names: Names,
-    /// From when it is valid, in seconds since 1970.
+    /// Start of the validity, in seconds since 1970.
     pub not_before_unix_s: i64,
-    /// Until when.
+    /// End of the validity.
     pub not_after_unix_s: i64,
-    /// What it is for; `None`: for what a CA is for.
+    /// The key usage; `None`: that of a CA.
     pub usage: Option<Usage>,
-    /// Whether it signs others.
+    /// Whether it is a CA.
     pub authority: Authority,
 }
 
@@ -88,11 +88,11 @@ pub fn subject(name: &str, organizations: &[String]) -> Vec<u8> {
     distinguished_name(&Subject { common_name: name.to_owned(), organizations, ..Subject::default() })
 }
 
-/// Who signs.
+/// The issuer.
 #[derive(Clone, Debug)]
 pub struct Issuer<'k> {
     name: Vec<u8>,
-    /// What its certificate says is its key.
+    /// The public key in its certificate.
     public_bits: Vec<u8>,
     /// The identifier of that key, if the certificate has one.
     key_id: Vec<u8>,
@@ -100,17 +100,17 @@ pub struct Issuer<'k> {
 }
 
 impl<'k> Issuer<'k> {
-    /// Of a certificate that signs itself.
+    /// The issuer of a self-signed certificate.
     ///
     /// # Errors
-    /// If certificates know no such keys.
+    /// If certificates do not support the type of the key.
     pub fn itself(template: &Template, key: &'k Key) -> Result<Self, Error> {
-        // A key that cannot sign is told first, then one that cannot be certified.
+        // The error about a key that cannot sign comes first, then the error about a key without certificates.
         let (_, public_bits) = key.signature_algorithm().and_then(|_| key.public()).map_err(Error::Sign)?;
         Ok(Self { name: template.subject.clone(), public_bits, key_id: Vec::new(), key })
     }
 
-    /// One whose certificate is the first of a PEM text.
+    /// The issuer whose certificate is the first of a PEM text.
     ///
     /// # Errors
     /// If there is none.
@@ -133,10 +133,10 @@ impl<'k> Issuer<'k> {
 }
 
 impl Template {
-    /// Signs what the template says about the key; returns PEM.
+    /// Signs a certificate for the key; returns PEM.
     ///
     /// # Errors
-    /// In Go's words: keys that cannot sign, an issuer with another key, names and times that cannot be written.
+    /// In Go's words: a key that cannot sign, an issuer with another key, a name or time that cannot be encoded.
     pub fn sign(&self, key: &Key, issuer: &Issuer<'_>) -> Result<String, Error> {
         let algorithm = issuer.key.signature_algorithm().map_err(Error::Sign)?;
         let (key_algorithm, key_bits) = key.public().map_err(Error::Sign)?;
@@ -164,7 +164,7 @@ impl Template {
     fn extensions(&self, key_bits: &[u8], issuer: &Issuer<'_>) -> Result<Vec<Vec<u8>>, Error> {
         const SERVER: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 3, 1];
         const CLIENT: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 3, 2];
-        // Digital signature and key encipherment, then signing certificates and revocations: bits from the left.
+        // Digital signature and key encipherment, then certificate signing and CRL signing: bits from the left.
         let (bits, unused) = match self.authority {
             Authority::No => (0xa0, 5),
             Authority::Certificates => (0xa4, 2),

@@ -1,5 +1,5 @@
-//! The agent's own key: ECDSA P-256, kept as PKCS#8 and written as PEM `EC PRIVATE KEY`, which is what the Go gardenlet
-//! puts into the kubeconfig.
+//! The agent's own key: ECDSA P-256, stored as PKCS#8 and written as PEM `EC PRIVATE KEY`, as the Go gardenlet writes
+//! it into the kubeconfig.
 
 use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair};
@@ -15,15 +15,15 @@ pub struct PrivateKey {
     pkcs8: Secret<Vec<u8>>,
 }
 
-/// What stands before the 32 bytes of the private number in the PKCS#8 document that ring writes for P-256.
+/// The bytes before the 32 bytes of the private number in the PKCS#8 document that ring writes for P-256.
 const PKCS8_HEAD: [u8; 36] = [
     0x30, 0x81, 0x87, 0x02, 0x01, 0x00, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01,
     0x06, 0x08, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07, 0x04, 0x6d, 0x30, 0x6b, 0x02, 0x01, 0x01,
     0x04, 0x20,
 ];
-/// Between the private number and the point.
+/// The bytes between the private number and the point.
 const PKCS8_MIDDLE: [u8; 5] = [0xa1, 0x44, 0x03, 0x42, 0x00];
-/// What stands before the point in a `SubjectPublicKeyInfo` for P-256.
+/// The bytes before the point in a `SubjectPublicKeyInfo` for P-256.
 const PUBLIC_HEAD: [u8; 26] = [
     0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a, 0x86,
     0x48, 0xce, 0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
@@ -42,10 +42,10 @@ impl PrivateKey {
         Self::from_pkcs8(document.as_ref().to_vec())
     }
 
-    /// A key that [`PrivateKey::pkcs8`] gave.
+    /// Reads a key that [`PrivateKey::pkcs8`] returned.
     ///
     /// # Errors
-    /// If it is not a P-256 key in that form.
+    /// If it is not a P-256 key in that format.
     pub fn from_pkcs8(pkcs8: Vec<u8>) -> Result<Self, Error> {
         let middle = PKCS8_HEAD.len() + NUMBER_BYTES;
         let known = pkcs8.len() == middle + PKCS8_MIDDLE.len() + POINT_BYTES
@@ -68,7 +68,7 @@ impl PrivateKey {
     /// Signs (ECDSA with SHA-256, in DER).
     ///
     /// # Errors
-    /// If the key is none, or the system has no random numbers.
+    /// If the key is invalid, or the system has no random numbers.
     pub fn sign(&self, message: &[u8]) -> Result<Vec<u8>, Error> {
         let random = SystemRandom::new();
         let wrong = |_| Error::Key("sign with an ECDSA P-256 key");
@@ -77,7 +77,7 @@ impl PrivateKey {
         Ok(pair.sign(&random, message).map_err(wrong)?.as_ref().to_vec())
     }
 
-    /// The key as PEM `EC PRIVATE KEY` (RFC 5915) with the curve named: Go reads no key without it.
+    /// The key as PEM `EC PRIVATE KEY` (RFC 5915) with the curve named: Go requires the name.
     pub fn to_pem(&self) -> Secret<String> {
         let pkcs8 = self.pkcs8.expose();
         let number = &pkcs8[PKCS8_HEAD.len()..PKCS8_HEAD.len() + NUMBER_BYTES];

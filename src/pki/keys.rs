@@ -1,5 +1,4 @@
-//! RSA keys, made before somebody needs them: a key takes a small processor ten seconds, and nobody shall wait for it on a
-//! worker.
+//! RSA keys, generated in advance: a key takes a small processor ten seconds, and no worker should wait for it.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,14 +12,14 @@ use crate::base::stop::Stop;
 use crate::base::thread;
 use crate::limits;
 
-/// Where RSA keys come from.
+/// A source of RSA keys.
 pub trait RsaKeys: Send + Sync + fmt::Debug {
-    /// A key of so many bits that nobody else gets. `None` while it is being made: ask again later. It never waits.
+    /// An unused key of this length. `None` while it is being generated: ask again later. It never waits.
     fn take(&self, bits: usize) -> Option<Key>;
 }
 
-/// Makes keys on a thread of the lowest priority, and keeps a few of each length that was asked for. The thread runs only
-/// while keys are missing, so a program that needs none makes none.
+/// Generates keys on a thread of the lowest priority, and keeps a few of each length that was requested. The thread
+/// runs only while keys are missing, so a program that needs none generates none.
 pub struct Stock {
     shared: Arc<Shared>,
 }
@@ -34,14 +33,14 @@ struct Shared {
 struct State {
     /// By length.
     keys: SortedMap<usize, Vec<Key>>,
-    /// The thread looks for missing keys once more before it ends.
+    /// The thread checks for missing keys once more before it ends.
     is_making: bool,
     thread: Option<JoinHandle<()>>,
 }
 
 impl State {
     fn begin(&mut self, shared: &Arc<Shared>) {
-        // After a panic the flag alone would say that keys are made.
+        // After a panic of the thread the flag is still set.
         let has_died = self.thread.as_ref().is_some_and(JoinHandle::is_finished);
         if (self.is_making && !has_died) || shared.stop.is_stopped() {
             return;
@@ -49,7 +48,7 @@ impl State {
         let shared = Arc::clone(shared);
         match thread::spawn("rsa-keys", limits::SMALL_STACK_BYTES, move || shared.make()) {
             Ok(thread) => (self.is_making, self.thread) = (true, Some(thread)),
-            Err(error) => log::warn!(err:% = error; "RSA keys cannot be made now"),
+            Err(error) => log::warn!(err:% = error; "RSA keys cannot be generated now"),
         }
     }
 }
@@ -61,7 +60,7 @@ impl fmt::Debug for Stock {
 }
 
 impl Stock {
-    /// An empty one, which makes nothing any more after `stop`.
+    /// An empty stock, which generates nothing after `stop`.
     pub fn new(stop: &Stop) -> Self {
         Self { shared: Arc::new(Shared { stop: stop.child(), state: Mutex::default() }) }
     }
@@ -92,7 +91,7 @@ impl Shared {
     }
 
     fn make(&self) {
-        // Of this thread alone. Where the system does not allow it, keys cost others some time.
+        // For this thread only. Where the system does not allow it, keys slow down other work.
         let _ = setpriority_process(None, 19);
         while let Some(bits) = self.missing() {
             let made = Key::new_rsa(bits, &|| self.stop.is_stopped());
@@ -101,20 +100,20 @@ impl Shared {
                 Ok(key) => state.keys.entry(bits).or_default().push(key),
                 Err(error) => {
                     state.is_making = false;
-                    log::warn!(err = error.as_str(); "An RSA key could not be made");
+                    log::warn!(err = error.as_str(); "An RSA key could not be generated");
                     return;
                 }
             }
         }
     }
 
-    /// The length of which there are fewest, if there are too few.
+    /// The length with the fewest keys, if it has too few.
     fn missing(&self) -> Option<usize> {
         let mut state = self.lock();
         let fewest = state.keys.iter().min_by_key(|(_, keys)| keys.len());
         let missing = fewest.filter(|(_, keys)| keys.len() < limits::RSA_KEYS_STOCKED).map(|(bits, _)| *bits);
         let missing = missing.filter(|_| !self.stop.is_stopped());
-        // Under the lock of the look: whoever takes a key from now on begins anew.
+        // Under the lock of the check: whoever takes a key after it starts a new thread.
         state.is_making = missing.is_some();
         missing
     }
@@ -151,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_made_when_somebody_asks_and_only_so_many() {
+    fn keys_are_generated_on_demand_up_to_a_limit() {
         let stock = Stock::new(&Stop::new());
         assert!(!stock.shared.lock().is_making && stock.shared.lock().thread.is_none());
         let stocked = || stock.shared.lock().keys.iter().map(|(bits, keys)| (*bits, keys.len())).collect();
@@ -170,7 +169,7 @@ mod tests {
         let stock = Stock::new(&stop);
         assert!(stock.take(1 << 15).is_none());
         stop.stop();
-        // Would take hours.
+        // This key would take hours.
         drop(stock);
         let stock = Stock::new(&stop);
         assert!(stock.take(512).is_none() && stock.shared.lock().thread.is_none());

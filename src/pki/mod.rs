@@ -15,19 +15,19 @@ pub use key::PrivateKey;
 
 use std::fmt;
 
-/// Why a key, request or certificate cannot be made or read.
+/// Why a key, request or certificate cannot be created or read.
 #[derive(Debug)]
 pub enum Error {
-    /// A key could not be made, read or used.
+    /// A key could not be generated, read or used.
     Key(&'static str),
     /// The PEM text holds no block of this label.
     NoPem {
-        /// The label that was looked for, such as `CERTIFICATE`.
+        /// The wanted label, such as `CERTIFICATE`.
         label: &'static str,
     },
-    /// The block is not what its label says.
+    /// The content of the block does not match its label.
     Malformed {
-        /// What was read.
+        /// The kind of object.
         what: &'static str,
         /// The parser's words.
         reason: String,

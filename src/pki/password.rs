@@ -1,16 +1,16 @@
-//! Hashes of passwords that web servers read.
+//! Password hashes for web servers.
 
 use crate::base::random;
 use crate::format::base64;
 
-/// The exponent of its rounds that Go's package takes unless told otherwise.
+/// The default exponent of the number of rounds in Go's package.
 const COST: u32 = 10;
-/// What bcrypt reads of a password.
+/// The bytes of a password that bcrypt uses.
 pub const BCRYPT_BYTES_MAX: usize = 72;
 const BCRYPT_ALPHABET: &[u8; 64] = b"./ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
 const BASE64_ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/// bcrypt, as `$2a$10$...`. What is beyond [`BCRYPT_BYTES_MAX`] does not count. It takes a processor 50 ms or more.
+/// bcrypt, as `$2a$10$...`. Bytes beyond [`BCRYPT_BYTES_MAX`] are ignored. It takes 50 ms of processor time or more.
 pub fn bcrypt(password: &[u8]) -> String {
     bcrypt_with(password, random::bytes())
 }

@@ -1,28 +1,29 @@
-//! Large primes, and the RSA and DSA keys that are made of them, as numbers.
+//! Large primes, and the numbers of RSA and DSA keys.
 //!
-//! The search begins at a random number and goes on in steps of equal size. A sieve removes candidates with a small factor, and
-//! the Miller-Rabin test with random bases checks the others. This code does not run in constant time: an attacker cannot
-//! measure how a key is made, and ring uses the key.
+//! The search begins at a random number and continues in steps of equal size. A sieve removes candidates with a small
+//! factor, and the Miller-Rabin test with random bases checks the others. This code does not run in constant time: an
+//! attacker cannot measure the generation of a key, and ring uses the key.
 
 use num_bigint::BigUint;
 
 use crate::base::random;
 
-/// Asked between two attempts: true to give up.
+/// Called between two attempts; true to give up.
 pub(super) type Stopped<'s> = &'s dyn Fn() -> bool;
 
-/// Factors below this are found without a power, which takes as long as thousands of them.
+/// The sieve removes smaller factors without a modular power, which costs as much as thousands of sieve steps.
 const SMALL: u16 = 1 << 14;
-/// Candidates that follow a random number before there is another one: some times what it takes to find a prime.
+/// Candidates after a random number before the next random number: several times the usual distance to a prime.
 const SPAN: usize = 1 << 13;
-/// The public exponent, as everybody has it.
+/// The usual public exponent.
 const EXPONENT: u32 = 65_537;
-/// From this length on, few random numbers pass for a prime by mistake (FIPS 186-5, table B.1).
+/// From this length on, fewer rounds suffice, because composite random numbers rarely pass the test (FIPS 186-5, table
+/// B.1).
 const LONG_BITS: usize = 1_024;
 const ROUNDS_LONG: usize = 5;
 const ROUNDS: usize = 40;
 
-/// What a PKCS#1 key is made of: modulus, exponents, primes, and what is derived from them, in its order.
+/// The numbers of a PKCS#1 key in its order: modulus, exponents, primes, and the values derived from them.
 pub(super) fn rsa(bits: usize, stopped: Stopped<'_>) -> Option<[BigUint; 8]> {
     let one = BigUint::from(1u32);
     let e = BigUint::from(EXPONENT);
@@ -31,7 +32,7 @@ pub(super) fn rsa(bits: usize, stopped: Stopped<'_>) -> Option<[BigUint; 8]> {
         let q = factor(bits / 2, stopped)?;
         let (p, q) = if p < q { (q, p) } else { (p, q) };
         let n = &p * &q;
-        // Primes that are near each other are easily found from their product; so near are random ones never.
+        // Primes that are close to each other are easily found from their product. Random primes are never that close.
         if (&p - &q).bits() + 100 < p.bits() || n.bits() != u64::try_from(bits).ok()? {
             continue;
         }
@@ -43,7 +44,7 @@ pub(super) fn rsa(bits: usize, stopped: Stopped<'_>) -> Option<[BigUint; 8]> {
     }
 }
 
-/// What a DSA key of 2048 and 256 bits is made of: p, q, g, the public key, and the private one.
+/// The numbers of a DSA key of 2048 and 256 bits: p, q, g, the public key, and the private key.
 pub(super) fn dsa(stopped: Stopped<'_>) -> Option<[BigUint; 5]> {
     let one = BigUint::from(1u32);
     let q = loop {
@@ -65,7 +66,7 @@ pub(super) fn dsa(stopped: Stopped<'_>) -> Option<[BigUint; 5]> {
     Some([p, q, g, y, x])
 }
 
-/// A prime of so many bits for RSA. Its two highest bits are set, so that the product of two has twice as many.
+/// A prime of this length for RSA. Its two highest bits are set, so that the product of two has twice the length.
 fn factor(bits: usize, stopped: Stopped<'_>) -> Option<BigUint> {
     let (one, two) = (BigUint::from(1u32), BigUint::from(2u32));
     loop {
@@ -78,14 +79,14 @@ fn factor(bits: usize, stopped: Stopped<'_>) -> Option<BigUint> {
     }
 }
 
-/// A random number below 2^bits, with so many of its highest bits set.
+/// A random number below 2^bits with this many of its highest bits set.
 fn number(bits: usize, ones: usize) -> BigUint {
     let mut number = BigUint::from_bytes_be(&random::vec(bits.div_ceil(8))) >> (bits.div_ceil(8) * 8 - bits);
     (bits - ones..bits).for_each(|bit| number.set_bit(bit as u64, true));
     number
 }
 
-/// The first prime of `first`, `first + step` and so on; `Some(None)` if it is far away, `None` if it was given up.
+/// The first prime of `first`, `first + step` and so on; `Some(None)` if it is far away, `None` if the caller gave up.
 fn search(first: &BigUint, step: &BigUint, stopped: Stopped<'_>) -> Option<Option<BigUint>> {
     let crossed = cross_out(first, step);
     for (index, _) in crossed.iter().enumerate().filter(|(_, is_out)| !**is_out) {
@@ -100,7 +101,7 @@ fn search(first: &BigUint, step: &BigUint, stopped: Stopped<'_>) -> Option<Optio
     Some(None)
 }
 
-/// Which of the candidates have a small factor. They are odd; 2 is the only small factor of the step.
+/// The candidates with a small factor. All are odd; 2 is the only small factor of the step.
 fn cross_out(first: &BigUint, step: &BigUint) -> Vec<bool> {
     let mut crossed = vec![false; SPAN];
     for prime in small_primes() {
@@ -115,7 +116,7 @@ fn cross_out(first: &BigUint, step: &BigUint) -> Vec<bool> {
     crossed
 }
 
-/// Of a number modulo a small prime: its power, as Fermat says.
+/// The inverse modulo a small prime, by Fermat's little theorem.
 fn inverse(number: u32, prime: u32) -> u64 {
     let (prime, mut exponent) = (u64::from(prime), prime - 2);
     let (mut power, mut out) = (u64::from(number) % prime, 1);
@@ -129,7 +130,7 @@ fn inverse(number: u32, prime: u32) -> u64 {
     out
 }
 
-/// The odd ones below [`SMALL`].
+/// The odd primes below [`SMALL`].
 fn small_primes() -> Vec<u16> {
     let mut primes: Vec<u16> = Vec::new();
     for candidate in (3..SMALL).step_by(2) {
@@ -141,7 +142,7 @@ fn small_primes() -> Vec<u16> {
     primes
 }
 
-/// Miller and Rabin's test of an odd number with random bases.
+/// The Miller-Rabin test of an odd number with random bases.
 fn is_prime(n: &BigUint) -> bool {
     let one = BigUint::from(1u32);
     let last = n - &one;
@@ -175,14 +176,14 @@ mod tests {
     }
 
     #[test]
-    fn small_primes_are_all_that_there_are() {
+    fn the_list_of_small_primes_is_complete() {
         let primes = small_primes();
         assert_eq!(primes[..9], [3, 5, 7, 11, 13, 17, 19, 23, 29]);
         assert_eq!((primes.len(), primes.last()), (1_899, Some(&16_381)), "there are 1,900 with 2");
     }
 
     #[test]
-    fn only_what_a_small_prime_divides_is_crossed_out() {
+    fn only_multiples_of_small_primes_are_removed() {
         let primes = small_primes();
         for (first, step) in [(100_003u32, 2u32), (1_000_001, 2), (70_001, 2 * 16_411), (99_999, 2 * 20_011)]
         {
@@ -196,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn primes_are_told_from_others() {
+    fn primes_are_recognized() {
         // Two Mersenne primes, and a prime that the search has to find.
         for exponent in [127u32, 521] {
             let prime = (big(1) << exponent) - 1u32;

@@ -1,7 +1,7 @@
 //! Certificate requests (RFC 2986), and the names that client-go and the Go gardenlet give them.
 //!
-//! Written by hand: subject and names of a present certificate go into the next request byte for byte, whatever they
-//! hold, and the libraries at hand keep only what they know.
+//! The encoder is written by hand: subject and names of the current certificate go into the next request byte for byte,
+//! and the available libraries keep only the parts that they know.
 
 use ring::digest;
 
@@ -9,17 +9,17 @@ use crate::format::{base64, der};
 
 use super::{Error, PrivateKey, key};
 
-/// Who a certificate is for.
+/// The subject of a certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Subject {
     /// `CN`.
     pub common_name: String,
     /// Each `O`, in order.
     pub organizations: Vec<String>,
-    /// The whole distinguished name in DER, as it stands in a certificate; empty for one of the two above.
+    /// The whole distinguished name in DER, as in a certificate; empty to use the two fields above.
     pub name: Vec<u8>,
-    /// Subject alternative names (`GeneralNames` in DER); empty for none. The garden approves no seed request that has
-    /// any.
+    /// Subject alternative names (`GeneralNames` in DER); empty for none. The garden approves only seed requests
+    /// without them.
     pub alternative_names: Vec<u8>,
 }
 
@@ -66,7 +66,7 @@ pub(super) fn distinguished_name(subject: &Subject) -> Vec<u8> {
     der::sequence(&[&organizations, &common_name])
 }
 
-/// One attribute that asks for one extension, if there are alternative names.
+/// One attribute that requests one extension, if there are alternative names.
 fn attributes(subject: &Subject) -> Vec<u8> {
     if subject.alternative_names.is_empty() {
         return Vec::new();
@@ -77,8 +77,8 @@ fn attributes(subject: &Subject) -> Vec<u8> {
     der::sequence(&[&der::oid(EXTENSION_REQUEST), &extensions])
 }
 
-/// The name of a CertificateSigningRequest: `prefix` and a digest of key, subject and usages, so that the same request
-/// finds itself again after a crash (client-go's `digestedName`).
+/// The name of a CertificateSigningRequest: `prefix` and a digest of key, subject and usages, so that the agent finds
+/// the same request again after a crash (client-go's `digestedName`).
 pub fn digested_name(prefix: &str, public_key: &[u8], subject: &Subject, usages: &[&str]) -> String {
     let mut context = digest::Context::new(&digest::SHA512_256);
     let mut part = |bytes: &[u8]| {
@@ -117,7 +117,7 @@ mod tests {
         base64::decode(body.as_bytes()).unwrap()
     }
 
-    /// The request parses to the last byte, and was signed with its key.
+    /// Checks that the request parses to its last byte and carries a valid signature of its key.
     fn checked(der: &[u8]) -> X509CertificationRequest<'_> {
         let (rest, parsed) = X509CertificationRequest::from_der(der).unwrap();
         assert!(rest.is_empty());
@@ -146,7 +146,7 @@ mod tests {
         assert!(parsed.requested_extensions().is_none_or(|mut all| all.next().is_none()));
     }
 
-    /// What another writer of requests makes of the same.
+    /// Compares with another writer of requests.
     #[test]
     fn the_request_is_the_one_that_others_write() {
         use rcgen::{CertificateParams, DistinguishedName, DnType, DnValue, KeyPair};
@@ -177,12 +177,12 @@ mod tests {
         let request = build(&subject, &PrivateKey::generate().unwrap()).unwrap();
         let der = parse(&request);
         let name = checked(&der).certification_request_info.subject.to_string();
-        // By their bytes, and those begin with the length.
+        // Sorted by their bytes, which begin with the length.
         assert_eq!(name, "O=ants + O=zebras + O=und_mehr, CN=gardener.cloud:system:seed:edge-1");
     }
 
-    /// Country, two organizational units, three organizations in two sets, a mail address: as it stands in a
-    /// certificate, so it is asked for again.
+    /// Country, two organizational units, three organizations in two sets, a mail address: the request repeats the
+    /// certificate's bytes.
     #[test]
     fn the_name_of_a_certificate_is_kept_byte_for_byte() {
         let attribute = |kind: &[u8], tag: u8, text: &str| {
@@ -208,7 +208,7 @@ mod tests {
             common_name: "gardener.cloud:system:seed:edge-1".to_owned(),
             organizations: read.iter_organization().map(|o| o.as_str().unwrap().to_owned()).collect(),
             name: name.clone(),
-            // Two DNS names, an address, a URI and a kind that nobody knows.
+            // Two DNS names, an address, a URI and an unknown kind.
             alternative_names: b"\x30\x21\x82\x01a\x82\x01b\x87\x04\x0a\x01\x02\x03\x86\x08http://x\x88\x03\x2a\x03\x04\x86\x04u://".to_vec(),
         };
         assert_eq!(subject.organizations, ["site-operators", "gardener.cloud:system:seeds", "Example"]);

@@ -60,7 +60,7 @@ fn output() -> Vec<Row> {
             "a: {{ repeat 100 \"[\" }}{{ repeat 50000 \"1,\" }}{{ repeat 100 \"]\" }}",
             "a Secret holds at most 1048576: split the chart",
         ),
-        one("many containers", containers, "a rendered pod has 1001 containers; the most is 1000"),
+        one("many containers", containers, "a rendered pod has 1001 containers; the maximum is 1000"),
         row("long names", &named, "have more than 4194304 bytes: split the chart"),
     ]
 }

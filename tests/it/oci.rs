@@ -260,12 +260,12 @@ fn content_with_a_wrong_digest_is_deleted() {
     place.registry.twist(flip(is_blob));
     let (verdict, text) = place.fails(":1");
     assert_eq!(verdict, Verdict::Retry);
-    assert!(text.starts_with("the chart that came has digest sha256:"), "{text}");
+    assert!(text.starts_with("the chart has digest sha256:"), "{text}");
     place.registry.twist(flip(|request| request.path.contains("/manifests/")));
     for suffix in [":1".to_owned(), format!("@{pinned}")] {
         place.forget();
         let text = place.fails(&suffix).1;
-        assert!(text.starts_with("the manifest that came has digest sha256:"), "{text}");
+        assert!(text.starts_with("the manifest has digest sha256:"), "{text}");
     }
     place.registry.behave();
     assert_eq!(place.pull(":1").unwrap(), chart(50_000));
@@ -530,11 +530,11 @@ fn manifests_of_all_kinds_are_understood_or_refused() {
         assert_eq!(place.pull(tag).unwrap(), chart, "{tag}");
     }
     let table = [
-        (":deep", "the image index leads to other indexes only"),
+        (":deep", "the image index contains only other indexes"),
         (":other", "the image index has no entry without a platform or for linux/amd64"),
         (":image", "no helm layer found in artifact"),
         (":empty", "no layers found"),
-        (":html", "the registry's answer is no OCI manifest"),
+        (":html", "the registry's answer is not an OCI manifest"),
     ];
     for (tag, expected) in table {
         assert_eq!(place.fails(tag), (Verdict::Configuration, expected.to_owned()));
@@ -868,7 +868,7 @@ fn a_chart_is_pulled_through_a_proxy_with_a_login() {
                 .and_then(|content| content.read_all(1 << 20))
         };
         let text = chain(&pull("hunter3").unwrap_err());
-        assert!(text.contains("wants other credentials") && !text.contains("hunter"), "{text}");
+        assert!(text.contains("requires other credentials") && !text.contains("hunter"), "{text}");
         assert_eq!((proxy.bytes(), proxy.asked()), (0, Vec::new()), "{scheme}");
         assert_eq!(pull("p%3Aw").unwrap(), chart, "{scheme}");
         let asked = proxy.asked();

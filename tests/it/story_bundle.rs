@@ -166,7 +166,7 @@ fn an_agent_refuses_a_chart_that_was_changed_after_the_import() {
     settings["edge"]["registries"] = json!([{"host": registry.address, "layoutDir": charts}]);
     let agent = world.agent_with(&settings);
     world.wait_until_ready();
-    wait_for_valid(&world, "False", &["OCIChartCannotBePulled", "the chart that came has digest sha256:"]);
+    wait_for_valid(&world, "False", &["OCIChartCannotBePulled", "the chart has digest sha256:"]);
     std::fs::write(&blob, charts::extension()).unwrap();
     let name = installed(&world, "echo");
     greeting(&world, &name, "hello");

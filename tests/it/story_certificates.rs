@@ -242,7 +242,7 @@ fn chains_and_cas_of_servers() {
     let lonely = alone(&usual);
     let as_ca = alone(&server(|p| p.is_ca = IsCa::Ca(BasicConstraints::Unconstrained)));
     let unknown = Refused("issued by none of the trusted CAs", ADD_CA);
-    let of_ca = Refused("the first of its chain, is that of a CA", ANOTHER);
+    let of_ca = Refused("the first of its chain, is a CA certificate", ANOTHER);
     let too_long = Refused("the chain is too long", ANOTHER);
     let leaf_second = Identity { certificate: low.pem() + &leaf().certificate, key: key().serialize_pem() };
     show([
@@ -374,7 +374,7 @@ fn keys_and_contents_of_server_certificates() {
             "RSA 1024",
             made(fixture!("rsa1024-leaf.pem")),
             fixture!("rsa1024-ca.pem"),
-            Refused("RSA below 2048 bits", ADD_CA),
+            Refused("RSA key below 2048 bits", ADD_CA),
         ),
         between("expired", 2020, 2021, Refused("expired at 2021-01-01", RENEW)),
         between("not yet valid", 2100, 2101, Refused("valid from 2100-01-01", RENEW)),

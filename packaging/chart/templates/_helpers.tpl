@@ -6,7 +6,7 @@ release: {{ .Release.Name | quote }}
 heritage: {{ .Release.Service | quote }}
 {{- end }}
 
-{{- /* What marks objects that are replaced by others of another name, and removed when nobody refers to them. */ -}}
+{{- /* Labels of immutable objects: the garbage collection removes them when no object refers to them. */ -}}
 {{- define "gardenlet.collectable" -}}
 {{ include "gardenlet.labels" . }}
 resources.gardener.cloud/garbage-collectable-reference: "true"
@@ -17,8 +17,8 @@ gardener.cloud:system:gardenlet{{ with .part }}:{{ . }}{{ end }}
 {{- if .root.Values.isolateClusterResources }}:{{ .root.Release.Namespace }}{{ end }}
 {{- end }}
 
-{{- /* The head of a role, after its binding to the agent's account; a cluster-wide one without a namespace. A kubeconfig for
-the seed has an account of its own, which is bound elsewhere. */ -}}
+{{- /* The binding of a role to the agent's ServiceAccount, and the head of the role; cluster-wide without a namespace. A
+kubeconfig for the seed has its own user, which needs its own binding. */ -}}
 {{- define "gardenlet.role" -}}
 {{- $kind := ternary "Role" "ClusterRole" (ne .namespace "") -}}
 {{- $name := include "gardenlet.clusterName" . -}}
@@ -62,7 +62,7 @@ metadata:
 {{- end }}
 {{- end }}
 
-{{- /* The configuration as the agent reads it: contents of kubeconfigs have become files and Secrets. */ -}}
+{{- /* The configuration for the agent: files and Secrets replace the contents of kubeconfigs. */ -}}
 {{- define "gardenlet.config" -}}
 {{- $config := deepCopy .Values.config -}}
 {{- $head := dict "apiVersion" "gardenlet.config.gardener.cloud/v1alpha1" "kind" "GardenletConfiguration" -}}
@@ -84,12 +84,12 @@ metadata:
 {{- toYaml (merge $head $config) }}
 {{- end }}
 
-{{- /* The content of edge.bootstrap.kubeconfig; nothing if that is the path of a file that others mount. */ -}}
+{{- /* The content of edge.bootstrap.kubeconfig; empty if the field has the path of a mounted file. */ -}}
 {{- define "gardenlet.keptBootstrap" -}}
 {{- with ((.Values.config.edge).bootstrap).kubeconfig }}{{ if not (hasPrefix "/" .) }}{{ . }}{{ end }}{{ end -}}
 {{- end }}
 
-{{- /* Objects named after their content: a change makes another object, and with it other pods. */ -}}
+{{- /* Names contain a hash of the content: a change creates a new object, and new pods. */ -}}
 {{- define "gardenlet.configName" -}}
 gardenlet-configmap-{{ include "gardenlet.config" . | sha256sum | trunc 8 }}
 {{- end }}
@@ -109,7 +109,7 @@ gardenlet-imagevector-overwrite-{{ .Values.imageVectorOverwrite | sha256sum | tr
 gardenlet-imagevector-overwrite-components-{{ .Values.componentImageVectorOverwrites | sha256sum | trunc 8 }}
 {{- end }}
 
-{{- /* Tells the garbage collection which of them are in use. */ -}}
+{{- /* References for the garbage collection: these objects are in use. */ -}}
 {{- define "gardenlet.references" -}}
 {{- $config := include "gardenlet.configName" . -}}
 reference.resources.gardener.cloud/configmap-{{ $config | sha256sum | trunc 8 }}: {{ $config }}

@@ -1,8 +1,8 @@
-//! Gardener's conditions: what a check says about an object, and how that changes over time.
+//! Gardener's conditions: the result of a check of an object, and its change over time.
 //!
-//! Everything here is pure. A list of conditions has several writers, so nobody replaces the list of another:
-//! [`status_patch`] is for kinds that know strategic merge (lists keyed by `type`), [`merge_patch`] is the same for
-//! those that do not.
+//! Everything here is pure. A list of conditions has several writers, so no writer replaces the conditions of another:
+//! [`status_patch`] is for kinds that support strategic merge (lists keyed by `type`), [`merge_patch`] is for kinds
+//! that do not.
 
 use std::time::Duration;
 
@@ -11,24 +11,24 @@ use serde_json::{Map, Value, json};
 
 use crate::base::clock::Timestamp;
 
-/// Reason of a condition that nobody has checked yet.
+/// Reason of a condition that has not been checked yet.
 pub const INITIALIZED: &str = "ConditionInitialized";
-/// Reason of a condition whose check failed itself.
+/// Reason of a condition whose check itself failed.
 pub const CHECK_ERROR: &str = "ConditionCheckError";
 
 const INITIALIZED_MESSAGE: &str =
     "The condition has been initialized but its semantic check has not been performed yet.";
 
-/// What a check found. Unlike the conditions of Kubernetes, Gardener's know a fourth value.
+/// The result of a check. Unlike conditions of Kubernetes, Gardener's have a fourth value.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 pub enum Status {
-    /// It is so.
+    /// The condition is met.
     True,
-    /// It is not so.
+    /// The condition is not met.
     False,
-    /// Not so at the moment, and not yet long enough to worry.
+    /// Not met at the moment, but not for long enough to be a fault.
     Progressing,
-    /// Nobody knows. Also what a status that this program does not know is read as.
+    /// Unknown. Also stands for any status that this program does not know.
     #[default]
     #[serde(other)]
     Unknown,
@@ -76,14 +76,14 @@ pub struct Condition {
     pub codes: Vec<String>,
 }
 
-/// What a check says: everything of a condition but its type and times.
+/// The result of a check: everything of a condition except its type and times.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Finding {
     /// Why, as one word in CamelCase; empty becomes `Unspecified`.
     pub reason: String,
     /// Why, for people; empty becomes `No message given.`.
     pub message: String,
-    /// Gardener's error codes. Those of the previous finding are never carried over.
+    /// Gardener's error codes. The codes of the previous finding are never kept.
     pub codes: Vec<String>,
 }
 
@@ -94,7 +94,7 @@ impl Finding {
     }
 }
 
-/// How patient a failing check is.
+/// How long a failing check is tolerated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Patience {
     /// How long a condition of this type may be `Progressing`; `None`: it fails at once.
@@ -104,7 +104,7 @@ pub struct Patience {
 }
 
 impl Condition {
-    /// A condition that nobody has checked yet.
+    /// A condition that has not been checked yet.
     pub fn initial(kind: &str, now: Timestamp) -> Self {
         Self {
             kind: kind.to_owned(),
@@ -117,7 +117,7 @@ impl Condition {
         }
     }
 
-    /// The condition after a check: the times move only with what they stand for.
+    /// The condition after a check: each time changes only with the fields that it belongs to.
     #[must_use]
     pub fn updated(&self, now: Timestamp, status: Status, finding: Finding) -> Self {
         let mut next = self.clone();
@@ -134,8 +134,8 @@ impl Condition {
         next
     }
 
-    /// The condition after a check that found a fault: `Progressing` as long as the patience lasts, then `False`.
-    /// The clock of the threshold is `lastTransitionTime`.
+    /// The condition after a check that found a fault: `Progressing` until the threshold has passed since
+    /// `lastTransitionTime`, then `False`.
     #[must_use]
     pub fn failed(&self, now: Timestamp, patience: Patience, finding: Finding) -> Self {
         let status = self.failed_status(now, patience, &finding.reason);
@@ -154,14 +154,14 @@ impl Condition {
         if patient { Status::Progressing } else { Status::False }
     }
 
-    /// The condition after a check that could not be carried out.
+    /// The condition after a check that could not be run.
     #[must_use]
     pub fn unknown(&self, now: Timestamp, error: impl Into<String>) -> Self {
         self.updated(now, Status::Unknown, Finding::new(CHECK_ERROR, error))
     }
 
-    /// The condition after the object was worked on, so that what was found before says nothing any more: `Progressing`
-    /// unless it was `False`. Only `status` and `lastUpdateTime` change, as upstream writes it.
+    /// The condition after a reconciliation, which makes the last finding outdated: `Progressing` unless it was
+    /// `False`. Only `status` and `lastUpdateTime` change, as upstream does it.
     #[must_use]
     pub fn reset_to_progressing(&self, now: Timestamp) -> Self {
         let mut next = self.clone();
@@ -173,22 +173,22 @@ impl Condition {
     }
 }
 
-/// The condition of this type.
+/// The condition of a type.
 pub fn find<'a>(conditions: &'a [Condition], kind: &str) -> Option<&'a Condition> {
     conditions.iter().find(|c| c.kind == kind)
 }
 
-/// The status of the condition of this type.
+/// The status of the condition of a type.
 pub fn status_of(conditions: &[Condition], kind: &str) -> Option<Status> {
     find(conditions, kind).map(|c| c.status)
 }
 
-/// The condition of this type, or a new one that nobody has checked yet.
+/// The condition of a type, or a new one that has not been checked yet.
 pub fn find_or_init(conditions: &[Condition], kind: &str, now: Timestamp) -> Condition {
     find(conditions, kind).cloned().unwrap_or_else(|| Condition::initial(kind, now))
 }
 
-/// Puts `changed` into `conditions`: replaces by type, keeps the order, appends what is new.
+/// Merges `changed` into `conditions`: replaces by type, keeps the order, appends new types.
 pub fn merge(conditions: &mut Vec<Condition>, changed: Vec<Condition>) {
     for condition in changed {
         match conditions.iter_mut().find(|c| c.kind == condition.kind) {
@@ -198,14 +198,14 @@ pub fn merge(conditions: &mut Vec<Condition>, changed: Vec<Condition>) {
     }
 }
 
-/// A strategic merge patch of the status that sets those of `wanted` that differ from `old`, and removes the types in
-/// `removed` that `old` has. `None` if there is nothing to write.
+/// A strategic merge patch of the status that sets the conditions of `wanted` that differ from `old`, and removes the
+/// types in `removed` that `old` has. `None` if there is nothing to write.
 pub fn status_patch(old: &[Condition], wanted: &[Condition], removed: &[&str]) -> Option<Value> {
     let entries = entries(old, wanted, removed);
     if entries.is_empty() { None } else { Some(json!({"status": {"conditions": entries}})) }
 }
 
-/// The entries of such a patch, for one list.
+/// The entries of such a patch for one list.
 pub fn entries(old: &[Condition], wanted: &[Condition], removed: &[&str]) -> Vec<Value> {
     let mut entries = Vec::new();
     for condition in wanted {
@@ -225,8 +225,8 @@ pub fn entries(old: &[Condition], wanted: &[Condition], removed: &[&str]) -> Vec
     entries
 }
 
-/// The same as a JSON merge patch, for servers that answer 415 to a strategic one: `live` is the whole object as just
-/// read, the patch carries its resource version, and conditions of other writers are repeated untouched.
+/// The same as a JSON merge patch, for servers that answer 415 to a strategic one. `live` is the whole object as just
+/// read. The patch carries its resource version and repeats the conditions of other writers unchanged.
 pub fn merge_patch(live: &Value, wanted: &[Condition], removed: &[&str]) -> Value {
     let mut list = live["status"]["conditions"].as_array().cloned().unwrap_or_default();
     list.retain(|c| !removed.iter().any(|kind| c["type"] == *kind));
@@ -246,7 +246,7 @@ pub fn merge_patch(live: &Value, wanted: &[Condition], removed: &[&str]) -> Valu
 fn to_object(condition: &Condition) -> Map<String, Value> {
     match serde_json::to_value(condition) {
         Ok(Value::Object(map)) => map,
-        // A struct with plain fields becomes an object, always.
+        // A struct with plain fields always becomes an object.
         _ => Map::new(),
     }
 }
@@ -259,7 +259,7 @@ fn null_as_empty<'de, D: serde::Deserializer<'de>>(d: D) -> Result<Vec<String>, 
     Ok(Option::<Vec<String>>::deserialize(d)?.unwrap_or_default())
 }
 
-/// Times of conditions; `null` and an empty text, which Go writes for its zero time, are the zero time here too.
+/// Times of conditions. `null` and the empty text, which Go writes for its zero time, mean the zero time here too.
 pub mod timestamp {
     use serde::{Deserialize as _, Deserializer, de::Error as _};
 
@@ -271,7 +271,7 @@ pub mod timestamp {
     /// Reads RFC 3339, an empty text or null.
     ///
     /// # Errors
-    /// The deserializer's, or a text that names no point in time.
+    /// The error of the deserializer, or a text that is not a point in time.
     pub fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Timestamp, D::Error> {
         let text = Option::<String>::deserialize(d)?.unwrap_or_default();
         if text.is_empty() {

@@ -88,7 +88,7 @@ fn empty_texts_get_defaults_and_codes_are_dropped() {
 }
 
 #[test]
-fn a_failing_check_has_patience() {
+fn a_failing_check_is_tolerated_for_a_while() {
     use Status::{False, Progressing, True, Unknown};
     // Threshold in seconds, seconds since the last success, status before, seconds in it, reason changed, result.
     let table = [

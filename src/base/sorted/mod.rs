@@ -1,9 +1,9 @@
-//! Maps and sets in order, kept in one list each.
+//! Sorted maps and sets, each kept in one list.
 //!
-//! They have the methods of `BTreeMap` and `BTreeSet` that the program uses. A tree is code of its own for each pair of types, 4 to
-//! 8 kB, and the program has fifty such pairs; a list needs a tenth of that. To put something into the middle moves what comes
-//! after it: microseconds for thousands of entries. Where an attacker may choose how many there are, in which order, a tree is
-//! the right choice.
+//! They have the methods of `BTreeMap` and `BTreeSet` that the program uses. The compiler generates 4 to 8 kB of code
+//! for a tree of each pair of types, and the program has fifty such pairs; a list needs a tenth of that. An insertion
+//! in the middle moves all later entries: microseconds for thousands of entries. Use a tree where an attacker may
+//! choose the number and the order of entries.
 
 mod set;
 #[cfg(test)]
@@ -20,7 +20,7 @@ use serde::ser::{Serialize, Serializer};
 
 pub use set::{Members, SortedSet};
 
-/// A map in the order of its keys.
+/// A map sorted by its keys.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SortedMap<K, V> {
     entries: Vec<(K, V)>,
@@ -57,7 +57,7 @@ impl<K, V> SortedMap<K, V> {
         self.entries.last().map(|(key, value)| (key, value))
     }
 
-    /// Takes the entry with the lowest key out.
+    /// Removes and returns the entry with the lowest key.
     pub fn pop_first(&mut self) -> Option<(K, V)> {
         (!self.is_empty()).then(|| self.entries.remove(0))
     }
@@ -67,7 +67,7 @@ impl<K, V> SortedMap<K, V> {
         Iter(self.entries.iter())
     }
 
-    /// All entries, by key, with values that may be changed.
+    /// All entries by key, with mutable values.
     pub fn iter_mut(&mut self) -> IterMut<'_, K, V> {
         IterMut(self.entries.iter_mut())
     }
@@ -82,7 +82,7 @@ impl<K, V> SortedMap<K, V> {
         self.entries.iter().map(|(_, value)| value)
     }
 
-    /// All values, by their keys, to be changed.
+    /// All values by their keys, mutable.
     pub fn values_mut(&mut self) -> impl DoubleEndedIterator<Item = &mut V> + ExactSizeIterator {
         self.entries.iter_mut().map(|(_, value)| value)
     }
@@ -97,7 +97,7 @@ impl<K, V> SortedMap<K, V> {
         self.entries.into_iter().map(|(_, value)| value)
     }
 
-    /// Keeps what `keep` says.
+    /// Keeps the entries for which `keep` returns true.
     pub fn retain(&mut self, mut keep: impl FnMut(&K, &mut V) -> bool) {
         self.entries.retain_mut(|(key, value)| keep(key, value));
     }
@@ -128,7 +128,7 @@ impl<K: Ord, V> SortedMap<K, V> {
         Some((key, value))
     }
 
-    /// The value of a key, to be changed.
+    /// The value of a key, mutable.
     pub fn get_mut<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<&mut V>
     where
         K: Borrow<Q>,
@@ -137,7 +137,7 @@ impl<K: Ord, V> SortedMap<K, V> {
         self.entries.get_mut(at).map(|(_, value)| value)
     }
 
-    /// Whether there is such a key.
+    /// Whether the map has the key.
     pub fn contains_key<Q: Ord + ?Sized>(&self, key: &Q) -> bool
     where
         K: Borrow<Q>,
@@ -145,9 +145,9 @@ impl<K: Ord, V> SortedMap<K, V> {
         self.find(key).is_ok()
     }
 
-    /// Sets the value of a key; the one that it had.
+    /// Sets the value of a key and returns the old value.
     pub fn insert(&mut self, key: K, value: V) -> Option<V> {
-        // What was in order before comes in order again.
+        // Input is often sorted already.
         let at = match self.entries.last() {
             Some((last, _)) if *last >= key => self.find(&key),
             _ => Err(self.len()),
@@ -161,7 +161,7 @@ impl<K: Ord, V> SortedMap<K, V> {
         }
     }
 
-    /// Takes a key out; the value that it had.
+    /// Removes a key and returns its value.
     pub fn remove<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<V>
     where
         K: Borrow<Q>,
@@ -169,7 +169,7 @@ impl<K: Ord, V> SortedMap<K, V> {
         self.remove_entry(key).map(|(_, value)| value)
     }
 
-    /// Takes a key out, and gives the entry.
+    /// Removes a key and returns the entry.
     pub fn remove_entry<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<(K, V)>
     where
         K: Borrow<Q>,
@@ -178,7 +178,7 @@ impl<K: Ord, V> SortedMap<K, V> {
         Some(self.entries.remove(at))
     }
 
-    /// The entries from a key on, itself included.
+    /// The entries from a key on, including that key.
     pub fn range_from<Q: Ord + ?Sized>(&self, first: &Q) -> Iter<'_, K, V>
     where
         K: Borrow<Q>,
@@ -187,14 +187,14 @@ impl<K: Ord, V> SortedMap<K, V> {
         Iter(self.entries.get(at..).unwrap_or_default().iter())
     }
 
-    /// The place of a key.
+    /// The position of a key.
     pub fn entry(&mut self, key: K) -> Entry<'_, K, V> {
         let at = self.find(&key);
         Entry { map: self, key, at }
     }
 }
 
-/// The place of a key in a map, whether it is there or not.
+/// The position of a key in a map, present or not.
 pub struct Entry<'a, K, V> {
     map: &'a mut SortedMap<K, V>,
     key: K,
@@ -208,7 +208,7 @@ impl<K: Debug, V> Debug for Entry<'_, K, V> {
 }
 
 impl<'a, K, V> Entry<'a, K, V> {
-    /// Its value. If it has none it gets this one.
+    /// Inserts the value if the key has none.
     pub fn or_insert_with(self, value: impl FnOnce() -> V) -> &'a mut V {
         let entries = &mut self.map.entries;
         let at = match self.at {
@@ -221,12 +221,12 @@ impl<'a, K, V> Entry<'a, K, V> {
         &mut entries[at].1
     }
 
-    /// The same with a value that is there already.
+    /// Inserts this value if the key has none.
     pub fn or_insert(self, value: V) -> &'a mut V {
         self.or_insert_with(|| value)
     }
 
-    /// The same with the value that its type gives.
+    /// Inserts the default value if the key has none.
     pub fn or_default(self) -> &'a mut V
     where
         V: Default,
@@ -234,7 +234,7 @@ impl<'a, K, V> Entry<'a, K, V> {
         self.or_insert_with(V::default)
     }
 
-    /// Changes its value, if it has one.
+    /// Changes the value if the key has one.
     pub fn and_modify(self, change: impl FnOnce(&mut V)) -> Self {
         if let Ok(at) = self.at {
             change(&mut self.map.entries[at].1);
@@ -261,7 +261,7 @@ impl<K: Borrow<Q> + Ord, Q: Ord + ?Sized, V> Index<&Q> for SortedMap<K, V> {
     fn index(&self, key: &Q) -> &V {
         match self.find(key) {
             Ok(at) => &self.entries[at].1,
-            // As other maps do: with the place of who asked.
+            // Like other maps: a panic with the caller's location.
             Err(_) => &self.entries[self.entries.len()].1,
         }
     }
@@ -326,7 +326,7 @@ impl<K, V> Clone for Iter<'_, K, V> {
     }
 }
 
-/// The entries of a map, with values that may be changed.
+/// The entries of a map, with mutable values.
 #[derive(Debug)]
 pub struct IterMut<'a, K, V>(slice::IterMut<'a, (K, V)>);
 

@@ -1,4 +1,4 @@
-//! Sets in order, kept in one list each.
+//! Sorted sets, each kept in one list.
 
 use std::borrow::Borrow;
 use std::fmt::{self, Debug};
@@ -8,7 +8,7 @@ use serde::ser::{Serialize, Serializer};
 
 use super::{Iter, SortedMap};
 
-/// A set in the order of its members.
+/// A sorted set.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SortedSet<T> {
     members: SortedMap<T, ()>,
@@ -51,7 +51,7 @@ impl<T> SortedSet<T> {
         self.members.last_key_value().map(|(member, ())| member)
     }
 
-    /// Takes the lowest member out.
+    /// Removes and returns the lowest member.
     pub fn pop_first(&mut self) -> Option<T> {
         self.members.pop_first().map(|(member, ())| member)
     }
@@ -61,14 +61,14 @@ impl<T> SortedSet<T> {
         Members(self.members.iter())
     }
 
-    /// Keeps what `keep` says.
+    /// Keeps the members for which `keep` returns true.
     pub fn retain(&mut self, mut keep: impl FnMut(&T) -> bool) {
         self.members.retain(|member, ()| keep(member));
     }
 }
 
 impl<T: Ord> SortedSet<T> {
-    /// Whether it is a member.
+    /// Whether the set has the member.
     pub fn contains<Q: Ord + ?Sized>(&self, member: &Q) -> bool
     where
         T: Borrow<Q>,
@@ -76,7 +76,7 @@ impl<T: Ord> SortedSet<T> {
         self.members.contains_key(member)
     }
 
-    /// The member that is equal to this.
+    /// The member that equals this value.
     pub fn get<Q: Ord + ?Sized>(&self, member: &Q) -> Option<&T>
     where
         T: Borrow<Q>,
@@ -84,12 +84,12 @@ impl<T: Ord> SortedSet<T> {
         self.members.get_key_value(member).map(|(member, ())| member)
     }
 
-    /// Makes it a member; whether it was none.
+    /// Adds a member; true if it is new.
     pub fn insert(&mut self, member: T) -> bool {
         self.members.insert(member, ()).is_none()
     }
 
-    /// Takes it out; whether it was a member.
+    /// Removes a member; true if it was there.
     pub fn remove<Q: Ord + ?Sized>(&mut self, member: &Q) -> bool
     where
         T: Borrow<Q>,
@@ -97,7 +97,7 @@ impl<T: Ord> SortedSet<T> {
         self.members.remove(member).is_some()
     }
 
-    /// Takes it out, and gives it.
+    /// Removes a member and returns it.
     pub fn take<Q: Ord + ?Sized>(&mut self, member: &Q) -> Option<T>
     where
         T: Borrow<Q>,
@@ -110,23 +110,23 @@ impl<T: Ord> SortedSet<T> {
         self.iter().filter(|member| !other.contains(*member))
     }
 
-    /// The members that the other set has, too.
+    /// The members that the other set has too.
     pub fn intersection<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = &'a T> {
         self.iter().filter(|member| other.contains(*member))
     }
 
-    /// The members of both.
+    /// The members of either set.
     pub fn union<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = &'a T> {
         self.iter().chain(other).collect::<SortedSet<_>>().into_iter()
     }
 
-    /// The members that only one of both has.
+    /// The members that only one of the two sets has.
     pub fn symmetric_difference<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = &'a T> {
         let all = self.difference(other).chain(other.difference(self));
         all.collect::<SortedSet<_>>().into_iter()
     }
 
-    /// Whether no member of one is one of the other.
+    /// Whether the two sets have no member in common.
     pub fn is_disjoint(&self, other: &Self) -> bool {
         self.intersection(other).next().is_none()
     }

@@ -1,10 +1,10 @@
-//! Maps and sets against the trees of the standard library.
+//! Compares maps and sets with the trees of the standard library.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{SortedMap, SortedSet};
 
-/// A small generator of numbers, the same each time.
+/// A small, deterministic generator of numbers.
 fn numbers(seed: u64) -> impl FnMut(u64) -> u64 {
     let mut state = seed;
     move |below| {

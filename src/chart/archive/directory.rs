@@ -1,4 +1,4 @@
-//! The files of a chart in a folder, but for those that `.helmignore` names.
+//! The files of a chart in a directory, except those that `.helmignore` excludes.
 
 use std::fs::{self, FileType};
 use std::io::{self, Read};
@@ -9,22 +9,22 @@ use crate::base::capped;
 use crate::chart::glob::Pattern;
 use crate::limits::{CHART_FILE_BYTES_MAX, CHART_IGNORE_BYTES_MAX, NESTING_DEPTH_MAX};
 
-/// Reads the files in the order of their names; links are followed.
+/// Reads the files sorted by name; follows links.
 pub(super) fn read(top: &Path, budget: &mut Budget) -> Result<Vec<File>, Error> {
     let mut rules = Rule::parse_all(&read_ignore(&top.join(".helmignore"))?)?;
-    // Upstream's only default: hidden files among the templates.
+    // Upstream's only default rule: hidden files among the templates.
     rules.extend(Rule::parse("templates/.?*")?);
     let mut files = Vec::new();
     walk(&Walk { top, rules: &rules }, "", 0, budget, &mut files)?;
     Ok(files)
 }
 
-/// The text of `.helmignore`; nothing if there is none.
+/// The text of `.helmignore`; empty if there is none.
 fn read_ignore(path: &Path) -> Result<String, Error> {
     let failed = |source| Error::Read { path: path.to_owned(), source };
     match fs::metadata(path) {
         Err(_) => return Ok(String::new()),
-        // A device may have no end, and a pipe no writer.
+        // Reading a device may never end, and opening a pipe may block.
         Ok(metadata) if !metadata.is_file() => return Err(failed(io::Error::other("not a regular file"))),
         Ok(_) => {}
     }
@@ -32,7 +32,7 @@ fn read_ignore(path: &Path) -> Result<String, Error> {
     Ok(String::from_utf8(bytes).unwrap_or_default())
 }
 
-/// What is read at once.
+/// Size of one read.
 const SMALL_BYTES: usize = 16 << 10;
 
 struct Walk<'a> {
@@ -72,7 +72,7 @@ fn walk(
         if kind.is_dir() {
             walk(walk_, &within, depth + 1, budget, files)?;
         } else if kind.is_file() {
-            // One more than there may be: the budget says what is wrong then.
+            // One byte more than allowed, so that the budget reports the error.
             let limit = u64::try_from(budget.bytes.min(CHART_FILE_BYTES_MAX)).unwrap_or(u64::MAX) + 1;
             read_file(&path, limit, &mut data).map_err(|e| failed(&path, e))?;
             budget.take_file(&within, u64::try_from(data.len()).unwrap_or(u64::MAX))?;
@@ -84,7 +84,7 @@ fn walk(
     Ok(())
 }
 
-/// Reads a file, up to a limit. Most files are small: of those nobody asks how long they are.
+/// Reads a file up to a limit. Most files are small, so their size is not queried.
 fn read_file(path: &Path, limit: u64, data: &mut Vec<u8>) -> io::Result<()> {
     if data.capacity() != SMALL_BYTES {
         *data = Vec::with_capacity(SMALL_BYTES);
@@ -104,7 +104,7 @@ fn read_file(path: &Path, limit: u64, data: &mut Vec<u8>) -> io::Result<()> {
 struct Rule {
     negated: bool,
     folders_only: bool,
-    /// The pattern is for the whole path, not for the name alone.
+    /// Whether the pattern applies to the whole path, not only to the name.
     whole_path: bool,
     pattern: Pattern,
 }
@@ -141,7 +141,7 @@ impl Rule {
     }
 }
 
-/// The first rule that fits decides; a negated one hides all that does *not* fit, as upstream.
+/// The first matching rule decides; a negated rule excludes everything that does *not* match, as upstream.
 fn ignored(rules: &[Rule], path: &str, is_folder: bool) -> bool {
     rules.iter().any(|rule| {
         if rule.negated {

@@ -1,7 +1,7 @@
-//! Charts from archives (`.tgz`) and from directories.
+//! Loads charts from archives (`.tgz`) and from directories.
 //!
-//! What an archive may hold follows Helm's loader; the number of files, the depth of charts within charts, and the size
-//! of all of them together are limited here, too.
+//! The allowed content of an archive follows Helm's loader. In addition, the number of files, the nesting depth of
+//! charts, and their total size are limited.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -24,7 +24,7 @@ mod directory;
 /// Why a chart was not loaded. The texts follow Helm's.
 #[derive(Debug)]
 pub enum Error {
-    /// The bytes are no gzip or tar.
+    /// The bytes are not a gzip or tar archive.
     Archive(io::Error),
     /// There are no files.
     Empty,
@@ -32,11 +32,11 @@ pub enum Error {
     AbsolutePath,
     /// A path has nothing below its first component.
     OutsideBase(String),
-    /// A path leads out of the chart.
+    /// A path leaves the chart.
     ParentPath,
     /// A path starts with a drive.
     DrivePath,
-    /// Chart.yaml stands beside the chart's folder.
+    /// Chart.yaml is beside the chart's directory.
     ChartYamlOutside,
     /// The chart has more than this many bytes.
     Size(usize),
@@ -52,7 +52,7 @@ pub enum Error {
     ApiVersion(String),
     /// Chart.yaml is missing.
     NoChartYaml,
-    /// A file is not what it should be.
+    /// A file is invalid.
     File {
         /// Its name.
         name: String,
@@ -75,20 +75,20 @@ pub enum Error {
         /// Why.
         source: io::Error,
     },
-    /// A line of `.helmignore` is not understood.
+    /// A line of `.helmignore` is invalid.
     Ignore(String),
 }
 
-/// What is wrong with one file of a chart.
+/// A problem of one file of a chart.
 #[derive(Debug)]
 pub enum FileError {
-    /// It is no text.
+    /// It is not text.
     Utf8(std::str::Utf8Error),
-    /// It is no YAML.
+    /// It is not YAML.
     Yaml(yaml::Error),
     /// A field is wrong.
     Metadata(metadata::Error),
-    /// It holds another value than a map.
+    /// It is not a map.
     NoMap,
 }
 
@@ -150,15 +150,15 @@ impl std::error::Error for FileError {}
 /// Loads a chart from the bytes of a `.tgz`.
 ///
 /// # Errors
-/// What is no chart, or larger than charts may be.
+/// If it is not a chart, or is too large.
 pub fn load(bytes: &[u8]) -> Result<Chart, Error> {
     load_archive(bytes, &mut Budget::new())
 }
 
-/// Loads a chart from a folder, or from a `.tgz` if the path is a file.
+/// Loads a chart from a directory, or from a `.tgz` if the path is a file.
 ///
 /// # Errors
-/// What is no chart, or larger than charts may be, or cannot be read.
+/// If it is not a chart, is too large, or cannot be read.
 pub fn load_path(path: &Path) -> Result<Chart, Error> {
     if path.is_dir() {
         let mut budget = Budget::new();
@@ -169,7 +169,7 @@ pub fn load_path(path: &Path) -> Result<Chart, Error> {
     load(&capped::read_file(path, CHART_ARCHIVE_BYTES_MAX).map_err(read)?)
 }
 
-/// What is left of the limits, for a chart and all below it.
+/// The remaining limits for a chart and all charts below it.
 struct Budget {
     bytes: usize,
     files: usize,
@@ -199,9 +199,9 @@ impl Budget {
 }
 
 fn load_archive(mut bytes: &[u8], budget: &mut Budget) -> Result<Chart, Error> {
-    // Headers count, too: a block for each file, and long names.
+    // Headers count too: a block for each file, and long names.
     let stream_bytes_max = budget.bytes + budget.files * 1_024;
-    // The same type as where bundles are read: a decoder for each kind of reader would be 8 kB of program.
+    // The same type as for bundles: a decoder for another kind of reader would add 8 kB to the program.
     let bytes: &mut dyn Read = &mut bytes;
     let unzipped = MultiGzDecoder::new(bytes).take(u64::try_from(stream_bytes_max).unwrap_or(u64::MAX));
     let mut files = Vec::new();
@@ -219,9 +219,9 @@ fn load_archive(mut bytes: &[u8], budget: &mut Budget) -> Result<Chart, Error> {
         let size = entry.header().entry_size().map_err(Error::Archive)?;
         budget.take_file(&full, size)?;
         let mut data = Vec::new();
-        // A link has no content, whatever its header says.
+        // A link has no content, whatever size its header has.
         if kind.is_file() || kind.is_contiguous() {
-            // A header of another kind may have named another size. Only what was counted is read.
+            // A header of another kind may have set another size. Only as many bytes as were counted are read.
             let read = entry.take(size.saturating_add(1)).read_to_end(&mut data).map_err(Error::Archive)?;
             if u64::try_from(read).ok() != Some(size) {
                 return Err(Error::Archive(io::ErrorKind::UnexpectedEof.into()));
@@ -235,7 +235,7 @@ fn load_archive(mut bytes: &[u8], budget: &mut Budget) -> Result<Chart, Error> {
     load_files(files, budget)
 }
 
-/// The path of a file within its chart, whose folder is the first component.
+/// The path of a file within its chart, whose directory is the first component.
 fn name_within(full: &str) -> Result<String, Error> {
     // Archives made on Windows.
     let delimiter = if full.contains('\\') { '\\' } else { '/' };
@@ -326,7 +326,7 @@ fn load_files(files: Vec<File>, budget: &mut Budget) -> Result<Chart, Error> {
             _ => chart.files.push(file),
         }
     }
-    // Like upstream: requirements.yaml alone does not lack a Chart.yaml, it lacks a name.
+    // As upstream: if only requirements.yaml exists, the error is a missing name, not a missing Chart.yaml.
     if !found && chart.metadata.dependencies.is_empty() {
         return Err(Error::NoChartYaml);
     }

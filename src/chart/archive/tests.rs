@@ -6,7 +6,7 @@ use super::*;
 
 const CHART_YAML: &str = "apiVersion: v2\nname: demo\nversion: 1.0.0\n";
 
-/// A tar with files as they are named, `..` and all.
+/// A tar archive with these exact file names, including `..`.
 pub(in crate::chart) fn tgz(files: &[(&str, &[u8])]) -> Vec<u8> {
     let mut tar = Vec::new();
     for (name, data) in files {
@@ -86,7 +86,7 @@ fn hostile_paths_are_refused() {
 }
 
 #[test]
-fn what_is_no_chart_is_refused() {
+fn invalid_charts_are_refused() {
     assert!(matches!(load(b"no archive"), Err(Error::Archive(_))));
     assert!(matches!(
         load(&gzip(b"no tar, but longer than one block".repeat(40).as_slice())),

@@ -1,5 +1,5 @@
-//! What the process that renders answers, and how large that may be. The process checks its answer before it sends it; the
-//! agent checks again while it reads.
+//! The answer of the rendering process, and its limits. The process checks its answer before it sends it; the agent
+//! checks it again while it reads.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -14,7 +14,7 @@ use crate::limits::{
     RENDER_OUTPUT_BYTES_MAX, RENDER_VALUES_BYTES_MAX,
 };
 
-/// The answer of the process.
+/// The answer of the rendering process.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Answer {
@@ -32,7 +32,7 @@ impl Answer {
         }
     }
 
-    /// The same answer, or an error in its place if it is too large to be sent. Messages are shortened.
+    /// The same answer, or an error if it is too large to send. Messages are shortened.
     pub(super) fn limited(self) -> Self {
         match self {
             Self::Objects(objects) => match check(&objects) {
@@ -45,7 +45,7 @@ impl Answer {
     }
 }
 
-/// What is too large about the objects of a rendering.
+/// Why the objects of a rendering are too large.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Excess {
     Bytes,
@@ -78,13 +78,13 @@ impl fmt::Display for Excess {
                 )
             }
             Self::Containers(count) => {
-                write!(f, "a rendered pod has {count} containers; the most is {RENDER_CONTAINERS_MAX}")
+                write!(f, "a rendered pod has {count} containers; the maximum is {RENDER_CONTAINERS_MAX}")
             }
         }
     }
 }
 
-/// Whether the agent can take these objects. What can never become a Secret is refused here.
+/// Whether the agent can accept these objects. Objects that can never fit into a Secret are refused here.
 fn check(objects: &Objects) -> Result<(), Excess> {
     let mut meter = Meter::default();
     if serde_json::to_writer(&mut meter, objects).is_err() {
@@ -111,7 +111,7 @@ fn check_containers(value: &Json) -> Result<(), Excess> {
     }
 }
 
-/// A message that fits into a condition: a longer one keeps its beginning and its end.
+/// Shortens a message for a condition: a long one keeps its start and its end.
 fn shortened(message: String) -> String {
     if message.len() <= RENDER_MESSAGE_BYTES_MAX {
         return message;
@@ -129,7 +129,7 @@ fn shortened(message: String) -> String {
     format!("{first} [{} bytes left out] {last}", tail - head)
 }
 
-/// Counts what JSON that passes by would take as values.
+/// Counts the memory that streamed JSON would take as values.
 #[derive(Default)]
 pub(super) struct Meter {
     bytes: usize,
@@ -137,19 +137,19 @@ pub(super) struct Meter {
     depth: usize,
     in_text: bool,
     is_escaped: bool,
-    /// What was too much.
+    /// The exceeded limit.
     pub(super) excess: Option<Excess>,
 }
 
 impl Meter {
-    /// A map takes the memory of its first node.
+    /// The memory of a map's first node.
     const MAP_BYTES: usize = 640;
-    /// A list takes room for a few items.
+    /// The memory of a list with a few items.
     const LIST_BYTES: usize = 128;
-    /// One more item or entry, its key included.
+    /// The memory of one more item or entry, including its key.
     const ITEM_BYTES: usize = 64;
 
-    /// Counts further text; the first excess stays.
+    /// Counts further text; keeps the first excess.
     pub(super) fn feed(&mut self, text: &[u8]) -> Result<(), Excess> {
         self.bytes = self.bytes.saturating_add(text.len());
         self.memory = self.memory.saturating_add(text.len());
@@ -191,7 +191,7 @@ impl io::Write for Meter {
     }
 }
 
-/// Hands on what another reader gives, as long as it is not too much.
+/// A reader that passes data on until the limit is exceeded.
 struct Metered<'r> {
     reader: &'r mut dyn Read,
     meter: Meter,
@@ -200,7 +200,7 @@ struct Metered<'r> {
 impl Read for Metered<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.reader.read(buffer)?;
-        // The words around the objects are part of the answer, too.
+        // The JSON around the objects counts too.
         self.meter.feed(&buffer[..count]).map_err(|excess| io::Error::other(excess.to_string()))?;
         Ok(count)
     }
@@ -213,11 +213,11 @@ pub(super) enum Unread {
     Excess(Excess),
     /// The system's error.
     Io(io::Error),
-    /// It is incomplete: the process died before it could give one.
+    /// It is incomplete: the process died before it could write it.
     Incomplete,
 }
 
-/// Reads an answer, no further than to find that it is too large.
+/// Reads an answer; stops as soon as it is too large.
 pub(super) fn read(reader: &mut dyn Read) -> Result<Answer, Unread> {
     let mut metered = Metered { reader, meter: Meter::default() };
     let result = {
@@ -261,7 +261,7 @@ mod tests {
             (json!({"spec": {"containers": vec![json!({}); 1_000]}}), "good"),
             (
                 json!({"spec": {"initContainers": vec![json!({}); 1_001]}}),
-                "a rendered pod has 1001 containers; the most is 1000",
+                "a rendered pod has 1001 containers; the maximum is 1000",
             ),
         ];
         for (value, expected) in table {

@@ -1,7 +1,7 @@
-//! Rendering in a process of its own: peak memory and hostile charts stay outside of the agent.
+//! Renders in a process of its own, to keep peak memory and hostile charts out of the agent.
 //!
 //! The agent starts its own program with the hidden command `render-child`. Standard input: four bytes with the length
-//! of a request (big endian), the request as JSON, the archive up to the end. Standard output: the answer as JSON.
+//! of a request (big endian), the request as JSON, then the archive up to the end. Standard output: the answer as JSON.
 
 use std::fmt;
 use std::fs::File;
@@ -37,24 +37,24 @@ mod answer;
 /// The hidden command.
 pub const COMMAND: &str = "render-child";
 
-/// What the chart of an extension is rendered with.
+/// The input for rendering the chart of an extension.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Request {
     /// `.Release.Name`.
     pub name: String,
     /// `.Release.Namespace`.
     pub namespace: String,
-    /// Values over the chart's own: a map, or null.
+    /// Values that override the chart's own: a map, or null.
     pub values: Json,
-    /// What the texts in `values` are templates over; null if they are none.
+    /// The data for templates in `values`; null if the texts are not templates.
     #[serde(default)]
     pub resources: Json,
-    /// Values over `values`, as they are: a map.
+    /// Values that override `values`, without templates: a map.
     #[serde(default)]
     pub mix_in: Table,
     /// `gitVersion` of the seed's API server.
     pub kubernetes_version: String,
-    /// `major` of the same answer.
+    /// `major` of the same response.
     pub kubernetes_major: String,
     /// `minor`: some servers append `+`.
     pub kubernetes_minor: String,
@@ -63,12 +63,12 @@ pub struct Request {
     pub apart: bool,
 }
 
-/// A chart's archive (`.tgz`), as it is handed to the process that renders.
+/// A chart's archive (`.tgz`) for the rendering process.
 #[derive(Clone, Copy, Debug)]
 pub enum Archive<'a> {
     /// In memory.
     Bytes(&'a [u8]),
-    /// The rest of a file, which never is in this process's memory.
+    /// The rest of a file, which is never loaded into this process's memory.
     File(&'a File),
 }
 
@@ -121,10 +121,10 @@ pub type Objects = SortedMap<String, Json>;
 pub enum Renderer {
     /// In a child process.
     Child {
-        /// The agent's program.
+        /// The program of the agent.
         program: PathBuf,
     },
-    /// In a thread: for tests and the playground, whose program is not the agent's.
+    /// In a thread: for tests and the playground, whose program is not the agent.
     InProcess,
 }
 
@@ -135,23 +135,23 @@ pub enum Error {
     ArchiveBytes(usize),
     /// The request has more than this many bytes.
     RequestBytes(usize),
-    /// The chart is wrong: what Helm would say.
+    /// The chart is wrong; the text is Helm's.
     Chart(String),
     /// A template in the values is wrong.
     Values(String),
     /// The process or thread did not start.
     Start(io::Error),
-    /// Talking to the process failed.
+    /// The communication with the process failed.
     Talk(io::Error),
     /// It took too long.
     Timeout(Duration),
     /// Its answer is too large.
     Output(String),
-    /// It died: of too much memory or time, or of a mistake.
+    /// It died: of too much memory or time, or of a bug.
     Died(Option<ExitStatus>),
     /// Other charts are being rendered.
     Busy,
-    /// The agent stops.
+    /// The agent is stopping.
     Stopped,
 }
 
@@ -161,23 +161,23 @@ impl fmt::Display for Error {
             Self::ArchiveBytes(max) => write!(f, "chart archive with more than {max} bytes"),
             Self::RequestBytes(max) => write!(f, "chart values with more than {max} bytes"),
             Self::Chart(message) | Self::Values(message) => f.write_str(message),
-            Self::Start(_) => f.write_str("cannot start the process that renders"),
-            Self::Talk(_) => f.write_str("cannot talk to the process that renders"),
+            Self::Start(_) => f.write_str("cannot start the rendering process"),
+            Self::Talk(_) => f.write_str("cannot communicate with the rendering process"),
             Self::Timeout(limit) => write!(f, "rendering took longer than {} s", limit.as_secs()),
             Self::Output(what) => f.write_str(what),
             Self::Died(Some(status)) => {
-                write!(f, "the process that renders died ({status}): {}", cause(*status))
+                write!(f, "the rendering process died ({status}): {}", cause(*status))
             }
-            Self::Died(None) => f.write_str("the thread that renders died"),
+            Self::Died(None) => f.write_str("the rendering thread died"),
             Self::Busy => f.write_str("other charts are being rendered"),
             Self::Stopped => f.write_str("rendering was stopped"),
         }
     }
 }
 
-/// Why a process with the limits of a rendering ends in this way.
+/// Explains how a process with the limits of a rendering ended.
 fn cause(status: ExitStatus) -> String {
-    // Numbers that all of Linux has.
+    // These numbers are the same on every Linux.
     const SIGABRT: i32 = 6;
     const SIGKILL: i32 = 9;
     const SIGXCPU: i32 = 24;
@@ -210,7 +210,7 @@ impl From<Result<Objects, Self>> for Answer {
 }
 
 impl Renderer {
-    /// Children of the program that runs now.
+    /// Children that run the current program.
     pub fn own_program() -> Self {
         Self::Child { program: PathBuf::from("/proc/self/exe") }
     }
@@ -218,7 +218,7 @@ impl Renderer {
     /// Renders the chart of an extension from its archive (`.tgz`).
     ///
     /// # Errors
-    /// What is wrong with the chart, or with rendering it.
+    /// A problem of the chart or of the rendering.
     pub fn render<'a>(
         &self,
         request: &Request,
@@ -249,22 +249,23 @@ impl Renderer {
     }
 }
 
-/// Renderings that are under way in this process.
+/// Renderings in progress in this process.
 static RENDERINGS: Turns = Turns(AtomicUsize::new(0));
-/// How often one that waits looks whether it may begin, and for how long: it holds a thread that others need.
+/// How often, and for how long, a waiting caller checks whether it may begin. Meanwhile it holds a thread that others
+/// need.
 const TURN_LOOK: Duration = Duration::from_millis(20);
 const TURN_PATIENCE: Duration = Duration::from_millis(500);
 
-/// The rights to render: children together need less memory than the service may use.
+/// Permits to render: all children together need less memory than the service may use.
 struct Turns(AtomicUsize);
 
-/// One of them. Dropping it gives it back.
+/// One permit. Dropping it returns it.
 struct Turn<'a>(&'a Turns);
 
 impl Turns {
     fn take(&self, stop: &Stop) -> Result<Turn<'_>, Error> {
         let one_more = |now| (now < RENDERINGS_MAX).then_some(now + 1);
-        // The machine's clock: what is waited for is a real process.
+        // The machine's clock, because the caller waits for a real process.
         let clock = Clock::system();
         while self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_more).is_err() {
             if clock.mono() >= TURN_PATIENCE {
@@ -284,7 +285,7 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// What came back from the process, and how it ended.
+/// The output of the process, and how it ended.
 struct Outcome {
     answer: Result<Answer, Unread>,
     status: io::Result<ExitStatus>,
@@ -319,7 +320,8 @@ fn ask(
     }
 }
 
-/// Hands the input over and reads the output, while a second thread watches the time. The process is gone afterwards.
+/// Sends the input and reads the output, while a second thread enforces the time limit. The process has ended
+/// afterwards.
 fn converse(
     mut child: Child,
     (head, archive): ([&[u8]; 2], Archive<'_>),
@@ -330,10 +332,10 @@ fn converse(
     let child = Arc::new(Mutex::new(child));
     let (done, watched) = (stop.child(), child.clone());
     let finished = done.clone();
-    // The machine's clock, whatever clock the agent runs on: the process is a real one.
+    // The machine's clock, independent of the agent's, because the process is real.
     let watch = move || {
         let timed_out = !finished.wait(&Clock::system(), limit);
-        // Harmless if it is dead already: it is waited for only afterwards.
+        // Harmless if it is dead already: it is reaped only afterwards.
         let _ = watched.lock().unwrap_or_else(PoisonError::into_inner).kill();
         timed_out
     };
@@ -346,7 +348,7 @@ fn converse(
         }
     };
     if let Some(mut stdin) = stdin {
-        // A child that dies early shows in its output.
+        // If the child dies early, its output shows it.
         let sent = head.iter().try_for_each(|part| stdin.write_all(part));
         let _ = sent.and_then(|()| archive.send(&mut stdin));
     }
@@ -357,17 +359,17 @@ fn converse(
     Ok(Outcome { answer, status, timed_out })
 }
 
-/// The command `render-child`: one request in, one answer out. Returns the exit code.
+/// The command `render-child`: reads one request, writes one answer, and returns the exit code.
 pub fn main(input: &mut dyn Read, output: &mut dyn Write) -> u8 {
     limit_resources();
-    // Where memory runs out, the system ends this process and not the agent.
+    // If the system runs out of memory, it kills this process and not the agent.
     let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
     let answer = match receive(input) {
         Ok((request, archive)) => {
             let rendering = thread::spawn("render", RENDER_STACK_BYTES, move || run(request, &archive));
             match rendering.map(std::thread::JoinHandle::join) {
                 Ok(Ok(answer)) => answer,
-                Ok(Err(_)) => Answer::Error("the thread that renders died".to_owned()),
+                Ok(Err(_)) => Answer::Error("the rendering thread died".to_owned()),
                 Err(error) => Answer::Error(error.to_string()),
             }
         }
@@ -380,16 +382,16 @@ pub fn main(input: &mut dyn Read, output: &mut dyn Write) -> u8 {
     }
 }
 
-/// Gives this process the limits of a rendering. On a system without such limits it runs without them.
+/// Sets the resource limits of a rendering. On a system without such limits it continues without them.
 pub fn limit_resources() {
     use rustix::process::{Resource, Rlimit, setrlimit};
     let cpu_s = Some(RENDER_CPU_S_MAX);
     for (resource, current, maximum) in [
         (Resource::Data, Some(RENDER_MEMORY_BYTES_MAX), Some(RENDER_MEMORY_BYTES_MAX)),
         (Resource::As, Some(RENDER_ADDRESS_BYTES_MAX), Some(RENDER_ADDRESS_BYTES_MAX)),
-        // First a signal that says what it is for.
+        // First a signal that identifies its cause.
         (Resource::Cpu, cpu_s, Some(RENDER_CPU_S_MAX + RENDER_CPU_GRACE_S)),
-        // No core of a process that holds values.
+        // No core dump of a process that holds values.
         (Resource::Core, Some(0), Some(0)),
     ] {
         let _ = setrlimit(resource, Rlimit { current, maximum });
@@ -410,7 +412,7 @@ fn receive(input: &mut dyn Read) -> io::Result<(Request, Vec<u8>)> {
     Ok((serde_json::from_slice(&request)?, archive))
 }
 
-/// Renders; errors are what a person reads.
+/// Renders; errors are texts for people.
 fn run(request: Request, archive: &[u8]) -> Answer {
     rendered(request, archive).limited()
 }

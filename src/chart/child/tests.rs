@@ -55,7 +55,7 @@ fn values_are_expanded_before_others_are_mixed_in() {
 }
 
 #[test]
-fn what_is_wrong_with_a_chart_is_told() {
+fn errors_of_a_chart_are_reported() {
     for (archive, message) in [
         (chart("{{ fail \"no\" }}"), "execution error at (c/templates/a.yaml:1:3): no"),
         (b"x".to_vec(), "cannot read the chart archive: "),
@@ -110,8 +110,8 @@ fn the_child_hears_the_request_and_its_answer_counts() {
 }
 
 #[test]
-fn a_child_that_hangs_is_killed() {
-    // It neither reads nor writes: both ends of the conversation would wait for ever.
+fn a_hanging_child_is_killed() {
+    // It neither reads nor writes: both ends would wait for ever.
     let started = Clock::system();
     let error = ask_shell("exec sleep 600", Duration::from_millis(200), &Stop::new()).unwrap_err();
     assert!(matches!(error, Error::Timeout(_)), "{error}");
@@ -140,7 +140,7 @@ fn the_protocol_has_limits() {
 }
 
 #[test]
-fn whoever_finds_no_turn_comes_back_instead_of_holding_its_thread() {
+fn a_pull_without_a_turn_is_retried_instead_of_blocking_a_thread() {
     let (turns, stop) = (Turns(AtomicUsize::new(0)), Stop::new());
     let first = turns.take(&stop).unwrap();
     let second = turns.take(&stop).unwrap();

@@ -1,4 +1,4 @@
-//! What Helm takes for granted without a cluster.
+//! Helm's default API versions without a cluster.
 
 /// The API versions that Helm knows without a cluster.
 pub(super) const DEFAULT_API_VERSIONS: [&str; 55] = [

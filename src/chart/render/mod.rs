@@ -1,8 +1,8 @@
-//! Rendering a chart: values and templates to manifests.
+//! Renders a chart: values and templates to manifests.
 //!
-//! One engine, two ways of use. [`Mode::Template`] prints what `helm template` prints, and is what tests compare.
+//! There is one engine with two modes. [`Mode::Template`] prints the output of `helm template`; tests compare it.
 //! [`Mode::Extension`] does what a gardenlet does with the chart of an extension: it drops hooks and CRDs, knows no API
-//! versions, does not look at `kubeVersion`, and cuts the result into keys of a Secret ([`Rendered::objects`]).
+//! versions, ignores `kubeVersion`, and splits the result into keys of a Secret ([`Rendered::objects`]).
 
 use std::borrow::Cow;
 use std::fmt;
@@ -26,7 +26,7 @@ mod api_versions;
 
 use api_versions::DEFAULT_API_VERSIONS;
 
-/// What a chart is rendered for.
+/// The purpose of a rendering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// As `helm template`.
@@ -38,9 +38,9 @@ pub enum Mode {
 /// `.Capabilities.KubeVersion`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KubeVersion {
-    /// In full: `v1.33.4-gke.1245000`.
+    /// The full version: `v1.33.4-gke.1245000`.
     pub version: String,
-    /// What `kubeVersion` of a chart is checked against, and what is printed: without suffix, if it is Helm's.
+    /// The version for checking `kubeVersion` of a chart, and for printing; Helm's own has no suffix.
     pub constraint_version: String,
     /// The first number.
     pub major: String,
@@ -49,12 +49,12 @@ pub struct KubeVersion {
 }
 
 impl KubeVersion {
-    /// What `helm template` assumes.
+    /// The default of `helm template`.
     pub fn helm_default() -> Self {
         Self::of_flag("v1.36.0").unwrap_or_else(|| Self::of_server("v1.36.0", "1", "36"))
     }
 
-    /// As `--kube-version` is read; `None` if it is no version.
+    /// Parses the value of `--kube-version`; `None` if it is not a version.
     pub fn of_flag(text: &str) -> Option<Self> {
         let core = text.strip_prefix('v').unwrap_or(text);
         let end = core.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(core.len());
@@ -72,7 +72,7 @@ impl KubeVersion {
         })
     }
 
-    /// What a server answers at `/version`, verbatim.
+    /// A server's response to `/version`, verbatim.
     pub fn of_server(git_version: &str, major: &str, minor: &str) -> Self {
         Self {
             version: git_version.to_owned(),
@@ -83,46 +83,46 @@ impl KubeVersion {
     }
 }
 
-/// What a rendering depends on besides the chart.
+/// The input of a rendering besides the chart.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// As what.
+    /// The mode.
     pub mode: Mode,
     /// `.Release.Name`.
     pub name: String,
     /// `.Release.Namespace`.
     pub namespace: String,
-    /// What the user says: wins over the chart's defaults.
+    /// The user's values, which override the chart's defaults.
     pub values: Table,
     /// `.Capabilities.KubeVersion`.
     pub kube_version: KubeVersion,
     /// More `.Capabilities.APIVersions` ([`Mode::Template`] only).
     pub api_versions: Vec<String>,
-    /// What `now` tells.
+    /// The clock for `now`.
     pub clock: Clock,
 }
 
 /// Why a chart was not rendered. The texts follow Helm's.
 #[derive(Debug)]
 pub enum Error {
-    /// Dependencies are listed and not there.
+    /// Dependencies are listed but missing.
     MissingDependencies(Vec<String>),
-    /// A library is no chart to install.
+    /// A library chart cannot be installed.
     Library,
-    /// The chart wants another version of Kubernetes.
+    /// The chart requires another version of Kubernetes.
     KubeVersion {
-        /// What it wants.
+        /// The required range.
         wanted: String,
-        /// What is there.
+        /// The actual version.
         version: String,
     },
-    /// Sub-charts or their values do not fit.
+    /// Sub-charts or their values are invalid.
     Dependencies(dependencies::Error),
-    /// Values are not what the schema says: the report, line by line.
+    /// Values do not match the schema: the report, line by line.
     Schema(String),
-    /// A template is wrong, or says so.
+    /// A template is wrong, or failed on purpose.
     Template(template::Error),
-    /// What a template wrote is no object.
+    /// The output of a template is not an object.
     Manifest(manifest::Error),
 }
 
@@ -155,7 +155,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// What came out.
+/// The result.
 #[derive(Clone, Debug, Default)]
 pub struct Rendered {
     /// Objects and hooks.
@@ -167,7 +167,7 @@ pub struct Rendered {
 /// Renders a chart. Recursive templates need a deep stack: see [`template::Options`].
 ///
 /// # Errors
-/// What is wrong with values, templates, or what they wrote.
+/// Problems of values, templates, or their output.
 pub fn render(mut chart: Chart, options: &Options) -> Result<Rendered, Error> {
     if options.mode == Mode::Template {
         check_as_helm(&chart, options)?;
@@ -197,13 +197,13 @@ pub fn render(mut chart: Chart, options: &Options) -> Result<Rendered, Error> {
     Ok(Rendered { manifests, crds })
 }
 
-/// Templates see the values that came of them.
+/// Templates see only the coalesced values.
 fn drop_defaults(chart: &mut Chart) {
     chart.values.clear();
     chart.children.iter_mut().for_each(drop_defaults);
 }
 
-/// What `helm template` refuses and a gardenlet does not look at.
+/// Checks that `helm template` makes and a gardenlet does not.
 fn check_as_helm(chart: &Chart, options: &Options) -> Result<(), Error> {
     if chart.is_library() {
         return Err(Error::Library);
@@ -220,7 +220,7 @@ fn check_as_helm(chart: &Chart, options: &Options) -> Result<(), Error> {
     Ok(())
 }
 
-/// One template: its path from the root chart, its text, what it sees, and its folder.
+/// One template: its path from the root chart, its text, its context, and its directory.
 struct Template {
     path: String,
     text: Slice,
@@ -229,7 +229,7 @@ struct Template {
     depth: usize,
 }
 
-/// Renders every template, deepest first, over shared values: what one file sets, the next one sees.
+/// Renders every template, the deepest chart first, with shared values: a file sees what an earlier file has set.
 fn render_files(
     chart: &mut Chart,
     values: &Map,
@@ -240,7 +240,7 @@ fn render_files(
     let name = chart.name().to_owned();
     root.collect(chart, &name, Some(values), &mut templates);
     templates.sort_by(|a, b| b.depth.cmp(&a.depth).then_with(|| b.path.cmp(&a.path)));
-    // Of two files with one path, only the last exists for upstream.
+    // Of two files with one path, upstream sees only the last.
     templates.dedup_by(|a, b| a.path == b.path);
 
     let options = template::Options { clock: options.clock.clone(), ..template::Options::default() };
@@ -264,7 +264,7 @@ fn render_files(
     Ok(files)
 }
 
-/// What all charts of a rendering share.
+/// Shared by all charts of a rendering.
 struct Context {
     release: Value,
     capabilities: Value,
@@ -292,7 +292,8 @@ impl Context {
         Self { release, capabilities }
     }
 
-    /// Builds what a chart's templates see, adds its templates, and returns it for the parent's `.Subcharts`.
+    /// Builds the context of a chart's templates, adds the templates, and returns the context for the parent's
+    /// `.Subcharts`.
     fn collect(
         &self,
         chart: &mut Chart,
@@ -318,7 +319,7 @@ impl Context {
         context.insert("Subcharts", subcharts);
         let folder: Rc<str> = format!("{path}/templates").into();
         let library = chart.is_library();
-        // The bytes of a file go when its text is made of them.
+        // The bytes of a file are freed when its text exists.
         let files = std::mem::take(&mut chart.templates).into_iter();
         let usable =
             files.filter(|t| !library || t.name.rsplit('/').next().is_some_and(|base| base.starts_with('_')));
@@ -351,18 +352,18 @@ fn collect_crds(chart: &Chart, path: &str, crds: &mut Vec<(String, Arc<[u8]>)>) 
 }
 
 impl Rendered {
-    /// The text that `helm template` prints, CRDs in front if they are wanted.
+    /// The output of `helm template`, with CRDs first if requested.
     pub fn to_text(&self, include_crds: bool) -> String {
         let mut text = String::new();
-        // Writing to a text does not fail.
+        // Writing to a String cannot fail.
         let _ = self.write(&mut text, include_crds);
         text
     }
 
-    /// Writes the text of [`Rendered::to_text`], piece by piece: it may be large.
+    /// Writes the text of [`Rendered::to_text`] piece by piece, because it may be large.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// The errors of `out`.
     pub fn write(&self, out: &mut impl fmt::Write, include_crds: bool) -> fmt::Result {
         let crds = self.crds.iter().filter(|_| include_crds);
         let crds = crds.map(|(path, data)| (path, String::from_utf8_lossy(data)));
@@ -384,11 +385,11 @@ impl Rendered {
         Ok(())
     }
 
-    /// The documents of [`Rendered::to_text`] whose template, seen from the root chart's folder, fits one of the patterns
-    /// (`templates/*.yaml`).
+    /// The documents of [`Rendered::to_text`] whose template path, relative to the root chart's directory, matches one
+    /// of the patterns (`templates/*.yaml`).
     ///
     /// # Errors
-    /// The first pattern that fits none.
+    /// The first pattern without a match.
     pub fn show_only(&self, patterns: &[String], include_crds: bool) -> Result<String, String> {
         let all = self.to_text(include_crds);
         let documents = manifest::split(&all);
@@ -412,13 +413,13 @@ impl Rendered {
 
     /// The objects under the keys that a gardenlet gives them in the Secret of an extension.
     ///
-    /// A file with one object has its path as key; one with several has a key for each. What has no kind or no
-    /// metadata is left out; of two objects with one kind and name in one file, the last stays.
+    /// A file with one object has its path as key; a file with several has a key for each. Objects without kind or
+    /// metadata are left out. Of two objects with the same kind and name in one file, the last one stays.
     pub fn objects(&self) -> SortedMap<String, Json> {
         self.keyed(false)
     }
 
-    /// The same, but objects of one kind, name and file in several namespaces stay apart.
+    /// The same, but keeps objects of one kind, name and file in several namespaces apart.
     pub fn objects_apart(&self) -> SortedMap<String, Json> {
         self.keyed(true)
     }
@@ -449,7 +450,7 @@ impl Rendered {
     }
 }
 
-/// Whatever is not allowed in a key becomes `_`, runs of it one.
+/// Replaces each run of characters that keys do not allow with one `_`.
 fn key_of_many(path: &str, name: &str) -> String {
     let full = format!("{}/{name}.yaml", path.strip_suffix(".yaml").unwrap_or(path));
     let mut key = String::with_capacity(full.len());

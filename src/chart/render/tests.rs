@@ -35,7 +35,7 @@ fn options(mode: Mode) -> Options {
     }
 }
 
-/// Rendering needs more stack than a test thread has.
+/// Rendering needs a larger stack than a test thread has.
 fn on_a_deep_stack<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> T {
     crate::base::thread::spawn("render", 8 << 20, body).unwrap().join().unwrap()
 }

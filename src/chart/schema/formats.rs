@@ -1,4 +1,4 @@
-//! `format` of JSON Schema, as upstream's library checks it: what is wrong with a text, in its words.
+//! `format` of JSON Schema, as upstream's library checks it, with the library's messages.
 
 use std::net::IpAddr;
 
@@ -7,10 +7,10 @@ use crate::format::time::layout;
 
 type Verdict = Result<(), String>;
 
-/// Checks a text. What nobody knows is no format.
+/// Checks a text. An unknown format accepts any text.
 ///
 /// # Errors
-/// What is wrong.
+/// The problem.
 pub(super) fn check(format: &str, text: &str) -> Verdict {
     match format {
         "json-pointer" => json_pointer(text),

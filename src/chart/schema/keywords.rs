@@ -1,11 +1,11 @@
-//! Keywords of JSON Schema that need no other schema.
+//! Keywords of JSON Schema without sub-schemas.
 
 use serde_json::{Map, Number, Value};
 
 use super::{BYTES_PER_STEP, Draft, Failure, Place, formats, quoted_text, shown};
 use crate::format::number;
 
-/// What the keywords of one schema take for one value, in steps; schemas within it are counted by themselves.
+/// The cost of the keywords of one schema for one value, in steps; sub-schemas are counted separately.
 pub(super) fn steps(schema: &Map<String, Value>, value: &Value) -> usize {
     const KEYWORDS_PER_STEP: usize = 8;
     let lists = schema.values().map(|keyword| keyword.as_array().map_or(0, Vec::len)).sum::<usize>();
@@ -18,7 +18,7 @@ pub(super) fn steps(schema: &Map<String, Value>, value: &Value) -> usize {
         Value::Object(map) => map.len() / KEYWORDS_PER_STEP,
         _ => 0,
     };
-    // Whole values are compared with each choice, and items with each other.
+    // Values are compared with each choice, and items with each other.
     if schema.contains_key("enum") || schema.contains_key("const") {
         steps += size(value).saturating_mul(1 + lists) / KEYWORDS_PER_STEP;
     }
@@ -29,7 +29,7 @@ pub(super) fn steps(schema: &Map<String, Value>, value: &Value) -> usize {
     steps
 }
 
-/// The values in a value, and the bytes of their texts.
+/// The number of values in a value, and the bytes of their texts.
 fn size(value: &Value) -> usize {
     1 + match value {
         Value::String(text) => text.len() / BYTES_PER_STEP,
@@ -39,17 +39,17 @@ fn size(value: &Value) -> usize {
     }
 }
 
-/// `uniqueItems` compares each with each, which grows with the square: longer lists pass unchecked.
+/// `uniqueItems` compares all pairs, so its cost grows with the square: longer lists pass unchecked.
 const COMPARED_MAX: usize = 2_000;
 
-/// What ends the check of a value: `type`, `const`, `enum`, `format`, in this order.
+/// Keywords that end the check of a value: `type`, `const`, `enum`, `format`, in this order.
 pub(super) fn first(
     schema: &Map<String, Value>,
     value: &Value,
     place: &Place,
     draft: Draft,
 ) -> Option<Failure> {
-    // Before 2019, a reference replaces all that stands beside it.
+    // Before 2019, a reference replaces all its sibling keywords.
     if !draft.has(2019) && schema.contains_key("$ref") {
         return None;
     }
@@ -85,7 +85,7 @@ pub(super) fn first(
             many => format!("value must be one of {}", many.join(", ")),
         }));
     }
-    // Later editions take it for a remark.
+    // Later editions treat it as an annotation.
     if let (Some(Value::String(format)), Value::String(text)) = (schema.get("format"), value)
         && !draft.has(2019)
         && let Err(why) = formats::check(format, text)
@@ -95,7 +95,7 @@ pub(super) fn first(
     None
 }
 
-/// Limits of numbers. In draft 4 the exclusive ones are switches for the others.
+/// Limits of numbers. In draft 4, the exclusive limits are booleans that modify the others.
 pub(super) fn numbers(schema: &Map<String, Value>, n: &Number, place: &Place, failures: &mut Vec<Failure>) {
     let value = n.as_f64().unwrap_or(0.0);
     let limit = |key: &str| schema.get(key).and_then(Value::as_f64);
@@ -145,7 +145,7 @@ pub(super) fn lengths(
     }
 }
 
-/// A number as upstream prints it for English readers: `1,234.5`, `1×10⁰⁶`.
+/// A number in upstream's English format: `1,234.5`, `1×10⁰⁶`.
 fn localized(value: f64) -> String {
     let text = number::general(value);
     if let Some((digits, exponent)) = text.split_once('e') {
@@ -253,7 +253,7 @@ fn kind_of(value: &Value) -> &'static str {
     }
 }
 
-/// Equality in which 1 and 1.0 are the same.
+/// Equality in which 1 equals 1.0.
 fn equal(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Number(a), Value::Number(b)) => a == b || a.as_f64() == b.as_f64(),

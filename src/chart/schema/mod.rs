@@ -1,7 +1,7 @@
 //! values.schema.json: JSON Schema, drafts 4 to 2020-12.
 //!
-//! Not checked: the schema itself against the one for schemas, and references to other documents, which upstream would
-//! fetch over the network (each is logged). Messages follow those that Helm prints.
+//! Two things are not checked: the schema against the meta-schema, and references to other documents, which upstream
+//! would fetch over the network (each is logged). Messages follow Helm's.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -25,7 +25,7 @@ pub(super) fn is_wanted(chart: &Chart) -> bool {
     chart.schema.is_some() || chart.children.iter().any(is_wanted)
 }
 
-/// Checks the values of a chart and of all charts below it; `None` if all is well, else what is wrong, line by line.
+/// Checks the values of a chart and of all charts below it; `None` if they are valid, else a report, line by line.
 pub(super) fn check(chart: &Chart, values: &Table) -> Option<String> {
     let mut report = String::new();
     check_into(chart, values, &mut report);
@@ -49,7 +49,7 @@ fn check_into(chart: &Chart, values: &Table, report: &mut String) {
     }
 }
 
-/// What is wrong with one value; empty if all is well.
+/// The report for one value; empty if it is valid.
 fn check_one(schema: &Value, value: &Value) -> String {
     let mut check = Check {
         root: schema,
@@ -63,7 +63,7 @@ fn check_one(schema: &Value, value: &Value) -> String {
         Ok(_) => Vec::new(),
         Err(failure) => vec![failure],
     };
-    // The report is the group.
+    // The group becomes the report.
     if let [group] = &mut failures[..]
         && group.kind == Kind::Group
     {
@@ -82,7 +82,7 @@ fn check_one(schema: &Value, value: &Value) -> String {
 struct Draft(u16);
 
 impl Draft {
-    /// What `$schema` says; the newest where it says nothing known.
+    /// The edition of `$schema`; the newest if it is unknown.
     fn of(schema: &Value) -> Self {
         let url = schema.get("$schema").and_then(Value::as_str).unwrap_or("");
         let url = url.trim_end_matches('#');
@@ -96,23 +96,23 @@ impl Draft {
         })
     }
 
-    /// Whether the document may use what came with this edition.
+    /// Whether the document may use keywords of this edition.
     fn has(self, edition: u16) -> bool {
         self.0 >= edition
     }
 }
 
-/// What a failure is, as far as the report cares.
+/// The kind of a failure, as far as the report needs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Plain,
     /// Several failures of one schema.
     Group,
-    /// Failures of a schema that is referred to; one alone stands for itself.
+    /// Failures of a referenced schema; a single one is reported alone.
     Reference,
 }
 
-/// What does not hold, and where.
+/// A failure and its place.
 #[derive(Debug)]
 struct Failure {
     path: String,
@@ -132,13 +132,13 @@ impl Failure {
     }
 }
 
-/// A text between single quotes, as upstream's reports have it.
+/// A text in single quotes, as in upstream's reports.
 fn quoted_text(text: &str) -> String {
     let quoted = super::template::quoted(text).replace("\\\"", "\"").replace('\'', "\\'");
     format!("'{}'", quoted.get(1..quoted.len().saturating_sub(1)).unwrap_or_default())
 }
 
-/// Where in the values, and how deep in the schema.
+/// The path in the values, and the depth in the schema.
 #[derive(Clone, Default)]
 struct Place {
     path: String,
@@ -164,7 +164,7 @@ impl Place {
     }
 }
 
-/// Keys and items that no keyword has looked at yet: what `unevaluated...` is about. Empty where nobody asks.
+/// Keys and items that no keyword has evaluated yet, for `unevaluated...`. Empty if no keyword needs them.
 #[derive(Debug, Default)]
 struct Rest {
     keys: SortedSet<String>,
@@ -184,7 +184,7 @@ impl Rest {
         self.keys.is_empty() && self.items.is_empty()
     }
 
-    /// Keeps what the other has not looked at either.
+    /// Keeps only what the other has not evaluated either.
     fn merge(&mut self, other: &Self) {
         self.keys.retain(|key| other.keys.contains(key));
         self.items.retain(|item| other.items.contains(item));
@@ -195,14 +195,14 @@ struct Check<'a> {
     root: &'a Value,
     draft: Draft,
     patterns: HashMap<String, Expression>,
-    /// What references lead to, once looked for.
+    /// The targets of references that were looked up.
     targets: HashMap<&'a str, Option<&'a Value>>,
     steps: usize,
-    /// Why the schema itself cannot be used.
+    /// Why the schema itself is unusable.
     broken: Option<String>,
 }
 
-/// One schema on one value.
+/// One schema applied to one value.
 struct Subject<'a, 'v> {
     schema: &'a Map<String, Value>,
     value: &'v Value,
@@ -211,12 +211,12 @@ struct Subject<'a, 'v> {
     failures: Vec<Failure>,
 }
 
-/// Bytes that a step gets over.
+/// Bytes that one step processes.
 const BYTES_PER_STEP: usize = 32;
 const TOO_LONG: &str = "the schema takes too long to check";
 
 impl<'a> Check<'a> {
-    /// Counts work against the maximum of one check.
+    /// Counts steps against the limit of one check.
     fn spend(&mut self, steps: usize) {
         match self.steps.checked_sub(steps) {
             Some(left) => self.steps = left,
@@ -224,7 +224,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// What is left unevaluated, if the caller asks for it, or why the value does not fit.
+    /// The unevaluated rest, if the caller needs it, or why the value does not match.
     fn value(
         &mut self,
         schema: &'a Value,
@@ -295,7 +295,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Another schema on the same value: what it looked at counts, if it holds.
+    /// Applies another schema to the same value: its evaluated parts count if it matches.
     fn same(&mut self, subject: &mut Subject<'a, '_>, schema: &'a Value) -> Result<(), Failure> {
         let is_asked = !subject.rest.is_empty();
         let rest = self.value(schema, subject.value, &subject.place.deeper(), is_asked)?;
@@ -303,7 +303,7 @@ impl<'a> Check<'a> {
         Ok(())
     }
 
-    /// A schema on a part of the value.
+    /// Applies a schema to a part of the value.
     fn part(&mut self, subject: &mut Subject<'a, '_>, schema: &'a Value, value: &Value, key: &str) {
         let result = self.value(schema, value, &subject.place.below(key), false);
         subject.failures.extend(result.err());
@@ -317,7 +317,7 @@ impl<'a> Check<'a> {
         }
         let Some(target) = target else {
             if reference.starts_with('#') {
-                self.broken = Some(format!("schema reference {reference:?} leads nowhere"));
+                self.broken = Some(format!("schema reference {reference:?} has no target"));
             } else {
                 log::warn!(reference = reference.as_str(); "Schema reference to another document skipped");
             }
@@ -366,7 +366,7 @@ impl<'a> Check<'a> {
                 Err(failure) => causes.push(failure),
                 Ok(()) => {
                     fits = true;
-                    // Where nobody asks what was looked at, one is enough.
+                    // If no keyword needs the evaluated parts, one match is enough.
                     if subject.rest.is_empty() {
                         break;
                     }

@@ -1,4 +1,4 @@
-//! Keywords of JSON Schema that hold schemas for the parts of lists and maps.
+//! Keywords of JSON Schema with sub-schemas for the parts of lists and maps.
 
 use serde_json::{Map, Value};
 
@@ -39,7 +39,7 @@ impl<'a> Check<'a> {
     ) {
         for (i, item) in list.iter().enumerate() {
             if let Some(schema) = first.get(i).or(others) {
-                // Upstream counts the items behind the first ones from zero again.
+                // Upstream restarts the count at zero after the first items.
                 let shown = i.checked_sub(first.len()).unwrap_or(i);
                 self.part(subject, schema, item, &shown.to_string());
                 subject.rest.items.remove(&i);
@@ -142,7 +142,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// The check of a name begins anew: its failures have no path.
+    /// The check of a name starts over: its failures have no path.
     fn names(&mut self, subject: &mut Subject<'a, '_>, map: &Map<String, Value>, names: &'a Value) {
         for key in map.keys() {
             let place = Place { path: String::new(), depth: subject.place.depth + 1 };

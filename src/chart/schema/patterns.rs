@@ -1,4 +1,4 @@
-//! Patterns of JSON Schema, and how much work they are.
+//! Patterns of JSON Schema, and their cost.
 
 use serde_json::{Map, Value};
 

@@ -1,4 +1,4 @@
-//! References of JSON Schema within one document. Each is looked for once, and the search is counted.
+//! References of JSON Schema within one document. Each is looked up once, and the search counts as work.
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ use crate::limits::SCHEMA_DEPTH_MAX;
 const VALUES_PER_STEP: usize = 8;
 
 impl<'a> Check<'a> {
-    /// The schema that a reference within the same document names.
+    /// The schema to which a reference within the document points.
     pub(super) fn target(&mut self, reference: &'a str) -> Option<&'a Value> {
         self.spend(reference.len() / BYTES_PER_STEP);
         if let Some(known) = self.targets.get(reference) {
@@ -26,9 +26,9 @@ impl<'a> Check<'a> {
 
 /// One search through a document.
 struct Search {
-    /// Values that it has visited; their texts count as more.
+    /// The number of visited values; long texts count more.
     visits: usize,
-    /// Where it gives up.
+    /// The limit of the search.
     visits_max: usize,
 }
 
@@ -44,7 +44,7 @@ impl Search {
         self.anchor(root, fragment)
     }
 
-    /// A schema within the document that has this address.
+    /// A schema within the document with this address.
     fn embedded<'a>(&mut self, root: &'a Value, reference: &str) -> Option<&'a Value> {
         let (address, fragment) = reference.split_once('#').unwrap_or((reference, ""));
         let name = (!address.contains("://")).then(|| file(address));
@@ -59,7 +59,7 @@ impl Search {
         }
     }
 
-    /// The schema with a name of its own.
+    /// The schema with this anchor.
     fn anchor<'a>(&mut self, schema: &'a Value, name: &str) -> Option<&'a Value> {
         self.find(schema, 0, &|schema| {
             let says = |key: &str| schema.get(key).and_then(Value::as_str);
@@ -68,7 +68,7 @@ impl Search {
         })
     }
 
-    /// The first part of a document that is what is looked for.
+    /// The first part of a document for which the condition holds.
     fn find<'a>(
         &mut self,
         schema: &'a Value,
@@ -90,7 +90,7 @@ impl Search {
     }
 }
 
-/// The address that a schema gives itself.
+/// The address that a schema declares.
 fn id(schema: &Value) -> &str {
     schema.get("$id").or_else(|| schema.get("id")).and_then(Value::as_str).unwrap_or("")
 }

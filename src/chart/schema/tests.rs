@@ -96,7 +96,7 @@ fn places_and_causes_are_named() {
 fn broken_and_endless_schemas_are_reported() {
     assert_eq!(
         problems(&json!({"$ref": "#/none"}), &json!(1)),
-        "schema reference \"#/none\" leads nowhere\n"
+        "schema reference \"#/none\" has no target\n"
     );
     assert_eq!(problems(&json!({"$ref": "#"}), &json!(1)), "the schema takes too long to check\n");
     let wide = json!({"allOf": vec![json!({"$ref": "#"}); 10]});
@@ -107,7 +107,7 @@ fn broken_and_endless_schemas_are_reported() {
 
 #[test]
 fn references_are_looked_for_once_and_searches_are_counted() {
-    // A search passes a long list before it finds the names.
+    // A search passes a long list before it reaches the names.
     let numbers = vec![0; 200_000];
     let named: Vec<Value> = (0..1_000).map(|i| json!({"$anchor": format!("x{i}"), "maximum": i})).collect();
     let one = json!({"a": numbers, "b": named, "items": {"$ref": "#x999"}});
@@ -117,7 +117,7 @@ fn references_are_looked_for_once_and_searches_are_counted() {
     assert_eq!(problems(&many, &json!([0, 1, 2])), "");
     assert_eq!(problems(&many, &json!(vec![0; 1_000])), "the schema takes too long to check\n");
     let long = json!({"b": "x".repeat(1 << 20), "items": {"$ref": format!("#/{}", "b".repeat(1 << 20))}});
-    assert!(problems(&long, &json!([0])).ends_with("leads nowhere\n"));
+    assert!(problems(&long, &json!([0])).ends_with("has no target\n"));
     let addresses: Vec<Value> = (0..1_000).map(|i| json!({"$ref": format!("x{i}")})).collect();
     let embedded = json!({"a": [{"$id": "y".repeat(1 << 20)}], "b": numbers, "prefixItems": addresses});
     assert_eq!(problems(&embedded, &json!(vec![0; 1_000])), "the schema takes too long to check\n");
@@ -140,7 +140,7 @@ fn sub_charts_are_checked_with_their_own_schemas() {
 fn editions_differ() {
     let old = "http://json-schema.org/draft-07/schema#";
     for (schema, value, message) in [
-        // Known later only, or no longer.
+        // Keywords of later or earlier editions only.
         (json!({"$schema": "http://json-schema.org/draft-04/schema#", "const": 1}), json!(2), ""),
         (json!({"$schema": old, "dependentRequired": {"a": ["b"]}}), json!({"a": 1}), ""),
         (json!({"$schema": old, "unevaluatedProperties": false}), json!({"a": 1}), ""),
@@ -150,7 +150,7 @@ fn editions_differ() {
             json!("x"),
             "- at '': 'x' is not valid ipv4: expected four decimals\n",
         ),
-        // What stands beside a reference counts since 2019.
+        // Sibling keywords of a reference count since 2019.
         (json!({"$schema": old, "$ref": "#/a", "maximum": 1, "a": true}), json!(2), ""),
         (json!({"$ref": "#/a", "maximum": 1, "a": true}), json!(2), "- at '': maximum: got 2, want 1\n"),
         (
@@ -164,7 +164,7 @@ fn editions_differ() {
 }
 
 #[test]
-fn what_no_keyword_looked_at_is_unevaluated() {
+fn parts_without_a_keyword_are_unevaluated() {
     let schema = json!({
         "allOf": [{"properties": {"a": {}}}],
         "anyOf": [{"properties": {"b": {}}, "required": ["b"]}, {"properties": {"c": {}}}],

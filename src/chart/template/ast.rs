@@ -8,7 +8,7 @@ use super::unquote::{Number, quote};
 use crate::chart::Slice;
 use crate::chart::value::Text;
 
-/// The text that a tree was parsed from, for places in messages.
+/// The source text of a tree, for positions in messages.
 #[derive(Debug)]
 pub(super) struct Source {
     pub(super) name: String,
@@ -39,7 +39,7 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// Whether there is nothing but blanks: such a body never replaces another.
+    /// Whether it is blank: such a body never replaces another.
     pub(super) fn is_empty(&self) -> bool {
         self.root.iter().all(|n| match &n.kind {
             NodeKind::Text(text) => text.trim().is_empty(),
@@ -55,7 +55,7 @@ pub(super) struct Node {
     pub(super) kind: NodeKind,
 }
 
-/// What a node does.
+/// The kind of a node.
 #[derive(Debug)]
 pub(super) enum NodeKind {
     Text(Slice),
@@ -76,7 +76,7 @@ pub(super) struct Branch {
     pub(super) otherwise: Option<Box<[Node]>>,
 }
 
-/// Commands, the result of each being the last argument of the next; perhaps kept in variables.
+/// Commands; the result of each is the last argument of the next. May assign variables.
 #[derive(Debug)]
 pub(super) struct Pipe {
     pub(super) pos: usize,
@@ -100,7 +100,7 @@ pub(super) struct Operand {
     pub(super) kind: OperandKind,
 }
 
-/// What a word is. Fields are kept as they are written: `.a.b`.
+/// The kind of a word. Fields keep their spelling: `.a.b`.
 #[derive(Debug)]
 pub(super) enum OperandKind {
     Bool(bool),

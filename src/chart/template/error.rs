@@ -1,11 +1,11 @@
-//! What goes wrong with templates, in Go's words and in Helm's layout of them.
+//! Errors of templates, in Go's words and Helm's layout.
 
 use std::fmt;
 
 use super::unquote::quote;
 
-/// An error of parsing or executing a template. `Display` is the one line that Go's `text/template` gives, with the
-/// whole chain of includes; [`Error::helm_text`] is what Helm makes of it.
+/// An error of parsing or executing a template. `Display` prints the single line of Go's `text/template`, with the
+/// whole chain of includes; [`Error::helm_text`] is Helm's version.
 #[derive(Debug)]
 pub struct Error(Box<Level>);
 
@@ -25,7 +25,7 @@ enum Kind {
 const WARN_START: &str = "HELM_ERR_START";
 const WARN_END: &str = "HELM_ERR_END";
 
-/// Marks the message of `required` and `fail`, which survives alone.
+/// Marks the message of `required` and `fail`, which is printed alone.
 pub(super) fn warn_wrap(message: &str) -> String {
     format!("{WARN_START}{message}{WARN_END}")
 }
@@ -41,7 +41,7 @@ impl Error {
         Self::of(kind, inner.or_else(|| plain.map(Self::plain)))
     }
 
-    /// An error that is none of the template's own.
+    /// An error outside of templates.
     pub(super) fn plain(message: impl Into<String>) -> Self {
         Self::of(Kind::Plain(message.into()), None)
     }
@@ -65,7 +65,7 @@ impl Error {
         }
     }
 
-    /// The own text of this level with as much of the next as Helm looks at.
+    /// The text of this level, with as much of the next level as Helm uses.
     fn level_text(&self) -> String {
         let mut text = self.0.kind.to_string();
         if let Some(inner) = &self.0.inner {
@@ -107,7 +107,7 @@ fn warning_text(line: &str) -> Option<String> {
     Some(format!("execution error at ({location}): {}", &rest[start..end]))
 }
 
-/// The block for one level: the location, what was executed, the message. Helm cuts the text apart in this way.
+/// The block for one level: the location, the node, the message. Helm splits the text in this way.
 fn block_text(text: &str) -> Option<String> {
     let rest = text.strip_prefix("template: ")?;
     if rest.starts_with("no template ") {
@@ -163,7 +163,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-// A chain of a thousand includes is freed in a loop.
+// Drops a chain of a thousand includes in a loop.
 impl Drop for Level {
     fn drop(&mut self) {
         let mut next = self.inner.take();
@@ -173,7 +173,7 @@ impl Drop for Level {
     }
 }
 
-/// What an action or a function says is wrong, before the place is added.
+/// An error of an action or a function, before the place is added.
 #[derive(Debug, Default)]
 pub(super) struct Fault {
     message: String,

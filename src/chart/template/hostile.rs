@@ -1,4 +1,4 @@
-//! Templates that want too much: each ends with an error, in bounded time, on a stack of 8 MiB.
+//! Templates that exceed limits: each ends with an error, in bounded time, on a stack of 8 MiB.
 
 use super::*;
 
@@ -6,7 +6,7 @@ fn on_main_stack<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -
     crate::base::thread::spawn("test", 8 << 20, body).unwrap().join().unwrap()
 }
 
-/// The error of a template, or the end of what it printed.
+/// The error of a template, or the end of its output.
 fn outcome(text: String, steps_max: u64) -> String {
     on_main_stack(move || {
         let mut set = Templates::new(Options { steps_max, ..Options::default() });
@@ -25,7 +25,7 @@ fn outcome(text: String, steps_max: u64) -> String {
 fn assert_ends(text: impl Into<String>, want: &str) {
     let (text, start) = (text.into(), Clock::system().mono());
     let shown: String = text.chars().take(80).collect();
-    // Where steps are not what ends it, growth needs some.
+    // If another limit ends the template, it needs enough steps to grow.
     let got = outcome(text, if want == "steps" { 400_000 } else { TEMPLATE_STEPS_MAX });
     assert!(got.contains(want), "{shown}: {got}");
     let took = Clock::system().mono().saturating_sub(start);
@@ -47,7 +47,7 @@ fn recursion_ends() {
     ] {
         assert_ends(text, want);
     }
-    // Helm's limit on one name, where the stack is large enough.
+    // Helm's limit on one name, on a sufficiently large stack.
     let deep = crate::base::thread::spawn("test", 256 << 20, || {
         let mut set = Templates::new(Options { stack_bytes_max: 250 << 20, ..Options::default() });
         set.parse("t", "{{ define \"a\" }}{{ include \"a\" . }}{{ end }}{{ include \"a\" . }}").unwrap();
@@ -130,7 +130,7 @@ fn loops_and_growth_end() {
 }
 
 #[test]
-fn what_takes_long_is_counted() {
+fn slow_functions_count_steps() {
     for text in [
         "{{ $a := list (repeat 1000000 `x`) }}{{ $b := list (repeat 1000000 `x`) }}{{ range until 100 }}{{ $x := deepEqual $a $b }}{{ end }}",
         "{{ $a := dict (repeat 1000000 `x`) 1 }}{{ $b := dict (repeat 1000000 `x`) 1 }}{{ range until 100 }}{{ $x := deepEqual $a $b }}{{ end }}",
@@ -158,11 +158,11 @@ fn long_needles_are_found() {
     assert_eq!(found("", &needle), None);
 }
 
-/// With the extremes of Go's `int` for each number. Programs for tests end where arithmetic overflows.
+/// Replaces each number with the extremes of Go's `int`. Test builds panic on arithmetic overflow.
 #[test]
 fn no_function_overflows() {
     use crate::chart::value::Type;
-    // Keys and passwords take long and have no numbers to compute with.
+    // Keys and passwords are slow, and have no numbers to compute with.
     let is_slow =
         |name: &str| ["gen", "bcrypt", "derive", "htpasswd"].iter().any(|slow| name.starts_with(slow));
     const NUMBERS: [&str; 7] =
@@ -236,7 +236,7 @@ fn mutated_templates_never_panic() {
         b"-1",
     ];
     on_main_stack(move || {
-        // A generator of its own, so that a failure can be repeated.
+        // A seeded generator, so that a failure can be repeated.
         let mut state = 0x2545_f491_4f6c_dd1d_u64;
         let mut next = move |bound: usize| {
             state ^= state << 13;

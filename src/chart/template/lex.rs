@@ -1,11 +1,11 @@
-//! Cuts a template into tokens, as Go's `text/template/parse` does: the same words, trim markers and errors.
+//! Splits a template into tokens, as Go's `text/template/parse` does: the same words, trim markers and errors.
 
 use std::fmt;
 
 use super::unquote::{is_print, quote};
 use crate::limits::TEMPLATE_TOKENS_MAX;
 
-/// What a token is.
+/// The kind of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Error,
@@ -29,7 +29,7 @@ pub(super) enum Kind {
     String,
     Text,
     Variable,
-    // Keywords, and the dot, which Go counts among them.
+    // Keywords, and the dot, which Go counts as one.
     Block,
     Break,
     Continue,
@@ -71,7 +71,7 @@ impl Kind {
     }
 }
 
-/// A piece of the template.
+/// A token of the template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Token<'a> {
     pub(super) kind: Kind,
@@ -86,7 +86,7 @@ pub(super) fn line(text: &str, pos: usize) -> u32 {
     u32::try_from(above).unwrap_or(u32::MAX).saturating_add(1)
 }
 
-/// A template in pieces.
+/// The tokens of a template.
 #[derive(Debug)]
 pub(super) struct Tokens<'a> {
     /// All tokens; the last one is the end or an error.
@@ -95,7 +95,7 @@ pub(super) struct Tokens<'a> {
     pub(super) error: String,
 }
 
-/// As Go's messages name a token.
+/// The name of a token in Go's messages.
 impl fmt::Display for Token<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.kind {
@@ -110,7 +110,7 @@ impl fmt::Display for Token<'_> {
     }
 }
 
-/// Cuts a template into tokens.
+/// Splits a template into tokens.
 pub(super) fn tokens(text: &str) -> Tokens<'_> {
     let tokens = Vec::with_capacity(TOKENS_USUAL.min(text.len() / 4));
     let mut lexer = Lexer { text, pos: 0, start: 0, parens: 0, tokens };
@@ -118,7 +118,7 @@ pub(super) fn tokens(text: &str) -> Tokens<'_> {
     Tokens { list: lexer.tokens, error }
 }
 
-/// Room for the tokens of most files.
+/// Enough capacity for the tokens of most files.
 const TOKENS_USUAL: usize = 256;
 const LEFT: &str = "{{";
 const RIGHT: &str = "}}";
@@ -131,7 +131,7 @@ struct Lexer<'a> {
     tokens: Vec<Token<'a>>,
 }
 
-/// What comes next; `Err` is the message of an error token.
+/// The next state; `Err` is the message of an error token.
 type Step<T> = Result<T, String>;
 
 impl<'a> Lexer<'a> {
@@ -151,7 +151,7 @@ impl<'a> Lexer<'a> {
         done
     }
 
-    /// Text up to an action, and the action. False at the end.
+    /// Text up to an action, and the start of the action. False at the end.
     fn text_or_comment(&mut self) -> Step<bool> {
         let Some(found) = find_left(self.rest()) else {
             self.pos = self.text.len();
@@ -208,7 +208,7 @@ impl<'a> Lexer<'a> {
         Ok(())
     }
 
-    /// One token inside of an action; true when it was the closing one.
+    /// One token within an action; true if it was the closing one.
     fn inside_action(&mut self) -> Step<bool> {
         if let Some(trims) = self.at_right_delim() {
             if self.parens > 0 {
@@ -228,7 +228,7 @@ impl<'a> Lexer<'a> {
             '\'' => self.quoted('\'', Kind::CharConstant, "unterminated character constant")?,
             '`' => self.raw_quoted()?,
             '$' => self.field_or_variable(Kind::Variable)?,
-            // At the very end of the text, Go takes the dot for a number.
+            // At the very end of the text, Go reads the dot as a number.
             '.' if self.peek().is_some_and(|c| !c.is_ascii_digit()) => self.field_or_variable(Kind::Field)?,
             '.' | '+' | '-' | '0'..='9' => {
                 self.pos -= 1;
@@ -249,7 +249,7 @@ impl<'a> Lexer<'a> {
         Ok(false)
     }
 
-    /// A run of spaces, the first of which is consumed. Its last one may belong to a trim marker.
+    /// A run of spaces, the first of which is already consumed. The last one may belong to a trim marker.
     fn space(&mut self) -> bool {
         while self.byte().is_some_and(is_space) {
             self.pos += 1;
@@ -450,7 +450,7 @@ impl<'a> Lexer<'a> {
     }
 }
 
-/// Where the next action begins. By its first character, which is found faster than both.
+/// The start of the next action. Searches for its first character, which is faster than searching for both.
 fn find_left(text: &str) -> Option<usize> {
     text.match_indices('{').map(|(at, _)| at).find(|at| text.as_bytes().get(*at + 1) == Some(&b'{'))
 }

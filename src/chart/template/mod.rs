@@ -1,8 +1,8 @@
 //! Go's `text/template` with the functions of Helm and sprig, over shared mutable values.
 //!
-//! A [`Templates`] is one namespace of definitions: every file and every `define`. Behaviour and messages follow Go 1.26,
-//! Helm v4.2 and sprig 3.3. The text of a file becomes tokens ([`lex`]), a tree ([`parse`], [`ast`]), and the tree is
-//! walked ([`eval`]); what can be called stands in one table ([`functions`]). Whatever a chart can blow up has a
+//! A [`Templates`] is one namespace of definitions: every file and every `define`. Behaviour and messages follow Go
+//! 1.26, Helm v4.2 and sprig 3.3. The text of a file becomes tokens ([`lex`]) and then a tree ([`parse`], [`ast`]), and
+//! [`eval`] walks the tree; all functions are in one table ([`functions`]). Everything that a chart can inflate has a
 //! maximum: stack, steps, text, lists.
 
 mod ast;
@@ -32,21 +32,21 @@ use eval::{Engine, Scope, Shared, Spare};
 pub(super) use functions::regex::Expression;
 use stack::StackGuard;
 
-/// The name of the template that all others belong to, as messages about `tpl` show it.
+/// The name of the common parent template in messages about `tpl`.
 const ROOT: &str = "gotpl";
 
-/// What rendering depends on beyond templates and values.
+/// The settings of a rendering besides templates and values.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// What `now` tells.
+    /// The clock for `now`.
     pub clock: Clock,
     /// Stack that parsing and rendering may use, in bytes, counted from the call. The thread must have 1 MiB more.
     pub stack_bytes_max: usize,
-    /// Actions, calls, rounds of loops and the work of functions that one rendering may take.
+    /// The maximum number of steps of one rendering: actions, calls, iterations and the work of functions.
     pub steps_max: u64,
-    /// How many it has taken. Sets of templates with clones of these options share it.
+    /// The steps so far. Sets of templates with clones of these options share the count.
     pub steps: Rc<Cell<u64>>,
-    /// A key that a map does not have is an error (`missingkey=error`).
+    /// Whether a missing key of a map is an error (`missingkey=error`).
     pub missing_is_error: bool,
 }
 
@@ -77,7 +77,7 @@ impl Templates {
     }
 
     /// Adds a file: its definitions, and its text as a template with the name of the file. The last definition of a
-    /// name wins, except that an empty body never replaces another. Callers give the files in Helm's order.
+    /// name wins, except that an empty body never replaces another. Callers must add the files in Helm's order.
     ///
     /// # Errors
     /// The first mistake in the text.
@@ -91,17 +91,17 @@ impl Templates {
     /// Executes the template with this name on `data`. `<no value>` is removed from the text, as Helm does.
     ///
     /// # Errors
-    /// What the template or a function says is wrong, or the limit that was exceeded.
+    /// The error of the template or of a function, or the exceeded limit.
     pub fn render(&self, name: &str, data: &Value) -> Result<String, Error> {
         self.render_file(name, data).map(|text| text.to_string())
     }
 
-    /// As [`Templates::render`]; the text of a file without actions is not copied.
+    /// Like [`Templates::render`]; does not copy the text of a file without actions.
     ///
     /// # Errors
-    /// As of [`Templates::render`].
+    /// As [`Templates::render`].
     pub fn render_file(&self, name: &str, data: &Value) -> Result<Slice, Error> {
-        // A file without actions is what it prints.
+        // The output of a file without actions is its text.
         if let Some([Node { kind: NodeKind::Text(text), .. }]) = self.scope.find(name).map(|t| &*t.root)
             && find(text.as_bytes(), NO_VALUE).is_none()
             && text.len() <= TEMPLATE_OUTPUT_BYTES_MAX
@@ -121,23 +121,23 @@ impl Templates {
     }
 }
 
-/// A text as Go quotes it.
+/// A text in Go's quotes.
 pub(super) fn quoted(text: &str) -> String {
     unquote::quote(text.as_bytes())
 }
 
-/// An expression in Go's syntax, compiled.
+/// Compiles an expression in Go's syntax.
 ///
 /// # Errors
-/// Go's words for what is wrong with it.
+/// In Go's words.
 pub(super) fn regex(pattern: &str) -> Result<Expression, String> {
     functions::regex::build(pattern)
 }
 
-/// What Go's `net/url` says of a URL: scheme, host with port, host alone.
+/// Parses a URL as Go's `net/url` does: scheme, host with port, host alone.
 ///
 /// # Errors
-/// Go's words for what is wrong with it.
+/// In Go's words.
 pub(super) fn url_parts(text: &str) -> Result<(String, String, String), String> {
     functions::urls::parts(text)
 }
@@ -153,7 +153,7 @@ impl Engine<'_> {
         self.execute(&tree, data, out)
     }
 
-    /// `include`: the text of a template.
+    /// `include`: the output of a template.
     fn include(self, name: &Text, data: Value) -> Result<Text, error::Cause> {
         let key = name.to_str();
         if self.included(name) > TEMPLATE_INCLUDES_MAX {
@@ -172,17 +172,17 @@ impl Engine<'_> {
         text
     }
 
-    /// How often a template is being included: counted only where it can be too often.
+    /// How often the inclusion of a template is in progress: counted only if it can exceed the limit.
     fn included(self, name: &Text) -> usize {
         let all = self.shared.included.borrow();
         if all.len() > TEMPLATE_INCLUDES_MAX { all.iter().filter(|n| *n == name).count() } else { 0 }
     }
 
-    /// `tpl`: parses a text and executes it. Its definitions are seen by what it executes, and nobody else.
+    /// `tpl`: parses a text and executes it. Only the templates that it executes see its definitions.
     fn tpl(self, text: &Text, data: Value) -> Result<Text, error::Cause> {
         self.check_depth()?;
         let source = text.to_str();
-        // Most values that may be templates are none.
+        // Most values that may be templates are not.
         if let Cow::Borrowed(plain) = source
             && !plain.contains(['{', '<'])
         {
@@ -212,10 +212,10 @@ impl Engine<'_> {
     }
 }
 
-/// What Go prints for nil.
+/// Go's output for nil.
 const NO_VALUE: &[u8] = b"<no value>";
 
-/// Takes out what Go prints for nil.
+/// Removes Go's output for nil.
 fn without_no_value(out: &[u8]) -> Cow<'_, [u8]> {
     let mut kept = Vec::new();
     let mut rest = out;
@@ -230,13 +230,13 @@ fn without_no_value(out: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(kept)
 }
 
-/// Where `needle` begins, if it is there. Bytes, because Go's strings need not be UTF-8.
+/// The position of `needle`, if present. Bytes, because Go's strings need not be UTF-8.
 fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
     let Some((first, _)) = needle.split_first() else { return Some(0) };
     if needle.len() > NEEDLE_BYTES_MAX {
         return find_long(haystack, needle);
     }
-    // The fastest way to see that there is none.
+    // The fastest way to rule a match out.
     if !haystack.contains(first) {
         return None;
     }
@@ -252,12 +252,12 @@ fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
     None
 }
 
-/// Longer ones are not searched for by comparing at each place: that takes the product of both lengths.
+/// Longer needles are not compared at each position: that would take the product of both lengths.
 const NEEDLE_BYTES_MAX: usize = 64;
 
-/// The search of Knuth, Morris and Pratt: in time that grows with the sum of both lengths.
+/// The Knuth-Morris-Pratt search: its time grows with the sum of both lengths.
 fn find_long(haystack: &[u8], needle: &[u8]) -> Option<usize> {
-    // For each byte: the length of the longest beginning of the needle that ends there.
+    // For each byte: the length of the longest prefix of the needle that ends there.
     let mut borders = vec![0usize; needle.len()];
     let advance = |borders: &[usize], mut matched: usize, byte: u8| {
         while matched > 0 && needle[matched] != byte {

@@ -1,4 +1,4 @@
-//! A guard against running out of stack: recursion asks it before it goes deeper, and gets an error instead of a crash.
+//! A guard against stack overflow: recursion checks it before it descends, and gets an error instead of a crash.
 
 /// Measures how far the stack has grown since the guard was made.
 #[derive(Clone, Copy, Debug)]
@@ -8,7 +8,8 @@ pub(super) struct StackGuard {
 }
 
 impl StackGuard {
-    /// Starts to measure here. The thread must have more than `bytes_max` left, by what one level of recursion needs.
+    /// Starts to measure here. The thread must have more than `bytes_max` left, by as much as one level of recursion
+    /// needs.
     pub(super) fn new(bytes_max: usize) -> Self {
         Self { base: stack_address(), bytes_max }
     }

@@ -3,7 +3,7 @@ use crate::chart::value::{MapKind, Numbers};
 
 const FILE: &str = "t/templates/t.yaml";
 
-/// The values of the tables below and of those beside the functions.
+/// The values of the tables below, and of those beside the functions.
 fn values() -> Value {
     let json = serde_json::json!({
         "n": 3,
@@ -69,12 +69,12 @@ fn render_on(text: &str, data: &Value) -> Result<String, String> {
     templates.render(FILE, data).map_err(|e| e.helm_text())
 }
 
-/// What a template prints on the values above.
+/// The output of a template on the values above.
 pub(super) fn render(text: &str) -> Result<String, String> {
     render_on(text, &context())
 }
 
-/// Checks templates against what the real engine made of them; errors are in Helm's layout.
+/// Compares templates with the output of the real engine; errors are in Helm's layout.
 pub(super) fn check_all(cases: &[(&str, Result<&str, &str>)]) {
     for (text, want) in cases {
         let got = render_on(text, &context());

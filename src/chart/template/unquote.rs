@@ -1,9 +1,9 @@
-//! Go's literals: quoted strings and characters, numbers, and the way back (`%q`).
+//! Go's literals: quoted strings and characters, numbers, and quoting (`%q`).
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// Takes a quoted or raw string apart: Go's `strconv.Unquote`.
+/// Decodes a quoted or raw string: Go's `strconv.Unquote`.
 pub(super) fn unquote(literal: &str) -> Option<Cow<'_, [u8]>> {
     if let Some(raw) = literal.strip_prefix('`').and_then(|s| s.strip_suffix('`')) {
         return Some(raw.bytes().filter(|b| *b != b'\r').collect());
@@ -24,7 +24,7 @@ pub(super) fn unquote(literal: &str) -> Option<Cow<'_, [u8]>> {
     Some(Cow::Owned(out))
 }
 
-/// The number of a character constant such as `'a'`; the error is Go's text.
+/// The number of a character constant such as `'a'`; the error is in Go's words.
 pub(super) fn unquote_char(literal: &str) -> Result<i64, String> {
     let syntax = || "invalid syntax".to_owned();
     let inner = literal.strip_prefix('\'').ok_or_else(syntax)?;
@@ -93,7 +93,7 @@ pub(super) fn quote_with(bytes: &[u8], mark: char, ascii_only: bool) -> String {
     for chunk in bytes.utf8_chunks() {
         let mut rest = chunk.valid();
         while !rest.is_empty() {
-            // Most of a text is written as it is.
+            // Most of a text needs no escaping.
             let is_plain = |b: u8| (b' '..=b'~').contains(&b) && b != b'\\' && char::from(b) != mark;
             let plain = rest.bytes().position(|b| !is_plain(b)).unwrap_or(rest.len());
             out.push_str(&rest[..plain]);
@@ -137,23 +137,23 @@ fn quote_char(out: &mut String, c: char, mark: char, ascii_only: bool) {
     out.push(simple);
 }
 
-/// Whether Go's `unicode.IsPrint` holds, up to what Rust's debug escapes know: graphic characters and ASCII blank.
+/// Go's `unicode.IsPrint`, as far as Rust's debug escapes can tell: graphic characters and the ASCII blank.
 pub(super) fn is_print(c: char) -> bool {
     match c {
         ' '..='~' => true,
         '\u{0}'..='\u{a0}' | '\u{ad}' => false,
-        // Rust escapes what is not printable, and combining marks at the start of a string: those Go prints.
+        // Rust escapes unprintable characters, and combining marks at the start of a string, which Go prints.
         _ => !c.is_whitespace() && (c.escape_debug().len() == 1 || is_grapheme_extend(c)),
     }
 }
 
 fn is_grapheme_extend(c: char) -> bool {
-    // A mark after a letter is not escaped by `str::escape_debug`, unlike everything that is not printable.
+    // `str::escape_debug` escapes unprintable characters, but not a mark after a letter.
     let text = String::from_iter(['a', c]);
     text.escape_debug().skip(1).count() == 1
 }
 
-/// A numeric constant under every type that it fits.
+/// A numeric constant in every type that it fits.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Number {
     pub(super) text: String,
@@ -178,7 +178,7 @@ impl Number {
         })
     }
 
-    /// A number such as `2i` or `1+2i`, if it is one. Without an imaginary part it is also a real one.
+    /// A number such as `2i` or `1+2i`, if the text is one. If the imaginary part is zero, it is also a real number.
     fn imaginary(text: &str) -> Option<Self> {
         let body = text.strip_suffix('i')?;
         let split =
@@ -228,7 +228,7 @@ impl Number {
         Ok(Self { text: text.to_owned(), int, uint, float, complex: None })
     }
 
-    /// Whether the spelling makes it a float where no type is asked for.
+    /// Whether its spelling makes it a float where no type is required.
     pub(super) fn is_float_literal(&self) -> bool {
         let text = self.text.as_bytes();
         let hex_int = text.len() > 2
@@ -240,7 +240,7 @@ impl Number {
     }
 }
 
-/// Up to nine digits, no zero in front of others: most numbers of templates.
+/// Up to nine digits without a leading zero: most numbers of templates.
 fn plain(text: &str) -> Option<u32> {
     let digits = text.bytes().all(|b| b.is_ascii_digit());
     let usual = digits && text.len() < 10 && (text.len() == 1 || !text.starts_with('0'));
@@ -257,7 +257,7 @@ fn lossy_float_unsigned(u: u64) -> f64 {
     u as f64
 }
 
-/// The integer that a float is exactly.
+/// The integer that equals a float exactly.
 #[expect(clippy::cast_possible_truncation)] // checked: out of range saturates and differs
 pub(super) fn whole(f: f64) -> Option<i64> {
     let i = f as i64;
@@ -304,7 +304,7 @@ pub(super) fn parse_uint(text: &str) -> Option<u64> {
     u64::from_str_radix(&clean, radix).ok()
 }
 
-/// Whether each `_` stands between digits, or between a base prefix and a digit.
+/// Whether each `_` is between digits, or between a base prefix and a digit.
 fn underscores_fit(number: &str) -> bool {
     let body = number.trim_start_matches(['+', '-']);
     let prefixed =
@@ -322,7 +322,7 @@ fn underscores_fit(number: &str) -> bool {
     last != b'_'
 }
 
-/// Go's `strconv.ParseFloat(s, 64)`, with hexadecimal floats; `None` also where it is out of range.
+/// Go's `strconv.ParseFloat(s, 64)`, with hexadecimal floats; `None` if it is out of range too.
 pub(super) fn parse_float(text: &str) -> Option<f64> {
     let lower = text.to_ascii_lowercase();
     if lower.contains('_') && !underscores_fit(&lower) {

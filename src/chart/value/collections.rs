@@ -1,4 +1,4 @@
-//! Lists and maps: handles on shared contents, with the Go type that `typeOf` and messages name.
+//! Lists and maps: handles to shared contents, with the Go type for `typeOf` and messages.
 
 use std::cell::{Cell, Ref, RefCell, RefMut};
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ pub enum ListKind {
     Strings,
     /// `[]int`.
     Ints,
-    /// `[][]interface{}`, what `chunk` returns.
+    /// `[][]interface{}`, the result of `chunk`.
     Lists,
     /// `[]map[string]interface {}`, an array of tables in TOML.
     Maps,
@@ -33,7 +33,7 @@ impl ListKind {
     }
 }
 
-/// A slice: a handle on shared items.
+/// A slice: a handle to shared items.
 #[derive(Clone)]
 pub struct List {
     kind: ListKind,
@@ -74,7 +74,7 @@ impl List {
         self.shared.0.borrow()
     }
 
-    /// The items, to be changed for all who share them.
+    /// The items, mutable through any handle.
     pub fn items_mut(&self) -> RefMut<'_, Vec<Value>> {
         self.shared.0.borrow_mut()
     }
@@ -90,9 +90,9 @@ impl List {
 pub enum MapKind {
     /// `map[string]interface{}`.
     Any,
-    /// Helm's own name for the same: `.Values` and its tables. Accepted wherever the former is.
+    /// Helm's own name for the same type: `.Values` and its tables. Accepted wherever `Any` is.
     Values,
-    /// `map[string]string`, what `split` returns.
+    /// `map[string]string`, the result of `split`.
     Strings,
 }
 
@@ -106,10 +106,10 @@ impl MapKind {
     }
 }
 
-/// The entries of a map, in the order of their keys.
+/// The entries of a map, sorted by key.
 pub type Entries = BTreeMap<Rc<str>, Value>;
 
-/// A map: a handle on shared entries.
+/// A map: a handle to shared entries.
 #[derive(Clone)]
 pub struct Map {
     kind: MapKind,
@@ -130,7 +130,7 @@ impl Map {
         Self { kind, nil: false, shared: Rc::new(Table(RefCell::new(entries))) }
     }
 
-    /// Go's nil map: it can be read and not be written.
+    /// Go's nil map: it can be read but not written.
     pub fn nil() -> Self {
         Self { nil: true, ..Self::new() }
     }
@@ -156,7 +156,7 @@ impl Map {
         self.shared.0.borrow()
     }
 
-    /// The entries, to be changed for all who share them.
+    /// The entries, mutable through any handle.
     pub fn entries_mut(&self) -> RefMut<'_, Entries> {
         self.shared.0.borrow_mut()
     }
@@ -172,7 +172,7 @@ impl Map {
         drop(old);
     }
 
-    /// Whether both are handles on the same entries.
+    /// Whether both are handles to the same entries.
     pub fn is_same(&self, other: &Self) -> bool {
         Rc::ptr_eq(&self.shared, &other.shared)
     }
@@ -191,7 +191,7 @@ impl FromIterator<(Rc<str>, Value)> for Map {
 }
 
 // Nested containers are dropped level by level: a chart that wraps a list a million times into another must not
-// overflow the stack when the value goes.
+// overflow the stack when the value is dropped.
 thread_local! {
     static DROPPING: Cell<bool> = const { Cell::new(false) };
     static DROPPED: RefCell<Vec<Value>> = const { RefCell::new(Vec::new()) };
@@ -203,7 +203,7 @@ fn drop_flat(values: impl Iterator<Item = Value>) {
         return;
     }
     let later: Vec<Value> = nested.collect();
-    // At the end of a thread the lists are gone; what is left then is dropped as Rust does it.
+    // At the end of a thread the queue no longer exists; then Rust's own drop applies.
     let queued = DROPPED.try_with(|d| d.borrow_mut().extend(later)).is_ok();
     if !queued || DROPPING.try_with(|d| d.replace(true)).unwrap_or(true) {
         return;

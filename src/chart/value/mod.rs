@@ -1,5 +1,5 @@
-//! The values that templates see: Go's `interface{}` as Helm charts know it. Maps and lists are shared and mutable,
-//! because `set` on `.Values` in one file is visible in the next; integers keep their Go type, because `eq 1 1.0` fails.
+//! The values of templates: Go's `interface{}` in Helm charts. Maps and lists are shared and mutable, because `set` on
+//! `.Values` in one file is visible in the next; integers keep their Go type, because `eq 1 1.0` fails.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -20,16 +20,17 @@ use crate::limits::{TEMPLATE_VALUE_DEPTH_MAX, TEMPLATE_VALUE_NODES_MAX};
 /// One value.
 #[derive(Clone, Default)]
 pub enum Value {
-    /// Go's untyped nil, also what a missing key gives.
+    /// Go's untyped nil, also the result of a missing key.
     #[default]
     Nil,
-    /// A nil that was read out of a map or a list: only while a template is evaluated, where Go's messages differ.
+    /// A nil that was read from a map or a list. It exists only during the evaluation of a template, where Go's
+    /// messages differ.
     NilInterface,
     /// `bool`.
     Bool(bool),
     /// `int`: a number in a template, `len`, the index of a `range`.
     Int(i64),
-    /// `int64`: `--set`, and whatever `add`, `mul`, `int64` ... return.
+    /// `int64`: `--set`, and results of `add`, `mul`, `int64` and so on.
     Int64(i64),
     /// `uint64`: parts of a semantic version.
     Uint64(u64),
@@ -45,16 +46,16 @@ pub enum Value {
     List(List),
     /// A map with string keys.
     Map(Map),
-    /// Whatever has fields or methods of its own.
+    /// A value with fields or methods of its own.
     Native(Rc<dyn Object>),
 }
 
-/// What the numbers of a document become.
+/// The type of numbers in a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Numbers {
     /// `float64`, as Go's JSON decoder does.
     Float64Always,
-    /// `int64` where the number is whole, as `--set` does.
+    /// `int64` for whole numbers, as `--set` does.
     Int64,
 }
 
@@ -103,8 +104,8 @@ impl Value {
         }
     }
 
-    /// The value as Go's JSON encoder writes it; `None` for what it refuses: NaN, infinities, cycles and values that
-    /// are nested too deeply. Floats stay floats, so that their text can be chosen by whoever writes it.
+    /// The value as Go's JSON encoder writes it; `None` if the encoder refuses it: NaN, infinities, cycles and values
+    /// that are nested too deeply. Floats stay floats, so that the writer can choose their text.
     pub fn to_json(&self) -> Option<serde_json::Value> {
         self.to_json_within(&mut Budget::new())
     }
@@ -142,7 +143,7 @@ impl Value {
         })
     }
 
-    /// Whether [`Value::to_json`] has an answer.
+    /// Whether [`Value::to_json`] returns a value.
     pub fn has_json(&self) -> bool {
         self.has_json_within(&mut Budget::new())
     }
@@ -161,12 +162,12 @@ impl Value {
         has
     }
 
-    /// Whether this is nil of either form.
+    /// Whether this is either kind of nil.
     pub fn is_nil(&self) -> bool {
         matches!(self, Self::Nil | Self::NilInterface)
     }
 
-    /// Go's truth: nil, zero and empty are false.
+    /// Go's truth value: nil, zero and empty are false.
     pub fn is_true(&self) -> bool {
         match self {
             Self::Nil | Self::NilInterface => false,
@@ -258,21 +259,21 @@ impl Tree for Value {
 }
 
 std::thread_local! {
-    /// Values that walks on this thread have visited and nobody has counted yet.
+    /// Values visited by walks on this thread and not counted yet.
     static WALKED: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
-/// Adds to them: one for each value, or as much work.
+/// Adds visited values, or an equal amount of work.
 pub(super) fn count_walked(count: usize) {
     WALKED.set(WALKED.get().saturating_add(u64::try_from(count).unwrap_or(u64::MAX)));
 }
 
-/// How many values walks on this thread have visited since the last call.
+/// The number of values visited by walks on this thread since the last call.
 pub(super) fn take_walked() -> u64 {
     WALKED.take()
 }
 
-/// How deep and how far a walk over a value may go: ends cycles, and lists that hold the same list twice, and so on.
+/// Limits depth and size of a walk over a value: ends cycles, and lists that contain the same list twice, and so on.
 #[derive(Debug)]
 pub struct Budget {
     depth: usize,
@@ -280,12 +281,12 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// A walk that begins.
+    /// A new walk.
     pub fn new() -> Self {
         Self { depth: TEMPLATE_VALUE_DEPTH_MAX, nodes: TEMPLATE_VALUE_NODES_MAX }
     }
 
-    /// Goes down into one more value; false if that is too much. Then there is nothing to leave.
+    /// Descends into one more value; false if a limit is exceeded. Then `leave` must not be called.
     pub fn enter(&mut self) -> bool {
         if self.depth == 0 || self.nodes == 0 {
             return false;
@@ -296,7 +297,7 @@ impl Budget {
         true
     }
 
-    /// Comes back up.
+    /// Ascends again.
     pub fn leave(&mut self) {
         self.depth += 1;
     }

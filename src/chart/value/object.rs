@@ -1,15 +1,15 @@
-//! Values with methods and fields of their own, and the signatures of what can be called.
+//! Values with methods and fields of their own, and the signatures of functions and methods.
 
 use std::any::Any;
 
 use super::Value;
 
-/// A parameter of a Go function, as far as templates can tell.
+/// The type of a parameter of a Go function, as far as templates can tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Type {
     /// `interface{}`.
     Any,
-    /// `reflect.Value`: what the builtin functions take.
+    /// `reflect.Value`: the parameter type of built-in functions.
     Reflect,
     /// `string`.
     Str,
@@ -17,7 +17,7 @@ pub enum Type {
     Bool,
     /// `int`.
     Int,
-    /// `int64`.
+    /// `uint32`: only constants fit.
     Int64,
     /// `uint32`: only constants fit.
     Uint32,
@@ -58,7 +58,7 @@ impl Type {
 pub struct Signature {
     /// The parameters before a variadic one.
     pub fixed: &'static [Type],
-    /// The type of each further argument, if any are taken.
+    /// The type of further arguments, if the function is variadic.
     pub variadic: Option<Type>,
 }
 
@@ -72,10 +72,10 @@ pub trait Object {
         "struct"
     }
 
-    /// What `%v` prints.
+    /// The text of `%v`.
     fn display(&self) -> String;
 
-    /// What an action prints where that is not `%v`: Go looks there for methods of the pointer too.
+    /// The text in an action if it differs from `%v`: there Go also calls methods of the pointer.
     fn action_text(&self) -> Option<String> {
         None
     }
@@ -85,12 +85,12 @@ pub trait Object {
         true
     }
 
-    /// What the JSON encoder writes.
+    /// The output of the JSON encoder.
     fn to_json(&self) -> serde_json::Value {
         serde_json::Value::String(self.display())
     }
 
-    /// The value of a field. Maps answer with any key that they have.
+    /// The value of a field. For maps, any key is a field.
     fn field(&self, _name: &str) -> Option<Value> {
         None
     }
@@ -103,27 +103,27 @@ pub trait Object {
     /// Calls a method with arguments that fit its parameters.
     ///
     /// # Errors
-    /// Whatever the method says.
+    /// The error of the method.
     fn call(&self, name: &str, _args: &[Value]) -> Result<Value, String> {
         Err(format!("no method {name}"))
     }
 
-    /// How many keys or items there are, for objects that `range`, `index` and `len` accept.
+    /// The number of keys or items, for objects that `range`, `index` and `len` accept.
     fn count(&self) -> Option<usize> {
         None
     }
 
-    /// The item at an index, for those that are slices.
+    /// The item at an index, for slices.
     fn item(&self, _index: usize) -> Option<Value> {
         None
     }
 
-    /// Copies of all keys and values, for those that have a count.
+    /// Copies of all keys and values, for objects with a count.
     fn entries(&self) -> Vec<(Value, Value)> {
         Vec::new()
     }
 
-    /// Go's truth.
+    /// Go's truth value.
     fn is_true(&self) -> bool {
         self.count().is_none_or(|count| count > 0)
     }

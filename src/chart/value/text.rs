@@ -29,7 +29,7 @@ impl Text {
         }
     }
 
-    /// The text; bytes that are no UTF-8 become U+FFFD.
+    /// The text; invalid UTF-8 becomes U+FFFD.
     pub fn to_str(&self) -> Cow<'_, str> {
         match &self.0 {
             Repr::Utf8(s) => Cow::Borrowed(s),

@@ -1,6 +1,6 @@
-//! Rules of `seedConfig`: those that Gardener v1.150 checks when the configuration is loaded (`pkg/api/core/validation`,
-//! SeedTemplate) are errors; those that only the garden checks are warnings, because a garden is asked anyway. `settings`
-//! has those of `spec.settings`, `references` those of what the Seed refers to.
+//! Rules of `seedConfig`. Rules that Gardener v1.150 checks when it loads the configuration (`pkg/api/core/validation`,
+//! SeedTemplate) are errors. Rules that only the garden checks are warnings, because the garden checks them anyway.
+//! `settings` has the rules of `spec.settings`, `references` those of the objects that the Seed refers to.
 
 use serde_json::Value;
 
@@ -37,7 +37,7 @@ pub(super) fn check(document: &Value, problems: &mut Problems) {
     references::resources(&spec.at("resources"), problems);
 }
 
-/// A place in the document that knows its path.
+/// A value in the document with its path.
 struct Place<'a> {
     r: Reader<'a>,
     path: String,
@@ -64,7 +64,7 @@ impl<'a> Place<'a> {
         self.r.value().as_array().into_iter().flatten().enumerate().map(item).collect()
     }
 
-    /// Of a map, the keys and values.
+    /// The keys and values of a map.
     fn entries(&self) -> impl Iterator<Item = (&'a str, &'a Value)> + use<'a> {
         self.r.value().as_object().into_iter().flatten().map(|(key, value)| (key.as_str(), value))
     }
@@ -87,7 +87,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// Only the garden insists.
+    /// Only the garden requires it.
     fn want(&self, problems: &mut Problems) {
         if self.is_empty() {
             problems.warning(&self.path, "is empty: the garden refuses such a Seed");
@@ -99,7 +99,7 @@ fn unique(values: impl IntoIterator<Item = (String, String)>, problems: &mut Pro
     let mut seen = SortedSet::new();
     for (path, value) in values {
         if !seen.insert(value.clone()) {
-            problems.error(&path, format!("{value:?} is there twice"));
+            problems.error(&path, format!("{value:?} occurs twice"));
         }
     }
 }
@@ -165,7 +165,7 @@ fn networks(place: &Place<'_>, problems: &mut Problems) {
 
 type Network = (String, Cidr);
 
-/// A range that is there and has the right family. With both families, any fits.
+/// An address range that is present and has the right family. With both families, any fits.
 fn network(place: &Place<'_>, families: &[&str], problems: &mut Problems) -> Option<Network> {
     let text = place.r.value().as_str().filter(|text| !text.is_empty())?;
     let range = Cidr::parse(text);
@@ -176,7 +176,7 @@ fn network(place: &Place<'_>, families: &[&str], problems: &mut Problems) -> Opt
             let family = if wants_v4 { "IPv4" } else { "IPv6" };
             problems.error(
                 &place.path,
-                format!("must be an {family} range, as networks.ipFamilies says: {text}"),
+                format!("must be an {family} range, as networks.ipFamilies requires: {text}"),
             );
         }
         Some(_) => {}
@@ -198,7 +198,7 @@ fn overlap(a: &Network, b: &Network, problems: &mut Problems) {
     }
 }
 
-/// 240.0.0.0/8 to 244.0.0.0/8 are used between seed and shoots.
+/// Gardener uses 240.0.0.0/8 to 244.0.0.0/8 between seed and shoots.
 fn reserved(path: &str, range: Cidr, problems: &mut Problems) {
     for first in 240..=244 {
         let text = format!("{first}.0.0.0/8");

@@ -1,4 +1,4 @@
-//! Rules of what a Seed refers to: credentials, extensions, resources.
+//! Rules for references of a Seed: credentials, extensions, resources.
 
 use super::{Place, Problems, dns_name, scalar, unique_fields};
 
@@ -9,7 +9,7 @@ const CONFIG_MAP: Kind = ("v1", "ConfigMap");
 const INTERNAL_SECRET: Kind = ("core.gardener.cloud/v1beta1", "InternalSecret");
 const WORKLOAD_IDENTITY: Kind = ("security.gardener.cloud/v1alpha1", "WorkloadIdentity");
 
-/// What holds credentials, by namespace and name.
+/// A reference to credentials by namespace and name.
 pub(super) fn credentials(place: &Place<'_>, problems: &mut Problems) {
     let kinds = [SECRET, INTERNAL_SECRET, WORKLOAD_IDENTITY];
     if place.is_absent() {
@@ -37,7 +37,7 @@ pub(super) fn extensions(list: &Place<'_>, problems: &mut Problems) {
     unique_fields(list, "type", problems);
 }
 
-/// Objects of the garden that the Seed names, each name once.
+/// Objects of the garden to which the Seed refers, each name once.
 pub(super) fn resources(list: &Place<'_>, problems: &mut Problems) {
     for place in list.items() {
         place.at("name").require(problems);

@@ -73,7 +73,7 @@ fn autoscaler(place: &Place<'_>, problems: &mut Problems) {
     }
 }
 
-/// What cannot be divided must be given in whole numbers.
+/// Indivisible resources must have whole numbers.
 fn whole_numbers(map: &Place<'_>, problems: &mut Problems) {
     for (name, value) in map.entries().filter(|(name, _)| is_counted(name)) {
         let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
@@ -83,7 +83,7 @@ fn whole_numbers(map: &Place<'_>, problems: &mut Problems) {
     }
 }
 
-/// Native ones by name; those of device plugins all are.
+/// Native resources by name; resources of device plugins always.
 fn is_counted(name: &str) -> bool {
     let is_native = !name.contains('/') || name.contains("kubernetes.io/");
     let is_extended = || {
@@ -93,7 +93,7 @@ fn is_counted(name: &str) -> bool {
     COUNTED.contains(&name) || !is_native && is_extended()
 }
 
-/// A toleration, as the API server checks it.
+/// A toleration, by the rules of the API server.
 fn tolerate(place: &Place<'_>, problems: &mut Problems) {
     let [key, operator, value, effect] =
         ["key", "operator", "value", "effect"].map(|field| place.text(field));

@@ -1,4 +1,4 @@
-//! What a file must not say, and what it says without effect.
+//! What a file must not contain, and what has no effect.
 
 use serde_json::{Value, json};
 
@@ -82,7 +82,7 @@ fn keys_that_stand_twice_are_errors_with_both_lines() {
     assert!(load(&format!("{list}{}", body()), "c.yaml").is_ok());
 }
 
-/// The least configuration as a block.
+/// The minimal configuration as a block.
 fn body() -> String {
     let document = minimal();
     ["apiVersion", "kind", "seedConfig"].map(|key| format!("{key}: {}\n", document[key])).concat()
@@ -117,7 +117,7 @@ fn unknown_options_of_our_own_are_errors_at_any_depth() {
 }
 
 #[test]
-fn what_would_only_fail_later_is_refused() {
+fn values_that_fail_later_are_refused() {
     let mirror = "edge.registries[0].mirrors[0]: must be a URL such as https://mirror.example.org:5000/path, without user \
         and query";
     let table = [
@@ -135,8 +135,8 @@ fn what_would_only_fail_later_is_refused() {
         (
             "server.https",
             json!({"port": 2720}),
-            "server.https: was removed: this agent serves probes and metrics by plain HTTP, so a probe by HTTPS would fail \
-             for ever. Give server.healthProbes and server.metrics instead (port, bindAddress), and ask with scheme HTTP",
+            "server.https: was removed: this agent serves probes and metrics by plain HTTP, so a probe by HTTPS would \
+             always fail. Set server.healthProbes and server.metrics instead (port, bindAddress), and ask with scheme HTTP",
         ),
     ];
     for (path, value, expected) in table {
@@ -290,7 +290,7 @@ fn the_rest_of_upstreams_rules_of_a_seed() {
         (
             "extensions",
             json!([{"type": "a"}, {"type": "a"}]),
-            "spec.extensions[1].type: \"a\" is there twice".to_owned(),
+            "spec.extensions[1].type: \"a\" occurs twice".to_owned(),
         ),
         ("resources", json!([{"resourceRef": of("Secret")}]), "spec.resources[0].name: must be given".to_owned()),
         ("resources", json!([{"name": "a"}]), "spec.resources[0].resourceRef.name: must be given".to_owned()),
@@ -304,7 +304,7 @@ fn the_rest_of_upstreams_rules_of_a_seed() {
         (
             "resources",
             json!([{"name": "a", "resourceRef": of("Secret")}, {"name": "a", "resourceRef": of("ConfigMap")}]),
-            "spec.resources[1].name: \"a\" is there twice".to_owned(),
+            "spec.resources[1].name: \"a\" occurs twice".to_owned(),
         ),
         ("extensions", json!("x"), "spec.extensions: expected a list".to_owned()),
     ];
@@ -397,7 +397,7 @@ fn snapshots_are_off_or_have_a_place() {
         (
             "edge.etcd.snapshots.schedule",
             json!("daily"),
-            "edge.etcd.snapshots.schedule: \"daily\" is no schedule",
+            "edge.etcd.snapshots.schedule: \"daily\" is not a schedule",
         ),
         (
             "edge.etcd.mode",

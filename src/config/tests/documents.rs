@@ -1,4 +1,4 @@
-//! What docs/options.md and docs/components.md say is what the tables say.
+//! Compares docs/options.md and docs/components.md with the tables.
 
 use super::super::rule::Rule;
 use super::super::schema::{self, Node, Type};
@@ -7,7 +7,7 @@ use crate::base::sorted::{SortedMap, SortedSet};
 
 const DOCUMENT: &str = include_str!("../../../docs/options.md");
 
-/// What the document calls the bounds of a field by its own rule.
+/// How the document writes the bounds of a field with its own rule.
 fn bounds_of(node: &Node) -> String {
     match node.field.rule {
         _ if node.bounds.is_some() => node.bounds.unwrap().range(node.field.ty),
@@ -18,8 +18,8 @@ fn bounds_of(node: &Node) -> String {
     }
 }
 
-/// Paths of the own options, with defaults, bounds and whether they have no effect; a list by its items, if these have a
-/// type.
+/// Paths of the `edge` options, with defaults, bounds and whether they have no effect. A list is represented by its
+/// items, if these have a type.
 fn own_options(node: &Node, path: &str, inert: bool, found: &mut SortedMap<String, (String, String, bool)>) {
     let inert = inert || node.inert.is_some();
     if !node.children.is_empty() {
@@ -41,14 +41,14 @@ fn own_options(node: &Node, path: &str, inert: bool, found: &mut SortedMap<Strin
 fn every_own_option_is_documented_with_default_and_bounds_and_none_is_invented() {
     let mut known = SortedMap::new();
     own_options(&schema::tree().children["edge"], "edge", false, &mut known);
-    // As long as there are some.
+    // Only while there are fields without effect.
     let (now, later) = DOCUMENT.split_once("Accepted, and without effect so far").unwrap_or((DOCUMENT, ""));
     let mut told = SortedMap::new();
     for (text, inert) in [(now, false), (later, true)] {
         for row in text.lines().filter_map(|line| line.strip_prefix("| `edge")) {
             let cells: Vec<&str> = row.split('|').map(str::trim).collect();
             let path = format!("edge{}", cells[0].trim_matches('`'));
-            // Rules about several fields have bounds that no field tells.
+            // Rules across fields have bounds that no field has.
             let several = known.get(&path).is_some_and(|(_, bounds, _)| bounds.is_empty());
             let bounds = if several { "" } else { cells[2] };
             told.insert(path, (cells[1].trim_matches('`').to_owned(), bounds.to_owned(), inert));
@@ -65,7 +65,7 @@ fn is_number(node: &Node) -> bool {
 }
 
 fn unbounded(node: &Node, path: &str, found: &mut Vec<String>) {
-    // How many requests may be sent per second is a rule: a negative rate is none.
+    // The rate of requests is a rule: a negative rate means no limit.
     if is_number(node) && node.bounds.is_none() && node.field.rule != Rule::Rate {
         found.push(path.to_owned());
     }
@@ -86,7 +86,7 @@ fn every_number_has_bounds_and_every_bound_has_a_field() {
     }
 }
 
-/// The first place that a path with choices names.
+/// The first node that a path with choices names.
 fn node(path: &str) -> Node {
     let tree = schema::tree();
     let path = schema::expand(path).swap_remove(0).replace("[]", ".[]");

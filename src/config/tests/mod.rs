@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// The least that a configuration needs.
+/// The minimal configuration.
 fn minimal() -> Value {
     let credentials = json!({"apiVersion": "v1", "kind": "Secret", "namespace": "garden", "name": "dns"});
     json!({
@@ -27,7 +27,7 @@ fn minimal() -> Value {
     })
 }
 
-/// The place that a path such as `a.b[0].c` leads to, made if it is not there.
+/// The value at a path such as `a.b[0].c`, created if missing.
 fn place<'a>(document: &'a mut Value, path: &str) -> &'a mut Value {
     path.split('.').fold(document, |value, step| {
         let (key, index) = step.split_once('[').map_or((step, None), |(key, index)| (key, Some(index)));
@@ -61,12 +61,12 @@ fn settings(changes: &[(&str, Value)]) -> Settings {
     loaded.settings
 }
 
-/// The same, whatever has no effect.
+/// The same, regardless of fields without effect.
 fn usable(changes: &[(&str, Value)]) -> Settings {
     load(&with(changes), "c.yaml").unwrap_or_else(|problems| panic!("{changes:?}: {problems:#?}")).settings
 }
 
-/// The errors of the least configuration with these changes, as `path: message`.
+/// The errors of the minimal configuration with these changes, as `path: message`.
 fn errors(changes: &[(&str, Value)]) -> Vec<String> {
     load(&with(changes), "c.yaml")
         .map_or_else(|problems| texts(&problems), |loaded| panic!("{changes:?}: {:?}", loaded.warnings))
@@ -217,7 +217,7 @@ fn every_default() {
     }
 }
 
-/// Values that are the same as nothing, and defaults that depend on other fields.
+/// Values that count as absent, and defaults that depend on other fields.
 #[test]
 fn defaults_in_special_cases() {
     let table = [
@@ -561,7 +561,7 @@ fn every_rule_of_the_seed() {
             json!({"a b": ""}),
             "metadata.annotations: \"a b\": \"a b\" is not a qualified name",
         ),
-        ("spec.provider.zones", json!(["a", "a"]), "spec.provider.zones[1]: \"a\" is there twice"),
+        ("spec.provider.zones", json!(["a", "a"]), "spec.provider.zones[1]: \"a\" occurs twice"),
         ("spec.networks.pods", json!("10.0.0.0"), "spec.networks.pods: \"10.0.0.0\" is not an address range"),
         ("spec.networks.pods", json!("fd00::/48"), "spec.networks.pods: must be an IPv4 range"),
         ("spec.networks.ipFamilies", json!(["IPv6"]), "spec.networks.pods: must be an IPv6 range"),
@@ -569,7 +569,7 @@ fn every_rule_of_the_seed() {
         (
             "spec.networks.ipFamilies",
             json!(["IPv4", "IPv4"]),
-            "spec.networks.ipFamilies: \"IPv4\" is there twice",
+            "spec.networks.ipFamilies: \"IPv4\" occurs twice",
         ),
         (
             "spec.networks.services",
@@ -608,7 +608,7 @@ fn every_rule_of_the_seed() {
         ),
         ("spec.backup", json!({"provider": "local"}), "spec.backup.credentialsRef: must be given"),
         ("spec.taints", json!([{"value": "x"}]), "spec.taints[0].key: must be given"),
-        ("spec.taints", json!([{"key": "x"}, {"key": "x"}]), "spec.taints[1]: \"x=\" is there twice"),
+        ("spec.taints", json!([{"key": "x"}, {"key": "x"}]), "spec.taints[1]: \"x=\" occurs twice"),
         (
             "spec.volume.providers",
             json!([{"purpose": "", "name": "x"}]),
@@ -618,7 +618,7 @@ fn every_rule_of_the_seed() {
         (
             "spec.volume.providers",
             json!([{"purpose": "a", "name": "x"}, {"purpose": "a", "name": "y"}]),
-            "spec.volume.providers[1].purpose: \"a\" is there twice",
+            "spec.volume.providers[1].purpose: \"a\" occurs twice",
         ),
         ("spec.ingress", json!({"controller": {"kind": "nginx"}}), "spec.ingress.domain: must be given"),
         ("spec.ingress.domain", json!("A.b"), "spec.ingress.domain: \"A.b\" is not a DNS name"),
@@ -657,7 +657,7 @@ fn every_rule_of_the_seed() {
         (
             "spec.dns.defaults",
             json!([domain, domain]),
-            "spec.dns.defaults[1].domain: \"d.example.org\" is there twice",
+            "spec.dns.defaults[1].domain: \"d.example.org\" occurs twice",
         ),
         ("spec.dns.defaults", json!([{"type": "x"}]), "spec.dns.defaults[0].domain: must be given"),
         (
@@ -678,7 +678,7 @@ fn every_rule_of_the_seed() {
         (
             "spec.settings.loadBalancerServices.zones",
             json!([{"name": "a"}, {"name": "a"}]),
-            "zones[1].name: \"a\" is there twice",
+            "zones[1].name: \"a\" occurs twice",
         ),
         (
             "spec.settings.zoneSelection.mode",
@@ -711,7 +711,7 @@ fn every_rule_of_the_seed() {
 }
 
 #[test]
-fn what_only_the_garden_insists_on_is_a_warning() {
+fn requirements_of_the_garden_alone_are_warnings() {
     let table = ["provider.type", "provider.region", "networks.pods", "networks.services", "ingress"];
     for path in table {
         let path = format!("seedConfig.spec.{path}");
@@ -731,11 +731,11 @@ fn two_families_may_mix_ranges() {
 
 #[test]
 fn older_documentation_is_answered_with_what_replaced_it() {
-    let seed = "was removed: the agent reaches the seed from inside of it";
+    let seed = "was removed: the agent reaches the seed from inside the cluster";
     let only_type =
         json!({"spec": {"provider": {"type": "aws"}, "secretRef": {"name": "s", "namespace": "garden"}}});
     let flat = json!({"type": "aws", "secretRef": {"name": "s", "namespace": "garden"}});
-    // These have errors as well, for what a Seed needs today.
+    // These have errors too: they lack what a Seed needs today.
     for (value, path) in [(only_type, "seedConfig.spec.secretRef"), (flat, "seedConfig.secretRef")] {
         let mut document = minimal();
         document["seedConfig"] = value;
@@ -761,7 +761,7 @@ fn older_documentation_is_answered_with_what_replaced_it() {
         errors(&[("seedConfig.spec.backup", json!({"provider": "local", "secretRef": {"name": "x"}}))]);
     assert!(problems.iter().any(|problem| problem.starts_with(credentials)), "{problems:?}");
     let with_warning = warnings(&[("kubernetesLogLevel", json!(0))]);
-    assert_eq!(with_warning, ["kubernetesLogLevel: was removed: logLevel counts for everything"]);
+    assert_eq!(with_warning, ["kubernetesLogLevel: was removed: logLevel applies to everything"]);
 }
 
 #[test]
@@ -935,7 +935,7 @@ fn leases_are_renewed_less_often_where_nobody_says_how_often() {
         (vec![(period, json!("2s"))], (2_000, 2_000)),
         (vec![(period, json!("5s"))], (5_000, 5_000)),
         (vec![(deadline, json!("12s"))], (2_000, 4_000)),
-        // A renewal and a second try have to fit into half of the deadline.
+        // A renewal and a retry must fit into half of the deadline.
         (vec![(deadline, json!("8s"))], (2_000, 3_200)),
         (vec![(deadline, json!("3s"))], (2_000, 2_000)),
     ];
@@ -974,7 +974,7 @@ fn cut_and_changed_texts_do_not_panic() {
     }
 }
 
-/// Fields that stand in lists or belong to others: known, and passed on as they are.
+/// Fields in lists or of other APIs: known, and passed on unchanged.
 #[test]
 fn a_rich_seed_has_no_unknown_fields() {
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "namespace": "garden", "name": "x", "uid": "1",
@@ -1021,7 +1021,7 @@ fn components_are_chosen() {
         settings.edge.components.is_disabled("vpa-crds") && !settings.edge.components.is_disabled("system")
     );
     let table = [
-        ("edge.components.profile", json!("full"), "full is not there yet"),
+        ("edge.components.profile", json!("full"), "full is not available yet"),
         ("edge.components.profile", json!("big"), "known: core, full"),
         (
             "edge.components.disabled",
@@ -1062,7 +1062,7 @@ fn registries_are_read_and_checked() {
         ),
         (
             json!([{"host": "r"}, {"host": "R"}]),
-            "edge.registries[1].host: stands twice; put everything about a host into one item",
+            "edge.registries[1].host: occurs twice; put everything about a host into one item",
         ),
         (
             json!([{"host": "r", "mirrors": ["https://user:word@m"]}]),

@@ -12,15 +12,15 @@ pub struct Version {
     pub minor: u64,
     /// The third number.
     pub patch: u64,
-    /// What stands behind `-`.
+    /// The pre-release, after `-`.
     pub pre: String,
-    /// What stands behind `+`; it does not count when versions are compared.
+    /// The build metadata, after `+`; comparisons ignore it.
     pub metadata: String,
-    /// The text as it was given.
+    /// The original text.
     pub original: String,
 }
 
-/// Why a text is no version or no constraint.
+/// Why a text is not a version or a constraint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error {
     /// `invalid semantic version`.
@@ -29,11 +29,11 @@ pub enum Error {
     VersionLength,
     /// A number of the version does not fit into 64 bits.
     Number(String),
-    /// The version of a constraint is none.
+    /// The constraint holds something that is not a version.
     ConstraintVersion,
     /// A numeric identifier of the pre-release starts with 0.
     LeadingZero,
-    /// The constraint, which cannot be read.
+    /// The unreadable constraint.
     Constraint(String),
     /// The text of a constraint is longer than 512 bytes.
     ConstraintLength,
@@ -68,10 +68,10 @@ const CONSTRAINT_BYTES_MAX: usize = 512;
 const CONSTRAINT_GROUPS_MAX: usize = 32;
 
 impl Version {
-    /// Reads a version; `v` in front, missing parts and leading zeros are accepted.
+    /// Parses a version; accepts a leading `v`, missing parts and leading zeros.
     ///
     /// # Errors
-    /// If it is none.
+    /// If the text is not a version.
     pub fn parse(text: &str) -> Result<Self, Error> {
         if text.len() > VERSION_BYTES_MAX {
             return Err(Error::VersionLength);
@@ -83,7 +83,7 @@ impl Version {
         parts.version(text)
     }
 
-    /// Whether the text is a version in full, without `v`, missing parts or leading zeros.
+    /// Whether the text is a complete version, without `v`, missing parts or leading zeros.
     pub fn is_strict(text: &str) -> bool {
         let core = text.split(['-', '+']).next().unwrap_or("");
         let ok = |part: &str| part == "0" || !part.starts_with('0');
@@ -154,7 +154,7 @@ impl Ord for Version {
     }
 }
 
-/// A release is higher than its pre-releases; numbers are lower than words; more parts are higher.
+/// A release is higher than its pre-releases, words are higher than numbers, and more parts are higher than fewer.
 fn compare_pre(a: &str, b: &str) -> Ordering {
     match (a.is_empty(), b.is_empty()) {
         (true, true) => return Ordering::Equal,
@@ -181,7 +181,7 @@ fn compare_pre(a: &str, b: &str) -> Ordering {
     }
 }
 
-/// The text of a version or of the version in a constraint, taken apart.
+/// The text of a version or of the version in a constraint, split into parts.
 struct Parts<'a> {
     text: &'a str,
     numbers: [&'a str; 3],
@@ -190,7 +190,7 @@ struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
-    /// Reads as much as looks like a version whose numbers consist of `digit`; the rest is what follows.
+    /// Reads the longest prefix that looks like a version whose numbers consist of `digit`, and returns the rest.
     fn read(text: &'a str, digit: impl Fn(char) -> bool) -> Option<(Self, &'a str)> {
         let mut rest = text.strip_prefix('v').unwrap_or(text);
         let mut numbers = [""; 3];
@@ -231,7 +231,7 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// Identifiers separated by dots behind a mark; none of them is empty.
+/// Identifiers after a mark, separated by dots; none of them is empty.
 fn identifiers(text: &str, mark: char) -> (&str, &str) {
     let Some(start) = text.strip_prefix(mark) else { return ("", text) };
     let letter = |c: char| c.is_ascii_alphanumeric() || c == '-';
@@ -239,7 +239,7 @@ fn identifiers(text: &str, mark: char) -> (&str, &str) {
     loop {
         let word = start[len..].find(|c| !letter(c)).unwrap_or(start.len() - len);
         if word == 0 {
-            // A dot without an identifier behind it does not belong to the version.
+            // A trailing dot does not belong to the version.
             let len = len.saturating_sub(1);
             return if len == 0 { ("", text) } else { start.split_at(len) };
         }
@@ -261,11 +261,11 @@ pub struct Constraint {
 struct Term {
     operator: Operator,
     version: Version,
-    /// The minor number is open (`1`, `1.x`), and with it the patch.
+    /// The minor number is a wildcard (`1`, `1.x`), and with it the patch number.
     minor_open: bool,
-    /// The patch number alone is open (`1.2`, `1.2.x`).
+    /// Only the patch number is a wildcard (`1.2`, `1.2.x`).
     patch_open: bool,
-    /// Any number is open.
+    /// Any number is a wildcard.
     open: bool,
 }
 
@@ -281,7 +281,7 @@ enum Operator {
     Caret,
 }
 
-/// Longer spellings stand before their beginnings.
+/// Longer operators come before their prefixes.
 const OPERATORS: [(&str, Operator); 11] = [
     ("!=", Operator::NotEqual),
     (">=", Operator::GreaterEqual),
@@ -297,10 +297,10 @@ const OPERATORS: [(&str, Operator); 11] = [
 ];
 
 impl Constraint {
-    /// Reads a constraint: `||` separates alternatives, commas and blanks what must hold together.
+    /// Parses a constraint: `||` separates alternatives; commas and blanks separate conditions that must all hold.
     ///
     /// # Errors
-    /// The part that cannot be read; an empty text is none.
+    /// The part that cannot be read; an empty text is not a constraint.
     pub fn parse(text: &str) -> Result<Self, Error> {
         if text.len() > CONSTRAINT_BYTES_MAX {
             return Err(Error::ConstraintLength);
@@ -313,7 +313,7 @@ impl Constraint {
         Ok(Self { groups: groups.into_iter().map(group).collect::<Result<_, _>>()? })
     }
 
-    /// Whether a version lies in the range. A pre-release does so only if its group names one.
+    /// Whether a version is in the range. A pre-release is in it only if its group names a pre-release.
     pub fn check(&self, version: &Version) -> bool {
         self.groups.iter().any(|group| {
             let named = group.iter().any(|term| !term.version.pre.is_empty());
@@ -335,7 +335,7 @@ fn rewrite_ranges(text: &str) -> String {
                 if let Some((high, after)) =
                     Parts::read(high, is_loose_digit).filter(|_| high.len() < dash.len())
                 {
-                    // As upstream, without the blanks in front: behind another term this is an error then.
+                    // As upstream, without the leading blanks: after another term this is an error.
                     out.truncate(out.trim_end().len().max(written));
                     out.push_str(&format!(">= {}, <= {} ", low.text, high.text));
                     written = out.len();
@@ -354,7 +354,7 @@ fn rewrite_ranges(text: &str) -> String {
     out
 }
 
-/// What upstream's expression accepts as a number of a constraint.
+/// Characters that upstream's regular expression accepts as a number of a constraint.
 fn is_loose_digit(c: char) -> bool {
     c.is_ascii_digit() || matches!(c, '|' | 'x' | 'X' | '*')
 }

@@ -1,8 +1,8 @@
-//! Times of day with their zone, as in the maintenance windows of Shoots.
+//! Times of day with a zone, as in the maintenance windows of Shoots.
 
 const DAY_S: i64 = 86_400;
 
-/// The second of the day in UTC of `HHMMSS+ZZZZ`; nothing if it is no such time.
+/// The second of the UTC day of `HHMMSS+ZZZZ`; `None` if the text is not such a time.
 pub fn time_of_day(text: &str) -> Option<i64> {
     let number = |from: usize, below: i64| {
         let digits = text.get(from..from + 2).filter(|digits| digits.bytes().all(|b| b.is_ascii_digit()))?;

@@ -1,4 +1,4 @@
-//! Go's time layouts: a pattern is the reference time (Mon Jan 2 15:04:05 MST 2006) written as the result shall look.
+//! Go's time layouts: a pattern is the reference time (Mon Jan 2 15:04:05 MST 2006), written in the desired format.
 
 use super::{Civil, Error};
 use crate::base::clock::Timestamp;
@@ -19,17 +19,17 @@ const MONTHS: [&str; 12] = [
 ];
 const DAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
 
-/// Writes a point in time as a layout says, `offset_s` seconds east of Greenwich.
+/// Formats a point in time by a layout, `offset_s` seconds east of Greenwich.
 pub fn format(at: Timestamp, offset_s: i32, layout: &str) -> String {
     format_civil(&Civil::at(at, offset_s), layout)
 }
 
-/// Writes what clocks and calendars show as a layout says.
+/// Formats a local date and time by a layout.
 pub fn format_civil(civil: &Civil, layout: &str) -> String {
     format_named(civil, "", layout)
 }
 
-/// The same with the name of the zone, where it has one.
+/// Like [`format_civil`], with the name of the zone if the layout contains it.
 pub fn format_named(civil: &Civil, zone: &str, layout: &str) -> String {
     let mut out = String::new();
     let mut rest = layout;
@@ -41,7 +41,7 @@ pub fn format_named(civil: &Civil, zone: &str, layout: &str) -> String {
     out + rest
 }
 
-/// Reads a text that looks as a layout says; without a zone it is UTC.
+/// Parses a text by a layout; without a zone it is UTC.
 ///
 /// # Errors
 /// The text and the layout, if they do not match or the date does not exist.
@@ -73,8 +73,8 @@ pub fn parse(layout: &str, text: &str) -> Result<Civil, Error> {
     reading.civil().ok_or_else(|| Error::refused(text, "day out of range"))
 }
 
-/// What follows the literal part of a layout; a blank stands for any number of them, none at the end. The error is where
-/// the input differs.
+/// Skips the literal part of a layout; a blank matches any number of blanks, none at the end. The error is the position
+/// where the input differs.
 fn skip<'a>(mut input: &'a str, mut literal: &str) -> Result<&'a str, &'a str> {
     while let Some(c) = literal.chars().next() {
         if c == ' ' {
@@ -91,7 +91,7 @@ fn skip<'a>(mut input: &'a str, mut literal: &str) -> Result<&'a str, &'a str> {
     Ok(input)
 }
 
-/// One element of a layout. A flag says whether it is padded with zeros.
+/// One element of a layout. A flag selects padding with zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Element {
     Year,
@@ -112,7 +112,7 @@ enum Element {
     Zone { z: bool, colon: bool, minutes: bool, seconds: bool },
 }
 
-/// Element, its spelling. Longer spellings stand before their beginnings.
+/// Elements and their spellings. Longer spellings come before their prefixes.
 const ELEMENTS: [(&str, Element); 37] = {
     use Element::{
         BlankDay, Day, HalfDay, Hour, Hour12, Minute, Month, MonthName, Second, ShortYear, Weekday, Year,
@@ -155,7 +155,7 @@ const ELEMENTS: [(&str, Element); 37] = {
         ("Z07:00", zone(true, true, true, false)),
         ("Z0700", zone(true, false, true, false)),
         ("Z07", zone(true, false, false, false)),
-        // Never matched as such: a fraction has any number of digits.
+        // The table never matches these: a fraction has any number of digits.
         (".0", Element::Fraction { digits: 1, trim: false }),
         (",0", Element::Fraction { digits: 1, trim: false }),
         (".9", Element::Fraction { digits: 1, trim: true }),
@@ -163,7 +163,7 @@ const ELEMENTS: [(&str, Element); 37] = {
     ]
 };
 
-/// The first element of a layout: what stands before it, itself, what stands behind it.
+/// The first element of a layout: the text before it, the element, and the text after it.
 fn next(layout: &str) -> Option<(&str, Element, &str)> {
     for (at, _) in layout.char_indices() {
         let rest = &layout[at..];
@@ -225,7 +225,7 @@ impl Element {
         });
     }
 
-    /// What follows this element in the input.
+    /// Reads this element and returns the rest of the input.
     fn read<'a>(self, input: &'a str, reading: &mut Reading) -> Option<&'a str> {
         let (value, rest) = match self {
             Self::Year => digits(input, 4, 4)?,
@@ -256,7 +256,7 @@ impl Element {
         Some(rest)
     }
 
-    /// What was read and does not exist.
+    /// The name of a value that was read but does not exist.
     fn out_of_range(self, reading: &Reading) -> Option<&'static str> {
         let (name, fits) = match self {
             Self::Month(_) => ("month", reading.month.is_some_and(|m| (1..=12).contains(&m))),
@@ -286,7 +286,7 @@ impl Element {
     }
 }
 
-/// What was read so far.
+/// The values read so far.
 #[derive(Default)]
 struct Reading {
     year: i64,

@@ -11,14 +11,14 @@ pub mod zone;
 
 pub use daytime::time_of_day;
 
-/// Why a text names no point in time, in Go's words.
+/// Why a text is not a point in time, in Go's words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     message: String,
 }
 
 impl Error {
-    /// A part of the text is not what a part of the layout says.
+    /// A part of the text does not match its part of the layout.
     fn mismatch(text: &str, layout: &str, element: &str, rest: &str) -> Self {
         let (whole, like) = (quote(text), quote(layout));
         let message =
@@ -26,7 +26,7 @@ impl Error {
         Self { message }
     }
 
-    /// The text has the form, but does not do.
+    /// The text matches the layout, but its value is not valid.
     fn refused(text: &str, why: &str) -> Self {
         Self { message: format!("parsing time {}: {why}", quote(text)) }
     }
@@ -68,15 +68,15 @@ pub fn rfc3339_nanos(at: Timestamp) -> String {
     layout::format(at, 0, "2006-01-02T15:04:05.999999999Z07:00")
 }
 
-/// Reads RFC 3339 with any fraction and offset.
+/// Parses RFC 3339 with any fraction and offset.
 ///
 /// # Errors
-/// The text, if it is none or names a day that does not exist.
+/// The text, if it is not RFC 3339 or names a day that does not exist.
 pub fn parse_rfc3339(text: &str) -> Result<Timestamp, Error> {
     layout::parse("2006-01-02T15:04:05Z07:00", text).map(|civil| civil.timestamp())
 }
 
-/// A point in time on the calendar and the clock of one place.
+/// A point in time as the local date and time of one place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Civil {
     /// Year of the proleptic Gregorian calendar.
@@ -98,18 +98,19 @@ pub struct Civil {
 }
 
 const DAY_S: i64 = 86_400;
-/// Days of 400 years: the calendar repeats.
+/// Days in 400 years, after which the calendar repeats.
 const ERA_DAYS: i64 = 146_097;
 /// Days from 0000-03-01 to 1970-01-01.
 const UNIX_DAYS: i64 = 719_468;
 
 impl Civil {
-    /// What clocks and calendars show `offset_s` seconds east of Greenwich.
+    /// The local date and time `offset_s` seconds east of Greenwich.
     pub fn at(at: Timestamp, offset_s: i32) -> Self {
         Self::of_unix(at.unix(), at.subsec_nanos(), offset_s)
     }
 
-    /// The same for seconds since 1970, also for those that no [`Timestamp`] holds: 300 million years around now.
+    /// The same for seconds since 1970, even beyond the range of [`Timestamp`], which spans about 300 years around
+    /// 1970.
     pub fn of_unix(unix_s: i64, nanos: u32, offset_s: i32) -> Self {
         const FAR_S: i64 = 10_000_000_000_000_000;
         let local = unix_s.clamp(-FAR_S, FAR_S) + i64::from(offset_s);
@@ -165,7 +166,7 @@ impl Civil {
     }
 }
 
-/// The days of a month.
+/// The number of days of a month.
 pub fn days_in(year: i64, month: u32) -> u32 {
     let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
     match month {
@@ -176,7 +177,7 @@ pub fn days_in(year: i64, month: u32) -> u32 {
     }
 }
 
-/// Year, month and day from days since 1970. The year is counted from March, so that the leap day is the last.
+/// Year, month and day from days since 1970. The year starts in March, so that the leap day is the last day.
 fn date_of(days: i64) -> (i64, i64, i64) {
     let days = days + UNIX_DAYS;
     let (era, day) = (days.div_euclid(ERA_DAYS), days.rem_euclid(ERA_DAYS));
@@ -229,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_is_refused() {
+    fn invalid_times_are_refused() {
         for text in [
             "",
             "2025-07-26",

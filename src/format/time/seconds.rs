@@ -9,7 +9,7 @@ use super::Timestamp;
 /// Writes RFC 3339.
 ///
 /// # Errors
-/// The serializer's.
+/// The error of the serializer.
 pub fn serialize<S: Serializer>(at: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&super::rfc3339(*at))
 }
@@ -17,7 +17,7 @@ pub fn serialize<S: Serializer>(at: &Timestamp, serializer: S) -> Result<S::Ok, 
 /// Reads RFC 3339.
 ///
 /// # Errors
-/// The deserializer's, or a text that names no point in time.
+/// The error of the deserializer, or a text that is not a point in time.
 pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Timestamp, D::Error> {
     let text = String::deserialize(deserializer)?;
     super::parse_rfc3339(&text).map_err(D::Error::custom)
@@ -30,7 +30,7 @@ pub mod option {
     /// Writes RFC 3339, or null.
     ///
     /// # Errors
-    /// The serializer's.
+    /// The error of the serializer.
     #[allow(clippy::ref_option)] // serde's signature
     pub fn serialize<S: Serializer>(at: &Option<Timestamp>, serializer: S) -> Result<S::Ok, S::Error> {
         match at {
@@ -42,7 +42,7 @@ pub mod option {
     /// Reads RFC 3339, or null.
     ///
     /// # Errors
-    /// The deserializer's, or a text that names no point in time.
+    /// The error of the deserializer, or a text that is not a point in time.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Timestamp>, D::Error> {
         let text = Option::<String>::deserialize(deserializer)?;
         text.map(|t| crate::format::time::parse_rfc3339(&t).map_err(D::Error::custom)).transpose()

@@ -1,4 +1,5 @@
-//! Zones of the machine: offset and name of a place's time, from the files that the tz database is compiled to (RFC 9636).
+//! Time zones of the machine: offset and abbreviation at a place, from the compiled files of the tz database (RFC
+//! 9636).
 
 use std::path::Path;
 
@@ -8,7 +9,7 @@ use crate::limits::ZONE_FILE_BYTES_MAX;
 
 const DIRECTORY: &str = "/usr/share/zoneinfo";
 
-/// What the clocks of a place show at one time.
+/// Offset and abbreviation of a place at one time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Zone {
     /// Seconds east of Greenwich.
@@ -17,9 +18,9 @@ pub struct Zone {
     pub name: String,
 }
 
-/// The time of a place, `Europe/Berlin`, so many seconds after 1970; `None` if the machine has no such zone.
+/// The offset of a place such as `Europe/Berlin`, `unix_s` seconds after 1970; `None` if the machine has no such zone.
 pub fn at(place: &str, unix_s: i64) -> Option<Zone> {
-    // As in Go: no name leads out of the directory.
+    // As in Go: a name cannot leave the directory.
     if place.is_empty() || place.starts_with(['/', '\\']) || place.contains("..") {
         return None;
     }
@@ -33,7 +34,7 @@ fn look_up(data: &[u8], unix_s: i64) -> Option<Zone> {
     }
     let mut input = data;
     let mut table = Table::read(&mut input, 4)?;
-    // From version 2 on, the table comes again with wider times, and a rule for what is later.
+    // From version 2 on, the file repeats the table with 64-bit times and adds a rule for later times.
     let mut rule = None;
     if data.get(4)? > &0 {
         table = Table::read(&mut input, 8)?;
@@ -59,10 +60,10 @@ fn number(bytes: &[u8]) -> i64 {
     bytes.iter().fold(if negative { -1 } else { 0 }, |n, b| n << 8 | i64::from(*b))
 }
 
-/// When the clocks were changed, and to what.
+/// The transitions, and the offset after each.
 struct Table<'d> {
     times: &'d [u8],
-    /// Of each of the times.
+    /// The size of each time in bytes.
     width: usize,
     kinds: &'d [u8],
     types: &'d [u8],
@@ -91,7 +92,7 @@ impl<'d> Table<'d> {
         Some(table)
     }
 
-    /// What was in force before the first change: the first that is no summer time, as Go guesses.
+    /// The offset before the first transition: the first one without summer time, as Go guesses.
     fn first(&self) -> u8 {
         let mut kinds = (0..).zip(self.types.chunks_exact(6));
         let standard = kinds.find(|(_, kind)| kind[4] == 0);
@@ -106,7 +107,7 @@ impl<'d> Table<'d> {
     }
 }
 
-/// By a rule of POSIX: `CET-1CEST,M3.5.0,M10.5.0/3`.
+/// Applies a POSIX rule: `CET-1CEST,M3.5.0,M10.5.0/3`.
 fn by_rule(rule: &str, unix_s: i64) -> Option<Zone> {
     let mut rule = Rule(rule);
     let name = rule.name()?;
@@ -125,7 +126,7 @@ fn by_rule(rule: &str, unix_s: i64) -> Option<Zone> {
     rule.0.is_empty().then_some(if is_summer { summer } else { standard })
 }
 
-/// What is left of a rule.
+/// The unread rest of a rule.
 struct Rule<'r>(&'r str);
 
 impl Rule<'_> {
@@ -164,7 +165,7 @@ impl Rule<'_> {
         Some(sign * seconds)
     }
 
-    /// When the clocks change in a year: seconds since 1970 on the clock before.
+    /// The transition in a year: seconds since 1970 by the clock before the transition.
     fn change(&mut self, year: i64) -> Option<i64> {
         self.eat(',').then_some(())?;
         let january = days_of(year, 1, 1);
@@ -194,7 +195,7 @@ impl Rule<'_> {
 mod tests {
     use super::*;
 
-    /// Two changes: to summer time at 1000, and back at 2000.
+    /// Two transitions: to summer time at 1000, and back at 2000.
     fn file(rule: &str) -> Vec<u8> {
         let table = |width: usize| {
             let mut data = b"TZif2".to_vec();
@@ -256,7 +257,7 @@ mod tests {
             ("AAA0BBB,M2.4.4/0,300", leap - 7 * 86_400, "BBB 3600"),
             ("AAA0BBB,M2.5.4/0,300", leap - 1, "AAA 0"),
             ("AAA0BBB,M2.5.4/0,300", leap, "BBB 3600"),
-            // The south: summer is over the end of the year.
+            // The southern hemisphere: summer includes the turn of the year.
             ("AAA0BBB,300,59/1", leap - 1, "BBB 3600"),
             ("AAA0BBB,300,59/1", leap, "AAA 0"),
         ] {

@@ -1,4 +1,4 @@
-//! Values to text, exactly as go-yaml writes them.
+//! Writes values exactly as go-yaml does.
 //!
 //! The writer keeps the state that decides about blanks and line breaks there: the column, and whether the line so far
 //! holds only indentation or ends with a blank.
@@ -10,18 +10,18 @@ use crate::format::number;
 
 /// Text longer than this many columns is folded at the next blank (v2 only).
 const FOLD_COLUMN: usize = 80;
-/// Room for most documents that templates write.
+/// Enough capacity for most documents that templates write.
 const BYTES_USUAL: usize = 256;
 /// Keys longer than this many bytes are written with `? `.
 const SIMPLE_KEY_BYTES_MAX: usize = 128;
 
-/// A value that can be written, whatever holds it.
+/// A value that can be written, in any representation.
 pub trait Tree {
-    /// Shows what this is: once, within the call.
+    /// Passes a view of this value to `see`, exactly once.
     fn view(&self, see: &mut dyn FnMut(View<'_>));
 }
 
-/// What a value is.
+/// The type and content of a value.
 pub enum View<'a> {
     /// `null`, `true` or an integer, as it is written.
     Word(&'a str),
@@ -70,7 +70,7 @@ pub(super) fn document(value: &dyn Tree, dialect: Dialect) -> String {
     writer.out
 }
 
-/// Where text goes on after a line break in it, and whether it is broken at blanks when it gets long.
+/// Indentation after a line break within a text, and whether a long text is folded at blanks.
 #[derive(Clone, Copy)]
 struct Fold {
     indent: usize,
@@ -84,14 +84,14 @@ struct Writer {
     dialect: Dialect,
     /// In characters.
     column: usize,
-    /// Nothing but indentation and indicators stands on the line.
+    /// The line holds only indentation and indicators.
     only_indent: bool,
-    /// The last character separates: no further blank is needed.
+    /// The last character separates, so no further blank is needed.
     after_blank: bool,
 }
 
 impl Writer {
-    /// Writes a node below a parent that stands at `indent` (`None` at the top).
+    /// Writes a node below a parent at `indent` (`None` at the top).
     fn node(&mut self, value: &dyn Tree, indent: Option<usize>, value_of_key: bool) {
         value.view(&mut |view| self.viewed(view, indent, value_of_key));
     }
@@ -172,8 +172,8 @@ impl Writer {
         (self.only_indent, self.after_blank) = (false, false);
     }
 
-    /// Text without line breaks, or with such that are not `\n`; quotes are doubled for single-quoted text only, which
-    /// is the only one that may hold them here at a place where it matters.
+    /// Text without line breaks, or with line breaks other than `\n`. Quotes are doubled only in single-quoted text:
+    /// other text here has no quotes that matter.
     fn folded(&mut self, text: &str, fold: Fold, may_fold: impl Fn(usize) -> bool) {
         let fits = !fold.on || self.column + text.len() <= FOLD_COLUMN;
         if fits && text.bytes().all(|b| b != b'\'' && (b' '..=b'~').contains(&b)) {
@@ -327,7 +327,7 @@ fn style(text: &str, shape: &Shape, dialect: Dialect, key: bool) -> Style {
     if shape.plain { Style::Plain } else { quoted() }
 }
 
-/// Which styles a text allows.
+/// The styles that a text allows.
 #[derive(Clone, Copy, Default)]
 struct Shape {
     multiline: bool,
@@ -368,7 +368,7 @@ impl Shape {
     }
 }
 
-/// Whether every style fits at a glance: most names and numbers.
+/// A quick check whether every style fits: most names and numbers.
 fn is_word(text: &str) -> bool {
     let is_usual = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'/' | b'-' | b'_' | b':' | b'=');
     text.starts_with(|c: char| c.is_ascii_alphanumeric())
@@ -383,7 +383,7 @@ enum Before {
     Break,
 }
 
-/// What go-yaml's analysis notes about a text.
+/// What go-yaml's analysis records about a text.
 #[derive(Default)]
 struct Seen {
     special: bool,
@@ -431,7 +431,7 @@ fn is_break(c: char) -> bool {
     matches!(c, '\r' | '\n' | '\u{85}' | '\u{2028}' | '\u{2029}')
 }
 
-/// What go-yaml takes for printable: no emoji and nothing else beyond the basic plane.
+/// What go-yaml considers printable: no emoji and nothing else beyond the basic plane.
 fn is_printable(c: char) -> bool {
     matches!(c, '\n' | ' '..='~' | '\u{a0}'..='\u{d7ff}' | '\u{e000}'..='\u{fefe}' | '\u{ff00}'..='\u{fffd}')
 }
@@ -464,7 +464,7 @@ fn escape(c: char) -> String {
     format!("\\{letter}")
 }
 
-/// v2 and v4 pass through JSON, which makes an integer of every whole number that it writes without exponent.
+/// v2 and v4 pass through JSON, which turns every whole number that it writes without an exponent into an integer.
 fn float_text(float: f64, dialect: Dialect) -> String {
     if dialect != Dialect::V2 {
         return number::general(float);

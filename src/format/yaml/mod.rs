@@ -1,5 +1,5 @@
-//! YAML as Kubernetes tools written in Go read and write it: version 1.1 in (`y` is true, `0777` is octal), three dialects
-//! out. Values are those of JSON; whatever JSON cannot say is an error.
+//! YAML as Kubernetes tools written in Go read and write it. Input is YAML 1.1 (`y` is true, `0777` is octal); output
+//! has three dialects. Values are JSON values; a value that JSON cannot represent is an error.
 //!
 //! Behaviour follows sigs.k8s.io/yaml, which reads YAML with go-yaml v2 and passes it through JSON.
 
@@ -17,18 +17,18 @@ mod scan;
 
 pub use emit::{Tree, View};
 
-/// Which Go program is imitated when writing.
+/// The Go program whose output format is imitated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
-    /// `toYaml` of Helm: long text folded at 80 columns, sequences level with their key.
+    /// `toYaml` of Helm: long text folded at 80 columns, sequences at the indentation of their key.
     V2,
     /// `toYamlPretty` of Helm: nothing folded, sequences indented.
     V3,
-    /// What a gardenlet writes into Secrets: nothing folded, sequences level with their key.
+    /// What a gardenlet writes into Secrets: nothing folded, sequences at the indentation of their key.
     V4,
 }
 
-/// Why a text is no YAML, and where.
+/// Why a text is not YAML, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     /// The line, counted from 1; 0 if unknown.
@@ -45,11 +45,11 @@ pub struct Error {
 enum Go {
     /// `yaml: line N: message`; 0: without a line.
     Syntax(u64),
-    /// `yaml: message`: found while the tree was decoded.
+    /// `yaml: message`: found while decoding the tree.
     Decode,
-    /// The message alone: found on the way to JSON.
+    /// The message alone: found during the conversion to JSON.
     Json,
-    /// A limit: nothing after it is looked at.
+    /// A limit: the rest of the document is not read.
     Limit,
 }
 
@@ -64,12 +64,12 @@ impl Error {
         format!("error converting YAML to JSON: {place}{}", self.message)
     }
 
-    /// Whether the document is too large or too deep, and may be right otherwise.
+    /// Whether the document is too large or too deep; it may be valid otherwise.
     pub fn is_limit(&self) -> bool {
         self.go == Go::Limit
     }
 
-    /// The same error in a document that starts `lines` below the top of its file.
+    /// The same error in a document that starts `lines` lines below the top of its file.
     #[must_use]
     pub fn below(mut self, lines: u64) -> Self {
         if self.line > 0 {
@@ -96,11 +96,11 @@ impl std::error::Error for Error {}
 pub struct Document {
     /// The line of its first line in the stream, counted from 1.
     pub line: u64,
-    /// Its value; lines of an error count from the top of the stream.
+    /// Its value; line numbers of an error count from the top of the stream.
     pub value: Result<Value, Error>,
 }
 
-/// Reads the first document of a text. An empty text is null.
+/// Parses the first document of a text. An empty text is null.
 ///
 /// Duplicate keys: the last wins. `<<` merges in place. Keys become text.
 ///
@@ -110,25 +110,25 @@ pub fn parse(text: &str) -> Result<Value, Error> {
     parse::document(text)
 }
 
-/// Reads the first document of a text as [`parse`] does, if it has at most so many nodes: keys, aliases and each 128 bytes
-/// of a text count.
+/// Parses the first document of a text as [`parse`] does, if it has at most `nodes_max` nodes. Keys, aliases and each
+/// 128 bytes of text count as nodes.
 ///
 /// # Errors
-/// As of [`parse`]; [`Error::is_limit`] tells those for a document that is too large.
+/// As [`parse`]; [`Error::is_limit`] identifies a document that is too large.
 pub fn parse_within(text: &str, nodes_max: usize) -> Result<Value, Error> {
     parse::within(text, nodes_max)
 }
 
-/// Reads the first document of a text as [`parse`] does, with the same errors; of a map, only the values of some keys are
-/// kept (all, if the document has anchors): `key`, or `key.inner` for a part of it.
+/// Parses the first document of a text as [`parse`] does, with the same errors. Of a map, only the values of some keys
+/// are kept (all, if the document has anchors): `key`, or `key.inner` for a part of it.
 ///
 /// # Errors
-/// As of [`parse`].
+/// As [`parse`].
 pub fn parse_part(text: &str, keys: &[&str]) -> Result<Value, Error> {
     parse::part(text, keys)
 }
 
-/// A key that stands twice in one map.
+/// A key that occurs twice in one map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repeated {
     /// The key.
@@ -137,16 +137,16 @@ pub struct Repeated {
     pub lines: (usize, usize),
 }
 
-/// Reads the first document of a text as [`parse`] does, with the same errors, and finds the keys that stand twice in one
-/// map: only the last value is in the document.
+/// Parses the first document of a text as [`parse`] does, with the same errors, and finds keys that occur twice in one
+/// map. The document holds only the last value.
 ///
 /// # Errors
-/// As of [`parse`].
+/// As [`parse`].
 pub fn parse_noting_repeated(text: &str) -> Result<(Value, Vec<Repeated>), Error> {
     parse::noting_repeated(text)
 }
 
-/// Reads every document of a stream on its own: a broken one does not hide the others. Empty documents are left out.
+/// Parses every document of a stream on its own: a broken one does not hide the others. Empty documents are left out.
 pub fn parse_all(text: &str) -> Vec<Document> {
     let mut documents = Vec::new();
     let (mut start, mut line, mut at) = (0, 0, 0);
@@ -173,7 +173,7 @@ pub fn is_separator(line: &str) -> bool {
     line.strip_prefix("---").is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t', '\r', '\n']))
 }
 
-/// An error without words at a place of a text.
+/// The place of an error, without a message.
 fn place(text: &str, at: usize) -> Error {
     let above = &text[..at];
     let line = above.matches('\n').count();

@@ -1,4 +1,4 @@
-//! The order in which go-yaml writes the keys of a map: natural, "a2" before "a10".
+//! The order in which go-yaml writes the keys of a map: natural order, "a2" before "a10".
 
 use std::cmp::Ordering;
 
@@ -6,10 +6,10 @@ use super::Dialect;
 
 /// Sorts entries by their keys as the dialect's library does.
 ///
-/// The v2 order is not transitive, so no sort of the standard library may see it (they may panic): this merge sort is
-/// content with any comparison and always ends.
+/// The v2 order is not transitive, and a sort of the standard library may panic on such an order. This merge sort
+/// accepts any comparison and always ends.
 pub(super) fn sort<T: Copy>(entries: Vec<(&str, T)>, dialect: Dialect) -> Vec<(&str, T)> {
-    // Most maps are in order already: theirs is that of the bytes.
+    // Most maps are sorted already, by their bytes.
     if entries.windows(2).all(|pair| less(pair[0].0, pair[1].0, dialect)) {
         return entries;
     }
@@ -26,7 +26,7 @@ pub(super) fn sort<T: Copy>(entries: Vec<(&str, T)>, dialect: Dialect) -> Vec<(&
     merged
 }
 
-/// Whether `a` stands before `b`.
+/// Whether `a` comes before `b`.
 fn less(a: &str, b: &str, dialect: Dialect) -> bool {
     let at = a.bytes().zip(b.bytes()).position(|(x, y)| x != y);
     if let Some(at) = at
@@ -45,21 +45,21 @@ fn less(a: &str, b: &str, dialect: Dialect) -> bool {
         (true, true) => return x < y,
         (false, false) => {}
         (x_letter, y_letter) => {
-            // v2 puts the key with the letter last; later versions put it first if a digit stands before it.
+            // v2 puts the key with the letter last; later versions put it first if a digit precedes it.
             let after_digit = common.chars().next_back().is_some_and(char::is_numeric);
             return if dialect != Dialect::V2 && after_digit { x_letter } else { y_letter };
         }
     }
     // When either key has a zero here, a digit other than zero further left counts as a leading one, so that "100"
-    // stands behind "20".
+    // comes after "20".
     let digits_before = common.chars().rev().take_while(|c| c.is_numeric());
     let leading = i64::from((x == '0' || y == '0') && digits_before.into_iter().any(|c| c != '0'));
-    // Up to the difference both are the same, so their lengths compare as their ends do.
+    // Both keys are equal up to the difference, so the ends can be compared in place of the lengths.
     let (m, n) = (number(&a[at..], leading), number(&b[at..], leading));
     m.cmp(&n).then(x.cmp(&y)) == Ordering::Less
 }
 
-/// The number that the digits in front say, and how many they are.
+/// The leading number, and how many digits it has.
 fn number(text: &str, leading: i64) -> (i64, usize) {
     let digits = text.bytes().take_while(u8::is_ascii_digit);
     digits.fold((leading, 0), |(value, count), digit| {

@@ -10,11 +10,11 @@ use crate::format::{base64, number};
 
 pub(super) type Problem = (Cow<'static, str>, Go);
 
-/// A scalar as it stands in the document.
+/// A scalar as the document spells it.
 pub(super) struct Text<'a> {
     value: Cow<'a, str>,
     tag: Option<String>,
-    /// It has the type that it looks like.
+    /// Its type follows from its text.
     plain: bool,
 }
 
@@ -28,7 +28,7 @@ impl<'a> Text<'a> {
         self.value == "<<" && (self.plain || self.tag.as_deref() == Some("tag:yaml.org,2002:merge"))
     }
 
-    /// The type that the tag names; nothing if there is none.
+    /// The type that the tag names; empty if there is none.
     fn wanted(&self) -> &str {
         match self.tag.as_deref() {
             None if self.plain => "",
@@ -64,7 +64,7 @@ impl<'a> Text<'a> {
     }
 }
 
-/// The value of a scalar. If it is not to be kept, it is only checked.
+/// The value of a scalar. If it is not kept, it is only checked.
 pub(super) fn value(text: Text<'_>, keep: bool) -> Result<Value, Problem> {
     if text.wanted() == "binary" {
         return binary(&text.value).map(Value::String);
@@ -80,7 +80,7 @@ pub(super) fn value(text: Text<'_>, keep: bool) -> Result<Value, Problem> {
     }
 }
 
-/// The text that a scalar is as a key; nothing if it is null. If it is not to be kept, it is only checked.
+/// The text of a scalar as a key; `None` if it is null. If it is not kept, it is only checked.
 pub(super) fn scalar_key(text: Text<'_>, keep: bool) -> Result<Option<String>, Problem> {
     if text.wanted() == "binary" {
         return binary(&text.value).map(Some);
@@ -96,7 +96,7 @@ pub(super) fn scalar_key(text: Text<'_>, keep: bool) -> Result<Option<String>, P
     }))
 }
 
-/// The text that a value is as a key; nothing if it is null.
+/// The text of a value as a key; `None` if it is null.
 pub(super) fn key(value: Value) -> Result<Option<String>, Problem> {
     Ok(Some(match value {
         Value::String(text) => text,
@@ -110,7 +110,7 @@ pub(super) fn key(value: Value) -> Result<Option<String>, Problem> {
     }))
 }
 
-/// Null is no key for JSON.
+/// JSON does not allow null as a key.
 pub(super) fn null_key(value: &Value) -> Problem {
     let value = if value.is_null() { "<nil>".to_owned() } else { go_syntax(value) };
     let message = format!("unsupported map key of type: %!s(<nil>), key: <nil>, value: {value}");
@@ -128,7 +128,7 @@ fn tag_name(scalar: &Scalar) -> &'static str {
     }
 }
 
-/// A value as Go's `%#v` shows it, for the message about a template that was not rendered.
+/// A value in Go's `%#v` format, for the message about a template that was not rendered.
 fn go_syntax(value: &Value) -> String {
     match value {
         Value::Null => "interface {}(nil)".to_owned(),
@@ -150,7 +150,7 @@ fn binary(text: &str) -> Result<String, Problem> {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
         text.push_str(chunk.valid());
-        // As Go's JSON encoder: one for each byte.
+        // As Go's JSON encoder: one replacement character for each byte.
         text.extend(chunk.invalid().iter().map(|_| char::REPLACEMENT_CHARACTER));
     }
     Ok(text)

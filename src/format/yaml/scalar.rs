@@ -1,4 +1,4 @@
-//! What a plain scalar means, and whether a text would mean something else if it were written plain.
+//! The meaning of a plain scalar, and whether a text would change its meaning if it were written plain.
 
 use serde_json::Value;
 
@@ -14,7 +14,7 @@ pub(super) enum Scalar {
     /// Beyond `i64`.
     Uint(u64),
     Float(f64),
-    /// Recognised as a date; still text for JSON, but quoted on the way out.
+    /// A date: text for JSON, but quoted in the output.
     Date,
     Text,
 }
@@ -30,8 +30,8 @@ pub(super) fn resolve(text: &str) -> Scalar {
     }
 }
 
-/// Whether a text must be quoted because a reader would take it for another type. Words of YAML 1.1 count in every
-/// dialect, for the sake of old readers.
+/// Whether a text must be quoted because a reader would take it for another type. Every dialect quotes words of YAML
+/// 1.1, for old readers.
 pub(super) fn needs_quotes(text: &str, dialect: Dialect) -> bool {
     let own = match dialect {
         Dialect::V2 => false,
@@ -41,7 +41,7 @@ pub(super) fn needs_quotes(text: &str, dialect: Dialect) -> bool {
     own || resolve(text) != Scalar::Text || is_base60(text)
 }
 
-/// JSON's form of a scalar; `None` for infinities and not-a-number.
+/// The JSON form of a scalar; `None` for infinities and not-a-number.
 pub(super) fn to_json(scalar: &Scalar, text: &str) -> Option<Value> {
     Some(match *scalar {
         Scalar::Null => Value::Null,
@@ -87,7 +87,7 @@ fn numeric(text: &str) -> Scalar {
     signed_digits(&plain, "0b", 2).map_or(Scalar::Text, Scalar::Int)
 }
 
-/// `0b-1`: what upstream's second look at a number accepts, a sign behind the prefix.
+/// `0b-1`: upstream's second attempt at a number accepts a sign after the prefix.
 fn signed_digits(plain: &str, prefix: &str, radix: u32) -> Option<i64> {
     let digits = plain.strip_prefix(prefix).filter(|d| d.starts_with(['-', '+']))?;
     i64::from_str_radix(digits, radix).ok()
@@ -109,7 +109,7 @@ fn integer(plain: &str) -> Option<Scalar> {
         (false, Ok(n)) => Some(Scalar::Int(n)),
         (true, Ok(n)) => Some(Scalar::Int(-n)),
         (true, Err(_)) if value == 1 << 63 => Some(Scalar::Int(i64::MIN)),
-        // A sign is not for `ParseUint`.
+        // `ParseUint` accepts no sign.
         (false, Err(_)) if !plain.starts_with('+') => Some(Scalar::Uint(value)),
         _ => None,
     }
@@ -126,7 +126,7 @@ fn based(unsigned: &str) -> (&str, u32) {
     }
 }
 
-/// `[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?`; too large for a float is no number.
+/// `[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?`; a value that is too large for a float is not a number.
 fn decimal(plain: &str) -> Option<f64> {
     let unsigned = plain.strip_prefix(['-', '+']).unwrap_or(plain);
     let (mantissa, exponent) =
@@ -153,7 +153,7 @@ fn special_float(text: &str) -> Option<f64> {
     }
 }
 
-/// `[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?`: numbers of base 60, which only old readers know.
+/// `[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?`: numbers of base 60, which only old readers accept.
 fn is_base60(text: &str) -> bool {
     let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
     if !unsigned.starts_with(|c: char| c.is_ascii_digit()) {
@@ -174,8 +174,8 @@ fn is_base60(text: &str) -> bool {
         })
 }
 
-/// The four layouts that go-yaml takes for a point in time: a date, or a date and a time of day, zone optional only
-/// after a blank. Fields may lack their leading zero; they must name a day that exists.
+/// The four layouts that go-yaml accepts as a point in time: a date, or a date and a time of day. The zone is optional
+/// only after a blank. Fields may lack their leading zero; they must name a day that exists.
 fn is_date(text: &str) -> bool {
     let bytes = text.as_bytes();
     if bytes.len() < 8 || bytes[4] != b'-' || !bytes[..4].iter().all(u8::is_ascii_digit) {
@@ -204,13 +204,13 @@ fn days_in(year: u32, month: u32) -> u32 {
     }
 }
 
-/// One or two digits, and what follows.
+/// One or two digits, and the rest.
 fn short_number(text: &str) -> Option<(u32, &str)> {
     let digits = text.bytes().take(2).take_while(u8::is_ascii_digit).count();
     Some((text[..digits].parse().ok()?, &text[digits..]))
 }
 
-/// What follows `15:4:5` and an optional fraction.
+/// The rest after `15:4:5` and an optional fraction.
 fn time_of_day(text: &str) -> Option<&str> {
     let (hour, rest) = short_number(text)?;
     let (minute, rest) = short_number(rest.strip_prefix(':')?)?;
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_reader_would_misread_is_quoted() {
+    fn ambiguous_text_is_quoted() {
         for text in ["yes", "1", "1:30", "-1_0:59.5", "2020-01-02", "null", "", "0o7", "1e3", ".5"] {
             assert!(needs_quotes(text, Dialect::V2), "{text}");
         }

@@ -65,7 +65,7 @@ fn errors_name_line_and_column() {
 }
 
 #[test]
-fn a_backslash_at_the_end_is_no_panic() {
+fn a_trailing_backslash_does_not_panic() {
     assert!(parse("a: \"x\\").is_err());
     assert_eq!(parse("a: x\\"), Ok(json!({"a": "x\\"})));
     assert_eq!(parse("a: |\n  x\\"), Ok(json!({"a": "x\\"})));
@@ -93,7 +93,7 @@ fn block_scalars_may_end_with_the_text() {
     }
 }
 
-/// Seeded: a failure names the seed.
+/// Seeded: a failure prints the seed.
 #[test]
 fn mutated_documents_are_values_or_errors() {
     const PIECES: [&str; 24] = [
@@ -268,7 +268,7 @@ fn scalars_are_quoted_only_where_they_must() {
 fn numbers_pass_through_json_in_two_dialects() {
     let value = json!([1_000_000.0, 123_456_789.5, 1e-7, 1e21, 7, -0.5]);
     assert_eq!(emit(&value, Dialect::V2), "- 1000000\n- 1.234567895e+08\n- 1e-07\n- 1e+21\n- 7\n- -0.5\n");
-    // Beyond 64 bits with a sign, and then without.
+    // Beyond signed 64-bit integers, then beyond unsigned ones.
     let value = json!([9.3e18, -9.3e18, 1e19, 1.8e19, 1.9e19, -0.0]);
     let text =
         "- 9300000000000000000\n- -9.3e+18\n- 10000000000000000000\n- 18000000000000000000\n- 1.9e+19\n- 0\n";
@@ -320,7 +320,7 @@ fn the_grammar_is_that_of_yaml_1_1() {
         ("{a:b}", json!({"a:b": null})),
         ("{'a':b}", json!({"a": "b"})),
         ("[a b, c: d]]", json!(["a b", {"c": "d"}])),
-        // What follows the first node, here an empty one, is not looked at.
+        // The text after the first node, which is empty here, is not read.
         ("&a &b c", json!(null)),
     ] {
         assert_eq!(parse(text), Ok(value), "{text:?}");
@@ -397,14 +397,14 @@ fn a_part_is_what_was_asked_for() {
     assert_eq!(parse_part("a: [x: 1]\nb: 1", &["a.w"]), Ok(json!({"a": [{"x": 1}]})));
     assert_eq!(parse_part("a: 7\nb: 1", &["a.w"]), Ok(json!({"a": 7})));
     assert_eq!(parse_part("text", &["a"]), Ok(json!("text")));
-    // With anchors, all is kept.
+    // A document with anchors is kept completely.
     assert_eq!(parse_part("b: &x 1\na: *x", &["a"]), Ok(json!({"a": 1, "b": 1})));
     assert_eq!(parse_part("<<: {kind: K}", &["kind"]), Ok(json!({"kind": "K"})));
 }
 
 #[test]
-fn what_is_not_allowed_counts_where_it_is_read() {
-    // go-yaml reads on in chunks: what is complete before does not see it.
+fn forbidden_characters_count_where_they_are_read() {
+    // go-yaml reads in chunks: a document that ends earlier is not affected.
     let far = " ".repeat(2_000);
     assert_eq!(parse(&format!("--- a\n--- b\n{far}\u{1}")), Ok(json!("a")));
     let error = parse(&format!("a: [\n]]{far}\u{1}")).unwrap_err();
@@ -413,7 +413,7 @@ fn what_is_not_allowed_counts_where_it_is_read() {
     assert_eq!((error.line, error.column), (2, 2_005));
 }
 
-/// Each of these takes far too long if something is gone over again and again.
+/// Each of these takes far too long if some part is scanned repeatedly.
 #[test]
 fn long_texts_take_no_longer_than_they_are() {
     let n = 30_000;
@@ -448,7 +448,7 @@ fn long_texts_take_no_longer_than_they_are() {
 }
 
 #[test]
-fn what_is_not_wanted_may_be_wrong_all_the_same() {
+fn unwanted_values_may_be_wrong() {
     for value in [
         " text\n  more: x",
         "\n  a: 1\n   b: 2",
@@ -476,7 +476,7 @@ fn nested(value: &str) -> String {
 }
 
 #[test]
-fn what_follows_an_unwanted_value_is_read() {
+fn values_after_an_unwanted_one_are_read() {
     for value in [
         "",
         " x",

@@ -16,7 +16,7 @@ impl Client {
     /// Reads one page of a list. An empty namespace means all.
     ///
     /// # Errors
-    /// All of [`Error`].
+    /// Any [`Error`].
     pub fn list<T: DeserializeOwned>(
         &self,
         r: &Resource,
@@ -26,12 +26,12 @@ impl Client {
         self.fetch(&Request::list(r, namespace, params))
     }
 
-    /// Reads all pages of a list and hands over each object, without holding a page; returns the resourceVersion at which
-    /// a watch may begin. On [`ListItem::Restart`] forget what came before: the pages expired and the list begins again.
-    /// An object that does not have the shape that we expect does not break the list: it is handed over by its key.
+    /// Reads all pages of a list and passes on each object without holding a page; returns the resourceVersion at which
+    /// a watch may begin. On [`ListItem::Restart`], the caller must discard all objects so far: the pages expired and
+    /// the list begins again. An object with an unexpected shape does not break the list: it is passed on by its key.
     ///
     /// # Errors
-    /// All of [`Error`].
+    /// Any [`Error`].
     pub fn list_each<T: DeserializeOwned>(
         &self,
         r: &Resource,
@@ -48,7 +48,7 @@ impl Client {
     /// The same, for a caller that decodes the objects itself. `None` means that the list begins again.
     ///
     /// # Errors
-    /// All of [`Error`].
+    /// Any [`Error`].
     pub fn list_streamed(
         &self,
         r: &Resource,
@@ -59,11 +59,11 @@ impl Client {
         self.shared.pages(r, namespace, params, self.terms, each)
     }
 
-    /// Reads all pages of a list, then hands over each object; returns the resourceVersion at which a watch may begin.
-    /// Long lists are better read with [`Client::list_each`], which holds nothing.
+    /// Reads all pages of a list, then passes on each object; returns the resourceVersion at which a watch may begin.
+    /// For long lists use [`Client::list_each`], which holds no page.
     ///
     /// # Errors
-    /// All of [`Error`]; then no object was handed over.
+    /// Any [`Error`]; then no object was passed on.
     pub fn list_all<T: DeserializeOwned>(
         &self,
         r: &Resource,
@@ -81,7 +81,7 @@ impl Client {
             }
         })?;
         if let Some(source) = undecodable {
-            // To leave an object out would make it look deleted.
+            // A skipped object would look deleted.
             return Err(Error::Decode { what: r.path(namespace, "", ""), source });
         }
         all.into_iter().for_each(each);
@@ -91,7 +91,7 @@ impl Client {
     /// Begins a watch on a connection of its own.
     ///
     /// # Errors
-    /// All of [`Error`]; a version that is too old may show here, or as the first event, as [`Error::is_gone`].
+    /// Any [`Error`]; a version that is too old is [`Error::is_gone`], either here or as the first event.
     pub fn watch<T: DeserializeOwned>(
         &self,
         r: &Resource,
@@ -112,7 +112,7 @@ impl Client {
         params: &WatchParams,
     ) -> Result<Events, Error> {
         let seconds = match params.timeout_seconds {
-            // Random, so that the watches of many agents do not begin anew together.
+            // Random, so that the watches of many agents do not restart at the same time.
             0 => (300.0 + 300.0 * random::unit()).round(),
             seconds => f64::from(seconds),
         };

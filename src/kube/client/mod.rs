@@ -1,6 +1,6 @@
-//! The client: sends requests with a deadline and decodes what comes back.
+//! The client: sends requests with a deadline and decodes the responses.
 //!
-//! The generic methods are a skin over [`super::send`], which is compiled once.
+//! The generic methods are thin wrappers around [`super::send`], which is compiled once.
 
 mod collections;
 
@@ -29,38 +29,38 @@ use crate::format::view;
 use crate::limits;
 use crate::net::{Daily, Dial, ProxyEnv, SystemCas, SystemDialer};
 
-/// Says whether a write may begin now: the lease under which it is made.
+/// Decides whether a write may begin now, based on the lease that protects it.
 pub trait Permit: Send + Sync + fmt::Debug {
-    /// Asked before each request that may change something.
+    /// Called before each request that may change something.
     ///
     /// # Errors
-    /// Why not, in words.
+    /// The reason for a refusal.
     fn may_write(&self) -> Result<(), String>;
 }
 
-/// What a client needs besides the connection.
+/// The settings of a client besides the connection.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Requests per second in the long run; 0 or less means no limit.
+    /// Average requests per second; 0 or less means no limit.
     pub qps: f32,
     /// Requests that may be sent at once.
     pub burst: u32,
     /// `User-Agent`.
     pub user_agent: String,
-    /// Which server this is, for metrics: `garden` or `seed`, never an address.
+    /// The label of this server in metrics: `garden` or `seed`, never an address.
     pub peer: &'static str,
     /// Total time of a call other than a watch.
     pub timeout: Duration,
-    /// Total time of a call that may change something, if that is shorter: as long as the lease lasts under which it is
-    /// made.
+    /// Total time of a call that may change something, if shorter: as long as its lease remains valid.
     pub write_timeout: Duration,
-    /// What is asked before each write; nobody by default.
+    /// The permit that is checked before each write; none by default.
     pub permit: Option<Arc<dyn Permit>>,
-    /// What requests of workers pass before they are sent: shared by all clients of the server.
+    /// The gate that requests of workers pass, shared by all clients of the server.
     pub gate: Option<Gate>,
-    /// What clients of many servers share, so that few of them keep idle connections; without it, each keeps its own.
+    /// Shared by the clients of many servers, so that few of them keep idle connections; without it, each keeps its
+    /// own.
     pub warm: Option<Warm>,
-    /// Woken by each answer that says that the credentials are not good (401): whoever made them can make others.
+    /// Woken by each 401 response, so that the owner of the credentials can renew them.
     pub unauthorized: Option<Stop>,
     /// The clock of rate limit, token files and certificates. Sockets wait in real time.
     pub clock: Clock,
@@ -68,17 +68,17 @@ pub struct Options {
     pub dialer: Arc<dyn Dial>,
     /// The proxy variables of the environment.
     pub proxy_env: ProxyEnv,
-    /// When pulled, running calls and watches end and new ones are refused.
+    /// When pulled, running calls and watches end, and new ones are refused.
     pub stop: Stop,
-    /// Where requests are counted.
+    /// The metrics that count requests.
     pub metrics: Metrics,
-    /// What judges certificates, and learns from the answers of the garden.
+    /// Checks certificates, and learns from the answers of the garden.
     pub time: Option<GardenTime>,
-    /// The server is the garden: its answers tell the time.
+    /// Whether the server is the garden, whose answers carry the time.
     pub tells_time: bool,
-    /// What clients of the garden share: their bytes of a day are a metric.
+    /// Shared by clients of the garden: a metric shows their bytes per day.
     pub daily: Option<Daily>,
-    /// Where the CAs of the system stand.
+    /// The location of the system's CAs.
     pub system_cas: SystemCas,
 }
 
@@ -143,7 +143,7 @@ impl Client {
     /// A client that has not connected yet.
     ///
     /// # Errors
-    /// [`Error::Request`] if the server's URL or the proxy's cannot be used.
+    /// [`Error::Request`] if the URL of the server or of the proxy is unusable.
     pub fn new(connection: Connection, options: Options) -> Result<Self, Error> {
         let terms = Terms { timeout: options.timeout, is_gated: options.gate.is_some() };
         let stop = options.stop.clone();
@@ -157,22 +157,22 @@ impl Client {
         Ok(Self { shared, terms })
     }
 
-    /// Uses another identity, trust or server from now on. Running calls finish; running watches end as if the server had
-    /// ended them, so that they go on where they were over a new connection.
+    /// Switches to another identity, trust or server. Running calls finish. Running watches end as if the server had
+    /// ended them, so that they continue over a new connection.
     ///
     /// # Errors
-    /// As [`Client::new`]; the client goes on with what it had.
+    /// As [`Client::new`]; the client keeps its old settings.
     pub fn replace(&self, connection: Connection) -> Result<(), Error> {
         self.shared.replace(connection)
     }
 
-    /// Ends running calls and watches with an error; what comes after them uses new connections.
+    /// Ends running calls and watches with an error; later ones use new connections.
     pub fn cut_off(&self) {
         self.shared.cut_off();
     }
 
-    /// The server's storage was restored to an older state, says somebody who knows: what was read before does not count,
-    /// and watches begin anew.
+    /// The caller knows that the server's storage was restored to an older state: previous results are invalid, and
+    /// watches restart from a new list.
     ///
     /// # Errors
     /// As [`Client::replace`].
@@ -181,12 +181,12 @@ impl Client {
         self.replace((*self.connection()).clone())
     }
 
-    /// How often [`Client::begin_anew`] was called.
+    /// The number of calls of [`Client::begin_anew`].
     pub fn past(&self) -> usize {
         self.shared.past.load(Ordering::SeqCst)
     }
 
-    /// What the client uses now.
+    /// The current connection.
     pub fn connection(&self) -> Arc<Connection> {
         Arc::clone(&self.shared.session().connection)
     }
@@ -197,14 +197,14 @@ impl Client {
         Self { shared: Arc::clone(&self.shared), terms: Terms { timeout, ..self.terms } }
     }
 
-    /// The same client for threads that have nothing else to do: its requests are sent whatever is known of the server.
+    /// The same client for threads with no other task: its requests skip the gate.
     #[must_use]
     pub fn ungated(&self) -> Self {
         Self { shared: Arc::clone(&self.shared), terms: Terms { is_gated: false, ..self.terms } }
     }
 
-    /// Others send nothing to the server until `until`: the caller's request is more important, and tries for all. `None`
-    /// ends it.
+    /// Blocks the requests of other clients until `until`: the caller's request is more important, and probes the
+    /// server for all. `None` ends it.
     pub fn go_first(&self, until: Option<Mono>) {
         if let Some(gate) = &self.shared.options.gate {
             gate.hold(until);
@@ -214,15 +214,15 @@ impl Client {
     /// Reads an object.
     ///
     /// # Errors
-    /// All of [`Error`]; an absent object is one with [`Error::is_not_found`].
+    /// Any [`Error`]; an absent object is one with [`Error::is_not_found`].
     pub fn get<T: DeserializeOwned>(&self, r: &Resource, namespace: &str, name: &str) -> Result<T, Error> {
         self.fetch_within(&Request::get(r.path(namespace, name, "")), limits::OBJECT_NODES_MAX)
     }
 
-    /// Reads an object that may be absent, without making values of what is not wanted of it.
+    /// Reads an object that may be absent, and decodes only the fields of `T`.
     ///
     /// # Errors
-    /// All of [`Error`] but not found.
+    /// Any [`Error`] except not found.
     pub fn find_plain<T: DeserializeOwned>(
         &self,
         r: &Resource,
@@ -232,10 +232,10 @@ impl Client {
         self.find_with(r, namespace, name, &mut |body| serde_json::from_slice(body))
     }
 
-    /// The same; `read` makes of the text what is wanted.
+    /// The same; `read` decodes the text.
     ///
     /// # Errors
-    /// All of [`Error`] but not found.
+    /// Any [`Error`] except not found.
     pub fn find_with<T>(
         &self,
         r: &Resource,
@@ -249,11 +249,11 @@ impl Client {
         }))
     }
 
-    /// Reads an object that may be absent; so may its kind. Nothing has no name, and nothing of a kind with namespaces is in none: a
-    /// server is not asked then, since it would answer with a list.
+    /// Reads an object. The object, or even its kind, may be absent. An empty name, or an empty namespace of a namespaced
+    /// kind, counts as absent without a request, because the server would answer with a list.
     ///
     /// # Errors
-    /// All of [`Error`] but not found.
+    /// Any [`Error`] except not found.
     pub fn find<T: DeserializeOwned>(
         &self,
         r: &Resource,
@@ -266,10 +266,10 @@ impl Client {
         unless_absent(self.get(r, namespace, name))
     }
 
-    /// Creates an object and returns what the server stored.
+    /// Creates an object and returns the stored one.
     ///
     /// # Errors
-    /// All of [`Error`].
+    /// Any [`Error`].
     pub fn create<T: DeserializeOwned>(
         &self,
         r: &Resource,
@@ -282,7 +282,7 @@ impl Client {
     /// Creates a subresource of an object, such as `token`.
     ///
     /// # Errors
-    /// All of [`Error`].
+    /// Any [`Error`].
     pub fn create_sub<T: DeserializeOwned>(
         &self,
         r: &Resource,
@@ -297,7 +297,7 @@ impl Client {
     /// Replaces an object (empty `sub`) or a subresource such as `status`.
     ///
     /// # Errors
-    /// All of [`Error`].
+    /// Any [`Error`].
     pub fn replace_object<T: DeserializeOwned>(
         &self,
         r: &Resource,
@@ -312,7 +312,7 @@ impl Client {
     /// Patches an object (empty `sub`) or a subresource such as `status`.
     ///
     /// # Errors
-    /// All of [`Error`].
+    /// Any [`Error`].
     pub fn patch<T: DeserializeOwned>(
         &self,
         r: &Resource,
@@ -324,10 +324,10 @@ impl Client {
         self.fetch(&Request::patch(r, namespace, name, sub, patch))
     }
 
-    /// The same, without a look at what the server makes of it.
+    /// The same, but ignores the object in the response.
     ///
     /// # Errors
-    /// All of [`Error`].
+    /// Any [`Error`].
     pub fn patch_blindly(
         &self,
         r: &Resource,
@@ -339,10 +339,10 @@ impl Client {
         self.call(&Request::patch(r, namespace, name, sub, patch)).map(drop)
     }
 
-    /// Deletes an object. The server may keep it for its finalizers.
+    /// Deletes an object. The server may keep it until its finalizers are removed.
     ///
     /// # Errors
-    /// All of [`Error`]; an absent object is one with [`Error::is_not_found`].
+    /// Any [`Error`]; an absent object is one with [`Error::is_not_found`].
     pub fn delete(
         &self,
         r: &Resource,
@@ -356,7 +356,7 @@ impl Client {
     /// Deletes everything that a list with the selectors of `list` would return.
     ///
     /// # Errors
-    /// All of [`Error`].
+    /// Any [`Error`].
     pub fn delete_collection(
         &self,
         r: &Resource,
@@ -367,10 +367,10 @@ impl Client {
         self.call(&Request::delete_collection(r, namespace, list, params)).map(drop)
     }
 
-    /// Any request below the server's URL. A status of failure is a response, not an error.
+    /// Sends any request below the server's URL. A failure status is a response, not an error.
     ///
     /// # Errors
-    /// All of [`Error`] but [`Error::Api`].
+    /// Any [`Error`] except [`Error::Api`].
     pub fn raw(
         &self,
         method: Method,
@@ -384,12 +384,12 @@ impl Client {
     /// The version of the server.
     ///
     /// # Errors
-    /// All of [`Error`].
+    /// Any [`Error`].
     pub fn version(&self) -> Result<ServerVersion, Error> {
         self.fetch(&Request::get("/version"))
     }
 
-    /// The clock that the client was given.
+    /// The clock of the client.
     pub fn clock(&self) -> &Clock {
         &self.shared.options.clock
     }
@@ -397,12 +397,12 @@ impl Client {
     /// Sends a request and decodes the answer.
     ///
     /// # Errors
-    /// All of [`Error`].
+    /// Any [`Error`].
     pub fn fetch<T: DeserializeOwned>(&self, request: &Request) -> Result<T, Error> {
         self.fetch_within(request, usize::MAX)
     }
 
-    /// The same, for an answer of at most so many values.
+    /// The same, for a response of at most this many values.
     fn fetch_within<T: DeserializeOwned>(&self, request: &Request, nodes_max: usize) -> Result<T, Error> {
         view::read(self.fetch_value(request, nodes_max)?)
             .map_err(|source| Error::Decode { what: request.bare_path().to_owned(), source })

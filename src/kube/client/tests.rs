@@ -92,7 +92,7 @@ fn each_call_is_the_request_that_the_api_knows() {
 }
 
 #[test]
-fn nobody_is_asked_for_an_object_without_a_name() {
+fn an_object_without_a_name_causes_no_request() {
     let (server, client) = answering(|_| Act::json(200, r#"{"items":[]}"#));
     let found =
         |resource: &Resource, namespace, name| client.find::<Value>(resource, namespace, name).unwrap();
@@ -209,7 +209,7 @@ fn a_write_asks_for_its_permit() {
     assert_eq!(server.seen().len(), 1);
 }
 
-/// The way to a server, which can be closed.
+/// A network link to a server that can be cut.
 #[derive(Debug, Default)]
 struct Road {
     closed: AtomicBool,
@@ -227,7 +227,7 @@ impl Dial for Road {
 }
 
 #[test]
-fn a_server_that_cannot_be_reached_is_left_alone_until_somebody_reaches_it() {
+fn an_unreachable_server_gets_only_probes() {
     let server = Server::plain(|_| Act::json(200, "{}"));
     let road = Arc::new(Road::default());
     let sim = Simulated::new(Timestamp::from_unix(0), 1);
@@ -250,7 +250,7 @@ fn a_server_that_cannot_be_reached_is_left_alone_until_somebody_reaches_it() {
         assert_eq!((refused.verdict(), chain(&refused)), (Verdict::Unreachable, chain(&failure)));
     }
     assert_eq!(road.dialled.load(Ordering::SeqCst), 1);
-    // One finds out for all. Who never waits finds out, too.
+    // One request probes for all. A client without the gate probes too.
     sim.advance(Duration::from_secs(1));
     assert_eq!(ask(&worker).unwrap_err().postponed(), None);
     assert!(ask(&worker).unwrap_err().postponed().is_some());
@@ -259,7 +259,7 @@ fn a_server_that_cannot_be_reached_is_left_alone_until_somebody_reaches_it() {
     road.closed.store(false, Ordering::SeqCst);
     ask(&heartbeat).unwrap();
     ask(&worker).unwrap();
-    // The heartbeat comes first.
+    // The heartbeat has priority.
     heartbeat.go_first(Some(Clock::new(sim).mono() + Duration::from_secs(60)));
     assert!(ask(&worker).unwrap_err().postponed().is_some());
     ask(&heartbeat).unwrap();
@@ -295,7 +295,7 @@ fn a_body_beyond_the_limit_is_refused() {
     assert_eq!(error.verdict(), Verdict::Invalid);
 }
 
-/// Three pages of one object each; the token for the third expires as often as `failures` says.
+/// Three pages of one object each; the token for the third expires `failures` times.
 fn pages(failures: usize) -> (Server, Client) {
     let left = AtomicUsize::new(failures);
     answering(move |seen| {
@@ -352,7 +352,7 @@ fn a_list_with_an_object_that_cannot_be_read_is_an_error() {
     let mut values = Vec::new();
     client.list_all(&SECRET, "", &ListParams::default(), &mut |value: Value| values.push(value)).unwrap();
     assert_eq!(values[0]["kind"], "Secret");
-    // Whoever takes them one by one is told which one it is.
+    // A caller that takes them one by one learns which one it is.
     let mut told = Vec::new();
     let each = &mut |item: ListItem<Metadata>| {
         told.push(match item {
@@ -457,7 +457,7 @@ fn a_watch_that_goes_wrong_says_how() {
     }
     let (_server, client) = answering(|_| Act::json(410, r#"{"kind":"Status","code":410,"reason":"Gone"}"#));
     assert!(client.watch::<Value>(&SECRET, "", &WatchParams::default()).unwrap_err().is_gone());
-    // The server goes away between two events.
+    // The server disconnects between two events.
     let (_server, client) = answering(|_| {
         vec![Act::Raw(chunked_head()), Act::Raw(chunk(event("ADDED", "a").as_bytes())), Act::Hangup]
     });
@@ -471,7 +471,7 @@ fn an_event_beyond_the_limit_ends_the_watch() {
     let (events, error) = all_events(&client);
     assert_eq!(events, ["+a"]);
     assert_eq!(error.unwrap().verdict(), Verdict::Invalid);
-    // Just below, it is an event.
+    // A slightly smaller one is an event.
     let padding = " ".repeat((16 << 20) - 4_096);
     let long = event("ADDED", "b").replace("}}\n", &format!("{padding}}}}}\n"));
     let (_server, client) = watching(vec![long.into_bytes()]);
@@ -504,7 +504,7 @@ fn a_waiting_watch_is_ended_from_another_thread() {
             thread::spawn("watch", 256 << 10, move || (watch.next(), watch.next().is_none())).unwrap();
         end(&client, &handle);
         let (result, over) = waiter.join().unwrap();
-        // A watch over a connection that was replaced has ended in order and goes on over the new one.
+        // A watch over a replaced connection ends regularly and continues over the new one.
         assert_eq!(matches!(result, Some(Err(Error::Stopped))), name != "replace", "{name}: {result:?}");
         assert!(over && (name != "replace" || result.is_none()), "{name}");
     }
@@ -560,7 +560,7 @@ fn the_identity_changes_while_the_client_runs() {
     let leaves: Vec<Vec<u8>> = server.seen().into_iter().filter_map(|seen| seen.certificate).collect();
     assert_eq!(leaves.len(), 4);
     assert!(leaves[0] == leaves[1] && leaves[2] == leaves[3] && leaves[1] != leaves[2]);
-    // A connection that cannot be used changes nothing.
+    // An unusable connection changes nothing.
     let bad = Connection::new("https://[broken");
     assert_eq!(client.replace(bad).unwrap_err().verdict(), Verdict::Invalid);
     client.version().unwrap();
@@ -597,14 +597,14 @@ fn a_token_file_is_read_again_each_minute_and_after_a_401() {
     assert_eq!(token(), good("first"));
     sim.advance(Duration::from_secs(61));
     assert_eq!(token(), good("second"));
-    // An unreadable file leaves what worked.
+    // An unreadable file keeps the last good token.
     std::fs::write(&path, "").unwrap();
     sim.advance(Duration::from_secs(61));
     assert_eq!(token(), good("second"));
     std::fs::write(&path, "old").unwrap();
     sim.advance(Duration::from_secs(61));
     assert_eq!(token(), (false, "Bearer old".to_owned()));
-    // The server refuses what is cached, but the file has something newer.
+    // The server refuses the cached token, but the file has a newer one.
     std::fs::write(&path, "new").unwrap();
     let before = server.seen().len();
     assert_eq!(token(), good("new"));
@@ -685,7 +685,7 @@ fn a_file_of_cas_is_read_at_each_handshake() {
     std::fs::remove_file(path).unwrap();
 }
 
-/// Only a garden that has proved who it is tells the time.
+/// Only a garden with a verified certificate sets the time.
 #[test]
 fn the_gardens_clock_is_learned() {
     let ca = Ca::new("ca");

@@ -32,15 +32,15 @@ pub struct ExecPlugin {
     pub command: PathBuf,
     /// Its arguments.
     pub args: Vec<String>,
-    /// Additions to our environment.
+    /// Additional environment variables.
     pub env: Vec<(String, String)>,
     /// `client.authentication.k8s.io/v1` or `…/v1beta1`.
     pub api_version: String,
-    /// Whether the plugin is told of the cluster.
+    /// Whether the plugin gets the cluster's information.
     pub provide_cluster_info: bool,
-    /// What the plugin is told besides: the cluster's extension for plugins.
+    /// Additional data for the plugin: the cluster's extension for plugins.
     pub cluster_config: Option<Value>,
-    /// What to tell the user if the program is missing.
+    /// The hint for the user if the program is missing.
     pub install_hint: String,
 }
 
@@ -51,12 +51,12 @@ impl fmt::Debug for ExecPlugin {
     }
 }
 
-/// A plugin gets this long.
+/// Timeout of a plugin.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// How often an ending process is looked at.
+/// How often a terminating process is checked.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// What the plugin printed last.
+/// The last output of a plugin.
 #[derive(Clone)]
 struct Printed {
     token: Option<Secret<String>>,
@@ -64,13 +64,13 @@ struct Printed {
     expires: Option<Timestamp>,
 }
 
-/// A plugin with what it printed last.
+/// A plugin with its last output.
 pub(in crate::kube) struct ExecCache {
     plugin: Arc<ExecPlugin>,
     connection: Connection,
     clock: Clock,
     printed: Mutex<Option<Printed>>,
-    /// What stays valid for handshakes while the plugin runs again.
+    /// Stays valid for handshakes while the plugin runs again.
     pair: Mutex<Option<CertificatePair>>,
 }
 
@@ -85,7 +85,7 @@ impl ExecCache {
         Self { plugin, connection, clock, printed: Mutex::new(None), pair: Mutex::new(None) }
     }
 
-    /// The token, if there is one, and whether the client certificate changed since the last call.
+    /// The token, if there is one, and whether the client certificate has changed since the last call.
     pub(in crate::kube) fn token(&self) -> Result<(Option<Secret<String>>, bool), Error> {
         let mut printed = self.printed.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(printed) = &*printed
@@ -108,7 +108,7 @@ impl ExecCache {
         self.pair.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The server did not like what the plugin printed: run it again next time.
+    /// The server refused the credentials: runs the plugin again next time.
     pub(in crate::kube) fn forget(&self) {
         *self.printed.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
@@ -187,10 +187,10 @@ impl ExecCache {
 
     fn parse(&self, bytes: &[u8]) -> Result<Printed, Error> {
         let credential: Credential = view::parse(bytes).map_err(|error| {
-            self.error(format!("output is no ExecCredential: {:?} in it", error.classify()))
+            self.error(format!("output is not an ExecCredential: {:?} in it", error.classify()))
         })?;
         if credential.kind != "ExecCredential" || credential.api_version != self.plugin.api_version {
-            return Err(self.error(format!("output is no ExecCredential of {}", self.plugin.api_version)));
+            return Err(self.error(format!("output is not an ExecCredential of {}", self.plugin.api_version)));
         }
         let status = credential.status.ok_or_else(|| self.error("output has no status"))?;
         let pair = match (status.client_certificate_data.as_str(), status.client_key_data.as_str()) {
@@ -245,7 +245,7 @@ struct CredentialStatus {
 fn read_aside(pipe: Option<impl Read + Send + 'static>) -> io::Result<Receiver<io::Result<Vec<u8>>>> {
     let (sender, receiver) = mpsc::channel();
     drop(thread::spawn("exec-output", limits::SMALL_STACK_BYTES, move || {
-        // Nobody listens any more after the timeout.
+        // After the timeout, no receiver is left.
         let _ = sender.send(pipe.map_or_else(|| Ok(Vec::new()), read_output));
     })?);
     Ok(receiver)
@@ -264,7 +264,7 @@ fn wait_or_kill(child: &mut Child, patience: Duration) -> io::Result<std::proces
             return Ok(status);
         }
         if clock.mono() >= patience {
-            // It may have ended meanwhile; wait tells.
+            // It may have ended meanwhile; `wait` reports it.
             let _ = child.kill();
             return child.wait();
         }
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn the_plugin_is_told_of_the_cluster() {
+    fn the_plugin_gets_the_cluster() {
         let script = format!(
             r#"[ "$MINE" = env ] || exit 3; printf '{{"apiVersion":"{V1}","kind":"ExecCredential","status":{{"token":"%s"}}}}' "$(printf %s "$KUBERNETES_EXEC_INFO" | sed 's/"/\\"/g')""#
         );
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_tells_when_it_changes() {
+    fn a_changed_certificate_is_reported() {
         let path = std::env::temp_dir().join(format!("gardenlet-test-{}", crate::base::random::hex(12)));
         let write = |chain: &str| {
             let status = format!(r#"{{"clientCertificateData":"{chain}","clientKeyData":"KEY"}}"#);
@@ -352,11 +352,11 @@ mod tests {
     }
 
     #[test]
-    fn a_plugin_that_does_not_deliver_is_an_error() {
+    fn a_failing_plugin_is_an_error() {
         let table = [
             ("echo no access >&2; exit 1".to_owned(), "exit status: 1: no access"),
             ("exit 1".to_owned(), "exit status: 1"),
-            ("echo hunter2".to_owned(), "output is no ExecCredential: Syntax in it"),
+            ("echo hunter2".to_owned(), "output is not an ExecCredential: Syntax in it"),
             (printing("null"), "output has no status"),
             (printing("{}"), "printed neither token nor certificate"),
             (
@@ -366,7 +366,7 @@ mod tests {
             (printing(r#"{"token":"t","expirationTimestamp":"soon"}"#), "bad expirationTimestamp \"soon\""),
             (
                 printing(r#"{"token":"t"}"#).replace("/v1", "/v1beta1"),
-                "output is no ExecCredential of client.authentication.k8s.io/v1",
+                "output is not an ExecCredential of client.authentication.k8s.io/v1",
             ),
             ("head -c 1048577 /dev/zero".to_owned(), "output larger than 1048576 bytes"),
         ];

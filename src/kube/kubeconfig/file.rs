@@ -1,4 +1,4 @@
-//! The shape of a kubeconfig file.
+//! The structure of a kubeconfig file.
 
 use std::fmt;
 
@@ -126,7 +126,7 @@ impl fmt::Debug for User {
     }
 }
 
-/// Reads `[{name, cluster|user|context}]`. A name that comes twice in one file is an error, as in client-go.
+/// Reads `[{name, cluster|user|context}]`. As in client-go, a name that occurs twice in one file is an error.
 fn named<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
     d: D,
 ) -> Result<SortedMap<String, T>, D::Error> {

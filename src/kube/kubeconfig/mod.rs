@@ -1,7 +1,7 @@
-//! kubeconfig files: read, merged, turned into a [`Connection`], and the one that the agent writes.
+//! kubeconfig files: reads, merges and converts them into a [`Connection`], and writes the agent's own.
 //!
-//! Behaviour follows client-go's `clientcmd`: inline data goes before files, the first of several files wins, paths are
-//! relative to their file.
+//! Behaviour follows client-go's `clientcmd`: inline data takes precedence over files, the first of several files wins,
+//! and paths are relative to their file.
 
 pub mod exec;
 mod file;
@@ -23,7 +23,7 @@ use crate::base::sorted::SortedMap;
 use crate::format::{base64, view, yaml};
 use crate::limits;
 
-/// Why a kubeconfig, or what it names, cannot be used.
+/// Why a kubeconfig, or a file that it names, is unusable.
 #[derive(Debug)]
 pub enum Error {
     /// A file cannot be read.
@@ -33,15 +33,15 @@ pub enum Error {
         /// The system's error.
         source: io::Error,
     },
-    /// The text is no kubeconfig.
+    /// The text is not a kubeconfig.
     Parse(String),
-    /// A cluster, user or context that is named but absent, or a setting that we do not support.
+    /// A named cluster, user or context does not exist, or a setting is not supported.
     Invalid(String),
-    /// A credential plugin did not deliver.
+    /// A credential plugin failed.
     Exec {
         /// The command.
         command: String,
-        /// What went wrong.
+        /// The problem.
         problem: String,
     },
 }
@@ -50,7 +50,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Read { path, .. } => write!(f, "read {}", path.display()),
-            Self::Parse(problem) => write!(f, "no kubeconfig: {problem}"),
+            Self::Parse(problem) => write!(f, "not a kubeconfig: {problem}"),
             Self::Invalid(problem) => f.write_str(problem),
             Self::Exec { command, problem } => write!(f, "credential plugin {command}: {problem}"),
         }
@@ -73,7 +73,7 @@ pub struct Kubeconfig(File);
 /// Parses a kubeconfig (YAML or JSON). Relative paths in it are relative to `directory`.
 ///
 /// # Errors
-/// [`Error::Parse`], without anything of the text: it holds secrets.
+/// [`Error::Parse`], without any part of the text, because it holds secrets.
 pub fn parse(text: &str, directory: &Path) -> Result<Kubeconfig, Error> {
     if text.len() > limits::CONFIG_FILE_BYTES_MAX {
         return Err(Error::Parse(format!("larger than {} bytes", limits::CONFIG_FILE_BYTES_MAX)));
@@ -84,7 +84,7 @@ pub fn parse(text: &str, directory: &Path) -> Result<Kubeconfig, Error> {
         return Ok(Kubeconfig::default());
     }
     if !value.is_object() {
-        return Err(Error::Parse("it is no mapping".to_owned()));
+        return Err(Error::Parse("it is not a mapping".to_owned()));
     }
     if value.get("kind").is_some_and(|kind| kind != "Config") {
         return Err(Error::Parse("its kind is not Config".to_owned()));
@@ -105,7 +105,7 @@ pub fn parse(text: &str, directory: &Path) -> Result<Kubeconfig, Error> {
     Ok(Kubeconfig(file))
 }
 
-/// serde quotes what it found; that may be a secret.
+/// serde quotes the value that it found, which may be a secret.
 fn without_values(error: &str) -> String {
     match error.split_once(": string \"") {
         Some((what, rest)) => {
@@ -121,10 +121,10 @@ fn resolve(path: &mut String, directory: &Path) {
     }
 }
 
-/// Reads and merges several files, as `KUBECONFIG` lists them; a file that does not exist is skipped.
+/// Reads and merges several files, as `KUBECONFIG` lists them; skips missing files.
 ///
 /// # Errors
-/// Those of reading and parsing; all files missing is one.
+/// Errors of reading and parsing; it is an error if all files are missing.
 pub fn load(paths: &[PathBuf]) -> Result<Kubeconfig, Error> {
     let mut merged: Option<Kubeconfig> = None;
     for path in paths {
@@ -133,8 +133,8 @@ pub fn load(paths: &[PathBuf]) -> Result<Kubeconfig, Error> {
             other => other.map_err(|source| Error::Read { path: path.clone(), source })?,
         };
         let text =
-            String::from_utf8(bytes).map_err(|_| Error::Parse(format!("{} is no text", path.display())))?;
-        // Relative to the file itself, also if it is named by a relative path.
+            String::from_utf8(bytes).map_err(|_| Error::Parse(format!("{} is not text", path.display())))?;
+        // Relative to the file itself, even if it is named by a relative path.
         let absolute = fs::canonicalize(path).unwrap_or_else(|_| path.clone());
         let parsed =
             parse(&text, absolute.parent().unwrap_or(Path::new("/"))).map_err(|error| match error {
@@ -147,7 +147,7 @@ pub fn load(paths: &[PathBuf]) -> Result<Kubeconfig, Error> {
 }
 
 impl Kubeconfig {
-    /// Adds another file: what is there first wins.
+    /// Merges another file: existing entries win.
     pub fn merge(&mut self, other: Self) {
         let File { current_context, clusters, users, contexts } = other.0;
         if self.0.current_context.is_empty() {
@@ -158,10 +158,10 @@ impl Kubeconfig {
         keep_first(&mut self.0.contexts, contexts);
     }
 
-    /// The connection of a context; of `current-context` if it is empty.
+    /// The connection of a context, or of `current-context` if it is empty.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for what is missing, contradictory or not supported.
+    /// [`Error::Invalid`] for missing, contradictory or unsupported settings.
     pub fn select(&self, context: &str) -> Result<Connection, Error> {
         let name = if context.is_empty() { &self.0.current_context } else { context };
         if name.is_empty() {
@@ -196,7 +196,7 @@ fn keep_first<T>(into: &mut SortedMap<String, T>, more: SortedMap<String, T>) {
     }
 }
 
-/// Inline data goes before a file.
+/// Inline data takes precedence over a file.
 fn material(what: &str, data: &str, path: &str) -> Result<Option<Material>, Error> {
     if !data.is_empty() {
         let bytes = base64::decode(data.trim().as_bytes())
@@ -244,7 +244,7 @@ fn credentials(user: &User, cluster: &Cluster) -> Result<Credentials, Error> {
     if has_token && !user.username.is_empty() {
         return refuse("token and username contradict each other");
     }
-    // A file of tokens goes before a token: it is read again.
+    // A token file takes precedence over a token, because it is read again.
     if !user.token_file.is_empty() {
         return Ok(Credentials::TokenFile(user.token_file.clone().into()));
     }
@@ -274,7 +274,7 @@ fn plugin(exec: &Exec, cluster: &Cluster) -> Result<ExecPlugin, Error> {
     }
     if !matches!(exec.interactive_mode.as_str(), "" | "Never" | "IfAvailable") {
         return refuse(format!(
-            "exec with interactiveMode {:?}: nobody is there to answer",
+            "exec with interactiveMode {:?}: the agent cannot answer prompts",
             exec.interactive_mode
         ));
     }
@@ -290,8 +290,8 @@ fn plugin(exec: &Exec, cluster: &Cluster) -> Result<ExecPlugin, Error> {
     })
 }
 
-/// The kubeconfig that the agent writes into its Secret: cluster, user and context are all `gardenlet`, all data inline.
-/// Unlike the original it keeps `tls-server-name` and `proxy-url`: without them nobody could connect.
+/// The kubeconfig that the agent writes into its Secret: cluster, user and context are all `gardenlet`, all data is
+/// inline. Unlike the original it keeps `tls-server-name` and `proxy-url`, which the connection needs.
 ///
 /// # Errors
 /// [`Error::Read`] if a file that the connection names cannot be read; [`Error::Invalid`] for an exec plugin.

@@ -25,7 +25,7 @@ fn inline(text: &str) -> Material {
 }
 
 #[test]
-fn clusters_say_whom_to_trust() {
+fn clusters_define_the_trust() {
     let table = [
         ("", Trust::System),
         ("insecure-skip-tls-verify: true", Trust::Insecure),
@@ -51,7 +51,7 @@ fn clusters_say_whom_to_trust() {
 }
 
 #[test]
-fn users_say_who_we_are() {
+fn users_define_the_identity() {
     let token = |text: &str| Credentials::Token(Secret::new(text.to_owned()));
     let table = [
         ("", Credentials::None),
@@ -113,7 +113,11 @@ fn contradictions_and_gaps_are_named() {
             "exec: {apiVersion: client.authentication.k8s.io/v1alpha1, command: c}",
             "v1alpha1\" is not supported",
         ),
-        ("", &format!("exec: {{{v1}, command: c, interactiveMode: Always}}"), "nobody is there to answer"),
+        (
+            "",
+            &format!("exec: {{{v1}, command: c, interactiveMode: Always}}"),
+            "the agent cannot answer prompts",
+        ),
     ];
     for (cluster, user, text) in table {
         let error = with(cluster, user).unwrap_err();
@@ -134,10 +138,10 @@ fn contradictions_and_gaps_are_named() {
             "current-context: c\ncontexts: [{name: c, context: {cluster: k}}]\nclusters: [{name: k}]",
             "cluster \"k\" has no server",
         ),
-        ("kind: Secret", "no kubeconfig: its kind is not Config"),
-        ("[]", "no kubeconfig: it is no mapping"),
-        ("users: [{name: a}, {name: a}]", "no kubeconfig: duplicate name \"a\" in list"),
-        ("a: [", "no kubeconfig: line"),
+        ("kind: Secret", "not a kubeconfig: its kind is not Config"),
+        ("[]", "not a kubeconfig: it is not a mapping"),
+        ("users: [{name: a}, {name: a}]", "not a kubeconfig: duplicate name \"a\" in list"),
+        ("a: [", "not a kubeconfig: line"),
     ];
     for (text, expected) in texts {
         let error = selected(text).unwrap_err();

@@ -1,4 +1,4 @@
-//! Imports another bundle: only what its index leads to, and at most the announced sizes.
+//! Imports another bundle: only content that its index references, and at most the announced sizes.
 
 use std::io::{self, Read as _};
 use std::path::Path;
@@ -15,8 +15,8 @@ use crate::oci::manifest::{self, Blob, Next};
 use crate::oci::{Error as Cause, check_size};
 
 impl Bundle {
-    /// Takes over all charts and images of another bundle: a directory, a `.tar` or a `.tar.gz`. Nothing becomes known
-    /// unless every blob is what its digest says and all blobs of each chart are there. With `expected`, the index must
+    /// Imports all charts and images of another bundle: a directory, a `.tar` or a `.tar.gz`. The index is updated only
+    /// after every blob matches its digest and all blobs of each chart are present. With `expected`, the index must
     /// have that digest.
     ///
     /// # Errors
@@ -40,15 +40,15 @@ impl Bundle {
     }
 }
 
-/// What is to be taken over. Manifests have to be read before it is known what else there is.
+/// The content to import. The manifests must be read first, because they name the rest.
 struct Plan<'a> {
     from: &'a Path,
-    /// Manifests that are to be read, each with the chart that needs it.
+    /// Manifests that are still to be read, each with the chart that needs it.
     manifests: SortedMap<Digest, String>,
     seen: SortedSet<Digest>,
-    /// What manifests name, with the sizes that they announce.
+    /// Blobs that manifests name, with their announced sizes.
     blobs: SortedMap<Digest, u64>,
-    /// All together.
+    /// The total of all sizes.
     bytes: u64,
 }
 
@@ -60,7 +60,7 @@ impl<'a> Plan<'a> {
         Self { from, manifests, seen, blobs: SortedMap::new(), bytes: 0 }
     }
 
-    /// Takes over the manifests that are known by now, and learns what they name.
+    /// Imports the known manifests, and collects the blobs that they name.
     fn manifests(&mut self, cache: &Cache) -> Result<(), Error> {
         let mut wanted = std::mem::take(&mut self.manifests);
         if wanted.is_empty() {
@@ -79,7 +79,7 @@ impl<'a> Plan<'a> {
             self.learn(&chart, &content)
         })?;
         for (digest, chart) in wanted {
-            // An earlier import may have brought it.
+            // An earlier import may have written it.
             let content =
                 cache.find(digest).and_then(|found| found.read_all(limits::OCI_MANIFEST_BYTES_MAX).ok());
             let missing = || Error::new(&chart, format_args!("blob {digest} is missing"), READ_AGAIN);
@@ -108,7 +108,7 @@ impl<'a> Plan<'a> {
         Ok(())
     }
 
-    /// So much more will come.
+    /// Adds an announced size to the total.
     fn count(&mut self, bytes: u64) -> Result<(), Error> {
         self.bytes = self.bytes.saturating_add(bytes);
         let files = self.blobs.len().saturating_add(self.seen.len());
@@ -129,7 +129,7 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// A file of a bundle, while it is read.
+/// A file of a bundle that is being read.
 pub(super) struct Incoming<'a> {
     /// The bundle.
     pub(super) from: &'a Path,
@@ -145,7 +145,7 @@ impl Incoming<'_> {
         read.ok_or_else(|| refuse(&format!("larger than {bytes_max} bytes")))
     }
 
-    /// Writes it as a blob, if that is not there.
+    /// Writes the file as a blob, unless the blob exists.
     fn store(&mut self, cache: &Cache, blob: Blob) -> Result<(), Error> {
         let (name, refuse) = (self.name, refusal(self.name, self.from));
         if self.bytes != blob.bytes {

@@ -1,8 +1,9 @@
-//! Charts that travel to where no registry is: an OCI image layout in a directory, with the list of the images that the
-//! charts name beside it (`images.txt`). An agent reads it as `layoutDir`.
+//! Charts for sites without a registry: an OCI image layout in a directory, with a list of the images that the charts
+//! name (`images.txt`). An agent reads it as `layoutDir`.
 //!
-//! Blobs come first, each written under its digest once it is right; `index.json`, which makes them known, comes last. So
-//! whatever breaks off leaves the charts that were there, and the next run goes on. What is there already stays.
+//! Blobs are written first, each under its digest after verification. `index.json`, which references them, is written
+//! last. So an interruption leaves the existing charts intact, and the next run continues. Existing blobs are not
+//! written again.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -32,11 +33,11 @@ const LAYOUT: (&str, &[u8]) = ("oci-layout", b"{\"imageLayoutVersion\":\"1.0.0\"
 const INDEX_TYPE: &str = "application/vnd.oci.image.index.v1+json";
 const MANIFEST_TYPE: &str = "application/vnd.oci.image.manifest.v1+json";
 
-const READ_AGAIN: &str = "get the bundle again: it is damaged, or somebody has changed it";
-const WRITABLE: &str = "name a directory that can be written, with room";
-const NO_BUNDLE: &str = "name what `gardenlet bundle export` has made, or another OCI image layout";
+const READ_AGAIN: &str = "get the bundle again: it is damaged or was changed";
+const WRITABLE: &str = "name a writable directory with enough free space";
+const NO_BUNDLE: &str = "name a bundle that `gardenlet bundle export` wrote, or another OCI image layout";
 
-/// What is wrong with a bundle, where, and what to do about it.
+/// What is wrong with a bundle, where, and the remedy.
 #[derive(Debug)]
 pub struct Error {
     place: String,
@@ -62,7 +63,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// References and what they stand for, each once.
+/// References and their digests, each once.
 pub type Charts = Vec<(String, Digest)>;
 /// References of container images.
 pub type Images = SortedSet<String>;
@@ -76,20 +77,20 @@ pub struct Bundle {
 }
 
 impl Bundle {
-    /// The one in this directory, which need not be there.
+    /// The bundle in this directory, which need not exist.
     pub const fn at(directory: PathBuf) -> Self {
         Self { directory }
     }
 
-    /// Where it is.
+    /// Its directory.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// A place for blobs; makes the directory. Nobody else adds to the bundle while the lock lives.
+    /// Creates the directory, and locks it against other writers until the lock is dropped.
     ///
     /// # Errors
-    /// If it cannot be made or somebody else adds to it.
+    /// If it cannot be created, or another program writes to it.
     pub fn open(&self) -> Result<(Cache, File), Error> {
         let folder = self.directory.join("blobs").join("sha256");
         file::make_folders(&folder, 2).map_err(Error::at(&folder, WRITABLE))?;
@@ -105,10 +106,10 @@ impl Bundle {
         Ok(text.map(|text| images(&text)).unwrap_or_default())
     }
 
-    /// All blobs of a chart, each read and compared with its digest.
+    /// All blobs of a chart, each verified against its digest.
     ///
     /// # Errors
-    /// The first that is missing or wrong.
+    /// The first blob that is missing or wrong.
     pub fn verify(&self, reference: &str, digest: Digest) -> Result<Blobs, Error> {
         let missing = |blob: Digest, cause: Cause| match cause {
             Cause::NotInLayout => Error::new(reference, format_args!("blob {blob} is missing"), READ_AGAIN),
@@ -133,8 +134,8 @@ impl Bundle {
         Err(Error::new(reference, manifest::Problem::DeepIndex, READ_AGAIN))
     }
 
-    /// Makes charts known whose blobs are there, beside those that are known already; one with the same reference is
-    /// replaced. Returns the digest of the index: it stands for the whole bundle.
+    /// Adds charts, whose blobs must exist, to the index. A chart with the same reference is replaced. Returns the
+    /// digest of the index, which identifies the whole bundle.
     ///
     /// # Errors
     /// If a file cannot be written.
@@ -163,14 +164,14 @@ impl Bundle {
         Ok(Digest::of(index.as_bytes()))
     }
 
-    /// Makes nothing known any more; the blobs stay.
+    /// Removes the index; the blobs stay.
     pub fn forget(&self) {
         for name in [INDEX, IMAGES] {
             let _ = fs::remove_file(self.directory.join(name));
         }
     }
 
-    /// Whole or not at all; what is there already is not written again.
+    /// Writes atomically; skips a file whose content is the same.
     fn write(&self, name: &str, content: &[u8]) -> Result<(), Error> {
         let path = self.directory.join(name);
         if read(&path, content.len()).is_ok_and(|present| present.as_deref() == Some(content)) {
@@ -180,22 +181,22 @@ impl Bundle {
     }
 }
 
-/// What a bundle says about itself, in whatever form it is.
+/// The index of a bundle in any form.
 #[derive(Debug)]
 pub struct Contents {
     /// The charts.
     pub charts: Charts,
     /// The images that they name.
     pub images: Images,
-    /// The digest of the index: it stands for the whole bundle.
+    /// The digest of the index, which identifies the whole bundle.
     pub digest: Digest,
 }
 
 impl Contents {
-    /// Of a directory, a `.tar` or a `.tar.gz`. No blob is looked at.
+    /// Reads the index of a directory, a `.tar` or a `.tar.gz`, but no blob.
     ///
     /// # Errors
-    /// If it cannot be read, or is no OCI image layout.
+    /// If it cannot be read, or is not an OCI image layout.
     pub fn read(from: &Path) -> Result<Self, Error> {
         let (mut index, mut listed) = (None, Images::new());
         let names = [INDEX, IMAGES].map(str::to_owned).into();
@@ -212,7 +213,7 @@ impl Contents {
     }
 }
 
-/// All of a file in the bundle's directory, if it is there.
+/// Reads a whole file of the bundle's directory, if it exists.
 fn read(path: &Path, bytes_max: usize) -> io::Result<Option<Vec<u8>>> {
     match file::open_own(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -225,7 +226,7 @@ fn read(path: &Path, bytes_max: usize) -> io::Result<Option<Vec<u8>>> {
     }
 }
 
-/// Writes a file beside, synced, and renames it over what is there: whole or not at all.
+/// Writes a temporary file, syncs it, and renames it over the old one: atomic.
 fn replace(path: &Path, fill: &mut dyn FnMut(&mut File) -> io::Result<()>) -> Result<(), Error> {
     let new = beside(path, ".new");
     let written = file::make(&new, 0o644).and_then(|mut file| {
@@ -250,7 +251,7 @@ fn images(text: &[u8]) -> Images {
 }
 
 fn entries(path: &Path, index: &[u8]) -> Result<Vec<Value>, Error> {
-    let bad = || Error::new(path.display(), "it is no index of an OCI image layout", NO_BUNDLE);
+    let bad = || Error::new(path.display(), "it is not the index of an OCI image layout", NO_BUNDLE);
     let mut index: Value = serde_json::from_slice(index).map_err(|_| bad())?;
     match index.get_mut("manifests").map(Value::take) {
         Some(Value::Array(entries)) if entries.len() <= limits::BUNDLE_CHARTS_MAX => Ok(entries),
@@ -262,7 +263,7 @@ fn entries(path: &Path, index: &[u8]) -> Result<Vec<Value>, Error> {
     }
 }
 
-/// What has no name stands under its digest.
+/// An entry without a name is listed by its digest.
 fn name(entry: &Value) -> &str {
     let name = entry["annotations"][REF_NAME].as_str().filter(|name| !name.is_empty());
     name.or(entry["digest"].as_str()).unwrap_or_default()

@@ -1,6 +1,6 @@
-//! A bundle as one file, and the files of a bundle in any form. Archives are ustar with nothing in them that depends on the
-//! time or the machine: the same charts give the same bytes. `.tar.gz` is for tools that want it; charts are compressed
-//! already, so nothing is compressed again.
+//! A bundle as one file, and the files of a bundle in any form. Archives are ustar and independent of time and machine:
+//! the same charts give the same bytes. `.tar.gz` is for tools that require it; it is not compressed, because charts
+//! are compressed already.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -18,10 +18,10 @@ use crate::limits;
 use crate::oci::file;
 
 const BLOCK: usize = 512;
-/// What one stored block of gzip holds at most.
+/// The most bytes in one stored block of gzip.
 const STORED_BYTES_MAX: usize = 65_535;
 
-/// How a bundle is kept; its name says it.
+/// The form of a bundle, which follows from its name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Form {
     /// A directory.
@@ -33,7 +33,7 @@ pub enum Form {
 }
 
 impl Form {
-    /// Of a bundle that is to be made.
+    /// The form of a new bundle.
     pub fn of(path: &Path) -> Self {
         let name = path.to_string_lossy();
         match name.as_ref() {
@@ -44,14 +44,14 @@ impl Form {
     }
 }
 
-/// `path` with something behind its name.
+/// `path` with a suffix after its name.
 pub fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(suffix);
     name.into()
 }
 
-/// Puts a bundle with these blobs into one file, whole or not at all.
+/// Packs a bundle with these blobs into one file, atomically.
 ///
 /// # Errors
 /// If a file cannot be read or written.
@@ -84,7 +84,7 @@ fn write(bundle: &Bundle, blobs: &Blobs, out: &mut dyn Write) -> io::Result<()> 
         header.set_size(bytes);
         header.set_cksum();
         out.write_all(header.as_bytes())?;
-        // A file that shrinks meanwhile is no reason for a broken archive.
+        // A file that shrinks meanwhile must not break the archive.
         if transfer(&mut file, out, bytes)? != bytes {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
@@ -93,7 +93,7 @@ fn write(bundle: &Bundle, blobs: &Blobs, out: &mut dyn Write) -> io::Result<()> 
     out.write_all(&[0; 2 * BLOCK])
 }
 
-/// So many bytes, or fewer if there are no more; returns how many.
+/// Copies up to this many bytes, and returns how many there were.
 fn transfer(from: &mut dyn Read, to: &mut dyn Write, bytes: u64) -> io::Result<u64> {
     let (mut buffer, mut done) = ([0; 16 << 10], 0);
     while done < bytes {
@@ -108,7 +108,7 @@ fn transfer(from: &mut dyn Read, to: &mut dyn Write, bytes: u64) -> io::Result<u
     Ok(done)
 }
 
-/// Bytes between the end of a file and the next block.
+/// The number of bytes between the end of a file and the next block.
 fn padding(bytes: u64) -> usize {
     let block = u64::try_from(BLOCK).unwrap_or(u64::MAX);
     usize::try_from(bytes.next_multiple_of(block) - bytes).unwrap_or_default()
@@ -152,7 +152,7 @@ impl Write for Stored<'_> {
 
 type Each<'a> = &'a mut dyn FnMut(&str, &mut Incoming<'_>) -> Result<(), Error>;
 
-/// Hands over those files of a bundle that have these paths in it.
+/// Calls back with the files of a bundle that have these paths.
 pub(super) fn each(from: &Path, names: &SortedSet<String>, each: Each<'_>) -> Result<(), Error> {
     if from.is_dir() {
         return each_in_directory(from, names, each);
@@ -196,7 +196,7 @@ fn each_in_archive(
         if header.as_bytes().iter().all(|byte| *byte == 0) {
             return Ok(());
         }
-        let bytes = header.entry_size().map_err(|_| refuse("it is no tar archive"))?;
+        let bytes = header.entry_size().map_err(|_| refuse("it is not a tar archive"))?;
         total = total.saturating_add(bytes);
         if total > limits::BUNDLE_BYTES_MAX {
             return Err(refuse(&format!(
@@ -207,7 +207,7 @@ fn each_in_archive(
         let kind = header.entry_type();
         let path = header.path_bytes().into_owned();
         let mut content = Read::take(&mut *archive, bytes);
-        // Folders and the like, and what other tools say about a file before it.
+        // Skips directories, and headers that other tools put before a file.
         if kind.is_file() || kind.is_contiguous() {
             let name = String::from_utf8_lossy(&path);
             let name = name.trim_start_matches("./");
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_archive_is_refused() {
+    fn invalid_archives_are_refused() {
         let path = std::env::temp_dir().join(format!("gardenlet-pack-{}", random::hex(12)));
         let read = |content: &[u8]| {
             fs::write(&path, content).unwrap();
@@ -275,7 +275,7 @@ mod tests {
         let name = path.display();
         let table: [(&[u8], &str); 4] = [
             (b"", "failed to fill whole buffer"),
-            (&[b'x'; 2 * BLOCK], "it is no tar archive"),
+            (&[b'x'; 2 * BLOCK], "it is not a tar archive"),
             (&[0x1f, 0x8b, 9], "failed to fill whole buffer"),
             (b"text", "failed to fill whole buffer"),
         ];

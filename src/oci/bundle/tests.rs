@@ -33,7 +33,7 @@ fn manifest_of(chart: &[u8]) -> Vec<u8> {
         .into_bytes()
 }
 
-/// A chart's blobs and the digest of its manifest.
+/// Adds a chart's blobs; returns the digest of its manifest.
 fn put(bundle: &Bundle, chart: &[u8]) -> Digest {
     let (cache, _lock) = bundle.open().unwrap();
     let manifest = manifest_of(chart);
@@ -55,7 +55,7 @@ fn charts_of(bundle: &Bundle) -> Charts {
     Contents::read(bundle.directory()).unwrap().charts
 }
 
-/// A bundle of one chart.
+/// A bundle with one chart.
 fn small(scratch: &Scratch) -> (Bundle, Digest) {
     let bundle = scratch.bundle("small");
     let digest = put(&bundle, b"chart");
@@ -64,7 +64,7 @@ fn small(scratch: &Scratch) -> (Bundle, Digest) {
 }
 
 #[test]
-fn what_is_published_is_found_beside_what_was_there() {
+fn published_charts_are_added_to_existing_ones() {
     let scratch = Scratch::new();
     let (bundle, first) = small(&scratch);
     let second = put(&bundle, b"another chart");
@@ -74,9 +74,9 @@ fn what_is_published_is_found_beside_what_was_there() {
     assert_eq!(bundle.images().unwrap(), listed(&["i:1", "i:2", "i:3"]));
     assert_eq!(fs::read_to_string(bundle.directory().join("images.txt")).unwrap(), "i:1\ni:2\ni:3\n");
     assert_eq!(bundle.verify("x", first).unwrap().len(), 3);
-    // The same again changes no byte.
+    // Publishing the same charts again changes no byte.
     assert_eq!(bundle.publish(&both, &Images::new()).unwrap(), index);
-    // A tag moves on.
+    // A tag that moves.
     let moved = bundle.publish(&known(&[("r.example.org/a/b:1", second)]), &Images::new()).unwrap();
     assert!(moved != index && charts_of(&bundle)[0] == ("r.example.org/a/b:1".to_owned(), second));
 }
@@ -105,7 +105,7 @@ fn a_bundle_travels_in_every_form() {
 }
 
 #[test]
-fn what_was_tampered_with_is_refused_and_nothing_becomes_known() {
+fn a_damaged_bundle_is_refused_and_adds_nothing() {
     let scratch = Scratch::new();
     let (bundle, digest) = small(&scratch);
     let blob = |content: &[u8]| bundle.directory().join("blobs/sha256").join(Digest::of(content).hex());
@@ -118,7 +118,7 @@ fn what_was_tampered_with_is_refused_and_nothing_becomes_known() {
         (blob(b"chart"), b"chart", b"chart and more", "it has 14 bytes, and 5 are announced".to_owned()),
         (blob(&manifest), &manifest, b"{}", "its content has digest".to_owned()),
         (index.clone(), &right, b"{\"manifests\":[{}]}", "an entry has no digest".to_owned()),
-        (index.clone(), &right, b"[]", "it is no index of an OCI image layout".to_owned()),
+        (index.clone(), &right, b"[]", "it is not the index of an OCI image layout".to_owned()),
         (
             index.clone(),
             &right,
@@ -140,7 +140,7 @@ fn what_was_tampered_with_is_refused_and_nothing_becomes_known() {
                 "{text}"
             );
             assert!(!target.directory().join(INDEX).exists(), "{why}: it is known all the same");
-            // The same target takes the right one.
+            // The same target accepts the right file.
             fs::write(&path, content).unwrap();
             target.import(bundle.directory(), None).unwrap();
             fs::remove_dir_all(target.directory()).unwrap();
@@ -157,7 +157,7 @@ fn what_was_tampered_with_is_refused_and_nothing_becomes_known() {
 }
 
 #[test]
-fn a_broken_import_goes_on_and_nobody_interferes() {
+fn an_interrupted_import_resumes_under_a_lock() {
     let scratch = Scratch::new();
     let (bundle, digest) = small(&scratch);
     let target = scratch.bundle("target");
@@ -165,7 +165,7 @@ fn a_broken_import_goes_on_and_nobody_interferes() {
     let busy = target.import(bundle.directory(), None).unwrap_err().to_string();
     assert!(busy.ends_with("wait until the other program has ended, or name another directory"), "{busy}");
     drop((cache, lock));
-    // What an earlier run has left: a whole blob, a damaged one, a part.
+    // Leftovers of an earlier run: a whole blob, a damaged one, a part.
     let folder = target.directory().join("blobs/sha256");
     fs::write(folder.join(Digest::of(b"{}").hex()), "{}").unwrap();
     fs::write(folder.join(Digest::of(b"chart").hex()), "ch").unwrap();
@@ -183,7 +183,7 @@ fn paths_of_archives_are_names_only() {
     assert_eq!(blob(&format!("blobs/sha256/{hex}")), Some(Digest::of(b"x")));
 }
 
-/// An archive of a bundle and of whatever else stands here.
+/// An archive of a bundle and of further files.
 fn archive_of(bundle: &Bundle, more: &[(&str, &[u8])]) -> Vec<u8> {
     let mut builder = tar::Builder::new(Vec::new());
     let mut add = |name: &str, content: &[u8]| {
@@ -230,7 +230,7 @@ fn no_more_is_read_than_was_announced() {
     fs::remove_file(&chart).unwrap();
     std::os::unix::fs::symlink("/dev/zero", &chart).unwrap();
     let text = scratch.bundle("endless").import(bundle.directory(), None).unwrap_err().to_string();
-    assert!(text.contains("it is no regular file"), "{text}");
+    assert!(text.contains("it is not a regular file"), "{text}");
     fs::remove_file(&chart).unwrap();
     fs::write(&chart, vec![0; 1 << 20]).unwrap();
     let target = scratch.bundle("large");
@@ -283,7 +283,7 @@ fn links_that_somebody_has_put_into_the_destination_are_not_followed() {
         )
         .unwrap();
     }
-    // An index that is a link is nobody's: it is refused, and replaced once it is gone.
+    // An index that is a link is refused, and replaced once the link is gone.
     assert!(target.import(bundle.directory(), None).is_err());
     for name in ["index.json", "images.txt"] {
         fs::remove_file(target.directory().join(name)).unwrap();
@@ -292,12 +292,12 @@ fn links_that_somebody_has_put_into_the_destination_are_not_followed() {
     assert_eq!(target.verify("x", digest).unwrap().len(), 3);
     assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
     assert!(!fs::symlink_metadata(target.directory().join("oci-layout")).unwrap().is_symlink());
-    // Nor is a folder that is a link.
+    // So is a directory that is a link.
     let (elsewhere, led) = (scratch.path("elsewhere"), scratch.bundle("led"));
     fs::create_dir_all(elsewhere.join("sha256")).unwrap();
     fs::create_dir_all(led.directory()).unwrap();
     symlink(&elsewhere, led.directory().join("blobs")).unwrap();
     let text = led.import(bundle.directory(), None).unwrap_err().to_string();
-    assert!(text.contains("blobs is a link, and not a folder"), "{text}");
+    assert!(text.contains("blobs is a link, not a folder"), "{text}");
     assert_eq!(fs::read_dir(elsewhere.join("sha256")).unwrap().count(), 0);
 }

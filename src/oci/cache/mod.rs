@@ -1,11 +1,11 @@
-//! Manifests and charts by their digests, in the folder `charts` of the state directory.
+//! Manifests and charts by their digests, in the directory `charts` of the state directory.
 //!
-//! A file is named by the digest of its content, so there is no index that could be torn: what does not have its digest is
-//! removed and fetched again. What is there is never written again. Beyond the maximum, the files go first that nobody used
-//! since the start, the oldest before the newer, then those that were used longest ago.
+//! A file is named by the digest of its content, so there is no index that could be torn. A file with another digest is
+//! removed and fetched again; a valid file is never rewritten. Beyond the size limit, eviction starts with files that
+//! were not used since the start, the oldest first, and continues with the least recently used ones.
 //!
-//! A download that broke off stays beside as `<digest>.part`, and the next one goes on where it ended. Without a state
-//! directory, or when its disk fails, a little is kept in memory.
+//! An interrupted download stays beside the file as `<digest>.part`, and the next one continues it. Without a state
+//! directory, or when its disk fails, a small cache is kept in memory.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -26,18 +26,18 @@ use crate::base::stop::Stop;
 use crate::chart::child::Archive;
 use crate::limits;
 
-/// The folder in the state directory.
+/// The directory in the state directory.
 const FOLDER: &str = "charts";
 const PART: &str = "part";
-/// What a file takes at least.
+/// The least disk space of a file.
 const BLOCK_BYTES: u64 = 4 << 10;
-/// How often to look whether another thread has finished the same download.
+/// How often to check whether another thread has finished the same download.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Content whose digest was verified.
 #[derive(Debug)]
 pub enum Content {
-    /// On disk, from its beginning.
+    /// A file on disk, from its start.
     File(File),
     /// In memory.
     Bytes(Arc<[u8]>),
@@ -53,7 +53,7 @@ impl<'a> From<&'a Content> for Archive<'a> {
 }
 
 impl Content {
-    /// All of it.
+    /// Reads the whole content.
     ///
     /// # Errors
     /// [`Error::Disk`], and [`Error::Large`] beyond `bytes_max`.
@@ -75,7 +75,7 @@ pub struct Cache(Arc<Shared>);
 struct Shared {
     folder: Option<PathBuf>,
     bytes_max: u64,
-    /// Who may read the files.
+    /// The permissions of the files.
     mode: u32,
     /// The disk failed: memory only, until the next start.
     failed: AtomicBool,
@@ -84,10 +84,10 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// When something was used, in steps.
+    /// When each digest was last used, as a counter.
     used: SortedMap<Digest, u64>,
     step: u64,
-    /// What is being fetched.
+    /// Digests that are being fetched.
     busy: SortedSet<Digest>,
     memory: SortedMap<Digest, Arc<[u8]>>,
 }
@@ -106,12 +106,12 @@ impl fmt::Debug for Cache {
 }
 
 impl Cache {
-    /// In this state directory, if there is one, with at most `bytes_max`.
+    /// A cache in this state directory, if there is one, with at most `bytes_max`.
     pub fn new(state_directory: Option<&Path>, bytes_max: u64) -> Self {
         Self::of(state_directory.map(|path| path.join(FOLDER)), bytes_max, 0o600)
     }
 
-    /// Blobs of an OCI layout, which are named in the same way: for everybody to read, and as many as there are.
+    /// The blobs of an OCI layout, which have the same names: readable for everyone and unlimited.
     pub(super) fn of_blobs(folder: PathBuf) -> Self {
         Self::of(Some(folder), u64::MAX, 0o644)
     }
@@ -121,7 +121,7 @@ impl Cache {
         Self(Arc::new(Shared { folder, bytes_max, mode, failed: AtomicBool::new(false), state }))
     }
 
-    /// How many files there are, and their bytes.
+    /// The number of files and their total size.
     pub fn usage(&self) -> (usize, u64) {
         let sizes = |directory: fs::ReadDir| -> Vec<u64> {
             directory.filter_map(|entry| Some(entry.ok()?.metadata().ok()?.len())).collect()
@@ -141,7 +141,7 @@ impl Cache {
         self.0.folder.as_deref().filter(|_| !self.0.failed.load(Ordering::Relaxed))
     }
 
-    /// What has this digest; verified now.
+    /// The content with this digest, verified now.
     pub(super) fn find(&self, digest: Digest) -> Option<Content> {
         let content = self.lock().memory.get(&digest).cloned();
         if let Some(content) = content {
@@ -168,7 +168,7 @@ impl Cache {
         }
     }
 
-    /// Keeps something small whose digest is known to be right.
+    /// Stores something small whose digest is already verified.
     pub(super) fn put(&self, digest: Digest, content: &[u8]) {
         if self.find(digest).is_some() || !self.lock().busy.insert(digest) {
             return;
@@ -179,14 +179,14 @@ impl Cache {
         }
     }
 
-    /// A place for content that is fetched. Waits while another thread fetches the same.
+    /// Reserves content for a fetch. Waits while another thread fetches the same content.
     pub(super) fn begin(&self, digest: Digest, stop: &Stop) -> Result<Begun<'_>, Error> {
         loop {
             if let Some(content) = self.find(digest) {
                 return Ok(Begun::There(content));
             }
             if self.lock().busy.insert(digest) {
-                // Another thread may have finished since we looked.
+                // Another thread may have finished since the check.
                 let reserved = Reservation { cache: self, digest };
                 if let Some(content) = self.find(digest) {
                     return Ok(Begun::There(content));
@@ -221,7 +221,7 @@ impl Cache {
         }
     }
 
-    /// Removes files until the rest fits; `kept` stays for as long as possible. What belongs to nobody goes too.
+    /// Evicts files until the rest fits, `kept` last. Foreign files are removed too.
     fn evict(&self, folder: &Path, kept: Digest) {
         let mut files = list(folder);
         let mut total: u64 = files.iter().map(|file| file.bytes).sum();
@@ -241,7 +241,7 @@ impl Cache {
                 total = total.saturating_sub(file.bytes);
             }
         }
-        // What is not there any more is not remembered either.
+        // Forgets the use of files that no longer exist.
         let here: SortedSet<Digest> = list(folder).into_iter().filter_map(|file| file.digest).collect();
         self.lock().used.retain(|digest, _| here.contains(digest));
     }
@@ -262,11 +262,11 @@ impl Cache {
     }
 }
 
-/// How a fetch begins.
+/// The start of a fetch.
 pub(super) enum Begun<'a> {
-    /// Not at all.
+    /// The content exists already.
     There(Content),
-    /// Here.
+    /// The content must be fetched.
     Fetch(Box<Partial<'a>>),
 }
 
@@ -302,14 +302,14 @@ fn open_part(folder: &Path, digest: Digest, mode: u32) -> io::Result<(File, Hash
     Ok((file, hasher, bytes))
 }
 
-/// What is no file of ours makes room for one.
+/// Removes a foreign entry that has the name of a cached file.
 fn drop_foreign(path: &Path, error: &io::Error) {
     let (path_text, err) = (path.display().to_string(), error.to_string());
     log::warn!(path = path_text.as_str(), err = err.as_str(); "A cached chart cannot be opened and is fetched again");
     let _ = fs::remove_file(path);
 }
 
-/// Digests all that comes, and counts it.
+/// Computes the digest and the size of a reader's content.
 pub(super) fn hash(file: &mut dyn Read) -> io::Result<(Hasher, u64)> {
     let (mut hasher, mut buffer, mut bytes) = (Hasher::new(), [0; 16 << 10], 0);
     loop {
@@ -325,7 +325,7 @@ pub(super) fn hash(file: &mut dyn Read) -> io::Result<(Hasher, u64)> {
     }
 }
 
-/// Nobody else fetches the same while this lives.
+/// While this exists, no other thread fetches the same content.
 struct Reservation<'a> {
     cache: &'a Cache,
     digest: Digest,
@@ -342,7 +342,7 @@ enum Sink {
     Memory(Vec<u8>),
 }
 
-/// Content on its way. Dropped before its end, it stays on disk for the next try.
+/// Content that is being fetched. Dropped before its end, it stays on disk for the next attempt.
 pub(super) struct Partial<'a> {
     reservation: Reservation<'a>,
     sink: Sink,
@@ -351,12 +351,12 @@ pub(super) struct Partial<'a> {
 }
 
 impl Partial<'_> {
-    /// Bytes that are there.
+    /// The number of bytes so far.
     pub(super) const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Drops what is there.
+    /// Discards the bytes so far.
     pub(super) fn restart(&mut self) -> Result<(), Error> {
         (self.hasher, self.bytes) = (Hasher::new(), 0);
         let cut = match &mut self.sink {
@@ -384,7 +384,7 @@ impl Partial<'_> {
         Ok(())
     }
 
-    /// The disk is full or broken: the next try goes to memory.
+    /// The disk is full or broken: the next attempt uses memory.
     fn fail(&self, error: io::Error) -> Error {
         self.reservation.cache.give_up_disk(&error);
         let _ = self.path().map(fs::remove_file);
@@ -396,7 +396,7 @@ impl Partial<'_> {
         Some(folder.join(format!("{}.{PART}", self.reservation.digest.hex())))
     }
 
-    /// Verifies it and makes it part of the cache. What is wrong is dropped.
+    /// Verifies the content and adds it to the cache; discards wrong content.
     pub(super) fn finish(mut self) -> Result<Content, Error> {
         let expected = self.reservation.digest;
         let found = self.hasher.clone().finish();

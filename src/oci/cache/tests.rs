@@ -52,7 +52,7 @@ fn keep(cache: &Cache, bytes: &[u8]) -> Digest {
 }
 
 #[test]
-fn what_was_kept_is_found_by_the_next_process_and_never_written_again() {
+fn the_next_process_finds_cached_files_and_never_rewrites_them() {
     let scratch = Scratch::new();
     let digest = keep(&scratch.cache(1 << 20), b"chart");
     let inode = fs::metadata(scratch.file(digest)).unwrap().ino();
@@ -115,7 +115,7 @@ fn content_with_another_digest_is_dropped() {
 }
 
 #[test]
-fn beyond_the_maximum_the_unused_go_first() {
+fn unused_files_are_evicted_first() {
     let scratch = Scratch::new();
     let digests: Vec<Digest> = {
         let cache = scratch.cache(1 << 20);
@@ -133,7 +133,7 @@ fn beyond_the_maximum_the_unused_go_first() {
     let here = |digest: &Digest| scratch.file(*digest).exists();
     assert_eq!(digests.iter().map(here).collect::<Vec<_>>(), [true, false, false, true]);
     assert!(here(&fifth) && here(&sixth));
-    // One that does not fit at all can be used, and is not kept.
+    // A chart that does not fit at all is usable, but not kept.
     let large = vec![7; 20_000];
     let mut partial = cache.begin(Digest::of(&large), &Stop::new()).unwrap().fetch();
     partial.write(&large).unwrap();
@@ -151,7 +151,7 @@ fn without_a_disk_a_little_is_kept_in_memory() {
     assert!(memory.find(second).is_none(), "it was used longest ago");
     assert!(memory.find(first).is_some() && memory.find(third).is_some());
 
-    // A file stands where the folder should be.
+    // A file in place of the directory.
     let scratch = Scratch::new();
     fs::create_dir_all(&scratch.0).unwrap();
     fs::write(scratch.0.join("charts"), "").unwrap();

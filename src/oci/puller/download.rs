@@ -1,4 +1,4 @@
-//! The download of a chart, which goes on where it broke off.
+//! The download of a chart, which resumes after an interruption.
 
 use std::io::Read as _;
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use crate::oci::session::{Question, Session};
 
 use super::{Errand, Puller};
 
-/// What a try must bring so that it does not count as a failed one.
+/// An attempt that receives at least this many bytes does not count as failed.
 const PROGRESS_BYTES: u64 = 4 << 10;
 
 impl Puller {
-    /// The chart itself: from the cache, or into it.
+    /// Returns the chart from the cache, or downloads it into the cache.
     pub(super) fn chart(
         &self,
         errand: Errand<'_>,
@@ -37,7 +37,8 @@ impl Puller {
             let was_begun = partial.bytes() > 0;
             self.download(errand, session, blob, &mut partial)?;
             match partial.finish() {
-                // What an earlier pull has left may be damaged; what came now is not tried again.
+                // The part that an earlier pull left may be damaged; a chart that was downloaded completely now is not
+                // retried.
                 Err(Error::Digest { .. }) if was_begun => {}
                 Ok(content) => {
                     let (reference, host) = (errand.order.reference.to_string(), session.host());
@@ -49,7 +50,7 @@ impl Puller {
         }
     }
 
-    /// Downloads what is missing, going on after each interruption for as long as something arrives.
+    /// Downloads the missing bytes, and resumes after each interruption as long as there is progress.
     fn download(
         &self,
         errand: Errand<'_>,
@@ -103,7 +104,7 @@ impl Puller {
             return Err(Error::Short { bytes: 0, expected: blob.bytes });
         }
         if !is_rest && partial.bytes() > 0 {
-            // A registry that knows no ranges begins anew.
+            // A registry without range support sends the chart from its start.
             partial.restart()?;
         }
         let mut buffer = [0; 16 << 10];
@@ -140,7 +141,7 @@ impl Puller {
 
     fn count_bytes(&self, amount: usize) {
         let help = "Bytes of charts that came from registries.";
-        // A buffer's length is exact in 32 bits.
+        // The length of a buffer is exact in 32 bits.
         let bytes = f64::from(u32::try_from(amount).unwrap_or(u32::MAX));
         self.metrics.add("gardenlet_chart_pull_bytes_total", help, &[], bytes);
     }

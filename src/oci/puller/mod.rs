@@ -1,4 +1,4 @@
-//! Pulls a chart: from the cache, or from the sources of its registry in turn.
+//! Pulls a chart from the cache, or from the sources of its registry in turn.
 
 mod download;
 mod patience;
@@ -28,11 +28,11 @@ use super::source::{self, Endpoint, Source};
 use super::wire::{Network, Running, Wire};
 use super::{Order, check_size};
 
-/// How long a pull waits for its turn, and how often it looks.
+/// How long a pull waits for its turn, and how often it checks.
 const TURN_PATIENCE: Duration = Duration::from_secs(1);
 const TURN_LOOK: Duration = Duration::from_millis(50);
 
-/// Pulls charts. What it shares between pulls is the cache, and who asked to be left alone.
+/// Pulls charts. Pulls share the cache, and the pauses that registries requested.
 #[derive(Debug)]
 pub struct Puller {
     network: Network,
@@ -40,29 +40,29 @@ pub struct Puller {
     cache: Cache,
     running: Running,
     quiet: Mutex<SortedMap<String, Mono>>,
-    /// Whether all parts of an artifact are wanted in the cache.
+    /// Whether all parts of an artifact should be cached.
     whole: bool,
-    /// Whether sources are asked for a chart and do not give it.
+    /// Whether sources are only asked whether they have a chart.
     asks: bool,
-    /// Pulls that are under way.
+    /// Pulls in progress.
     under_way: AtomicUsize,
-    /// The workers that pulls hold.
+    /// The workers that pulls use.
     workers: Option<Workers>,
     /// Connections wait in real time.
     clock: Clock,
     metrics: Metrics,
 }
 
-/// What a pull has brought.
+/// The result of a pull.
 #[derive(Debug)]
 pub struct Pulled {
-    /// What the reference means: the digest of a manifest or an index.
+    /// The digest that the reference resolves to, of a manifest or an index.
     pub digest: Digest,
     /// The chart's archive (`.tgz`).
     pub chart: Content,
 }
 
-/// A turn; it ends when this is dropped.
+/// A turn to pull, until dropped.
 struct Turn<'a> {
     under_way: &'a AtomicUsize,
     _worker: Option<ChartTurn>,
@@ -74,7 +74,7 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// One pull: until when it may take, and who may end it.
+/// One pull: its deadline and its stop signal.
 #[derive(Clone, Copy)]
 struct Errand<'a> {
     order: &'a Order,
@@ -89,7 +89,7 @@ impl Errand<'_> {
 }
 
 impl Puller {
-    /// Pulls that end when `stop` is pulled.
+    /// A puller whose pulls end when `stop` is pulled.
     pub fn new(network: Network, registries: Vec<Registry>, cache: Cache, stop: &Stop) -> Self {
         let (running, quiet) = (Running::until(stop), Mutex::default());
         let (under_way, clock, metrics) = (AtomicUsize::new(0), Clock::system(), Metrics::new());
@@ -108,14 +108,14 @@ impl Puller {
         }
     }
 
-    /// Gets everything that belongs to an artifact into the cache. Registries and mirrors are asked each time what that is,
-    /// layout directories are not.
+    /// Caches all parts of an artifact. Registries and mirrors are asked each time which parts it has; layout
+    /// directories are not.
     #[must_use]
     pub fn whole(self) -> Self {
         Self { whole: true, ..self }
     }
 
-    /// Asks each source once whether it would give the chart; fetches at most its last byte.
+    /// Asks each source once whether it has the chart; fetches at most its last byte.
     pub fn ask(mut self, order: &Order, stop: &Stop) -> Vec<(String, Option<Error>)> {
         self.asks = true;
         let errand = self.errand(order, stop);
@@ -126,19 +126,19 @@ impl Puller {
         source::sources(&order.reference, &self.registries).into_iter().map(ask).collect()
     }
 
-    /// Leaves some of these workers to others.
+    /// Shares these workers with other tasks.
     #[must_use]
     pub fn sharing(self, workers: Workers) -> Self {
         Self { workers: Some(workers), ..self }
     }
 
-    /// Measures the time that a pull takes on another clock.
+    /// Measures the time of a pull with another clock.
     #[must_use]
     pub fn on_clock(self, clock: Clock) -> Self {
         Self { clock, ..self }
     }
 
-    /// Counts pulls, bytes and finds in the cache there.
+    /// Counts pulls, bytes and cache hits in these metrics.
     #[must_use]
     pub fn counting(self, metrics: Metrics) -> Self {
         Self { metrics, ..self }
@@ -147,7 +147,7 @@ impl Puller {
     /// The chart's archive (`.tgz`).
     ///
     /// # Errors
-    /// [`Error`]; its verdict says what helps.
+    /// [`Error`]; its verdict names the remedy.
     pub fn pull(&self, order: &Order, stop: &Stop) -> Result<Content, Error> {
         self.fetch(order, stop).map(|pulled| pulled.chart)
     }
@@ -155,10 +155,10 @@ impl Puller {
     /// The chart's archive, and the digest behind the reference.
     ///
     /// # Errors
-    /// [`Error`]; its verdict says what helps.
+    /// [`Error`]; its verdict names the remedy.
     pub fn fetch(&self, order: &Order, stop: &Stop) -> Result<Pulled, Error> {
         let pulled = self.obtain(order, stop);
-        // The registry's, its mirrors', token services' and of where they lead to.
+        // The traffic with the registry, its mirrors, token services, and the targets of redirects.
         self.running.traffic.count(&self.metrics, "registry");
         let result = pulled.as_ref().map_or_else(|error| error.verdict().label(), |_| "success");
         let help = "Charts of registries that were asked for, by result: success, or what helps.";
@@ -187,7 +187,7 @@ impl Puller {
                 Err(error) => {
                     if index < last {
                         let (reference, err) = (order.reference.to_string(), chain(&error));
-                        log::warn!(reference = reference.as_str(), source = name.as_str(), err = err.as_str(); "A source of charts failed, going on with the next");
+                        log::warn!(reference = reference.as_str(), source = name.as_str(), err = err.as_str(); "A source of charts failed; trying the next one");
                     }
                     failures.push((name, error));
                 }
@@ -204,7 +204,7 @@ impl Puller {
         Errand { order, stop, deadline }
     }
 
-    /// From one source, with its name.
+    /// Pulls from one source; returns its name too.
     fn pull_from(&self, errand: Errand<'_>, source: &Source) -> (String, Result<Pulled, Error>) {
         match source {
             Source::Layout(dir) => (dir.display().to_string(), pull_from_layout(errand, dir)),
@@ -217,7 +217,7 @@ impl Puller {
         }
     }
 
-    /// A turn to use the network. Who waits longer holds a thread that others need: it comes again.
+    /// A turn to use the network. A longer wait would block a thread that others need; the key is retried instead.
     fn turn(&self, stop: &Stop) -> Result<Turn<'_>, Error> {
         let until = self.clock.mono().saturating_add(TURN_PATIENCE);
         loop {
@@ -243,7 +243,7 @@ impl Puller {
         Some(Turn { under_way: &self.under_way, _worker: worker })
     }
 
-    /// What the cache holds from the manifest to the chart; none if anything is missing.
+    /// The cached chart of a manifest; `None` if any part is missing.
     fn cached(&self, digest: Digest, is_pinned: bool) -> Option<Result<Pulled, Error>> {
         let mut next = digest;
         for _ in 0..=limits::OCI_INDEX_DEPTH_MAX {
@@ -275,7 +275,7 @@ impl Puller {
         let order = errand.order;
         self.respect_pause(&endpoint.host)?;
         let login = order.keychain.find(&endpoint.host, &endpoint.repository).cloned();
-        // The order's CAs are for its registry, not for a mirror of it.
+        // The CAs of an order are for its registry, not for a mirror of it.
         let bundle = order.ca_bundle.clone().filter(|_| is_itself);
         let (running, host) = (self.running.clone(), endpoint.host.clone());
         let wire = Wire::new(&self.network, &self.registries, running, host, bundle);
@@ -308,7 +308,7 @@ impl Puller {
         Err(Error::Manifest { problem: Problem::DeepIndex, is_pinned: errand.is_pinned() })
     }
 
-    /// Everything that a manifest names, into the cache.
+    /// Fetches everything that a manifest names into the cache.
     fn parts(&self, errand: Errand<'_>, session: &mut Session<'_>, manifest: &[u8]) -> Result<(), Error> {
         let bad = |problem| Error::Manifest { problem, is_pinned: errand.is_pinned() };
         let parts = manifest::parts(manifest).map_err(bad)?;
@@ -335,18 +335,18 @@ fn pull_from_layout(errand: Errand<'_>, dir: &std::path::Path) -> Result<Pulled,
     Err(Error::Manifest { problem: Problem::DeepIndex, is_pinned })
 }
 
-/// What a tag points to now, if the registry says it in a header.
+/// The digest that a tag points to now, if the registry sends it in a header.
 fn resolve(session: &mut Session<'_>, tag: &str) -> Result<Option<Digest>, Error> {
     let path = format!("manifests/{tag}");
     match session.ask(Question::small("HEAD", &path, manifest::ACCEPT)) {
         Ok(response) => Ok(response.header("docker-content-digest").and_then(Digest::parse)),
-        // Not every registry takes HEAD; GET says why.
+        // Not every registry supports HEAD; the response to GET tells why.
         Err(error @ Error::Status { .. }) if error.verdict() != Verdict::Retry => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// A manifest with its digest, verified.
+/// Fetches and verifies a manifest.
 fn fetch_manifest(session: &mut Session<'_>, target: &Target) -> Result<(Digest, Vec<u8>), Error> {
     let path = format!("manifests/{target}");
     let mut response = session.ask(Question::small("GET", &path, manifest::ACCEPT))?;

@@ -1,4 +1,4 @@
-//! How often to try again, and when: what time may heal, and registries that ask for a pause.
+//! How often and when to retry: transient errors, and registries that request a pause.
 
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -9,14 +9,14 @@ use crate::oci::error::{Error, Verdict};
 
 use super::{Errand, Puller};
 
-/// The pause after a first failure, and the longest one.
+/// The delay after a first failure, and the longest delay.
 const RETRY_FIRST: Duration = Duration::from_millis(500);
 const RETRY_MAX: Duration = Duration::from_secs(5);
-/// Hosts whose wish for a pause is remembered.
+/// Hosts whose requested pause is remembered.
 const QUIET_HOSTS_MAX: usize = 64;
 
 impl Puller {
-    /// Tries again what time may heal, a few times.
+    /// Retries transient errors a few times.
     pub(super) fn patiently<T>(
         &self,
         errand: Errand<'_>,
@@ -52,7 +52,8 @@ impl Puller {
 
     fn note_pause(&self, host: &str, wanted: Duration) {
         let now = self.clock.mono();
-        // An hour is the longest that a registry can make us wait: nobody would know why.
+        // A registry can make the agent wait for an hour at most, because the reason for a longer wait would be hard to
+        // find.
         let until = now.saturating_add(wanted.min(Duration::from_secs(3_600)));
         let mut quiet = self.quiet.lock().unwrap_or_else(PoisonError::into_inner);
         quiet.retain(|_, until| *until > now);

@@ -1,4 +1,4 @@
-//! Calls of functions and methods: arguments are evaluated for the types of the parameters, and checked against them.
+//! Calls of functions and methods: evaluates arguments for the types of the parameters, and checks them.
 
 use std::rc::Rc;
 
@@ -9,7 +9,7 @@ use super::{At, Exec, SPARE_ITEMS_MAX, Slot, put_back};
 use crate::chart::value::{List, ListKind, Map, MapKind, Object, Signature, Type, Value};
 use crate::limits::{TEMPLATE_LIST_ITEMS_MAX, TEMPLATE_OUTPUT_BYTES_MAX};
 
-/// What is called.
+/// The function or method to call.
 pub(super) enum Callee<'c> {
     Function(&'static Function),
     Method { object: &'c Rc<dyn Object>, name: &'c str, signature: Signature },
@@ -144,7 +144,7 @@ impl<'t> Exec<'t, '_> {
         }
     }
 
-    /// A constant takes the type that is wanted.
+    /// Converts a constant to the required type.
     fn constant(&mut self, wanted: Type, word: &'t Operand) -> Result<Value, Error> {
         let expected = match (wanted, &word.kind) {
             (Type::Any | Type::Reflect, OperandKind::Number(n)) => return self.number(n),
@@ -174,7 +174,7 @@ impl<'t> Exec<'t, '_> {
         Err(self.fail(format!("expected {expected}; found {word}")))
     }
 
-    /// Go's assignability.
+    /// Go's rules of assignability.
     fn checked(&mut self, slot: Slot, wanted: Type) -> Result<Value, Error> {
         let Slot { value, boxed } = slot;
         if value.is_nil() {
@@ -234,7 +234,7 @@ fn parameter(signature: Signature, index: usize) -> Type {
     signature.fixed.get(index).copied().or(signature.variadic).unwrap_or(Type::Any)
 }
 
-/// Steps that a function takes to get once over a value. What is deeper in it counts when it is walked over.
+/// The steps that a function needs to read a value once. Nested values count during the walk.
 fn work(value: &Value) -> u64 {
     let steps = match value {
         Value::Str(text) => text.len() / BYTES_PER_STEP,

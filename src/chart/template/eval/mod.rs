@@ -1,4 +1,4 @@
-//! Executes a template: walks the tree and writes. Pipelines are in [`pipeline`], calls in [`call`].
+//! Executes a template: walks the tree and writes the output. Pipelines are in [`pipeline`], calls in [`call`].
 
 mod call;
 mod pipeline;
@@ -19,10 +19,10 @@ use crate::limits::{TEMPLATE_BUFFER_BYTES_MAX, TEMPLATE_DEPTH_MAX, TEMPLATE_OUTP
 
 /// Values that a walk visits in one step.
 const NODES_PER_STEP: u64 = 2;
-/// A list that has held more is not kept for others.
+/// Longer lists are not kept for reuse.
 const SPARE_ITEMS_MAX: usize = 64;
 
-/// The templates that are visible: those of the set, and over them what `tpl` defines.
+/// The visible templates: those of the set, overlaid by the definitions of `tpl`.
 #[derive(Debug, Default)]
 pub(super) struct Scope<'a> {
     pub(super) trees: HashMap<String, Rc<Tree>>,
@@ -49,13 +49,13 @@ impl Scope<'_> {
     }
 }
 
-/// Lists that are empty again, for whoever needs one next: most of what an execution would allocate.
+/// Empty lists for reuse, which save most allocations of an execution.
 #[derive(Default)]
 pub(super) struct Spare {
     buffers: RefCell<Vec<Vec<u8>>>,
     values: RefCell<Vec<Vec<Value>>>,
     variables: RefCell<Vec<Variables>>,
-    /// The name of the variable that every template has.
+    /// The name of the variable `$`.
     dollar: OnceCell<Rc<str>>,
 }
 
@@ -68,7 +68,7 @@ impl fmt::Debug for Spare {
 /// Names and their values, the innermost last.
 type Variables = Vec<(Rc<str>, Slot)>;
 
-/// Keeps a list for others, unless it has become long.
+/// Keeps a list for reuse, unless it has become long.
 fn put_back<T>(spare: &RefCell<Vec<Vec<T>>>, mut list: Vec<T>, capacity_max: usize) {
     list.clear();
     if list.capacity() <= capacity_max {
@@ -76,11 +76,11 @@ fn put_back<T>(spare: &RefCell<Vec<Vec<T>>>, mut list: Vec<T>, capacity_max: usi
     }
 }
 
-/// What all executions within one rendering share.
+/// Shared by all executions within one rendering.
 pub(super) struct Shared<'a> {
     pub(super) options: &'a Options,
     pub(super) guard: StackGuard,
-    /// The names of the templates that are being included.
+    /// The names of the templates whose inclusion is in progress.
     pub(super) included: RefCell<Vec<Text>>,
     spare: &'a Spare,
     pub(super) depth: Cell<usize>,
@@ -100,7 +100,7 @@ impl<'a> Shared<'a> {
         }
     }
 
-    /// Hands an empty buffer out, and keeps it for others when that is done.
+    /// Provides an empty buffer, and keeps it for reuse.
     pub(super) fn with_buffer<T>(&self, work: impl FnOnce(&mut Vec<u8>) -> T) -> T {
         let mut buffer = self.spare.buffers.borrow_mut().pop().unwrap_or_default();
         let result = work(&mut buffer);
@@ -117,7 +117,7 @@ impl<'a> Shared<'a> {
         Ok(())
     }
 
-    /// Counts work against the maximum of one rendering.
+    /// Counts steps against the limit of one rendering.
     pub(super) fn charge(&self, steps: u64) -> Result<(), String> {
         let walked = take_walked() / NODES_PER_STEP;
         let steps = self.options.steps.get().saturating_add(steps).saturating_add(walked);
@@ -126,7 +126,7 @@ impl<'a> Shared<'a> {
     }
 }
 
-/// What functions reach of the engine.
+/// The parts of the engine that functions can use.
 #[derive(Clone, Copy)]
 pub(super) struct Engine<'a> {
     pub(super) scope: &'a Scope<'a>,
@@ -158,8 +158,8 @@ impl Engine<'_> {
     }
 }
 
-/// A value with what Go's reflection remembers of it: whether it still sits in the `interface {}` of a map or a list.
-/// Only messages and the treatment of nil depend on it.
+/// A value, and whether Go's reflection still sees it in the `interface {}` of a map or a list. Only messages and the
+/// treatment of nil depend on it.
 #[derive(Clone)]
 struct Slot {
     value: Value,
@@ -176,7 +176,7 @@ impl Slot {
     }
 }
 
-/// The node that messages name.
+/// The node for messages.
 #[derive(Clone, Copy)]
 enum At<'t> {
     Nothing,
@@ -216,7 +216,7 @@ enum Flow {
     Continue,
 }
 
-/// One template being executed.
+/// The execution of one template.
 struct Exec<'t, 'o> {
     engine: Engine<'t>,
     tree: &'t Tree,
@@ -258,7 +258,7 @@ impl<'t> Exec<'t, '_> {
         Ok(Flow::Next)
     }
 
-    /// Counts the work, and looks at the stack: the guards that end a template which does not end by itself.
+    /// Counts steps and checks the stack: these guards end a template that does not end by itself.
     fn step(&mut self) -> Result<(), Error> {
         let shared = self.engine.shared;
         shared.charge(1).map_err(|message| self.fail(message))?;
@@ -335,7 +335,7 @@ impl<'t> Exec<'t, '_> {
         if ran > 0 {
             return Ok(Flow::Next);
         }
-        // In Go, a `break` ends the loop around it, also from its `else`; a `continue` there is the outer loop's.
+        // In Go, a `break` ends the enclosing loop, even in its `else`; a `continue` there applies to the outer loop.
         Ok(match self.otherwise(dot, branch)? {
             Flow::Break => Flow::Next,
             other => other,
@@ -350,7 +350,7 @@ impl<'t> Exec<'t, '_> {
         Err(self.fail(format!("can't use {} to iterate over more than one variable", text.to_str())))
     }
 
-    /// Runs the body once per item, and says how often.
+    /// Runs the body once per item, and returns the count.
     fn each(&mut self, branch: &'t Branch, items: impl Iterator<Item = (Value, Slot)>) -> Result<u64, Error> {
         let mark = self.vars.len();
         let mut count = 0;
@@ -433,7 +433,7 @@ impl<'t> Exec<'t, '_> {
         }
     }
 
-    /// The error of this place.
+    /// An error at this place.
     #[cold]
     fn fail(&self, fault: impl Into<Fault>) -> Error {
         match self.at {

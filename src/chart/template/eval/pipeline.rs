@@ -12,7 +12,7 @@ use super::{At, Exec, Slot};
 use crate::chart::value::{MapKind, Object, Value};
 use crate::format::number;
 
-/// A `complex128`: the language has them, and no function takes one.
+/// A `complex128`: the language has them, but no function accepts one.
 struct Complex {
     re: f64,
     im: f64,
@@ -47,7 +47,7 @@ impl Object for Complex {
 }
 
 impl<'t> Exec<'t, '_> {
-    /// The value of a pipeline, out of its box; declared variables are kept.
+    /// The value of a pipeline, unwrapped; declared variables are kept.
     pub(super) fn pipeline(&mut self, dot: &Slot, pipe: &'t Pipe) -> Result<Value, Error> {
         self.at = At::Pipe(pipe);
         self.step()?;
@@ -115,7 +115,7 @@ impl<'t> Exec<'t, '_> {
         }
     }
 
-    /// A number where no type is asked for: its spelling decides.
+    /// The value of a number without a required type: its spelling decides.
     pub(super) fn number(&mut self, number: &Number) -> Result<Value, Error> {
         if let Some((re, im)) = number.complex {
             return Ok(Value::native(Complex { re, im }));
@@ -141,7 +141,7 @@ impl<'t> Exec<'t, '_> {
         }
     }
 
-    /// What stands before the fields of a chain such as `(pipeline).field`.
+    /// The value before the fields of a chain such as `(pipeline).field`.
     pub(super) fn chain_base(
         &mut self,
         dot: &Slot,
@@ -163,7 +163,7 @@ impl<'t> Exec<'t, '_> {
         Ok(Slot::plain(value))
     }
 
-    /// `.a.b.c`, the last of which may be a method with arguments.
+    /// `.a.b.c`; the last field may be a method with arguments.
     pub(super) fn chain(
         &mut self,
         dot: &Slot,

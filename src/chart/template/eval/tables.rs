@@ -1,4 +1,4 @@
-//! The methods that `.Values` has besides its keys: Helm gives the Go type of values four of them.
+//! The methods of `.Values` besides its keys: Helm defines four methods on the Go type of values.
 
 use std::any::Any;
 
@@ -10,7 +10,7 @@ use crate::chart::value::{Map, MapKind, Object, Signature, Type, Value};
 pub(super) struct Table(pub(super) Map);
 
 impl Table {
-    /// The parameters of a method; methods hide keys of the same name.
+    /// The parameters of a method; a method hides a key of the same name.
     pub(super) fn signature(name: &str) -> Option<Signature> {
         let fixed: &[Type] = match name {
             "AsMap" | "YAML" => &[],

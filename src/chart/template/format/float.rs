@@ -1,6 +1,6 @@
 //! Floats as Go's `strconv` writes them.
 
-/// Go's `strconv.FormatFloat` with verb and precision; no precision means the shortest text that reads back.
+/// Go's `strconv.FormatFloat` with verb and precision; without precision, the shortest text that reads back.
 pub(super) fn format(value: f64, verb: char, precision: Option<usize>) -> String {
     if value.is_nan() {
         return "NaN".to_owned();
@@ -29,10 +29,10 @@ pub(super) fn format(value: f64, verb: char, precision: Option<usize>) -> String
     }
 }
 
-/// The formatter of std takes precisions up to 65,535. No float has a digit other than 0 after so many.
+/// Rust's formatter accepts precisions up to 65,535. Beyond this many digits, every float has only zeros.
 const DIGITS_MAX: usize = 1_100;
 
-/// Appends the zeros of a precision that std was not asked for.
+/// Appends the zeros that Rust's formatter did not write.
 fn with_zeros(text: String, precision: usize) -> String {
     text + &"0".repeat(precision.saturating_sub(DIGITS_MAX))
 }
@@ -66,7 +66,8 @@ fn general(value: f64, precision: Option<usize>) -> String {
         if mantissa.contains('.') { mantissa.trim_end_matches('0').trim_end_matches('.') } else { mantissa };
     let digits = mantissa.bytes().filter(u8::is_ascii_digit).count();
     let mut limit = precision.unwrap_or(6);
-    // Go: a precision beyond the digits counts as their number, unless digits stand before the point only in part.
+    // Go: a precision beyond the digits counts as their number, unless the digits only partly fill the places before
+    // the point.
     if precision.is_some() && limit > digits && i64::try_from(digits).is_ok_and(|d| d > i64::from(exponent)) {
         limit = digits;
     }

@@ -12,7 +12,7 @@ use crate::chart::value::{Budget, List, Map, Object, Text, Value};
 use crate::format::number;
 use crate::limits::TEMPLATE_OUTPUT_BYTES_MAX;
 
-/// `%v` of a value.
+/// The text of `%v`.
 ///
 /// # Errors
 /// If the value contains itself, or its text is too long.
@@ -28,7 +28,7 @@ pub(super) fn display(value: &Value) -> Result<Text, String> {
     printer.finish().map(Text::from)
 }
 
-/// `%v` of what has no parts.
+/// `%v` of a value without parts.
 fn simple(value: &Value) -> Option<String> {
     match value {
         Value::Bool(b) => Some(b.to_string()),
@@ -38,7 +38,7 @@ fn simple(value: &Value) -> Option<String> {
     }
 }
 
-/// What an action prints: `%v`, and `<no value>` for nil.
+/// The output of an action: `%v`, and `<no value>` for nil.
 pub(super) fn print_action(out: &mut Vec<u8>, value: &Value) -> Result<(), String> {
     match value {
         Value::Nil | Value::NilInterface => out.extend_from_slice(b"<no value>"),
@@ -55,7 +55,7 @@ pub(super) fn print_action(out: &mut Vec<u8>, value: &Value) -> Result<(), Strin
     Ok(())
 }
 
-/// Go's `fmt.Sprint`: blanks between operands that are both no strings.
+/// Go's `fmt.Sprint`: blanks between operands if neither is a string.
 pub(super) fn sprint(values: &[Value]) -> Result<Text, String> {
     let mut printer = Printer::default();
     let mut after_string = true;
@@ -228,7 +228,7 @@ impl Printer {
         }
     }
 
-    /// A string; false if the verb is none for strings.
+    /// A string; false if the verb does not apply to strings.
     fn string(&mut self, bytes: &[u8], verb: char) -> bool {
         match verb {
             'v' if self.flags.go_syntax => self.quoted(bytes),
@@ -302,7 +302,7 @@ impl Printer {
         self.pad(text.as_bytes());
     }
 
-    /// An integer; false if the verb is none for integers.
+    /// An integer; false if the verb does not apply to integers.
     fn integer(&mut self, magnitude: u64, negative: bool, signed: bool, verb: char) -> bool {
         let value = if negative { magnitude.wrapping_neg() } else { magnitude };
         match verb {
@@ -418,7 +418,7 @@ impl Printer {
         }
     }
 
-    /// Writes with the width and on the side that the flags ask for.
+    /// Writes with the width and alignment of the flags.
     fn pad(&mut self, bytes: &[u8]) {
         let Some(width) = self.flags.width else { return self.out.extend_from_slice(bytes) };
         let missing = width.saturating_sub(rune_starts(bytes).count());
@@ -453,7 +453,7 @@ fn rune(value: u64) -> char {
     u32::try_from(value).ok().and_then(char::from_u32).unwrap_or('\u{fffd}')
 }
 
-/// Where each rune starts; each byte that is no UTF-8 counts as one.
+/// Start offsets of runes; each invalid UTF-8 byte counts as one.
 pub(super) fn rune_starts(bytes: &[u8]) -> impl Iterator<Item = usize> + '_ {
     let mut at = 0;
     bytes.utf8_chunks().flat_map(move |chunk| {

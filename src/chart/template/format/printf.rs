@@ -3,7 +3,7 @@
 use super::{Flags, Printer};
 use crate::chart::value::Value;
 
-/// The largest width or precision, and index, that Go accepts.
+/// The largest width, precision and index that Go accepts.
 const NUMBER_MAX: i64 = 1_000_000;
 
 /// Go's `fmt.Sprintf`.
@@ -187,7 +187,7 @@ impl State<'_> {
                 self.at += digits;
                 usize::try_from(n).ok()
             }
-            // Go gives up on the rest of the format.
+            // Go ignores the rest of the format.
             None => {
                 self.at = self.format.len();
                 None
@@ -230,9 +230,9 @@ impl State<'_> {
     }
 }
 
-/// The first rune and its length; a byte that is no UTF-8 is one U+FFFD.
+/// The first rune and its length; an invalid UTF-8 byte is one U+FFFD.
 fn first_char(bytes: &[u8]) -> Option<(char, usize)> {
-    // No rune is longer: the rest of the text need not be looked at.
+    // No rune is longer, so the rest of the text does not matter.
     const RUNE_BYTES: usize = 4;
     let chunk = bytes[..bytes.len().min(RUNE_BYTES)].utf8_chunks().next()?;
     Some(chunk.valid().chars().next().map_or(('\u{fffd}', 1), |c| (c, c.len_utf8())))

@@ -92,7 +92,7 @@ fn byte(bytes: &[u8], key: &Value, kind: &str) -> Answer {
     Ok(Value::Uint8(*byte))
 }
 
-// Go's check lets the index right behind the end pass, and its reflection then panics.
+// Go's check accepts the index just after the end, and its reflection then panics.
 fn out_of_range(kind: &str) -> super::Cause {
     format!("reflect: {kind} index out of range").into()
 }
@@ -119,7 +119,7 @@ fn position(key: &Value, len: usize) -> Result<usize, super::Cause> {
         .ok_or_else(|| format!("index out of range: {number}").into())
 }
 
-/// Go's basic kinds: only equal ones compare, but integers of any sign.
+/// Go's basic kinds: only equal kinds compare, but integers of any sign do too.
 #[derive(PartialEq)]
 enum Basic<'v> {
     Bool(bool),

@@ -1,4 +1,4 @@
-//! Conversions between types: `int`, `float64`, `toString`, and what arithmetic makes of its arguments.
+//! Conversions between types: `int`, `float64`, `toString`, and the conversions of arithmetic.
 
 use super::super::unquote::{parse_float, parse_int};
 use super::{Answer, Args, Cause, Function, fixed, to_text};
@@ -25,7 +25,7 @@ fn type_is_like(a: &Args<'_>) -> Answer {
     Ok((name == target || name.strip_prefix('*') == Some(&*target)).into())
 }
 
-/// An integer out of anything; 0 where there is none. Text is read with base prefixes, so `010` is 8.
+/// Converts any value to an integer; 0 if that is impossible. Text may have base prefixes, so `010` is 8.
 pub(super) fn to_int(value: &Value) -> i64 {
     match value {
         Value::Int(i) | Value::Int64(i) => *i,
@@ -38,7 +38,7 @@ pub(super) fn to_int(value: &Value) -> i64 {
     }
 }
 
-/// Go's conversion on 64-bit machines: what does not fit becomes the smallest integer.
+/// Go's conversion on 64-bit machines: a value out of range becomes the smallest integer.
 #[expect(clippy::cast_possible_truncation)] // range checked
 fn truncate(f: f64) -> i64 {
     const BOUND: f64 = 9_223_372_036_854_775_808.0;
@@ -50,7 +50,7 @@ fn int_to_float(i: i64) -> f64 {
     i as f64
 }
 
-/// `1.0` and `1.00` without their fraction.
+/// Removes the fraction of `1.0` and `1.00`.
 fn without_zero_fraction(s: &str) -> &str {
     let whole = s.trim_end_matches('0');
     match whole.strip_suffix('.') {
@@ -59,7 +59,7 @@ fn without_zero_fraction(s: &str) -> &str {
     }
 }
 
-/// A float out of anything; 0 where there is none.
+/// Converts any value to a float; 0 if that is impossible.
 pub(super) fn to_float(value: &Value) -> f64 {
     match value {
         Value::Int(i) | Value::Int64(i) => int_to_float(*i),
@@ -73,7 +73,7 @@ pub(super) fn to_float(value: &Value) -> f64 {
     }
 }
 
-/// Go's `strconv.Atoi` without its error: 0, or the bound that was exceeded.
+/// Go's `strconv.Atoi` without its error: 0, or the exceeded bound.
 fn atoi(text: &str) -> i64 {
     let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
     if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
@@ -83,7 +83,7 @@ fn atoi(text: &str) -> i64 {
     text.parse().unwrap_or(bound)
 }
 
-/// Reads what it prints as an octal number.
+/// Reads the printed value as an octal number.
 fn to_decimal(a: &Args<'_>) -> Answer {
     let text = super::format::display(a.any(0))?;
     let text = text.to_str();
@@ -92,7 +92,7 @@ fn to_decimal(a: &Args<'_>) -> Answer {
     Ok(Value::Int64(if valid { i64::from_str_radix(&text, 8).unwrap_or(0) } else { 0 }))
 }
 
-/// sprig's `strslice`: the texts of the items that are not nil; one text for anything that is no list.
+/// sprig's `strslice`: the texts of the items that are not nil; a single text for a value that is not a list.
 pub(super) fn to_strings(value: &Value) -> Result<List, Cause> {
     match value {
         Value::Nil | Value::NilInterface => Ok(List::of(ListKind::Strings, Vec::new())),

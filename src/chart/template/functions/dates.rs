@@ -1,4 +1,4 @@
-//! Dates and durations. The local zone is UTC, as in a container; so is a zone that the machine does not know.
+//! Dates and durations. The local zone is UTC, as in a container, and so is a zone that the machine does not know.
 
 use std::any::Any;
 
@@ -48,12 +48,12 @@ impl Time {
         Self(Civil::of_unix(self.unix(), self.0.nanos, 0))
     }
 
-    /// In UTC, as a layout says.
+    /// Formats in UTC by a layout.
     fn format(self, layout: &str) -> String {
         layout::format_civil(&self.utc().0, layout)
     }
 
-    /// As the clocks of a place show it.
+    /// Formats in the local time of a place.
     fn format_in(self, place: &str, layout: &str) -> String {
         let Some(zone) = zone::at(place, self.unix()) else { return self.format(layout) };
         let civil = Civil::of_unix(self.unix(), self.0.nanos, zone.offset_s);
@@ -83,7 +83,7 @@ pub(super) fn from_toml(text: &str) -> Option<Value> {
     let text = text.replacen([' ', 't'], "T", 1).replace('z', "Z");
     let (layout, civil) =
         LAYOUTS.iter().find_map(|layout| Some((layout, layout::parse(layout, &text).ok()?)))?;
-    // Layouts take an hour of one digit; TOML does not.
+    // Layouts accept an hour of one digit; TOML does not.
     let mut signs = layout.bytes().zip(text.bytes()).take_while(|(sign, _)| *sign != b'Z');
     let is_aligned = signs.all(|(sign, found)| sign.is_ascii_digit() || sign == found);
     is_aligned.then(|| Value::native(Time(civil)))
@@ -96,7 +96,7 @@ fn as_time(value: &Value) -> Option<Time> {
     }
 }
 
-/// A time, or an integer as seconds since 1970; anything else is now.
+/// A time, or an integer as seconds since 1970; anything else means now.
 fn time_of(a: &Args<'_>, index: usize) -> Time {
     match a.any(index) {
         Value::Int(i) | Value::Int64(i) => Time(Civil::of_unix(*i, 0, 0)),
@@ -131,7 +131,7 @@ fn duration_text(a: &Args<'_>) -> Answer {
     Ok(duration::format_nanos(seconds.wrapping_mul(NANOS)).into())
 }
 
-/// The largest unit alone, cut.
+/// Only the largest unit, rounded down.
 fn duration_round(a: &Args<'_>) -> Answer {
     const HOUR: u64 = 3_600_000_000_000;
     const UNITS: [(u64, &str); 7] = [
@@ -221,7 +221,7 @@ impl Object for Time {
 }
 
 impl Time {
-    /// Adds years, months and days; days beyond the end of a month run over into the next.
+    /// Adds years, months and days; days beyond the end of a month overflow into the next.
     fn add_date(&self, args: &[Value]) -> Result<Self, String> {
         let number = |i: usize| match args.get(i) {
             Some(Value::Int(n)) => *n,
@@ -240,7 +240,7 @@ impl Time {
         first.later(days.checked_mul(86_400).ok_or(OUT_OF_RANGE)?, 0)
     }
 
-    /// The time so much later, in the same zone.
+    /// The time `seconds` and `nanos` later, in the same zone.
     fn later(self, seconds: i64, nanos: i64) -> Result<Self, String> {
         let nanos = i64::from(self.0.nanos).checked_add(nanos).ok_or(OUT_OF_RANGE)?;
         let unix = self.unix().checked_add(seconds).and_then(|s| s.checked_add(nanos.div_euclid(NANOS)));
@@ -250,6 +250,6 @@ impl Time {
     }
 }
 
-/// Go counts further, and then its numbers overflow.
+/// Go accepts more years, and then its numbers overflow.
 const YEAR_MAX: i64 = 100_000_000;
 const OUT_OF_RANGE: &str = "date is out of range";

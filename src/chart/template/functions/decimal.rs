@@ -1,13 +1,13 @@
-//! Exact decimals, on which sprig's `addf`, `subf`, `mulf` and `divf` calculate.
+//! Exact decimals for sprig's `addf`, `subf`, `mulf` and `divf`.
 
 use std::cmp::Ordering;
 
-/// Digits that a decimal may have: floats differ by some 600, and long products are no business of charts.
+/// Maximum number of digits: exponents of floats differ by some 600, and charts need no longer products.
 const DIGITS_MAX: usize = 2_000;
-/// Places behind the point that a quotient has.
+/// Decimal places of a quotient.
 const QUOTIENT_PLACES: i32 = 16;
 
-/// `digits * 10^exponent`, the digits from the lowest.
+/// `digits * 10^exponent`, the lowest digit first.
 #[derive(Clone, Debug)]
 pub(super) struct Decimal {
     negative: bool,
@@ -43,10 +43,10 @@ impl Decimal {
         format!("{sign}0{digits}e{}", self.exponent).parse().unwrap_or(f64::NAN)
     }
 
-    /// Steps that an operation on both takes at most, in proportion to the digits that it writes and goes over.
+    /// The maximum cost of an operation on both, proportional to the digits that it reads and writes.
     pub(super) fn steps(&self, other: &Self) -> u64 {
         const DIGITS_PER_STEP: usize = 32;
-        // What a digit of the quotient takes besides the digits of the divisor.
+        // The cost of a digit of the quotient in addition to the digits of the divisor.
         const OVERHEAD_DIGITS: usize = 32;
         let distance = self.exponent.abs_diff(other.exponent);
         let shift = usize::try_from(distance).unwrap_or(usize::MAX).min(DIGITS_MAX);
@@ -190,7 +190,7 @@ fn multiply(a: &[u8], b: &[u8]) -> Vec<u8> {
     product
 }
 
-/// Quotient and remainder by hand, digit by digit from the top.
+/// Quotient and remainder by long division.
 fn divide(a: &[u8], b: &[u8]) -> (Vec<u8>, Vec<u8>) {
     let mut quotient = vec![0; a.len()];
     let mut remainder: Vec<u8> = Vec::new();

@@ -17,7 +17,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     fixed("hello", &[], |_| Ok("Hello!".into())),
 ];
 
-/// Whether sprig takes the value for empty: nil, zero, false, or nothing inside.
+/// Whether sprig considers the value empty: nil, zero, false, or without content.
 pub(super) fn is_empty(value: &Value) -> bool {
     match value {
         Value::Native(object) => match object.kind_name() {

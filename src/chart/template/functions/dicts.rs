@@ -1,4 +1,4 @@
-//! Maps: they are references, and `set`, `unset` and the merges change them for everybody.
+//! Maps are references: `set`, `unset` and the merges change them for all holders.
 
 use super::{Answer, Args, Cause, Function, fixed, to_text, variadic};
 use crate::chart::value::Type::{Any, Map as MapType, Str};
@@ -55,7 +55,7 @@ fn pluck(a: &Args<'_>) -> Answer {
     Ok(Value::list(found))
 }
 
-// Go walks maps in random order; ours is one of them.
+// Go iterates maps in random order; sorted order is one of the possible ones.
 fn keys(a: &Args<'_>) -> Answer {
     let maps = a.rest(0).iter().filter_map(Value::as_map);
     let names: Vec<_> = maps.flat_map(|m| m.entries().keys().cloned().collect::<Vec<_>>()).collect();
@@ -88,8 +88,8 @@ fn merge(a: &Args<'_>, overwrite: bool) -> Answer {
     Ok(target.into())
 }
 
-/// sprig merges with mergo. Without `overwrite` only empty values are filled, false and 0 among them; with it, empty
-/// values and nil are copied too. Maps that meet are merged in place; whatever else moves over is shared.
+/// sprig merges with mergo. Without `overwrite`, only empty values are filled, including false and 0; with it, empty
+/// values and nil are copied too. Maps under the same key are merged in place; all other values are shared.
 fn merge_into(target: &Map, source: &Map, overwrite: bool, budget: &mut Budget) -> Result<(), Cause> {
     if !budget.enter() {
         return Err("maps are too large to be merged, or contain themselves".into());
@@ -173,7 +173,7 @@ fn dig(a: &Args<'_>) -> Answer {
     Ok(default.clone())
 }
 
-/// Go's type assertion, which takes no other name for the type: `.Values` itself fails.
+/// Go's type assertion, which accepts no other name for the type: `.Values` itself fails.
 fn as_plain_map(value: &Value) -> Result<Map, Cause> {
     match value {
         Value::Map(map) if map.kind() == MapKind::Any => Ok(map.clone()),

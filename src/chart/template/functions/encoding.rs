@@ -30,10 +30,10 @@ pub(super) const FUNCTIONS: &[Function] = &[
     fixed("b32dec", &[Str], |a| Ok(from_base32(a.bytes(0)).into())),
 ];
 
-/// What stands before a mismatch of types, which is found after YAML has become JSON.
+/// The prefix of a type mismatch, which Go finds after the conversion from YAML to JSON.
 const YAML_PREFIX: &str = "error unmarshaling JSON: while decoding JSON: ";
 
-/// YAML without its last line break; `None` for what has no JSON form.
+/// YAML without its last line break; `None` for values without a JSON form.
 pub(super) fn to_yaml(value: &Value, dialect: Dialect) -> Option<String> {
     if !value.has_json() {
         return None;
@@ -50,7 +50,7 @@ fn must_to_yaml(a: &Args<'_>) -> Answer {
     Ok(text.ok_or("error marshaling into JSON: json: unsupported value")?.into())
 }
 
-/// Counts what the aliases of a text may become.
+/// Counts the maximum expansion of the aliases in a text.
 fn charge_aliases(a: &Args<'_>) -> Result<(), Cause> {
     let text = a.bytes(0);
     if !(text.contains(&b'&') && text.contains(&b'*')) {
@@ -60,8 +60,8 @@ fn charge_aliases(a: &Args<'_>) -> Result<(), Cause> {
     a.charge(nodes.saturating_mul(super::BYTES_PER_STEP / super::ITEMS_PER_STEP))
 }
 
-/// The first document. Errors are worded as the library does that goes from YAML to JSON to Go.
-/// Nothing, or null, leaves what was there before.
+/// The first document. Errors have the words of the library that converts YAML to JSON to Go. An empty document or null
+/// keeps the value before.
 fn from_yaml(text: &str, before: Value) -> Result<Value, String> {
     let json = yaml::parse(text).map_err(|e| e.go_text())?;
     Ok(if json.is_null() { before } else { Value::from_json(&json, Numbers::Float64Always) })

@@ -1,4 +1,4 @@
-//! Helm's own functions that reach the engine or the cluster.
+//! Helm's own functions that use the engine or the cluster.
 
 use super::super::error::{Cause, warn_wrap};
 use super::{Answer, Args, Function, fixed};
@@ -10,7 +10,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     fixed("tpl", &[Str, Any], |a| Ok(a.engine.tpl(&a.text(0), a.any(1).clone())?.into())),
     fixed("required", &[Str, Any], required),
     fixed("fail", &[Str], |a| Err(warned(a))),
-    // A gardenlet renders without a cluster to look into, as `helm template` does.
+    // A gardenlet renders without access to a cluster, as `helm template` does.
     fixed("lookup", &[Str, Str, Str, Str], |_| Ok(Map::new().into())),
     fixed("getHostByName", &[Str], |_| Ok("".into())),
 ];

@@ -1,4 +1,4 @@
-//! Go's `reflect.DeepEqual`: types count, so 1 and 1.0 differ.
+//! Go's `reflect.DeepEqual`: types matter, so 1 and 1.0 differ.
 
 use super::{Args, BYTES_PER_STEP, Cause, Function, fixed};
 use crate::chart::value::Type::Any;
@@ -10,12 +10,12 @@ pub(super) const FUNCTIONS: &[Function] =
 /// Whether two values are deeply equal.
 ///
 /// # Errors
-/// If a value is too large to be compared, or contains itself, or if no steps are left.
+/// If a value is too large to compare, or contains itself, or no steps are left.
 pub(super) fn deep_equal(args: &Args<'_>, a: &Value, b: &Value) -> Result<bool, Cause> {
     Comparison { args, budget: Budget::new() }.equal(a, b)
 }
 
-/// A comparison, and who counts its work.
+/// A comparison that counts its steps.
 struct Comparison<'a> {
     args: &'a Args<'a>,
     budget: Budget,
@@ -82,7 +82,7 @@ impl Comparison<'_> {
         Ok(true)
     }
 
-    /// Texts of different lengths need no look at their bytes.
+    /// Texts of different lengths differ without a comparison.
     fn bytes(&self, a: &[u8], b: &[u8]) -> Result<bool, Cause> {
         if a.len() != b.len() {
             return Ok(false);

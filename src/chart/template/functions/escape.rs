@@ -12,7 +12,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     variadic("urlquery", &[], Any, urlquery),
 ];
 
-/// A lone string as it is, else what `print` makes of the arguments; nil prints as in an action.
+/// A single string unchanged, else the arguments as `print` formats them; nil prints as in an action.
 fn source(a: &Args<'_>) -> Result<Text, Cause> {
     let printable = |v: &Value| if v.is_nil() { Value::str("<no value>") } else { v.clone() };
     let values: Vec<Value> = a.rest(0).iter().map(printable).collect();

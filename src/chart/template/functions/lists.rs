@@ -1,5 +1,5 @@
-//! Lists. Most functions return new lists of `interface {}`; none changes its argument, except `sortAlpha`, which as in
-//! sprig sorts a list of strings in place.
+//! Lists. Most functions return new lists of `interface {}`. None changes its argument, except `sortAlpha`, which sorts
+//! a list of strings in place, as in sprig.
 
 use super::cast::{to_int, to_strings};
 use super::defaults::is_empty;
@@ -43,7 +43,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     fixed("sortAlpha", &[Any], sort_alpha),
 ];
 
-/// The items, if Go's reflection finds a slice.
+/// The items, if Go's reflection sees a slice.
 pub(super) fn items(value: &Value) -> Option<Vec<Value>> {
     match value {
         Value::List(list) => Some(list.items().clone()),
@@ -55,7 +55,7 @@ pub(super) fn items(value: &Value) -> Option<Vec<Value>> {
     }
 }
 
-/// What Go's runtime says to a method on nothing.
+/// Go's runtime error for a method call on nil.
 pub(super) const NIL_POINTER: &str = "runtime error: invalid memory address or nil pointer dereference";
 
 fn items_for(value: &Value, complaint: &str) -> Result<Vec<Value>, Cause> {
@@ -190,7 +190,7 @@ fn concat(a: &Args<'_>) -> Answer {
 fn chunk(a: &Args<'_>) -> Answer {
     let list = items_for(a.any(1), "Cannot chunk type")?;
     let size = usize::try_from(a.int(0).unsigned_abs()).unwrap_or(usize::MAX);
-    // What sprig's formula makes of a negative size.
+    // The result of sprig's formula for a negative size.
     let chunks = match (a.int(0) > 0, list.len()) {
         (true, _) => list.chunks(size).map(|c| Value::list(c.to_vec())).collect(),
         (false, 1) if size > 1 => vec![Value::list(list)],

@@ -1,4 +1,4 @@
-//! Arithmetic: 64-bit integers that wrap, floats, and decimals for `addf` and its family.
+//! Arithmetic: 64-bit integers that wrap, floats, and decimals for `addf` and related functions.
 
 use super::cast::{to_float, to_int};
 use super::decimal::Decimal;
@@ -49,7 +49,7 @@ fn fold_float(a: &Args<'_>, f: fn(f64, f64) -> f64) -> Value {
     Value::Float(numbers.fold(first, f))
 }
 
-// Go's: NaN wins, unlike in Rust.
+// Go's maximum: NaN wins, unlike in Rust.
 fn max(x: f64, y: f64) -> f64 {
     if x.is_nan() || y.is_nan() { f64::NAN } else { x.max(y) }
 }
@@ -58,7 +58,8 @@ fn min(x: f64, y: f64) -> f64 {
     if x.is_nan() || y.is_nan() { f64::NAN } else { x.min(y) }
 }
 
-/// Rounds up from a fraction of `.5`, or of the third argument; of negative numbers only the fraction's sign decides.
+/// Rounds up from a fraction of `.5`, or of the third argument; for negative numbers only the sign of the fraction
+/// decides.
 fn round(a: &Args<'_>) -> Answer {
     let round_on = match a.rest(2).first() {
         Some(Value::Float(f)) => *f,
@@ -92,7 +93,7 @@ fn ints(numbers: Vec<i64>) -> Answer {
     Ok(Value::List(List::of(ListKind::Ints, numbers.into_iter().map(Value::Int).collect())))
 }
 
-/// The numbers from `start` up to but not with `stop`; none if the step leads away from it.
+/// The numbers from `start` up to `stop`, exclusive; none if the step points away from it.
 fn steps(start: i64, stop: i64, step: i64) -> Result<Vec<i64>, Cause> {
     let mut numbers = Vec::new();
     let mut next = start;
@@ -102,7 +103,7 @@ fn steps(start: i64, stop: i64, step: i64) -> Result<Vec<i64>, Cause> {
             return Err(format!("list has more than {TEMPLATE_LIST_ITEMS_MAX} items").into());
         }
         numbers.push(next);
-        // As in Go, where a step over the end of the numbers comes back from the other side.
+        // As in Go, overflow wraps around.
         next = next.wrapping_add(step);
     }
     Ok(numbers)

@@ -1,5 +1,5 @@
-//! The table of functions. Each entry has a signature in Go's terms; the evaluator checks arguments against it, so that
-//! a function finds what it declared.
+//! The table of functions. Each entry has a signature in Go's terms. The evaluator checks arguments against it, so that
+//! a function gets the declared types.
 
 mod builtin;
 mod cast;
@@ -49,20 +49,20 @@ impl fmt::Debug for Function {
     }
 }
 
-/// How a function works.
+/// How a function is called.
 pub(super) enum Run {
     /// On evaluated arguments.
     Plain(fn(&Args<'_>) -> Answer),
     /// `and` and `or`: stops at the first argument whose truth is `until`.
     ShortCircuit { until: bool },
-    /// `call`, which names its first argument as it is written.
+    /// `call`, whose errors show its first argument as written.
     Call,
 }
 
-/// What a function returns.
+/// The result of a function.
 pub(super) type Answer = Result<Value, Cause>;
 
-/// The function with this name. sprig's replace Go's.
+/// The function with this name. sprig's functions replace Go's.
 pub(super) fn find(name: &str) -> Option<&'static Function> {
     static TABLE: OnceLock<Table> = OnceLock::new();
     let table = TABLE.get_or_init(|| {
@@ -74,7 +74,7 @@ pub(super) fn find(name: &str) -> Option<&'static Function> {
     table.get(name).copied()
 }
 
-/// All functions, those that others replace included.
+/// All functions, including replaced ones.
 #[cfg(test)]
 pub(super) fn all() -> impl Iterator<Item = &'static Function> {
     MODULES.iter().flat_map(|module| module.iter())
@@ -82,7 +82,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static Function> {
 
 type Table = HashMap<&'static str, &'static Function, BuildHasherDefault<Fnv>>;
 
-/// Fowler, Noll and Vo's hash: short names that nobody else chooses need no better one.
+/// The Fowler-Noll-Vo hash: enough for short names that an attacker cannot choose.
 #[derive(Default)]
 struct Fnv(u64);
 
@@ -138,19 +138,20 @@ const fn variadic(
     Function { name, signature: Signature { fixed, variadic: Some(more) }, run: Run::Plain(run) }
 }
 
-/// The arguments of a call. Accessors return an empty value where the signature says otherwise, which cannot happen.
+/// The arguments of a call. Accessors return an empty value if the type does not match the signature, which cannot
+/// happen.
 pub(super) struct Args<'a> {
     pub(super) engine: Engine<'a>,
     pub(super) values: Vec<Value>,
 }
 
-/// Bytes that a plain function gets through in one step.
+/// Bytes that a plain function processes in one step.
 pub(super) const BYTES_PER_STEP: usize = 32;
-/// Items of lists and maps, and parts of values, that it gets through in one step.
+/// Items of lists and maps, and parts of values, that it processes in one step.
 pub(super) const ITEMS_PER_STEP: usize = 8;
 
 impl Args<'_> {
-    /// Counts the work of a function that does more than to go once over what it is given, in bytes.
+    /// Counts the work of a function that reads its input more than once, in bytes.
     fn charge(&self, bytes: usize) -> Result<(), Cause> {
         let steps = u64::try_from(bytes / BYTES_PER_STEP).unwrap_or(u64::MAX);
         self.engine.shared.charge(steps).map_err(Cause::Text)
@@ -207,12 +208,12 @@ impl Args<'_> {
     }
 }
 
-/// Helm's `toYaml`; `None` for what has no JSON form.
+/// Helm's `toYaml`; `None` for values without a JSON form.
 pub(super) fn to_yaml(value: &Value) -> Option<String> {
     encoding::to_yaml(value, Dialect::V2)
 }
 
-/// sprig's `toString`: text as it is, else what Go prints.
+/// sprig's `toString`: text unchanged, else Go's print format.
 fn to_text(value: &Value) -> Result<Text, Cause> {
     match value {
         Value::Bytes(bytes) => Ok(Text::from(&**bytes)),

@@ -1,4 +1,4 @@
-//! Paths with slashes. The variants for the machine's own paths are the same: the programs run on Linux.
+//! Paths with slashes. The variants for paths of the operating system are the same, because the programs run on Linux.
 
 use super::{Answer, Args, Function, fixed};
 use crate::chart::value::Type::Str;
@@ -33,7 +33,7 @@ fn dir(a: &Args<'_>) -> Answer {
     Ok(clean(folder).into())
 }
 
-/// The shortest path that means the same.
+/// The shortest equivalent path.
 fn clean(path: &str) -> String {
     let rooted = path.starts_with('/');
     let mut kept: Vec<&str> = Vec::new();

@@ -46,7 +46,7 @@ fn rand_int(a: &Args<'_>) -> Answer {
     Ok(Value::Int(min + offset))
 }
 
-/// A number below `bound`. The bias of the remainder is far below what a chart could see.
+/// A number below `bound`. The bias of the remainder is too small for charts to notice.
 fn below(bound: u64) -> u64 {
     let wide = u128::from_be_bytes(random::bytes()) % u128::from(bound);
     u64::try_from(wide).unwrap_or(0)

@@ -1,4 +1,4 @@
-//! Strings. What cuts counts bytes, as in Go.
+//! Strings. Cutting functions count bytes, as in Go.
 
 use std::borrow::Cow;
 
@@ -31,7 +31,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     fixed("indent", &[Int, Str], |a| indent(a, b"")),
     fixed("nindent", &[Int, Str], |a| indent(a, b"\n")),
     fixed("replace", &[Str, Str, Str], |a| {
-        // The usual case: there is nothing to replace.
+        // The usual case: no replacement.
         let found = find(a.bytes(2), a.bytes(0)).is_some();
         Ok(if found { bytes(&replace(a.bytes(2), a.bytes(0), a.bytes(1))?) } else { a.text(2).into() })
     }),
@@ -52,12 +52,12 @@ pub(super) fn bytes(b: &[u8]) -> Value {
     Text::from(b).into()
 }
 
-/// What is left of an argument: the same text if that is all of it.
+/// The rest of an argument; the same text if nothing was cut.
 fn cut(a: &Args<'_>, index: usize, left: &[u8]) -> Value {
     if left.len() == a.bytes(index).len() { a.text(index).into() } else { bytes(left) }
 }
 
-/// Refuses text that only a runaway template asks for, before it is made.
+/// Refuses text that only a runaway template needs, before it is created.
 pub(super) fn check_size(size: usize) -> Result<(), Cause> {
     if size > TEMPLATE_OUTPUT_BYTES_MAX {
         return Err(format!("text has more than {TEMPLATE_OUTPUT_BYTES_MAX} bytes").into());
@@ -181,7 +181,7 @@ fn abbrevboth(a: &Args<'_>) -> Answer {
     Ok(bytes(&abbreviate(a.bytes(2), left, right)))
 }
 
-/// At most `width` bytes with dots where something is left out; `offset` is where to begin, roughly.
+/// At most `width` bytes, with dots for omitted text; `offset` is the approximate start.
 fn abbreviate(text: &[u8], offset: i64, width: i64) -> Vec<u8> {
     let len = i64::try_from(text.len()).unwrap_or(i64::MAX);
     if len <= width {
@@ -189,7 +189,7 @@ fn abbreviate(text: &[u8], offset: i64, width: i64) -> Vec<u8> {
     }
     let at = |i: i64| usize::try_from(i).unwrap_or(0);
     let mut offset = offset.min(len);
-    // As in Go, which wraps around.
+    // As in Go, where the subtraction wraps around.
     if len.wrapping_sub(offset) < width - 3 {
         offset = len - (width - 3);
     }

@@ -1,6 +1,6 @@
 use super::super::tests::check_all;
 
-// What the real engine makes of each template, on the values of `tests::values`.
+// The output of the real engine for each template, on the values of `tests::values`.
 
 #[test]
 fn arithmetic() {

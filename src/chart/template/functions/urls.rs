@@ -1,4 +1,4 @@
-//! URLs: taken apart and put together as Go's `net/url` does.
+//! URLs: parsed and composed as in Go's `net/url`.
 
 use super::super::unquote::quote;
 use super::{Answer, Args, Function, fixed};
@@ -17,7 +17,7 @@ struct Url {
     user: Option<(Vec<u8>, Option<Vec<u8>>)>,
     host: Vec<u8>,
     path: Vec<u8>,
-    /// The path as it was written, where that is not what the encoder would write.
+    /// The path as written, if it differs from the encoder's output.
     raw_path: String,
     query: Option<String>,
     fragment: Vec<u8>,
@@ -43,7 +43,7 @@ fn url_parse(a: &Args<'_>) -> Answer {
 /// Scheme, host with port, host alone.
 ///
 /// # Errors
-/// Go's words for what is wrong.
+/// In Go's words.
 pub(in super::super) fn parts(text: &str) -> Result<(String, String, String), String> {
     let url = Url::parse(text).map_err(|e| format!("parse {}: {e}", quote(text.as_bytes())))?;
     let host = String::from_utf8_lossy(&url.host).into_owned();

@@ -24,7 +24,7 @@ fn semver_compare(a: &Args<'_>) -> Answer {
 
 const TYPE_NAME: &str = "*semver.Version";
 
-/// What `semver` returns.
+/// The result of `semver`.
 struct SemVer(Version);
 
 impl Object for SemVer {

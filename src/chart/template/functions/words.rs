@@ -20,7 +20,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     fixed("wrapWith", &[Int, Str, Str], |a| wrap(a.bytes(2), a.int(0), a.bytes(1), true)),
 ];
 
-/// Go maps one rune to one rune: `ß` has no capital.
+/// Go maps one rune to one rune: `ß` has no upper case.
 fn upper(c: char) -> char {
     let mut mapped = c.to_uppercase();
     match (mapped.next(), mapped.next()) {
@@ -77,7 +77,8 @@ fn swapcase(s: &str) -> String {
         .collect()
 }
 
-/// goutils takes each byte for a rune: text with blanks and anything beyond ASCII is garbled, and so it is here.
+/// goutils treats each byte as a rune, which garbles text with blanks and non-ASCII characters. This function does the
+/// same.
 fn nospace(a: &Args<'_>) -> String {
     let kept: String = a.bytes(0).iter().map(|b| char::from(*b)).filter(|c| !c.is_whitespace()).collect();
     if kept.chars().count() == a.bytes(0).len() { a.str(0).into_owned() } else { kept }
@@ -99,12 +100,12 @@ fn is_connector(c: char) -> bool {
     c == '-' || c == '_' || c.is_whitespace()
 }
 
-/// `some_words` to `SomeWords`. Connectors in front stay, and runs of them lose one.
+/// `some_words` to `SomeWords`. Leading connectors stay, and runs of them lose one.
 fn pascal_case(s: &str) -> String {
     let mut out: String = s.chars().take_while(|c| is_connector(*c)).collect();
     let mut chars = s.chars().skip(out.chars().count());
     let Some(first) = chars.next() else {
-        // Nothing but connectors: the library repeats the last one.
+        // Only connectors: the library repeats the last one.
         out.extend(s.chars().next_back());
         return out;
     };
@@ -121,7 +122,7 @@ fn pascal_case(s: &str) -> String {
             capitals = c.is_uppercase();
             next = upper(c);
         } else {
-            // A word in capitals keeps the first only.
+            // A word in capitals keeps only the first.
             if capitals && c.is_uppercase() {
                 next = lower(c);
             } else {
@@ -146,8 +147,7 @@ enum Word {
     Other,
 }
 
-/// Letters that have no case, or are lower case, as far as this conversion is concerned.
-/// Letters that make words: not those of Chinese, Japanese and Korean.
+/// Letters for this conversion: lower case or without case, except Chinese, Japanese and Korean ones.
 fn is_letter(c: char) -> bool {
     let is_ideograph =
         matches!(c, '\u{3400}'..='\u{4d85}' | '\u{4e00}'..='\u{9fcc}' | '\u{20000}'..='\u{2b81d}');
@@ -155,12 +155,12 @@ fn is_letter(c: char) -> bool {
 }
 
 fn is_punctuation(c: char) -> bool {
-    // ASCII symbols such as `$+<=>^|~` and the backtick are no punctuation in Unicode.
+    // ASCII symbols such as `$+<=>^|~` and the backtick are not punctuation in Unicode.
     (c.is_ascii_punctuation() && !"$+<=>^`|~".contains(c))
         || matches!(c, '\u{a1}' | '\u{a7}' | '\u{ab}' | '\u{b6}' | '\u{b7}' | '\u{bb}' | '\u{bf}' | '\u{2010}'..='\u{2027}' | '\u{2030}'..='\u{205e}')
 }
 
-/// The first word and what follows.
+/// The first word and the rest.
 fn next_word(s: &str) -> (Word, &str, &str) {
     let Some(first) = s.chars().next() else { return (Word::Nothing, "", "") };
     let run = |belongs: &dyn Fn(char) -> bool| {
@@ -178,7 +178,7 @@ fn next_word(s: &str) -> (Word, &str, &str) {
             (
                 Word::Capitals,
                 match follows {
-                    // `Status` is one word, `HTTPStatus` are two.
+                    // `Status` is one word, `HTTPStatus` is two.
                     Some(c) if is_letter(c) && single => run(&small),
                     Some(c) if is_letter(c) => {
                         capitals - s[..capitals].chars().next_back().map_or(0, char::len_utf8)
@@ -229,7 +229,7 @@ fn separated_case(s: &str, connector: char) -> String {
                 let number = word;
                 (kind, word, rest) = next_word(rest);
                 if kind != Word::Letters {
-                    // The number belongs to the word before: `Bld4Floor` is `bld4_floor`.
+                    // The number belongs to the previous word: `Bld4Floor` is `bld4_floor`.
                     push_lower(&mut out, Word::Number, number, connector);
                     if !matches!(kind, Word::Connector | Word::Punctuation) {
                         out.push(connector);
@@ -260,7 +260,7 @@ fn push_lower(out: &mut String, kind: Word, word: &str, connector: char) {
     }
 }
 
-/// Breaks lines at blanks after `width` bytes; longer words only if `breaks_words`.
+/// Breaks lines at blanks after `width` bytes; breaks longer words only with `breaks_words`.
 fn wrap(text: &[u8], width: i64, line_end: &[u8], breaks_words: bool) -> Answer {
     let width = usize::try_from(width.max(1)).unwrap_or(usize::MAX / 4);
     let line_end = if line_end.is_empty() { b"\n" } else { line_end };

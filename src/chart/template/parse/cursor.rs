@@ -1,4 +1,4 @@
-//! The parser's place among the tokens, and the messages that name it.
+//! The parser's position among the tokens, and the messages that name it.
 
 use super::Parser;
 use crate::chart::template::error::Error;
@@ -25,7 +25,7 @@ impl<'a> Parser<'a> {
         self.next()
     }
 
-    /// The last token is no space.
+    /// The last token is never a space.
     fn skip_spaces(&mut self) {
         let rest = self.tokens.list.get(self.at..).unwrap_or_default();
         self.at += rest.iter().take_while(|token| token.kind == Kind::Space).count();

@@ -14,7 +14,7 @@ use crate::chart::Slice;
 use crate::chart::value::Text;
 use crate::limits::TEMPLATE_PARENTHESES_MAX;
 
-/// Parses a file: the trees of its definitions, the one of the file itself last.
+/// Parses a file: the trees of its definitions, and finally the tree of the file itself.
 ///
 /// # Errors
 /// The first mistake, as `template: name:line: text`.
@@ -42,36 +42,36 @@ struct Parser<'a> {
     source: Rc<Source>,
     tokens: Tokens<'a>,
     at: usize,
-    /// The last token that was looked at: messages name its line.
+    /// The last token that was peeked at: messages name its line.
     furthest: usize,
-    /// The name of the variable that is always there.
+    /// The name of the variable that always exists.
     dollar: Rc<str>,
     frame: Frame,
     trees: Vec<Tree>,
     guard: StackGuard,
-    // What belongs to lists that are not complete yet, the innermost last: each list is made in its final size.
+    // Nodes of incomplete lists, the innermost last: each list is allocated in its final size.
     nodes: Vec<Node>,
     commands: Vec<Command>,
     words: Vec<Operand>,
 }
 
-/// What stands above a mark, as a list of its own.
+/// Takes the items above a mark, as a list of their own.
 fn taken<T>(stack: &mut Vec<T>, mark: usize) -> Box<[T]> {
     stack.drain(mark..).collect()
 }
 
-/// What belongs to one definition.
+/// The state of one definition.
 #[derive(Default)]
 struct Frame {
-    /// Those besides `$`.
+    /// Variables besides `$`.
     variables: Vec<Rc<str>>,
-    /// Where the action begins that is being read.
+    /// The start of the current action.
     action: Option<usize>,
     range_depth: u32,
     paren_depth: usize,
 }
 
-/// An item of a list: a node, or what ends the list.
+/// An item of a list: a node, or the end of the list.
 enum Item {
     Node(Node),
     Else,
@@ -228,7 +228,7 @@ impl<'a> Parser<'a> {
         Ok(Node { pos: pipe.pos, kind: kind(Box::new(Branch { pipe, list, otherwise })) })
     }
 
-    /// What follows `else`: `else if` and `else with` share the `end` of what they continue.
+    /// The rest after `else`: `else if` and `else with` share the `end` of the block that they continue.
     fn otherwise(&mut self, context: &str) -> Result<Box<[Node]>, Error> {
         match (context, self.peek().kind) {
             ("if", Kind::If) => {

@@ -1,4 +1,4 @@
-//! Lists: in blocks, level with their key, and in brackets.
+//! Lists: in blocks, at the indentation of their key, and in brackets.
 
 use serde_json::{Map, Value};
 
@@ -20,7 +20,7 @@ impl Loader<'_> {
         Ok(Value::Array(items))
     }
 
-    /// A list whose items stand level with the key that it belongs to.
+    /// A list whose items have the indentation of their key.
     pub(super) fn level_sequence(&mut self, depth: usize) -> Result<Value, Error> {
         use Kind::{BlockEnd, BlockEntry, Key, Value as ValueMark};
         let mut items = Vec::new();
@@ -30,7 +30,7 @@ impl Loader<'_> {
         Ok(Value::Array(items))
     }
 
-    /// What follows a `-`; nothing before one of the `ends`.
+    /// The value after `-`; null before one of the `ends`.
     fn item(&mut self, items: &mut Vec<Value>, mark: Mark, ends: &[Kind], depth: usize) -> Result<(), Error> {
         self.scanner.take();
         let (kind, _) = self.scanner.peek()?;

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use super::{Error, Go, Key, Kind, Loader, Mark, Place, Repeated, Text, Token, resolve};
 use crate::base::sorted::SortedMap;
 
-/// What stands behind a key in those that are wanted: nothing if it is wanted as a whole, else `.inner`.
+/// The rest of each wanted key after `key`: empty if the whole value is wanted, else `.inner`.
 fn below<'k>(keys: &[&'k str], key: &str) -> impl Iterator<Item = &'k str> {
     keys.iter()
         .filter_map(move |wanted| wanted.strip_prefix(key))
@@ -84,7 +84,7 @@ impl Loader<'_> {
         Ok(Value::Object(map))
     }
 
-    /// What follows a key within brackets that close with `end`.
+    /// The value after a key within brackets that close with `end`.
     pub(super) fn flow_value(
         &mut self,
         map: &mut Map<String, Value>,
@@ -102,7 +102,7 @@ impl Loader<'_> {
         self.entry(map, key, mark, absent, Place::Brackets, depth)
     }
 
-    /// Whether the value of a key is only looked at for mistakes, while those of other keys of the map are not.
+    /// Whether the value of a key is only checked for mistakes, while values of other keys of the map are kept.
     fn is_unwanted(&self, key: &Key, depth: usize) -> bool {
         match (key, self.keys) {
             (Key::Text(text), Some(keys)) if depth == 0 => below(keys, text).next().is_none(),
@@ -113,7 +113,7 @@ impl Loader<'_> {
         }
     }
 
-    /// Reads the value of a key, unless it is `absent`, and puts it into the map.
+    /// Reads the value of a key, unless it is `absent`, and adds it to the map.
     fn entry(
         &mut self,
         map: &mut Map<String, Value>,
@@ -132,7 +132,7 @@ impl Loader<'_> {
             (Key::Text(text), _) if depth == 1 && !self.inner.is_empty() => {
                 self.keep &= self.inner.contains(&text.as_str());
             }
-            // Its type is looked at.
+            // The type of the value matters.
             (Key::Merge, _) => self.keep = true,
             _ => {}
         }
@@ -166,7 +166,7 @@ impl Loader<'_> {
         }
     }
 
-    /// Remembers where a key stands, and whether it stood in its map before.
+    /// Records the line of a key, and whether its map has the key already.
     fn note_line(&mut self, key: &Key, mark: Mark, depth: usize) {
         let (Key::Text(key), Some(lines)) = (key, &mut self.lines) else { return };
         let first = lines.get_mut(depth).and_then(|lines| lines.insert(key.clone(), mark.line));
@@ -175,7 +175,7 @@ impl Loader<'_> {
         }
     }
 
-    /// Copies the entries of the merged map over those that stand there already; of a list, the first map wins.
+    /// Merges a map: its entries overwrite those that exist already; of a list, the first map wins.
     fn merge(&mut self, map: &mut Map<String, Value>, value: Value, aliased: bool, mark: Mark) {
         let maps = match value {
             Value::Array(list) if !aliased => list,

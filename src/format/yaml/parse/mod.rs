@@ -1,7 +1,7 @@
-//! Tokens to values: the grammar, with anchors and merge keys.
+//! Turns tokens into values: the grammar, with anchors and merge keys.
 //!
-//! go-yaml reads a document to its end before it looks at what it means: a syntax error wins over whatever stands before
-//! it. So the first mistake of another kind is remembered while reading goes on.
+//! go-yaml parses a document to its end before it decodes it, so a syntax error wins over any other mistake before it.
+//! The parser remembers the first mistake of another kind and continues.
 
 use std::borrow::Cow;
 
@@ -18,22 +18,22 @@ mod map;
 
 /// Nodes that even the smallest document may have.
 const NODES_MIN: usize = 10_000;
-/// So much text takes as much memory as a node, about.
+/// This much text takes about as much memory as a node.
 const TEXT_BYTES_PER_NODE: usize = 128;
-/// go-yaml looks for characters that are not allowed in so many bytes at once.
+/// go-yaml checks for forbidden characters in chunks of this many bytes.
 const CHUNK_BYTES: usize = 512;
 
-/// Reads the first document of a text.
+/// Parses the first document of a text.
 pub(super) fn document(text: &str) -> Result<Value, Error> {
     read(text, None, usize::MAX).map(Option::unwrap_or_default)
 }
 
-/// Reads the first document of a text, if it has at most so many nodes.
+/// Parses the first document of a text, if it has at most `nodes_max` nodes.
 pub(super) fn within(text: &str, nodes_max: usize) -> Result<Value, Error> {
     read(text, None, nodes_max).map(Option::unwrap_or_default)
 }
 
-/// Reads the first document; of a map, only the values of some keys are kept.
+/// Parses the first document; of a map, only the values of some keys are kept.
 pub(super) fn part(text: &str, keys: &[&str]) -> Result<Value, Error> {
     match read(text, Some(keys), usize::MAX)? {
         Some(value) => Ok(value),
@@ -41,21 +41,21 @@ pub(super) fn part(text: &str, keys: &[&str]) -> Result<Value, Error> {
     }
 }
 
-/// Reads the first document, and finds keys that stand twice in one map.
+/// Parses the first document, and finds keys that occur twice in one map.
 pub(super) fn noting_repeated(text: &str) -> Result<(Value, Vec<Repeated>), Error> {
     let value = document(text)?;
     let mut loader = Loader::new(text.trim_start_matches('\u{feff}'), None, usize::MAX);
     loader.lines = Some(Vec::new());
-    // What the first pass took, this one takes as well, up to what stands behind the document.
+    // The first pass succeeded, so this one does as well, up to the end of the document.
     let _ = loader.document();
     Ok((value, loader.repeated))
 }
 
-/// `None`: only a part was wanted, and an anchor makes it hard to tell what belongs to it.
+/// `None`: only a part is wanted, but the document has an anchor, so the part cannot be separated.
 fn read(text: &str, keys: Option<&[&str]>, nodes_max: usize) -> Result<Option<Value>, Error> {
     let text = text.trim_start_matches('\u{feff}');
     let Some(at) = Scanner::forbidden(text) else { return Loader::new(text, keys, nodes_max).document() };
-    // What is read before such a character is found counts if it is wrong, or a document.
+    // If the text before the chunk with the forbidden character is a document, or is wrong, that result counts.
     let mut chunk = at / CHUNK_BYTES * CHUNK_BYTES;
     while !text.is_char_boundary(chunk) {
         chunk -= 1;
@@ -71,37 +71,37 @@ fn read(text: &str, keys: Option<&[&str]>, nodes_max: usize) -> Result<Option<Va
 
 struct Loader<'a> {
     scanner: Scanner<'a>,
-    /// Handles and what they stand for.
+    /// Tag handles and their prefixes.
     tags: Vec<(&'a str, Cow<'a, str>)>,
     anchors: SortedMap<Cow<'a, str>, Anchor>,
     anchor_count: usize,
-    /// Nodes made so far, those of aliases included.
+    /// Nodes created so far, including those of aliases.
     nodes: usize,
     /// Nodes of the copies that anchors keep.
     copies: usize,
     nodes_max: usize,
-    /// The first mistake that is none of syntax.
+    /// The first mistake other than a syntax error.
     mistake: Option<Error>,
-    /// The keys of the outermost map whose values are kept, or `key.inner` of maps below it; all if there are none.
+    /// The keys of the outermost map whose values are kept, or `key.inner` for maps below it; all if the list is empty.
     keys: Option<&'a [&'a str]>,
-    /// Of the value that is read now, the keys that are kept; all if there are none.
+    /// The keys of the current value that are kept; all if the list is empty.
     inner: Vec<&'a str>,
-    /// Whether what is read now is kept.
+    /// Whether the current value is kept.
     keep: bool,
-    /// Only a part is kept, and there is an anchor.
+    /// Only a part is wanted, but there is an anchor.
     gave_up: bool,
-    /// Of the maps that are open, by depth, the keys and their lines; only where somebody wants to know what is repeated.
+    /// The keys of the open maps with their lines, by depth; only if repeated keys are requested.
     lines: Option<Vec<SortedMap<String, usize>>>,
     repeated: Vec<Repeated>,
 }
 
 enum Anchor {
-    /// Its node is not complete.
+    /// Its node is not complete yet.
     Open(usize),
     Complete(Value, usize),
 }
 
-/// Which nodes may stand at a place.
+/// The nodes that a place allows.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     Block,
@@ -110,7 +110,7 @@ enum Place {
     Brackets,
 }
 
-/// What stands before a node.
+/// The properties before a node.
 struct Properties<'a> {
     mark: Mark,
     anchor: Option<Cow<'a, str>>,
@@ -121,7 +121,7 @@ enum Key {
     Text(String),
     Merge,
     Null(Mark),
-    /// None that JSON knows; the mistake is noted.
+    /// A tag that JSON cannot represent; the mistake is recorded.
     Wrong,
 }
 
@@ -181,7 +181,7 @@ impl<'a> Loader<'a> {
             }
         }
         let value = self.node(Place::Block, 0)?;
-        // What comes next must be a token; what it means does not matter.
+        // The next thing must be a token; its meaning does not matter.
         self.scanner.peek()?;
         Ok(value)
     }
@@ -271,7 +271,7 @@ impl<'a> Loader<'a> {
         let value = self.bare(mark, tag, true, place, depth)?;
         self.copies = self.copies.saturating_add(self.nodes - nodes_before);
         self.count(0, mark)?;
-        // Within the node its name may have been given to another.
+        // Its name may have been reused within the node.
         if let Some(anchor @ Anchor::Open(_)) = self.anchors.get_mut(&name)
             && matches!(anchor, Anchor::Open(open) if *open == id)
         {
@@ -280,7 +280,7 @@ impl<'a> Loader<'a> {
         Ok(value)
     }
 
-    /// A node without what stands before it.
+    /// A node without its properties.
     fn bare(
         &mut self,
         mark: Mark,
@@ -330,7 +330,7 @@ impl<'a> Loader<'a> {
                 return Err(Error { message: message.into(), ..self.scanner.place(mark) });
             }
         };
-        // Counted before it is copied.
+        // Counted before the copy.
         self.nodes = self.nodes.saturating_add(nodes + 1);
         if self.nodes.saturating_add(self.copies) > self.nodes_max {
             return Err(self.limit(mark, EXCESSIVE));
@@ -349,9 +349,9 @@ const EXCESSIVE: &str = "document contains excessive aliasing";
 
 type Message = Cow<'static, str>;
 
-/// Errors.
 impl Loader<'_> {
-    /// Remembers a mistake; what go-yaml finds earlier wins over what it finds on the way to JSON.
+    /// Records a mistake; a mistake that go-yaml finds earlier wins over one that it finds during the conversion to
+    /// JSON.
     fn note(&mut self, mark: Mark, message: impl Into<Message>, go: Go) -> Value {
         let earlier = self.mistake.as_ref().is_none_or(|m| m.go == Go::Json && go != Go::Json);
         if earlier {

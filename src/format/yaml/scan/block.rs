@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::{Error, Kind, Scanner};
 
-/// What happens to the line breaks at the end.
+/// How trailing line breaks are treated.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Chomp {
     Clip,
@@ -52,7 +52,7 @@ impl<'a> Scanner<'a> {
         Ok((Kind::Quoted, Cow::Owned(text)))
     }
 
-    /// What follows the indicator on its line: how to end, and how far to indent (0: as the first line is).
+    /// The header after the indicator: how to end, and how far to indent (0: like the first line).
     fn block_header(&mut self) -> Result<(Chomp, usize), Error> {
         let mut chomp = self.chomp();
         let mut increment = 0;
@@ -90,7 +90,7 @@ impl<'a> Scanner<'a> {
         Some(chomp)
     }
 
-    /// Empty lines, and the indentation of the line that follows. Finds the indentation if it is not known.
+    /// Skips empty lines, and reads the indentation of the next line. Detects the indentation if it is not known.
     fn block_breaks(&mut self, indent: &mut usize, breaks: &mut String) -> Result<(), Error> {
         let mut widest = 0;
         loop {

@@ -1,8 +1,8 @@
-//! What single bytes can mean to the scanner.
+//! The meaning of single bytes for the scanner.
 
 /// A blank: space or tab.
 pub(super) const BLANK: u8 = 1;
-/// The first byte of what may be a line break: CR, LF, or one of the three breaks beyond ASCII.
+/// The first byte of a possible line break: CR, LF, or one of the three breaks beyond ASCII.
 pub(super) const BREAK: u8 = 2;
 /// Cannot begin plain text.
 pub(super) const INDICATOR: u8 = 4;
@@ -46,7 +46,7 @@ pub(super) fn is(byte: u8, classes: u8) -> bool {
     CLASSES[usize::from(byte)] & classes != 0
 }
 
-/// Bytes of the line break that a text begins with; 0 if it does not.
+/// The length in bytes of the line break at the start of a text; 0 if there is none.
 pub(super) fn break_len(bytes: &[u8]) -> usize {
     match bytes {
         [b'\r', b'\n', ..] => 2,
@@ -57,7 +57,7 @@ pub(super) fn break_len(bytes: &[u8]) -> usize {
     }
 }
 
-/// Where the first character stands that YAML does not allow: controls, and the last two of the basic plane.
+/// The position of the first forbidden character: controls, and the last two of the basic plane.
 pub(super) fn forbidden(text: &str) -> Option<usize> {
     let bytes = text.as_bytes();
     let mut at = 0;
@@ -80,7 +80,7 @@ pub(super) fn forbidden(text: &str) -> Option<usize> {
 /// Whether eight bytes are all printable ASCII or line feeds.
 fn is_plain(word: u64) -> bool {
     const TOP: u64 = each(0x80);
-    // With its top bit set, no byte borrows from the next one; the bit stays unless the byte was smaller.
+    // With its top bit set, no byte borrows from the next one; the bit stays set unless the byte was smaller.
     let printable = (word | TOP) - each(b' ');
     let other_than = |byte| ((word ^ each(byte)) | TOP) - each(1);
     !word & (printable | !other_than(b'\n')) & other_than(0x7f) & TOP == TOP

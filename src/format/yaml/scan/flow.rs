@@ -1,14 +1,14 @@
-//! Plain and quoted text. Over line breaks it is folded: one break becomes a blank, of more all but the first stay.
+//! Plain and quoted text. Folding turns a single line break into a blank, and drops the first of several.
 
 use std::borrow::Cow;
 
 use super::chars::{self, BLANK, BREAK, COLON, FLOW, QUOTED};
 use super::{Error, Kind, Scanner};
 
-/// Text that is borrowed while it is one piece.
+/// Text that stays borrowed while it is contiguous.
 struct Text<'a> {
     whole: &'a str,
-    /// Where the borrowed piece lies; the same place twice if there is none.
+    /// The position of the borrowed piece; start and end are equal if there is none.
     start: usize,
     end: usize,
     copy: Option<String>,
@@ -79,7 +79,7 @@ impl Breaks {
 }
 
 impl<'a> Scanner<'a> {
-    /// A line break as it counts in a text; all but two are the same.
+    /// A normalized line break; all but two kinds become the same.
     pub(super) fn take_break(&mut self) -> Option<&'static str> {
         let len = self.break_len(0);
         let text = match (len, self.byte(2)) {
@@ -119,7 +119,7 @@ impl<'a> Scanner<'a> {
         Ok((Kind::Plain, text.finish()))
     }
 
-    /// Goes over the text of one line; returns where it lies without the blanks behind it. Ends at what follows them.
+    /// Scans the text of one line and returns its range without trailing blanks. Stops after the blanks.
     fn plain_line(&mut self) -> (usize, usize) {
         let stops = if self.is_in_brackets() { BLANK | BREAK | COLON | FLOW } else { BLANK | BREAK | COLON };
         let start = self.pos;
@@ -183,7 +183,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Text up to blanks that a line break follows, the closing quote, or the end; true if an escaped break was skipped.
+    /// Text up to blanks before a line break, the closing quote, or the end; true if an escaped break was skipped.
     fn quoted_line(&mut self, quote: u8, text: &mut Text<'a>) -> Result<bool, Error> {
         let mut start = self.pos;
         loop {
@@ -224,7 +224,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Blanks and line breaks; `escaped`: behind a break that does not count.
+    /// Blanks and line breaks; `escaped`: after an escaped line break.
     fn quoted_breaks(&mut self, escaped: bool, text: &mut Text<'a>) {
         let mut breaks = Breaks { any: escaped, ..Breaks::default() };
         loop {
@@ -241,7 +241,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// The character that a backslash and what follows it stand for.
+    /// The character of an escape sequence.
     fn escape(&mut self) -> Result<char, Error> {
         let (c, digits) = match self.byte(1) {
             b'0' => ('\0', 0),

@@ -1,14 +1,14 @@
-//! Where keys and blocks begin and end. A key without `?` is known only by the `:` behind it, so tokens wait until it is
-//! clear what they begin; the column of a key or item says where its block ends.
+//! Where keys and blocks begin and end. Only the `:` after a key without `?` reveals that it is a key, so tokens wait
+//! until their role is clear. The column of a key or item determines where its block ends.
 
 use super::{Error, Kind, Mark, Scanner, SimpleKey, Token};
 
-/// Characters that a key may have if no `?` announces it.
+/// The longest key, in characters, without a `?`.
 const SIMPLE_KEY_CHARS_MAX: usize = 1024;
 
 /// Keys without `?`.
 impl<'a> Scanner<'a> {
-    /// Whether the next token cannot be handed out yet.
+    /// Whether the next token cannot be returned yet.
     pub(super) fn wants_more(&mut self) -> Result<bool, Error> {
         if self.tokens.is_empty() {
             return Ok(!self.ended);
@@ -79,7 +79,7 @@ impl<'a> Scanner<'a> {
             && let Some(outer) = self.keys.last_mut()
             && outer.number == closed.number
         {
-            // go-yaml forgets here that empty brackets may be a key.
+            // At this point go-yaml forgets that empty brackets may be a key.
             outer.holds = false;
         }
     }
@@ -87,7 +87,7 @@ impl<'a> Scanner<'a> {
 
 /// Blocks.
 impl<'a> Scanner<'a> {
-    /// Content begins at a column: if that is further to the right, a block does.
+    /// Content begins at a column: a block begins if the column is further to the right.
     pub(super) fn open_block(&mut self, column: usize, number: Option<usize>, kind: Kind, mark: Mark) {
         if self.is_in_brackets() || self.level > column {
             return;
@@ -105,7 +105,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Ends the blocks that want more columns to their left than that.
+    /// Ends the blocks that are indented more than this level.
     pub(super) fn close_blocks(&mut self, level: usize) {
         if self.is_in_brackets() {
             return;

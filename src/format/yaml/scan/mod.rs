@@ -1,7 +1,7 @@
-//! Text to tokens, by the rules of YAML 1.1 as go-yaml applies them: what it accepts and refuses beyond the letter of the
-//! specification, and where it looks ahead, is imitated, because errors must come out the same.
+//! Turns text into tokens by the rules of YAML 1.1 as go-yaml applies them. The scanner imitates what go-yaml accepts
+//! and refuses beyond the specification, and where it looks ahead, because the errors must be the same.
 //!
-//! The scanner goes over the text once. Text that stands in the document as it is meant is borrowed from it.
+//! The scanner reads the text once. Text without escapes is borrowed from the document.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -16,14 +16,14 @@ mod keys;
 mod property;
 mod skim;
 
-/// A place in the text.
+/// A position in the text.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Mark {
     /// In bytes.
     pos: usize,
     /// Counted from 0.
     pub(super) line: usize,
-    /// In bytes, counted from 0: only ASCII stands before what is indented.
+    /// In bytes, counted from 0: indented content has only ASCII before it.
     column: usize,
 }
 
@@ -60,19 +60,19 @@ pub(super) struct Token<'a> {
     pub(super) mark: Mark,
     /// A scalar, the name of an anchor, the end of a tag, the prefix that a directive defines, or a version.
     pub(super) text: Cow<'a, str>,
-    /// What a tag begins with: `!`, `!!`, `!name!` or nothing.
+    /// The handle of a tag: `!`, `!!`, `!name!` or empty.
     pub(super) handle: &'a str,
 }
 
-/// The beginning of what would be a key if a `:` followed.
+/// The start of a possible key, which becomes one if a `:` follows.
 #[derive(Clone, Copy)]
 struct SimpleKey {
     possible: bool,
-    /// It stands where nothing but a key may.
+    /// Only a key may be here.
     required: bool,
     /// The number of its first token.
     number: usize,
-    /// Whether that token must not be handed out before it is known what it begins.
+    /// Whether that token must wait until its role is known.
     holds: bool,
     mark: Mark,
 }
@@ -81,18 +81,18 @@ pub(super) struct Scanner<'a> {
     text: &'a str,
     pos: usize,
     line: usize,
-    /// Where column 0 is.
+    /// The offset of column 0.
     line_start: usize,
     tokens: VecDeque<Token<'a>>,
-    /// The next token, once it is clear that it is.
+    /// The next token, once it is known.
     next: Option<(Kind, Mark)>,
-    /// Tokens that were handed out.
+    /// The number of tokens returned so far.
     taken: usize,
     ended: bool,
-    /// Columns that content of the current block must have to its left: 0 outside of all blocks.
+    /// The least indentation of content in the current block: 0 outside of all blocks.
     level: usize,
     levels: Vec<usize>,
-    /// One for the block, and one for each bracket that is open.
+    /// One for the block, and one for each open bracket.
     keys: Vec<SimpleKey>,
     key_allowed: bool,
 }
@@ -117,17 +117,17 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Where a character stands that no document may hold.
+    /// The position of a forbidden character.
     pub(super) fn forbidden(text: &str) -> Option<usize> {
         chars::forbidden(text)
     }
 
-    /// How far the text was read.
+    /// The position up to which the text was read.
     pub(super) fn position(&self) -> usize {
         self.pos
     }
 
-    /// What the next token is. The last one is the end of the stream, which stays.
+    /// Peeks at the next token. The last token is the end of the stream, which stays.
     pub(super) fn peek(&mut self) -> Result<(Kind, Mark), Error> {
         if let Some(next) = self.next {
             return Ok(next);
@@ -141,12 +141,12 @@ impl<'a> Scanner<'a> {
         Ok(next)
     }
 
-    /// Whether the token that was looked at has this text.
+    /// Whether the peeked token has this text.
     pub(super) fn is_next(&self, text: &str) -> bool {
         self.tokens.front().is_some_and(|token| token.text == text)
     }
 
-    /// Takes the token that was looked at.
+    /// Takes the peeked token.
     pub(super) fn take(&mut self) -> Token<'a> {
         self.next = None;
         match self.tokens.pop_front() {
@@ -158,15 +158,15 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// An error at a place; `scanner`: one that go-yaml reports with the number of the line it stands in, else with that
-    /// of the line above.
+    /// An error at a position. `scanner`: go-yaml reports the error with its own line number, else with the number of
+    /// the line above.
     pub(super) fn error_at(&self, mark: Mark, message: &'static str, scanner: bool) -> Error {
         let count = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
         let go_line = if mark.line == 0 { 0 } else { count(mark.line) + u64::from(scanner) };
         Error { message: message.into(), go: Go::Syntax(go_line), ..self.place(mark) }
     }
 
-    /// An error without words at a place.
+    /// The place of an error, without a message.
     pub(super) fn place(&self, mark: Mark) -> Error {
         let count = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
         let before = self.text.get(mark.pos.saturating_sub(mark.column)..mark.pos);
@@ -198,7 +198,7 @@ impl<'a> Scanner<'a> {
         &self.text.as_bytes()[self.pos..]
     }
 
-    /// The byte so many bytes further on; 0 behind the end, which no text contains.
+    /// The byte `ahead` bytes further on; 0 beyond the end, because no text contains it.
     fn byte(&self, ahead: usize) -> u8 {
         self.text.as_bytes().get(self.pos + ahead).copied().unwrap_or(0)
     }
@@ -232,7 +232,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Goes on to the next line break or the end.
+    /// Skips to the next line break or the end.
     fn skip_line(&mut self) {
         loop {
             let rest = self.rest();
@@ -375,7 +375,7 @@ impl<'a> Scanner<'a> {
     }
 
     fn fetch_block_entry(&mut self) -> Result<(), Error> {
-        // Within brackets the parser says what is wrong.
+        // Within brackets the parser reports the error.
         if !self.is_in_brackets() {
             if !self.key_allowed {
                 return self.fail("block sequence entries are not allowed in this context");

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::chars::{self, NAME, URI};
 use super::{Error, Kind, Scanner, Token};
 
-/// Digits of each part of a version.
+/// Maximum number of digits of each part of a version.
 const VERSION_DIGITS_MAX: usize = 2;
 
 impl<'a> Scanner<'a> {
@@ -69,7 +69,7 @@ impl<'a> Scanner<'a> {
         Ok(&self.text[start..self.pos])
     }
 
-    /// What follows `head`, the beginning of a tag that turned out to be no handle.
+    /// The URI after `head`, which was read as a handle but is not one.
     fn uri(&mut self, head: &'a str) -> Result<Cow<'a, str>, Error> {
         let from = self.pos;
         let start = if head.is_empty() { from } else { from - head.len() + 1 };
@@ -95,7 +95,7 @@ impl<'a> Scanner<'a> {
         })
     }
 
-    /// One character as `%` and hexadecimal digits, for each of its bytes.
+    /// One character as a sequence of `%XX`, one for each of its bytes.
     fn uri_escape(&mut self, bytes: &mut Vec<u8>) -> Result<(), Error> {
         let mut left = None;
         while left != Some(0) {

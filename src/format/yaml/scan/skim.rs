@@ -1,31 +1,31 @@
-//! Goes over a value that nobody wants, line by line and without tokens, as far as nothing in it can be wrong: maps and
-//! lists in blocks, one-line scalars, short brackets, block scalars. Whatever else there is, is left to the scanner.
+//! Skips an unwanted value line by line, without tokens, as long as it certainly has no errors: maps and lists in
+//! blocks, one-line scalars, short brackets, block scalars. The scanner handles everything else.
 
 use super::Scanner;
 use super::chars::{self, BREAK};
 
-/// Blocks within blocks; far below what documents may have.
+/// Nesting depth of blocks; far below what documents may have.
 const DEPTH_MAX: usize = 50;
-/// A longer key may be one that the scanner refuses.
+/// The scanner might refuse a longer key.
 const KEY_BYTES_MAX: usize = 500;
 
-/// What one look at a line tells.
+/// The properties of a line.
 #[derive(Clone, Copy)]
 struct Line {
-    /// Of its first character that is no blank.
+    /// The column of its first character that is not blank.
     column: usize,
-    /// Where that character stands, and where the last one ends that is no blank.
+    /// The range from the first to the last character that is not blank.
     start: usize,
     end: usize,
-    /// Where the first `:` stands that a blank or the end follows, and how many there are.
+    /// The position of the first `:` that a blank or the end follows, and the number of such colons.
     colon: usize,
     colons: usize,
-    /// Printable ASCII alone.
+    /// Only printable ASCII.
     is_printable: bool,
     has_comment: bool,
 }
 
-/// The lines from a place on.
+/// The lines from a position on.
 struct Lines<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -33,7 +33,7 @@ struct Lines<'a> {
 }
 
 impl<'a> Lines<'a> {
-    /// The next line. Skips it.
+    /// Reads the next line.
     fn next(&mut self) -> Option<Line> {
         let mut at = self.at;
         while self.bytes.get(at) == Some(&b' ') {
@@ -64,7 +64,7 @@ impl<'a> Lines<'a> {
         Some(Line { column, start, end, colon, colons, is_printable, has_comment })
     }
 
-    /// Takes the next line back.
+    /// Puts the last line back.
     fn put_back(&mut self, at: usize) {
         self.count -= usize::from(self.bytes.get(self.at.wrapping_sub(1)) == Some(&b'\n'));
         self.at = at;
@@ -75,8 +75,8 @@ impl<'a> Lines<'a> {
 type Blocks = Vec<(usize, bool)>;
 
 impl Scanner<'_> {
-    /// Goes over what follows the `:` of a key in a block, up to the next key there or further out. False if that may be
-    /// wrong, or is hard to tell: then nothing has happened.
+    /// Skips the value of a key in a block, up to the next key at the same or a lower indentation. Returns false,
+    /// without any effect, if the value may be wrong or is hard to judge.
     pub(in crate::format::yaml) fn skim(&mut self) -> bool {
         if !self.tokens.is_empty() || self.is_in_brackets() || self.level == 0 {
             return false;
@@ -93,7 +93,7 @@ impl Scanner<'_> {
 }
 
 impl Lines<'_> {
-    /// What belongs to a key at a column.
+    /// Skips the value of a key at a column.
     fn skim(&mut self, column: usize) -> Option<()> {
         let mut blocks: Blocks = vec![(column, false)];
         let mut pending = match self.next() {
@@ -117,7 +117,7 @@ impl Lines<'_> {
         }
     }
 
-    /// A key with its value, or an item. Returns the column of a key whose value stands below.
+    /// A key with its value, or an item. Returns the column of a key whose value is on the following lines.
     fn entry(&mut self, blocks: &mut Blocks, line: &Line) -> Option<Option<usize>> {
         let (mut column, mut at) = (line.column, line.start);
         let mut parent = None;
@@ -147,13 +147,13 @@ impl Lines<'_> {
         if at >= line.end { Some(Some(column)) } else { self.value(line, at, column, 1) }
     }
 
-    /// Whether a plain key and its colon stand at a place.
+    /// Whether a plain key and its colon are at a position.
     fn is_key(&self, line: &Line, at: usize) -> bool {
         let key = self.bytes.get(at..line.colon).unwrap_or_default();
         line.colons > 0 && key.len() <= KEY_BYTES_MAX && is_word(key)
     }
 
-    /// A scalar or brackets on one line, after so many colons, or a block scalar within a block at `column`.
+    /// A scalar or brackets on one line, after `colons` colons, or a block scalar within a block at `column`.
     fn value(&mut self, line: &Line, start: usize, column: usize, colons: usize) -> Option<Option<usize>> {
         let text = self.bytes.get(start..line.end)?;
         let good = match text {
@@ -169,14 +169,14 @@ impl Lines<'_> {
         good.then_some(None)
     }
 
-    /// The lines of a text in a block: the first one says how far it is indented.
+    /// The lines of a block scalar: the first one determines the indentation.
     fn block_scalar(&mut self, column: usize) -> Option<()> {
         let mut indent = 0;
         loop {
             let at = self.at;
             let Some(line) = self.next() else { break };
             if line.start == line.end {
-                // Blanks in front of the text count if they are many.
+                // Leading blanks matter if there are more than the indentation.
                 if indent == 0 && line.column > 0 {
                     return None;
                 }
@@ -193,14 +193,14 @@ impl Lines<'_> {
         (indent > 0).then_some(())
     }
 
-    /// Whether no line break of another kind is in a line.
+    /// Whether a line has no other kind of line break.
     fn is_harmless(&self, line: &Line) -> bool {
         let text = self.bytes.get(line.start..line.end).unwrap_or_default();
         !text.iter().any(|b| chars::is(*b, BREAK) || *b == b'\t')
     }
 }
 
-/// Leaves the blocks that end before a line, and enters the one that begins there.
+/// Leaves the blocks that end before a line, and enters the block that begins there.
 fn enter(blocks: &mut Blocks, pending: Option<usize>, column: usize, item: bool) -> Option<()> {
     if pending.is_some_and(|key| column > key || (item && column == key)) {
         blocks.push((column, item));
@@ -212,7 +212,7 @@ fn enter(blocks: &mut Blocks, pending: Option<usize>, column: usize, item: bool)
     (blocks.last() == Some(&(column, item))).then_some(())
 }
 
-/// A text that is at most a number or a boolean.
+/// Text that is a plain word, a number or a boolean.
 fn is_word(text: &[u8]) -> bool {
     let inner = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.' | b'/');
     matches!(text, [first, ..] if first.is_ascii_alphanumeric() || *first == b'_')
@@ -220,7 +220,7 @@ fn is_word(text: &[u8]) -> bool {
         && !matches!(text, b"null" | b"Null" | b"NULL")
 }
 
-/// Text between double quotes that does not end before, with the usual escapes at most.
+/// Text between double quotes that does not end early, with only the usual escapes.
 fn is_escaped(text: &[u8]) -> bool {
     let mut bytes = text.iter();
     while let Some(byte) = bytes.next() {
@@ -248,7 +248,7 @@ fn words(text: &[u8], pairs: bool) -> bool {
     })
 }
 
-/// What begins as plain text that is no number that JSON lacks.
+/// Plain text that is not a number that JSON lacks.
 fn is_plain(text: &[u8]) -> bool {
     match text {
         [b'-', second, ..] => second.is_ascii_alphanumeric() || *second == b'-',

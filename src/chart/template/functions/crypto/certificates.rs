@@ -1,5 +1,5 @@
-//! Certificates, as Go's `crypto/x509` writes those that sprig asks for: for servers and clients, one common name,
-//! valid from now on.
+//! Certificates as Go's `crypto/x509` writes them for sprig: for servers and clients, with one common name, valid from
+//! now on.
 
 use std::net::IpAddr;
 
@@ -13,7 +13,7 @@ use crate::format::base64;
 use crate::pki::issue::{Authority, Issuer, Names, Template, Usage, common_name};
 use crate::pki::{self, Key};
 
-/// `buildCustomCert`: takes both parts out of Base64 and looks whether they are what they should be.
+/// `buildCustomCert`: decodes both parts and checks them.
 pub(super) fn build_custom(a: &Args<'_>) -> Answer {
     let cert = base64::decode(a.bytes(0)).map_err(|_| "unable to decode base64 certificate")?;
     let key = base64::decode(a.bytes(1)).map_err(|_| "unable to decode base64 private key")?;
@@ -83,7 +83,7 @@ fn given_or_new_key(a: &Args<'_>, index: usize) -> Result<Key, Cause> {
 }
 
 fn template(a: &Args<'_>, addresses: &Value, names: &Value, days: i64) -> Result<Template, Cause> {
-    // Go's durations are nanoseconds, and wrap.
+    // Go's durations are nanoseconds, and overflow.
     const DAY_NANOS: i64 = 86_400_000_000_000;
     let addresses = items(addresses).iter().map(address).collect::<Result<_, _>>()?;
     let names = items(names).iter().map(dns_name).collect::<Result<Vec<_>, _>>()?;

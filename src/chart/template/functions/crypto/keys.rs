@@ -1,10 +1,10 @@
-//! Private keys that charts ask for.
+//! Private keys for charts.
 
 use super::super::{Answer, Args, Cause};
 use super::{DSA_STEPS, RSA_2048_STEPS, RSA_4096_STEPS};
 use crate::pki::Key;
 
-/// `genPrivateKey`: what is wrong is a result too.
+/// `genPrivateKey`: an error is a result too.
 pub(super) fn generate(a: &Args<'_>) -> Answer {
     let kind = a.str(0);
     let key = match &*kind {
@@ -23,7 +23,7 @@ pub(super) fn generate(a: &Args<'_>) -> Answer {
     Ok(key.to_pem().into())
 }
 
-/// A key of 2048 bits, as certificates get.
+/// A key of 2048 bits, as for certificates.
 pub(super) fn rsa_2048(a: &Args<'_>) -> Result<Key, Cause> {
     a.engine.shared.charge(RSA_2048_STEPS)?;
     rsa(2_048)

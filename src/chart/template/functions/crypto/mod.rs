@@ -1,4 +1,4 @@
-//! Checksums, passwords, keys and certificates, as sprig makes them.
+//! Checksums, passwords, keys and certificates, as in sprig.
 
 use std::any::Any as StdAny;
 
@@ -14,7 +14,7 @@ mod certificates;
 mod keys;
 mod passwords;
 
-/// What `genCA` and its siblings return.
+/// The type of the results of `genCA` and related functions.
 const CERTIFICATE: &str = "sprig.certificate";
 
 pub(super) const FUNCTIONS: &[Function] = &[
@@ -74,12 +74,12 @@ impl Object for Pair {
     }
 }
 
-/// What making keys and passwords counts as, in steps of a rendering, which take up to a microsecond each: nobody shall
-/// ask for much work with few words.
+/// The cost of generating keys and passwords, in steps of a rendering, which take up to a microsecond each: a short
+/// template must not cause much work.
 const RSA_2048_STEPS: u64 = 200_000;
 const RSA_4096_STEPS: u64 = 1_000_000;
 const DSA_STEPS: u64 = 400_000;
-/// One signature with an RSA key, of 4096 bits at most, which is checked before each.
+/// One signature with an RSA key, of at most 4096 bits, which is checked before each.
 const RSA_SIGNATURE_STEPS: u64 = 20_000;
 const SIGNATURE_STEPS: u64 = 2_000;
 const BCRYPT_STEPS: u64 = 50_000;

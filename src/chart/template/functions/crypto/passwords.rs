@@ -12,7 +12,7 @@ use crate::chart::value::Text;
 use crate::format::base64;
 use crate::pki::password;
 
-/// The hash of a password, or what is wrong with it: sprig makes that the result.
+/// The hash of a password, or an error text: sprig returns it as the result.
 pub(super) fn bcrypt(a: &Args<'_>, text: &[u8]) -> Result<String, Cause> {
     if text.len() > password::BCRYPT_BYTES_MAX {
         return Ok(
@@ -34,14 +34,14 @@ pub(super) fn htpasswd(a: &Args<'_>) -> Answer {
 
 const BLOCK_BYTES: usize = 16;
 
-/// The password itself is the key, cut or filled with zeros.
+/// The password itself is the key, cut or padded with zeros.
 fn cipher(password: &[u8]) -> Aes256 {
     let mut key = [0; 32];
     key.iter_mut().zip(password).for_each(|(to, from)| *to = *from);
     Aes256::new(GenericArray::from_slice(&key))
 }
 
-/// AES-256 in CBC mode, with the initial vector in front.
+/// AES-256 in CBC mode, preceded by the initialization vector.
 pub(super) fn encrypt_aes(a: &Args<'_>) -> Answer {
     let mut content = a.bytes(1).to_vec();
     if content.is_empty() {
@@ -66,7 +66,7 @@ pub(super) fn decrypt_aes(a: &Args<'_>) -> Answer {
         return Ok("".into());
     }
     let all = base64::decode(text).map_err(|e| e.to_string())?;
-    // What Go says, in this order, where sprig does not look.
+    // Go's errors, in this order, where sprig does not check.
     let capacity = text.len() / 4 * 3;
     if capacity < BLOCK_BYTES {
         return Err(out_of_range(&format!("[:{BLOCK_BYTES}] with capacity {capacity}")));
@@ -99,7 +99,7 @@ fn out_of_range(what: &str) -> Cause {
 
 const MASTER_SEED: &[u8] = b"com.lyndir.masterpassword";
 
-/// The Master Password algorithm: kind of password, and its patterns of character classes.
+/// The Master Password algorithm: password types, and their patterns of character classes.
 const PATTERNS: [(&str, &[&str]); 6] = [
     ("maximum", &["anoxxxxxxxxxxxxxxxxx", "axxxxxxxxxxxxxxxxxno"]),
     (
@@ -147,7 +147,7 @@ fn class(letter: u8) -> &'static [u8] {
     }
 }
 
-/// A password from a counter, its kind, a master password, a user and a site: always the same.
+/// A deterministic password from a counter, its type, a master password, a user and a site.
 pub(super) fn derive(a: &Args<'_>) -> Answer {
     let kind = a.str(1);
     let Some((_, patterns)) = PATTERNS.iter().find(|(name, _)| *name == kind) else {

@@ -1,7 +1,7 @@
 use super::super::super::tests::{check_all, render};
 use crate::pki::Key;
 
-// What the real engine makes of each template; tests/charts/crypto holds more, beside helm itself.
+// The output of the real engine for each template; tests/charts/crypto has more, compared with helm itself.
 
 #[test]
 fn passwords() {
@@ -23,7 +23,7 @@ fn passwords() {
     ]);
 }
 
-/// Keys of openssl on the curves P-384 and, as PKCS#8, P-256.
+/// Keys that openssl generated on the curves P-384 and, as PKCS#8, P-256.
 const P384: &str = "-----BEGIN EC PRIVATE KEY-----\nMIGkAgEBBDCAMDAh26mOvBIf/SI/jAQaTZ77Oe8XYprWENVWWxHkHZ9Rq6VgppZ4\naz93zpCkyaygBwYFK4EEACKhZANiAARg2zFXbDHZSbOmjrk06QARFahUJVc/FS3L\n+YLfLjo7A2hgZOWfGxRXcq5uDbvDHKu7Y++mLt3M3AEaSErthGxHktrWK3YHuGIn\n3wLjdGiox3wCf3QBHR3UZL2iym7qrWI=\n-----END EC PRIVATE KEY-----\n";
 const PKCS8: &str = "-----BEGIN PRIVATE KEY-----\nMIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgcgtJdUrTFGDoIzqb\nZa3EapqyflI+4Jz4b/COJy0xoJShRANCAASD424VSYO/q0rdyOwGkjKrlQiOK+pu\n7hQXvuxtMDn1EXl3BfniFIPA1gh2rjFKhBOaN61/h7BGciFn4EJxRtNE\n-----END PRIVATE KEY-----\n";
 

@@ -1,4 +1,4 @@
-//! JSON as Go's encoder writes it, and Go's words for JSON that cannot be read ([`scan`]).
+//! JSON as Go's encoder writes it, and Go's errors for invalid JSON ([`scan`]).
 
 mod scan;
 
@@ -9,7 +9,7 @@ use crate::format::{base64, number};
 use crate::limits::TEMPLATE_OUTPUT_BYTES_MAX;
 
 pub(super) const FUNCTIONS: &[Function] = &[
-    // What cannot be written is swallowed by the plain forms.
+    // The plain forms ignore errors.
     fixed("toJson", &[Any], |a| Ok(encode(a.any(0), Style::HTML).unwrap_or_default().into())),
     fixed("mustToJson", &[Any], |a| Ok(encode(a.any(0), Style::HTML)?.into())),
     fixed("toPrettyJson", &[Any], |a| Ok(encode(a.any(0), Style::PRETTY).unwrap_or_default().into())),
@@ -29,7 +29,7 @@ fn from_json_array(a: &Args<'_>) -> Answer {
     Ok(as_array(decode(&a.str(0)), ""))
 }
 
-/// What Go decodes into a map: an error becomes its key `Error`.
+/// The result of decoding into a map: an error becomes its key `Error`.
 pub(super) fn as_map(decoded: Result<Value, String>, prefix: &str) -> Value {
     let message = match decoded {
         Ok(map @ Value::Map(_)) => return map,
@@ -40,7 +40,7 @@ pub(super) fn as_map(decoded: Result<Value, String>, prefix: &str) -> Value {
     Value::map([("Error", message.into())])
 }
 
-/// What Go decodes into a slice: an error becomes the only item.
+/// The result of decoding into a slice: an error becomes the only item.
 pub(super) fn as_array(decoded: Result<Value, String>, prefix: &str) -> Value {
     let message = match decoded {
         Ok(list @ Value::List(_)) => return list,
@@ -184,7 +184,7 @@ impl Writer {
     fn chars(&mut self, s: &str) {
         let mut rest = s;
         loop {
-            // Most of a text is written as it is.
+            // Most of a text needs no escaping.
             let is_special = |b: u8| matches!(b, 0..b' ' | b'"' | b'\\' | b'<' | b'>' | b'&' | 0xe2);
             let plain = rest.bytes().position(is_special).unwrap_or(rest.len());
             self.out.push_str(&rest[..plain]);

@@ -1,6 +1,6 @@
 //! Finds the first mistake in a JSON text, and names it as Go does.
 
-/// Go's message, or nothing if the text is JSON as far as its grammar goes.
+/// Go's message; `None` if the text is valid JSON by its grammar.
 pub(super) fn mistake(text: &str) -> Option<String> {
     let mut scanner = Scanner { bytes: text.as_bytes(), at: 0 };
     match scanner.document() {
@@ -10,7 +10,7 @@ pub(super) fn mistake(text: &str) -> Option<String> {
             let found = match scanner.bytes.get(scanner.at) {
                 Some(b'\'') => r"'\''".to_owned(),
                 Some(b'"') => "'\"'".to_owned(),
-                // Go looks at bytes, and prints each as the character of its number.
+                // Go reads bytes, and prints each as the character with its number.
                 Some(b) => {
                     let quoted = super::super::super::unquote::quote(char::from(*b).to_string().as_bytes());
                     format!("'{}'", &quoted[1..quoted.len() - 1])
@@ -36,7 +36,7 @@ struct Scanner<'t> {
 
 impl Scanner<'_> {
     fn document(&mut self) -> Scan {
-        // What is open: true for an object.
+        // The open collections: true for an object.
         let mut open: Vec<bool> = Vec::new();
         loop {
             let nested = self.value(&mut open)?;
@@ -49,7 +49,7 @@ impl Scanner<'_> {
         }
     }
 
-    /// Reads a value up to its end, or into the first value of a collection: then true.
+    /// Reads a value up to its end, or up to the first value of a collection: then returns true.
     fn value(&mut self, open: &mut Vec<bool>) -> Result<bool, Mistake> {
         match self.peek_significant()? {
             b'{' => {
@@ -80,7 +80,7 @@ impl Scanner<'_> {
         }
     }
 
-    /// Goes on to the next value; false at the end of the text.
+    /// Moves to the next value; false at the end of the text.
     fn after_value(&mut self, open: &mut Vec<bool>) -> Result<bool, Mistake> {
         loop {
             let Some(in_object) = open.last().copied() else {
@@ -199,7 +199,7 @@ impl Scanner<'_> {
         Ok(())
     }
 
-    /// Within a word, Go takes the end of the text for a blank.
+    /// Within a word, Go treats the end of the text as a blank.
     fn within(&self) -> u8 {
         self.bytes.get(self.at).copied().unwrap_or(b' ')
     }

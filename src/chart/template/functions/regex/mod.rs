@@ -1,5 +1,5 @@
-//! Regular expressions. The engine is regex-lite, whose classes are ASCII as in Go; what Go takes for literal and it
-//! does not is escaped before ([`syntax`]), and the rules of empty matches and of `$` in replacements are Go's.
+//! Regular expressions. The engine is regex-lite, whose classes are ASCII as in Go. Characters that are literal in Go
+//! but not in the engine are escaped first ([`syntax`]). Empty matches and `$` in replacements follow Go's rules.
 
 mod syntax;
 mod unicode;
@@ -36,40 +36,40 @@ pub(super) const FUNCTIONS: &[Function] = &[
     fixed("regexQuoteMeta", &[Str], |a| Ok(syntax::quote_meta(&a.str(0)).into())),
 ];
 
-/// A compiled expression, and how much work it is to search with it.
+/// A compiled expression, and the cost of a search with it.
 #[derive(Debug)]
 pub(in super::super::super) struct Expression {
     regex: Regex,
-    /// The size of the compiled expression: 1 for the usual ones.
+    /// The size of the compiled expression: 1 for most.
     weight: usize,
 }
 
-/// A compiled expression with the weight 1.
+/// The size of a compiled expression with weight 1.
 const SMALL_BYTES: usize = 4 << 10;
-/// Bytes of text that an expression with the weight 1 gets through in one step.
+/// Bytes of text that an expression with weight 1 searches in one step.
 const SEARCHED_PER_STEP: usize = 4;
-/// What compiling an expression with the weight 1 counts as, in steps.
+/// The cost of compiling an expression with weight 1, in steps.
 const COMPILE_STEPS: usize = 64;
-/// Where a text is longer, the steps of a search are also measured: how far an expression looks ahead nobody can tell.
+/// For longer texts, the steps of a search are also measured, because the lookahead of an expression is unknown.
 const LONG_BYTES: usize = 4 << 10;
 
 impl Expression {
-    /// The steps that one search through so many bytes may take.
+    /// The maximum cost of one search through this many bytes.
     pub(in super::super::super) fn steps(&self, bytes: usize) -> usize {
         bytes.saturating_mul(self.weight) / SEARCHED_PER_STEP
     }
 
-    /// What compiling it took, in steps.
+    /// The cost of its compilation, in steps.
     pub(in super::super::super) fn compile_steps(&self) -> usize {
         self.weight.saturating_mul(COMPILE_STEPS) + self.regex.as_str().len()
     }
 
-    /// Whether it is somewhere in a text.
+    /// Whether it matches anywhere in a text.
     pub(in super::super::super) fn is_match(&self, text: &str) -> bool {
         self.regex.is_match(text)
     }
 
-    /// Searches from `at` on, if the rendering can afford it. `end` says where a match ends.
+    /// Searches from `at` on, if enough steps are left. `end` returns the end of a match.
     fn search<'t, T>(
         &self,
         a: &Args<'_>,
@@ -100,12 +100,12 @@ fn is_match(a: &Args<'_>, expression: &Expression) -> Result<bool, Cause> {
     Ok(expression.is_match(&text))
 }
 
-/// The first argument as an expression. Charts use the same few again and again.
+/// The first argument as an expression. Charts use the same few repeatedly.
 fn compiled(a: &Args<'_>) -> Result<Rc<Expression>, Cause> {
     usable(a)?.map_err(Cause::Text)
 }
 
-/// The expression, or Go's words if it is none. An error is what Go would have taken.
+/// The expression, or Go's message if it is invalid. The outer error is for expressions that Go accepts.
 fn usable(a: &Args<'_>) -> Result<Result<Rc<Expression>, String>, Cause> {
     let pattern = a.str(0);
     if std::str::from_utf8(a.bytes(0)).is_err() {
@@ -137,7 +137,7 @@ pub(in super::super) fn build(pattern: &str) -> Result<Expression, String> {
     build_or_refuse(pattern)?
 }
 
-/// The expression, or Go's words if it is none. The outer error is what Go would have taken.
+/// The expression, or Go's message if it is invalid. The outer error is for expressions that Go accepts.
 fn build_or_refuse(pattern: &str) -> Result<Result<Expression, String>, String> {
     let translated = match syntax::translate(pattern) {
         Ok(translated) => translated,
@@ -151,7 +151,7 @@ fn build_or_refuse(pattern: &str) -> Result<Result<Expression, String>, String> 
             return Err(format!("the class {class} in a regular expression is not supported: `{pattern}`"));
         }
     };
-    // The engine does not say how large an expression has become: the limit that it keeps does.
+    // The engine does not report the size of an expression, so the smallest sufficient limit shows it.
     let mut size = SMALL_BYTES;
     loop {
         match RegexBuilder::new(&translated).size_limit(size).build() {
@@ -168,19 +168,19 @@ fn is_size(error: &regex_lite::Error) -> bool {
     error.to_string().contains("size limit")
 }
 
-/// Go's words, where the mistake is a common one.
+/// Go's message, if the mistake is a common one.
 fn complaint(pattern: &str, error: &regex_lite::Error) -> String {
     let text = error.to_string();
     let text = if text.contains("open group without closing") { "missing closing )" } else { &text };
     format!("error parsing regexp: {text}: `{pattern}`")
 }
 
-/// The same for the functions that panic in Go.
+/// The same for functions that panic in Go.
 fn must_compile(a: &Args<'_>) -> Result<Rc<Expression>, Cause> {
     usable(a)?.map_err(|text| format!("regexp: Compile({}): {text}", backquoted(&a.str(0))).into())
 }
 
-/// As Go quotes an expression: with backquotes, if it has none itself.
+/// Go's quoting of an expression: with backquotes, if it contains none itself.
 fn backquoted(pattern: &str) -> String {
     if pattern.contains('`') { quote(pattern.as_bytes()) } else { format!("`{pattern}`") }
 }
@@ -206,8 +206,8 @@ fn find_at<'t>(
     expression.search(a, (text, at), Regex::find_at, Match::end)
 }
 
-/// Ranges of all matches, at most `count` of them if that is not negative. An empty match right behind another does
-/// not count.
+/// Ranges of all matches, at most `count` if that is not negative. An empty match directly after another one does not
+/// count.
 fn matches(
     a: &Args<'_>,
     expression: &Expression,
@@ -287,7 +287,7 @@ fn replace_all(a: &Args<'_>, expression: &Expression, replacement: Replacement) 
         let Some(captures) = expression.search(a, (&*text, at), search, end)? else { break };
         let Some(whole) = captures.get(0) else { break };
         out.push_str(&text[copied..whole.start()]);
-        // Not for an empty match right behind another.
+        // Not for an empty match directly after another one.
         if whole.end() > copied || whole.start() == 0 {
             out.push_str(&replacement(&expression.regex, &captures, &with));
             check_size(out.len())?;

@@ -1,17 +1,17 @@
-//! From Go's syntax of regular expressions to the engine's: escapes what Go takes for literal, writes classes of Unicode out,
-//! refuses what Go refuses.
+//! Translates Go's syntax of regular expressions to the engine's: escapes characters that are literal in Go, expands
+//! Unicode classes, and refuses what Go refuses.
 
 use super::unicode;
 use crate::limits::TEMPLATE_REGEX_TEXT_BYTES_MAX;
 
-/// Why an expression cannot be used.
+/// Why an expression is unusable.
 #[derive(Debug, PartialEq)]
 pub(super) enum Mistake {
     /// Go's words.
     Invalid(String),
-    /// A class of Unicode that Go may know.
+    /// A Unicode class that Go may know.
     UnknownClass(String),
-    /// With its classes written out it is too long.
+    /// It is too long after the expansion of its classes.
     TooLong,
 }
 
@@ -87,7 +87,7 @@ impl<'p> Translation<'p> {
         self.copy(c.len_utf8());
     }
 
-    /// The operator at the start, with the `?` that makes it lazy; empty for a brace that repeats nothing.
+    /// The operator at the start, with the `?` that makes it lazy; empty for a brace that is not a repetition.
     fn repetition(&self) -> &'p str {
         let len = if self.rest.starts_with('{') { counted(self.rest) } else { 1 };
         let lazy = len > 0 && self.rest[len..].starts_with('?');
@@ -116,7 +116,7 @@ impl<'p> Translation<'p> {
         Ok(())
     }
 
-    /// `\pL`, `\p{Greek}`, and what is not: `\P{Greek}`, `\p{^Greek}`.
+    /// `\pL`, `\p{Greek}`, and negations: `\P{Greek}`, `\p{^Greek}`.
     fn unicode_class(&mut self, in_class: bool) -> Result<(), Mistake> {
         let whole = self.rest;
         let tail = &whole[2..];
@@ -142,7 +142,7 @@ impl<'p> Translation<'p> {
         if self.rest.starts_with('^') {
             self.copy(1);
         }
-        // A bracket that comes first is literal.
+        // A leading bracket is literal.
         if self.rest.starts_with(']') {
             self.literal(']');
         }
@@ -157,7 +157,7 @@ impl<'p> Translation<'p> {
                 Some('[') if self.rest.starts_with("[:") && self.rest.contains(":]") => {
                     self.copy(self.rest.find(":]").map_or(1, |end| end + 2));
                 }
-                // These have a meaning in the engine's classes only.
+                // These are special only in the engine's classes.
                 Some(c @ ('[' | '&' | '~')) => self.literal(c),
                 Some('\\') => self.escape(true)?,
                 Some(c) => self.copy(c.len_utf8()),
@@ -178,7 +178,7 @@ impl<'p> Translation<'p> {
     }
 }
 
-/// The length of an octal escape such as `101`; one digit other than 0 would be a back-reference.
+/// The length of an octal escape such as `101`; a single digit other than 0 would be a back-reference.
 fn octal(s: &str) -> usize {
     let digits = s.bytes().take(3).take_while(|b| (b'0'..=b'7').contains(b)).count();
     if s.starts_with('0') || digits > 1 { digits } else { 0 }

@@ -1,13 +1,13 @@
-//! Unicode classes of regular expressions: the categories and scripts that charts use, with the characters that Go's own
-//! tables give them.
+//! Unicode classes of regular expressions: the categories and scripts that charts use, with the characters of Go's own
+//! tables.
 
-/// A line for each class; `tests/oracle/classes.go` writes it and says how to read it.
+/// A line for each class; `tests/oracle/classes.go` writes the file and describes its format.
 const CLASSES: &str = include_str!("classes.txt");
 
 /// First and last character.
 type Range = (u32, u32);
 
-/// The characters of a class, or all others, as they stand between the brackets of the engine; `None` if it is not known.
+/// The characters of a class, or its complement, in the engine's bracket syntax; `None` if it is unknown.
 pub(super) fn members(name: &str, negated: bool) -> Option<String> {
     let mut ranges = ranges(name)?;
     if negated {
@@ -50,7 +50,7 @@ fn numbers(text: &str) -> impl Iterator<Item = u32> {
     })
 }
 
-/// All other characters. Surrogates are none.
+/// The complement, without surrogates.
 fn others(mut ranges: Vec<Range>) -> Vec<Range> {
     ranges.extend([(0xd800, 0xdfff), (0x11_0000, 0x11_0000)]);
     ranges.sort_unstable();
@@ -68,7 +68,7 @@ fn others(mut ranges: Vec<Range>) -> Vec<Range> {
 mod tests {
     use super::*;
 
-    /// How many characters Go's tables have.
+    /// The number of characters in Go's tables.
     #[test]
     fn classes_are_complete() {
         let table = [

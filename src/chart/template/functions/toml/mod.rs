@@ -1,4 +1,4 @@
-//! TOML, as the Go library that Helm uses writes it; [`parse`] reads it.
+//! TOML, as the Go library of Helm writes it; [`parse`] reads it.
 
 mod parse;
 
@@ -15,7 +15,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     fixed("fromToml", &[Str], |a| Ok(as_map(parse::document(&a.str(0)), ""))),
 ];
 
-/// An error becomes the text.
+/// An error becomes the result text.
 fn to_toml(a: &Args<'_>) -> Answer {
     if a.any(0).is_nil() {
         return Err("reflect: call of reflect.Value.Type on zero Value".into());
@@ -154,7 +154,7 @@ impl Writer {
         Ok(())
     }
 
-    /// A table within a list that holds other things too. A nil at its end leaves its comma, as in the library.
+    /// A table within a list that also has other items. As in the library, a nil at its end leaves its comma.
     fn inline(&mut self, map: &Map) -> Result<(), String> {
         let (plain, tables) = sorted(map)?;
         self.out.push('{');

@@ -1,4 +1,4 @@
-//! Reads TOML 1.0. Messages name line and mistake; their words are our own.
+//! Parses TOML 1.0. Messages give the line and the mistake in our own words.
 
 use std::collections::HashSet;
 
@@ -7,7 +7,7 @@ use crate::chart::template::unquote::{parse_float, parse_int};
 use crate::chart::value::{List, ListKind, Map, Value};
 use crate::limits::NESTING_DEPTH_MAX;
 
-/// The document as a map.
+/// Parses the document into a map.
 pub(super) fn document(text: &str) -> Result<Value, String> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut parser = Parser { text, at: 0, headers: HashSet::new(), depth: 0 };
@@ -26,7 +26,7 @@ pub(super) fn document(text: &str) -> Result<Value, String> {
     Ok(root.into())
 }
 
-/// Control characters stand nowhere, and line breaks are whole.
+/// Control characters are forbidden everywhere, and line breaks must be complete.
 fn is_forbidden(c: char, rest: &str) -> bool {
     c.is_ascii_control() && !matches!(c, '\t' | '\n') && !rest.starts_with("\r\n")
 }
@@ -34,7 +34,7 @@ fn is_forbidden(c: char, rest: &str) -> bool {
 struct Parser<'t> {
     text: &'t str,
     at: usize,
-    /// Tables that have had their header, by address of the path.
+    /// Tables with an explicit header, by the address of their path.
     headers: HashSet<Vec<String>>,
     depth: usize,
 }
@@ -72,7 +72,7 @@ impl<'t> Parser<'t> {
         if array { self.next_of_array(&table, address, last) } else { self.table(&table, address, last) }
     }
 
-    /// Into a table on the way to another; of an array of tables, into the last one.
+    /// Steps into a table on the path to another; into the last one of an array of tables.
     fn step(&self, table: &Map, mut address: Vec<String>, name: &str) -> Parsed<(Map, Vec<String>)> {
         address.push(name.to_owned());
         match table.get(name) {
@@ -162,7 +162,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// What is said where neither `.` nor `=` follows a key, also one of no characters.
+    /// The message if neither `.` nor `=` follows a key, even an empty one.
     fn no_separator(&self) -> String {
         match self.peek() {
             None => "unexpected EOF; expected key separator '='".to_owned(),
@@ -290,7 +290,7 @@ impl<'t> Parser<'t> {
         Ok(self.closing_quotes('\'', rest[..end].to_owned()))
     }
 
-    /// Up to two quotes may stand before the three that end the string.
+    /// Up to two quotes may precede the three that end the string.
     fn closing_quotes(&mut self, quote: char, mut out: String) -> String {
         let quotes = self.rest().chars().take_while(|c| *c == quote).count().min(5);
         out.extend(std::iter::repeat_n(quote, quotes - 3));
