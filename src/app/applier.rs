@@ -1,5 +1,6 @@
-//! The embedded applier while it has an identity and the lease that gardener-resource-manager uses itself: who may apply
-//! ManagedResources in this seed, and what becomes of a gardener-resource-manager that is there.
+//! The embedded applier. It runs while it holds an identity and the lease that gardener-resource-manager uses. This
+//! module decides who may apply ManagedResources in this seed, and what happens to an existing
+//! gardener-resource-manager.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,29 +34,29 @@ use super::controllers::group;
 use super::status::complain;
 use super::{Shared, join, seed, started};
 
-/// What it is called on the status page.
+/// Name of this part on the status page.
 pub(super) const PART: &str = "managedresource-applier";
-/// What the webhooks of gardener-resource-manager are called on the status page.
+/// Name of gardener-resource-manager's webhooks on the status page.
 const WEBHOOKS: &str = "gardener-resource-manager-webhooks";
-/// What gardener-resource-manager is called on the status page.
+/// Name of gardener-resource-manager on the status page.
 const OTHER: &str = "gardener-resource-manager";
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 /// Namespace, name and account of gardener-resource-manager.
 const GRM_NAMESPACE: &str = webhooks::NAMESPACE;
 const GRM_NAME: &str = webhooks::NAME;
-/// Lifetime of the applier's token, and when it is renewed.
+/// Lifetime of the applier's token, and when the applier renews it.
 const TOKEN_SECONDS: u64 = 3_600;
 const TOKEN_RENEW: Duration = Duration::from_secs(2_400);
-/// A token that was good for so long was a good one: if it is refused now, the next is asked for without delay.
+/// If the server refuses a token that worked for at least this long, the applier asks for the next one without delay.
 const TOKEN_GOOD: Duration = Duration::from_secs(60);
-/// How often to look whether a gardener-resource-manager that is to be gone is gone, while it still holds the lease.
+/// How often to check whether gardener-resource-manager still holds the lease after it was scaled down.
 const RETIRE_AGAIN: Duration = Duration::from_secs(60);
 
-/// How often to look whether there is a new sign of webhooks that refuse writes, or whether those that did are gone.
+/// How often to check for webhooks that refuse writes, and whether earlier ones are gone.
 const WEBHOOKS_AGAIN: Duration = Duration::from_secs(60);
 
-/// Why the applier does not get further.
+/// Why the applier cannot continue.
 #[derive(Debug)]
 enum Error {
     Token(kube::Error),
@@ -97,7 +98,7 @@ impl std::error::Error for Error {
     }
 }
 
-/// Keeps the applier's identity and its lease until `stop`; the elector starts and ends the reconcilers.
+/// Keeps the applier's identity and its lease until `stop`. The elector starts and ends the reconcilers.
 pub(super) fn run(shared: &Arc<Shared>, stop: &Stop) {
     shared.status.stage(PART, "getting an identity");
     let clock = &shared.env.clock;
@@ -122,12 +123,12 @@ pub(super) fn run(shared: &Arc<Shared>, stop: &Stop) {
             }
             Err(error) => complain(&shared.status, PART, error),
         }
-        // In any case: a server that refuses each new token must not be asked without a pause.
+        // Wait in any case: a server that refuses each new token must not be asked without a pause.
         stop.wait(clock, backoff.next_delay());
         if retired && renewed.is_ok() {
             let until = clock.mono().saturating_add(TOKEN_RENEW);
             while refused.wakes() == seen && clock.mono() < until {
-                // Once more: the machine may have slept since, and what follows takes long.
+                // Report progress again: the machine may have slept since, and the next steps take long.
                 shared.status.progress.beat(seed::PART, TOKEN_RENEW * 2);
                 let left = until.saturating_sub(clock.mono());
                 if refused.wait_since(clock, seen, left.min(WEBHOOKS_AGAIN)) {
@@ -147,8 +148,8 @@ pub(super) fn run(shared: &Arc<Shared>, stop: &Stop) {
     }
 }
 
-/// Scales a gardener-resource-manager to 0 and removes its webhooks, if the configuration says so in so many words: the
-/// default must not end a program that an operator deployed. False if that is still to be done.
+/// Scales gardener-resource-manager to 0 and removes its webhooks if the configuration asks for it explicitly. The
+/// default must not end a program that an operator deployed. Returns false if this is not done yet.
 fn retire(shared: &Shared) -> bool {
     if shared.settings.edge.resource_manager != ResourceManager::Embedded {
         return true;
@@ -160,11 +161,11 @@ fn retire(shared: &Shared) -> bool {
                 shared.status.stage(OTHER, "scaled to 0");
                 log::info!(
                     deployment = GRM_NAME;
-                    "Scaled to 0: edge.resourceManager is Embedded, the agent does its work"
+                    "Scaled to 0: edge.resourceManager is Embedded, the agent took over its work"
                 );
             }
             for kind in removed {
-                log::info!(kind = kind, name = GRM_NAME; "Removed webhooks that nobody answers for any more");
+                log::info!(kind = kind, name = GRM_NAME; "Removed webhook configurations whose server is gone");
             }
             true
         }
@@ -175,7 +176,7 @@ fn retire(shared: &Shared) -> bool {
     }
 }
 
-/// What was done to make room.
+/// What was removed to make room for the applier.
 struct Replaced {
     scaled: bool,
     /// Kinds of configurations.
@@ -191,7 +192,8 @@ fn replace(seed: &kube::Client) -> Result<Replaced, Error> {
     Ok(Replaced { scaled, removed })
 }
 
-/// Tells of webhooks that refuse writes, wherever people look. True if there are some.
+/// Reports webhooks that refuse writes on the status page, in the log and in the Seed's conditions. Returns true if
+/// there are any.
 fn look_at_webhooks(shared: &Shared) -> bool {
     let status = &shared.status;
     match webhooks::blocking(&shared.clients.seed) {
@@ -206,12 +208,12 @@ fn look_at_webhooks(shared: &Shared) -> bool {
             complain(status, WEBHOOKS, &Error::Webhooks(blocking));
             true
         }
-        // Whatever it is: others say so, and the next look comes.
+        // Other parts report errors of the seed. Check again later.
         Err(_) => true,
     }
 }
 
-/// Whether a ManagedResource says that a webhook did not answer.
+/// Whether the status of a ManagedResource reports a webhook that did not answer.
 fn is_refused(shared: &Shared) -> bool {
     let conditions = |watched: &Watched| {
         watched.status.conditions.iter().any(|condition| webhooks::is_unanswered(&condition.message))
@@ -219,10 +221,10 @@ fn is_refused(shared: &Shared) -> bool {
     shared.managed.store().all().iter().any(|(_, watched)| conditions(watched))
 }
 
-/// True if there was something to scale.
+/// Returns true if there was something to scale.
 fn scale_down(seed: &kube::Client) -> Result<bool, kube::Error> {
     let live = seed.find::<Value>(&DEPLOYMENT, GRM_NAMESPACE, GRM_NAME)?;
-    // Absent means 1.
+    // An absent field means 1 replica.
     if live.is_none_or(|deployment| deployment["spec"]["replicas"] == 0) {
         return Ok(false);
     }
@@ -231,15 +233,15 @@ fn scale_down(seed: &kube::Client) -> Result<bool, kube::Error> {
     Ok(true)
 }
 
-/// The clients of the applier: one for its work and one, with connections of its own, for its Lease.
+/// The clients of the applier: one for its work, and one with its own connections for its Lease.
 #[derive(Clone)]
 struct Identity {
     applier: Applier,
     election: kube::Client,
 }
 
-/// A fresh token for the applier's clients; the first makes the clients. They wake `refused` when the server does not
-/// take the token any more: the account may have been made anew.
+/// Gets a fresh token for the applier's clients; the first token creates the clients. They wake `refused` when the
+/// server refuses the token, for example because the account was recreated.
 fn renew(
     shared: &Shared,
     identity: &mut Option<Identity>,
@@ -312,18 +314,18 @@ fn start_elector(
     started("applier-election", stop, thread::spawn("applier-election", limits::SMALL_STACK_BYTES, run))
 }
 
-/// Since when another program holds the lease, and when that one is looked after next.
+/// Since when another program holds the lease, and when to check on that program next.
 #[derive(Clone, Copy)]
 struct Standing {
     since: Mono,
     retire_at: Mono,
 }
 
-/// What serves the clusters of Shoots, watches included, while the lease is held.
+/// The part that serves the clusters of Shoots, including watches, while this agent holds the lease.
 struct Shoots {
     group: Group,
     stop: Stop,
-    /// It ends because the lease is lost.
+    /// Set when the lease is lost.
     is_over: Arc<AtomicBool>,
 }
 
@@ -336,7 +338,7 @@ impl Shoots {
     }
 }
 
-/// The reconcilers of the applier, started and ended with its lease.
+/// The reconcilers of the applier. They start and end with its lease.
 struct ApplierPart {
     shared: Arc<Shared>,
     stop: Stop,
@@ -345,9 +347,9 @@ struct ApplierPart {
     standing: Mutex<Option<Standing>>,
     /// Secrets with manifests.
     secrets: Marks,
-    /// The last ones serve now, or did.
+    /// The last entry serves now, or served last.
     shoots: Mutex<Vec<Shoots>>,
-    /// Keeps them from the first time on: what it knows stays true without the lease.
+    /// Created once and kept: its watches stay correct without the lease.
     watching: Mutex<Option<Group>>,
     /// The reconcilers while the lease is held.
     working: Mutex<Option<Group>>,
@@ -393,7 +395,7 @@ impl Listener for ApplierPart {
         }
         *self.standing.lock().unwrap_or_else(PoisonError::into_inner) = Some(standing);
         let held = format!("lease {GRM_NAMESPACE}/{GRM_NAME} is held by {holder}");
-        // Before that it may be the lease of one that is dead.
+        // A shorter time does not prove that the holder is alive.
         let lives = now.saturating_sub(standing.since) > self.shared.settings.leader_election.lease_duration;
         if lives {
             self.shared.sight.set_whose(Whose::Others);
@@ -401,32 +403,33 @@ impl Listener for ApplierPart {
         status.remark(lives.then(|| format!("The embedded applier of ManagedResources is passive: {held}.")));
         let hint = if explicit { "" } else { " (edge.resourceManager: Embedded scales it to 0)" };
         status.doing(PART, "passive");
-        if status.problem(PART, &format!("{held}: a gardener-resource-manager works in this seed{hint}")) {
-            log::info!(holder = holder; "Another resource manager works in this seed; the embedded one stays passive");
+        if status.problem(PART, &format!("{held}: a gardener-resource-manager runs in this seed{hint}")) {
+            log::info!(holder = holder; "Another resource manager runs in this seed; the embedded one stays passive");
         }
     }
 
     fn drain(&self) {
         let stops = self.shared.env.stop.is_stopped();
-        // Who stops has cut off what runs.
+        // After a stop, running requests are already cut off.
         let patience =
             if stops { limits::PARTS_END_TIME_MAX / 2 } else { self.shared.clients.applier_write_timeout };
         let working = self.working.lock().unwrap_or_else(PoisonError::into_inner);
         let shoots = self.shoots.lock().unwrap_or_else(PoisonError::into_inner);
         let mut groups = working.iter().chain(shoots.last().map(|shoots| &shoots.group));
         if !groups.all(|group| group.wait_until_idle(patience)) {
-            // No write outlives this time, and none begins without the lease.
-            log::warn!("The applier is still at work; it gives its lease back anyway");
+            // No write outlives this time, and none starts without the lease.
+            log::warn!("The applier has not finished; it releases its lease anyway");
         }
     }
 }
 
 impl ApplierPart {
-    /// Starts to serve the clusters of Shoots. The watches begin with the lease: each begins with all that there is.
+    /// Starts to serve the clusters of Shoots. The watches start with the lease, because each one begins with a full
+    /// list.
     fn serve_shoots(&self) -> Shoots {
         let (shared, stop, is_over) = (&self.shared, self.stop.child(), Arc::<AtomicBool>::default());
         let (term, over) = (self.stop.clone(), Arc::clone(&is_over));
-        // A watch that cannot be started ends the term.
+        // If a watch cannot be started, the term ends.
         stop.on_stop(move || {
             if !over.load(Ordering::SeqCst) {
                 term.stop();

@@ -1,4 +1,4 @@
-//! The clients of the agent: which connections exist, and who may use which.
+//! The clients of the agent: which connections exist, and which parts may use them.
 
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
@@ -16,61 +16,61 @@ use crate::shoot::client::{Connector, Doors};
 
 use super::{Environment, Error};
 
-/// How much of the renew deadline must be left when a write begins, and the deadline of a request to a Lease: two tries
-/// fit into the renew deadline.
+/// How much time must be left before the renew deadline when a write starts. It is also the deadline of a request to a
+/// Lease, so that two tries fit into the renew deadline.
 pub(super) fn write_deadline(election: &LeaderElection) -> Duration {
     (election.renew_deadline / 2).min(Duration::from_secs(5))
 }
 
-/// How long a write may take that is made under the leader's lease.
+/// How long a write under the leader's lease may take.
 fn write_timeout(election: &LeaderElection) -> Duration {
     if election.leader_elect { lease_write_timeout(election) } else { Duration::MAX }
 }
 
-/// How long a write may take: others take over when the whole duration of the lease is over, not just the time in which
-/// we try to renew it. An API server asks its webhooks for ten seconds by default; a shorter deadline would never succeed
-/// beside a dead one.
+/// How long a write under a lease may take. Other agents take over when the whole lease duration has passed, not when
+/// our renew deadline has. An API server gives its webhooks ten seconds by default, so a shorter deadline would never
+/// succeed while a webhook is dead.
 fn lease_write_timeout(election: &LeaderElection) -> Duration {
     election.lease_duration.saturating_sub(election.renew_deadline) + write_deadline(election)
 }
 
 /// See the module.
 pub(super) struct Clients {
-    /// For threads of their own: informers, the way of the seed's side and the garden's.
+    /// For dedicated threads: informers, and the flows of the seed and garden sides.
     pub(super) seed: Seed,
-    /// For workers, who must not all wait for one server.
+    /// For workers. A slow seed must not block clients of other servers.
     pub(super) seed_of_workers: Seed,
     /// For the heartbeat alone.
     pub(super) seed_heartbeat: Seed,
-    /// For leader election alone. It outlives the stop of the agent: the Lease is released last.
+    /// For leader election alone. It outlives the stop of the agent, because the Lease is released last.
     pub(super) election: Client,
-    /// Where the seed is: the applier has another identity there.
+    /// How to reach the seed: the applier uses another identity there.
     pub(super) seed_connection: Connection,
-    /// How long a write of the applier may take: it has a lease in any case.
+    /// How long a write of the applier may take. The applier always has a lease.
     pub(super) applier_write_timeout: Duration,
-    /// Woken by each 401 of the garden.
+    /// Woken by each 401 response of the garden.
     pub(super) unauthorized: Stop,
-    /// What the requests of workers and charts share.
+    /// Limits that workers and charts share.
     pub(super) workers: Workers,
-    /// The API servers of Shoots.
+    /// Connections to the API servers of Shoots.
     doors: Doors,
     options: Options,
     seed_gate: Gate,
     garden_gate: Gate,
     election_timeout: Duration,
     garden: Mutex<Option<GardenClients>>,
-    /// Servers of the garden whose weak connections were logged.
+    /// Garden servers for which the log already has a warning about weak connections.
     warned: Mutex<SortedSet<String>>,
 }
 
-/// The clients of the garden, once there is an identity.
+/// The clients of the garden, available once there is an identity.
 #[derive(Clone, Debug)]
 pub(super) struct GardenClients {
-    /// For controllers.
+    /// For the controllers.
     pub(super) controllers: Garden,
     /// For the heartbeat alone.
     pub(super) heartbeat: Garden,
-    /// For the certificate, which the heartbeat may be waiting for.
+    /// For certificate renewal, which the heartbeat may be waiting for.
     pub(super) identity: Garden,
 }
 
@@ -84,7 +84,7 @@ impl Clients {
         let seed_connection = seed_connection(settings, env)?;
         warn_of_weakness(SEED, &seed_connection);
         let election_timeout = write_deadline(&settings.leader_election);
-        // Leases are written without: that of the leader gives the permit, that of the seed asks for it itself.
+        // Writes to Leases need no permit: the leader's lease grants it, and the seed's heartbeat checks it itself.
         let unlimited = Options {
             qps: 0.0,
             write_timeout: write_timeout(&settings.leader_election),
@@ -128,8 +128,8 @@ impl Clients {
         })
     }
 
-    /// A client of the seed with another identity, for the applier, which writes under a lease of its own. It wakes
-    /// `refused` when its token is.
+    /// A client of the seed with another identity, for the applier, which writes under its own lease. The client wakes
+    /// `refused` when the server refuses its token.
     pub(super) fn seed_as(
         &self,
         connection: Connection,
@@ -149,7 +149,7 @@ impl Clients {
         Client::new(connection, options)
     }
 
-    /// Clients of the clusters of Shoots for the applier, which writes under a lease of its own.
+    /// Clients of the clusters of Shoots for the applier, which writes under its own lease.
     pub(super) fn served_shoots(&self, lease: &Fence) -> Connector {
         let options = Options {
             permit: Some(lease.permit(self.election_timeout)),
@@ -164,7 +164,7 @@ impl Clients {
         Connector::new(self.seed_of_workers.clone(), self.options.clone(), &self.doors)
     }
 
-    /// The same for the election of the applier; it outlives the stop of the agent.
+    /// The same for the applier's leader election. It outlives the stop of the agent.
     pub(super) fn election_as(&self, connection: Connection, refused: &Stop) -> Result<Client, kube::Error> {
         let options = Options {
             qps: 0.0,
@@ -179,7 +179,7 @@ impl Clients {
         Ok(Client::new(connection, options)?.ungated().with_deadline(self.election_timeout))
     }
 
-    /// A client of the garden that is used for the bootstrap only.
+    /// A client of the garden that only the bootstrap uses.
     pub(super) fn garden_once(&self, connection: Connection) -> Result<Garden, kube::Error> {
         self.warn_once(&connection);
         Client::new(connection, self.options.clone()).map(Garden)
@@ -192,12 +192,12 @@ impl Clients {
         }
     }
 
-    /// The garden's clients over `connection`: new ones, or the present ones with another identity.
+    /// The garden's clients over `connection`: new ones, or the present ones with a new identity.
     pub(super) fn use_garden(&self, connection: &Connection) -> Result<GardenClients, kube::Error> {
         let mut garden = self.garden.lock().unwrap_or_else(PoisonError::into_inner);
         self.warn_once(connection);
         if let Some(clients) = garden.as_ref() {
-            // Each for itself: a try that failed half-way is made good by the next one.
+            // Update each one separately: if one fails, the next try repairs it.
             for client in [&clients.controllers, &clients.heartbeat, &clients.identity] {
                 if *client.connection() != *connection {
                     client.replace(connection.clone())?;
@@ -222,12 +222,12 @@ impl Clients {
     }
 }
 
-/// What the seed is called in metrics.
+/// The seed's label in metrics.
 const SEED: &str = "seed";
 
 fn warn_of_weakness(cluster: &str, connection: &Connection) {
     if let Some(weakness) = connection.weakness() {
-        log::warn!(cluster = cluster, weakness = weakness; "The connection is not safe from others in the network");
+        log::warn!(cluster = cluster, weakness = weakness; "The connection is not protected against attackers in the network");
     }
 }
 
@@ -250,7 +250,7 @@ fn limited(options: &Options, connection: &ClientConnection) -> Options {
     Options { qps: connection.qps as f32, burst: connection.burst, ..options.clone() }
 }
 
-/// A kubeconfig if one is named, else the pod's ServiceAccount.
+/// Uses the configured kubeconfig, or the pod's ServiceAccount if none is configured.
 pub(super) fn seed_connection(settings: &Settings, env: &Environment) -> Result<Connection, Error> {
     let kubeconfig = settings.seed_client_connection.kubeconfig.as_deref();
     let variable = |name: &str| env.variable(name).map(str::to_owned);
@@ -283,7 +283,7 @@ mod tests {
                 resource_namespace: String::new(),
             };
             assert_eq!((write_deadline(&election), write_timeout(&election)), (s(deadline), s(timeout)));
-            // It begins at the latest when `deadline` is left of the renew deadline.
+            // A write starts at the latest when `deadline` is left of the renew deadline.
             assert!(s(renew) - s(deadline) + s(timeout) <= s(lease));
             let alone = LeaderElection { leader_elect: false, ..election };
             assert_eq!(write_timeout(&alone), Duration::MAX);

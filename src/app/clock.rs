@@ -1,4 +1,4 @@
-//! The machine's clock: what is wrong with it is said, and what the garden says of the time is kept for the next life.
+//! Watches the machine's clock: reports a wrong clock, and stores the garden's time for the next start.
 
 use std::time::Duration;
 
@@ -11,25 +11,25 @@ use crate::format::time::rfc3339;
 
 use super::{Environment, Status};
 
-/// Its name among the parts.
+/// Name of this part on the status page.
 const PART: &str = "clock";
-/// The state directory's file of the last garden time, in seconds since 1970.
+/// The file in the state directory that stores the last garden time, in seconds since 1970.
 const SLOT: &str = "clock";
-/// How often it is written at most: flash wears out.
+/// The shortest time between two writes of the file: flash wears out.
 const STORE_PERIOD: Duration = Duration::from_secs(3_600);
-/// How often the clock is looked at.
+/// How often the clock is checked.
 pub(super) const LOOK: Duration = Duration::from_secs(10);
-/// What nobody is told of. The garden calls a seed lost after 40 s.
+/// A skew that is not reported. The garden considers a seed lost after 40 s.
 const TOLERATED: Duration = Duration::from_secs(10);
 
-/// The time for an agent, from its clock, its build time and the state directory.
+/// The agent's time, from its clock, its build time and the state directory.
 pub(super) fn garden_time(env: &Environment, state: &StateDir) -> GardenTime {
     let seen = state.read(SLOT).and_then(|bytes| String::from_utf8(bytes).ok());
     let seen = seen.and_then(|text| text.parse().ok()).map(Timestamp::from_unix);
     GardenTime::new(env.clock.clone(), env.built, seen)
 }
 
-/// Looks after the clock while the agent runs.
+/// Checks the clock while the agent runs.
 pub(super) struct Keeper {
     time: GardenTime,
     state: StateDir,
@@ -41,7 +41,7 @@ impl Keeper {
         Self { time, state, stored: None }
     }
 
-    /// Called now and then.
+    /// Checks the clock; called at intervals.
     pub(super) fn look(&mut self, env: &Environment, status: &Status) {
         let skew = self.time.skew_nanos();
         if let Some(nanos) = skew {
@@ -60,7 +60,7 @@ impl Keeper {
             }
             None if status.parts().get(PART).is_some_and(|part| part.problem.is_some()) => {
                 status.stage(PART, "right");
-                log::info!("The machine's clock is right again");
+                log::info!("The machine's clock is correct again");
             }
             None => {}
         }
@@ -73,18 +73,18 @@ impl Keeper {
         }
     }
 
-    /// What the next life begins with.
+    /// Stores the time for the next start.
     pub(super) fn store(&mut self) {
         let Some(garden) = self.time.garden() else { return };
         self.stored = Some(self.time.local_clock().mono());
         if let Err(e) = self.state.write(SLOT, garden.unix().to_string().as_bytes()) {
             let err = chain(&e);
-            log::warn!(err = err.as_str(); "The time will not survive a restart");
+            log::warn!(err = err.as_str(); "Cannot store the time; it is lost on a restart");
         }
     }
 }
 
-/// A skew that matters: where the machine's clock is, in words that do not change with each look.
+/// Describes a skew that matters. The text is rounded so that it does not change with each check.
 fn matters(skew_nanos: Option<i64>) -> Option<String> {
     let nanos = skew_nanos?;
     let skew = Duration::from_nanos(nanos.unsigned_abs());
@@ -97,7 +97,7 @@ fn remark(skew_nanos: Option<i64>) -> Option<String> {
     Some(format!("The clock of its machine is {}.", matters(skew_nanos)?))
 }
 
-/// What is wrong with the machine's clock, and what to do.
+/// What is wrong with the machine's clock, and how to fix it.
 fn problem(machine: Timestamp, floor: Timestamp, skew_nanos: Option<i64>) -> Option<String> {
     let remedy = "set it, best with NTP; no restart is needed";
     if let Some(off) = matters(skew_nanos) {
@@ -105,7 +105,7 @@ fn problem(machine: Timestamp, floor: Timestamp, skew_nanos: Option<i64>) -> Opt
             "the clock is {off}, whose time is used for the lease and for certificates: {remedy}"
         ));
     }
-    // Without the garden only a clock before a time that has passed is certainly wrong.
+    // Without the garden, a clock is certainly wrong only if it shows a time that has already passed.
     (skew_nanos.is_none() && floor.since(machine) > TOLERATED).then(|| {
         let (day, floor) = (&rfc3339(machine)[..10], &rfc3339(floor)[..10]);
         format!("the clock is before {floor}, which has passed, and shows {day}: {remedy}")
@@ -127,7 +127,7 @@ mod tests {
         let kept = || String::from_utf8(state.read(SLOT)?).unwrap().parse::<i64>().ok();
         keeper.store_when_due();
         keeper.store();
-        assert_eq!(kept(), None, "nobody has told the time");
+        assert_eq!(kept(), None, "the garden has not answered yet");
         // The garden is a day ahead.
         let mono = time.local_clock().mono();
         time.learn(begin.plus(Duration::from_secs(86_400)), mono, mono);

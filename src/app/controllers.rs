@@ -1,4 +1,4 @@
-//! How the controllers of the garden side are started and ended, and the heartbeat beside them.
+//! Starts and ends the controllers of the garden side, and the heartbeat beside them.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -35,7 +35,7 @@ pub(super) fn group(shared: &Shared, stop: &Stop) -> Group {
     Group::new(shared.lanes.clone(), context, Arc::new(move |name, look| status.informer(name, look)))
 }
 
-/// Starts the heartbeat on a thread of its own.
+/// Starts the heartbeat on its own thread.
 pub(super) fn start_heartbeat(
     shared: &Shared,
     garden: &GardenClients,
@@ -50,14 +50,14 @@ pub(super) fn start_heartbeat(
             interval_max: edge.interval_max,
             miss_threshold: settings.lease_resync_miss_threshold,
             probe_timeout: edge.probe_timeout,
-            // Longer than the lease of the leader would never be allowed.
+            // A write may not take longer than the leader's lease allows.
             renew_timeout: edge.renew_timeout.min(write_deadline(&shared.settings.leader_election)),
             stall_timeout: all.liveness_stall_timeout,
         },
         seed: shared.clients.seed_heartbeat.clone(),
         garden: garden.heartbeat.clone(),
         watching: garden.controllers.clone(),
-        // Stamps the lease: the garden compares it with its own clock.
+        // The heartbeat stamps the lease with the garden's time, because the garden compares it with its own clock.
         clock: shared.time.garden_clock(),
         fence: shared.fence.clone(),
         beat: shared.status.beat.clone(),
@@ -75,23 +75,23 @@ pub(super) struct Running {
     site: Site,
     certificate_expiry: Arc<Mutex<Option<Timestamp>>>,
     group: Group,
-    /// Ends the controllers when the Seed is another one.
+    /// Ends the controllers when the Seed was replaced.
     _identity: Listening,
 }
 
 impl Running {
-    /// The rotation has replaced the certificate: the Seed's status says until when it is valid.
+    /// Called when the rotation has replaced the certificate: the Seed's status shows its expiry time.
     pub(super) fn certificate_changed(&self, not_after: Timestamp) {
         *self.certificate_expiry.lock().unwrap_or_else(PoisonError::into_inner) = Some(not_after);
         self.site.certificate_changed.tell(&());
     }
 
-    /// The garden has another address or other CAs.
+    /// Called when the garden's address or CAs have changed.
     pub(super) fn garden_moved(&self) {
         self.site.garden_moved.tell(&());
     }
 
-    /// Whether the Seed that was registered is gone, or there is another one of its name.
+    /// Whether the registered Seed is gone, or another Seed with its name exists.
     pub(super) fn has_lost_its_seed(&self) -> bool {
         let seeds = self.site.seeds.store();
         match seeds.get(&self.site.seed_key()) {
@@ -100,14 +100,14 @@ impl Running {
         }
     }
 
-    /// Ends them. The [`Stop`] that they were started with must have been pulled.
+    /// Ends the controllers. The [`Stop`] they were started with must already be pulled.
     pub(super) fn end(self) {
         self.group.join();
         self.shared.status.forget_informers("garden/");
     }
 }
 
-/// Starts the controllers and what wakes them.
+/// Starts the controllers and their triggers.
 pub(super) fn start_garden(
     shared: &Arc<Shared>,
     garden: &GardenClients,
@@ -168,7 +168,7 @@ fn site(
     }
 }
 
-/// What an agent in a Shoot takes over, besides the configuration.
+/// What an agent in a Shoot inherits, besides the configuration.
 fn parent(shared: &Shared) -> Parent {
     let path = |name: &str| shared.env.variable(name).filter(|path| !path.is_empty()).map(PathBuf::from);
     Parent {
@@ -178,7 +178,7 @@ fn parent(shared: &Shared) -> Parent {
     }
 }
 
-/// What gets charts out of registries, over the same dialer and proxies as everything else.
+/// Pulls charts from registries, over the same dialer and proxies as everything else.
 fn puller(shared: &Shared, stop: &Stop) -> Puller {
     let env = &shared.env;
     let network = oci::Network {
@@ -193,7 +193,7 @@ fn puller(shared: &Shared, stop: &Stop) -> Puller {
         .sharing(shared.clients.workers.clone())
 }
 
-/// When the Seed is gone, or not the one that was registered, the controllers end.
+/// Ends the controllers when the registered Seed is gone or was replaced.
 fn watch_identity(site: &Site, stop: &Stop) -> Listening {
     let (key, own) = (site.seed_key(), site.own_seed());
     let (registration, stop) = (site.registration.clone(), stop.clone());

@@ -1,38 +1,38 @@
-//! Why an agent does not start.
+//! Errors that keep an agent from starting.
 
 use std::fmt;
 
 use crate::base::state;
 use crate::kube;
 
-/// Why the agent cannot start. Everything that may pass by itself is no reason.
+/// Why the agent cannot start. A problem that may resolve itself is not in this list.
 #[derive(Debug)]
 pub enum Error {
     /// The state directory.
     State(state::Error),
-    /// How to reach a cluster.
+    /// The kubeconfig or ServiceAccount of a cluster cannot be used.
     Kubeconfig {
         /// Garden or seed.
         cluster: &'static str,
-        /// Where the connection stands.
+        /// Where the connection is configured.
         place: String,
         /// The cause.
         source: kube::kubeconfig::Error,
     },
     /// Neither a kubeconfig nor a pod.
     NoSeed,
-    /// A client cannot be made.
+    /// A client cannot be created.
     Client(kube::Error),
-    /// A listener or a thread.
+    /// A listener or a thread cannot be created.
     System {
-        /// What was tried.
+        /// What the agent tried.
         operation: String,
         /// The cause.
         source: std::io::Error,
     },
     /// The file that overwrites images.
     Images(String),
-    /// A configuration that this program does not serve.
+    /// The program does not support this configuration.
     Unsupported(&'static str),
 }
 

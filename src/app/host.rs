@@ -1,5 +1,5 @@
-//! Where the garden is, seen from a seed cluster that the garden itself runs in (Gardener
-//! `cmd/gardenlet/app`): beside it, and not at its public address.
+//! Finds the garden's address when the garden runs in the seed cluster (Gardener `cmd/gardenlet/app`): the agent uses
+//! the Service inside the cluster instead of the public address.
 
 use crate::api::core::SERVICE;
 use crate::api::meta::Metadata;
@@ -8,11 +8,11 @@ use crate::kube::{Client, Error};
 
 const NAMESPACE: &str = "garden";
 const SERVICE_NAME: &str = "virtual-garden-kube-apiserver";
-/// Where this one is, the other one ends TLS elsewhere.
+/// If this Service exists, the other one ends TLS elsewhere.
 const MTLS_SERVICE_NAME: &str = "virtual-garden-kube-apiserver-mtls";
 const INSIDE: &str = "https://virtual-garden-kube-apiserver.garden.svc.cluster.local";
 
-/// The garden's server within the seed cluster; `None` if the kubeconfig's is the right one.
+/// The garden's server within the seed cluster; `None` if the kubeconfig's address is the right one.
 pub(super) fn inside(seed: &Client) -> Result<Option<&'static str>, Error> {
     let has = |name| seed.find::<Metadata>(&SERVICE, NAMESPACE, name).map(|found| found.is_some());
     let inside = controllers::is_garden(seed)? && has(SERVICE_NAME)? && !has(MTLS_SERVICE_NAME)?;

@@ -1,5 +1,5 @@
-//! Whether the configured networks are the seed's: a Seed with wrong ranges breaks every shoot on it, so this is looked at
-//! before anything is registered (Gardener `pkg/gardenlet/bootstrappers/seed_config.go`).
+//! Checks that the configured networks match the seed's before anything is registered, because a Seed with wrong ranges
+//! breaks every shoot on it (Gardener `pkg/gardenlet/bootstrappers/seed_config.go`).
 
 use std::net::IpAddr;
 
@@ -11,18 +11,19 @@ use crate::format::cidr::Cidr;
 use crate::kube::request::ListParams;
 use crate::kube::{self, Client};
 
-/// How many objects of a kind are looked at.
+/// How many objects of each kind are checked.
 const SAMPLE: u32 = 100;
 
-/// What was found wrong.
+/// Why the check failed.
 pub(super) enum Mismatch {
-    /// The seed cannot be asked.
+    /// The seed does not answer.
     Kube(&'static str, kube::Error),
-    /// The networks differ, in words with the remedy.
+    /// The networks differ. The text contains the remedy.
     Differs(String),
 }
 
-/// Compares `seedConfig.spec.networks` with the seed: exactly, if it is a shoot, else by a sample of its addresses.
+/// Compares `seedConfig.spec.networks` with the seed: exactly if the seed is a shoot, otherwise by a sample of its
+/// addresses.
 pub(super) fn check(seed: &Client, networks: &Value) -> Result<(), Mismatch> {
     let info = seed
         .find::<ConfigMap>(&CONFIG_MAP, "kube-system", "shoot-info")
@@ -34,7 +35,7 @@ pub(super) fn check(seed: &Client, networks: &Value) -> Result<(), Mismatch> {
         [("Node", "nodes", &NODE), ("Pod", "pods", &POD), ("Service", "services", &SERVICE)]
     {
         let Some(range) = networks[field].as_str().and_then(Cidr::parse) else { continue };
-        let sample = list(seed, resource).map_err(|e| Mismatch::Kube("look at addresses in the seed", e))?;
+        let sample = list(seed, resource).map_err(|e| Mismatch::Kube("list addresses in the seed", e))?;
         if let Some((name, address)) = sample.iter().find_map(|object| outside(object, range)) {
             return Err(Mismatch::Differs(format!(
                 "seedConfig.spec.networks.{field} is {}, but {kind} {name} of the seed has the address {address}",
@@ -50,10 +51,10 @@ fn list(seed: &Client, resource: &Resource) -> Result<Vec<Value>, kube::Error> {
     Ok(seed.list::<Value>(resource, "", &params)?.items)
 }
 
-/// The first address of a Node, Pod or Service that is of the range's family and lies outside of it, with the object's key.
+/// The first address of a Node, Pod or Service that has the range's family but lies outside it, with the object's key.
 fn outside(object: &Value, range: Cidr) -> Option<(String, IpAddr)> {
     let (metadata, spec, status) = (&object["metadata"], &object["spec"], &object["status"]);
-    // Pods with pools of their own, and those on the host's network, have addresses from elsewhere.
+    // Pods with their own IP pool, and pods on the host's network, use addresses of other ranges.
     let own_pool = |key: &String| {
         key.starts_with("cni.projectcalico.org/ipv4pools")
             || key.starts_with("cni.projectcalico.org/ipv6pools")
@@ -115,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn which_addresses_speak_against_a_range() {
+    fn which_addresses_contradict_a_range() {
         let range = Cidr::parse("10.1.0.0/16").unwrap();
         let pod = |ip: &str| json!({"metadata": {"namespace": "n", "name": "p"}, "status": {"podIP": ip}});
         let node = |kind: &str, ip: &str| json!({"metadata": {"name": "n"}, "status": {"addresses": [{"type": kind, "address": ip}]}});

@@ -1,7 +1,7 @@
-//! `gardenlet rebootstrap`: asks for a new identity from a bootstrap credential.
+//! `gardenlet rebootstrap`: requests a new identity from a bootstrap credential.
 //!
-//! The wish stands on the Secret with the agent's kubeconfig, as a wish for renewal does: an agent that runs sees it within
-//! seconds, one that is stopped when it starts. The present identity works until the new one is there.
+//! The request is an annotation on the Secret with the agent's kubeconfig, like a request for renewal. A running agent
+//! sees it within seconds, a stopped agent when it starts. The present identity works until the new one exists.
 
 use serde_json::{Value, json};
 
@@ -14,10 +14,10 @@ use crate::kube::{Client, Options, Patch};
 
 use super::{Environment, clients, garden};
 
-/// Leaves the wish in the seed and returns what was done, in words; or why not.
+/// Writes the request to the seed and returns a description of what was done.
 ///
 /// # Errors
-/// In words for an operator, with the places where bootstrap credentials were looked for.
+/// A text for an operator, with the places where bootstrap credentials were searched.
 pub fn rebootstrap(settings: &Settings, env: &Environment) -> Result<String, String> {
     let sources = garden::sources(settings, env);
     let key = sources.kubeconfig_secret.clone().ok_or_else(|| {

@@ -1,4 +1,5 @@
-//! Another configuration without another process: the parts end in order and begin anew, and the leases stay ours.
+//! Applies another configuration without restarting the process: the parts end in order and start again, and the agent
+//! keeps its leases.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -12,12 +13,12 @@ use crate::runtime::leader::{Keep, Left};
 use super::clients;
 use super::{Environment, Error};
 
-/// What the parts run under from one restart to the next.
+/// Signals for the parts between two restarts.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Round {
-    /// Ends the parts.
+    /// Stops the parts.
     pub(super) stop: Stop,
-    /// They will begin anew at once: leases are not given back.
+    /// The parts restart at once, so leases are not released.
     pub(super) keep_leases: Keep,
 }
 
@@ -28,17 +29,17 @@ struct State {
     left: Left,
 }
 
-/// Takes the settings that are to count from now on. Cheap to clone.
+/// Receives the settings to use from now on. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Reloader(Arc<Mutex<State>>);
 
 impl Reloader {
-    /// Nothing is to change.
+    /// Without a pending change.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The parts restart with these settings. A start that fails with them goes back to the present ones.
+    /// Restarts the parts with these settings. If that start fails, the agent returns to the present settings.
     pub fn offer(&self, settings: Arc<Settings>) {
         let round = {
             let mut state = self.lock();
@@ -54,7 +55,7 @@ impl Reloader {
         }
     }
 
-    /// Begins a round with `settings`.
+    /// Starts a round with `settings`.
     pub(super) fn begin(&self, settings: &Arc<Settings>, stop: &Stop) -> Round {
         let mut state = self.lock();
         let round = Round { stop: stop.child(), keep_leases: Keep::new(stop, &state.left) };
@@ -65,7 +66,7 @@ impl Reloader {
         round
     }
 
-    /// No round begins any more: leases that the last one kept are released.
+    /// No round follows: leases that the last round kept are released.
     pub(super) fn end(&self) {
         let left = self.lock().left.clone();
         left.give_back();
@@ -77,13 +78,13 @@ impl Reloader {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Plain values: no panic leaves them half changed.
+        // Plain values: a panic does not leave them half changed.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Pulled a while after the stop: leases are released then, whatever has not ended yet. It cannot write any more, since
-/// its clients refuse to and their connections are shut.
+/// A stop that is pulled some time after the main stop, and makes the agent release its leases even if a part still
+/// runs. That part can no longer write: its clients refuse to, and their connections are shut.
 pub(super) fn late(env: &Environment) -> Stop {
     let (late, clock) = (Stop::new(), env.clock.clone());
     let pulled = late.clone();
@@ -92,15 +93,17 @@ pub(super) fn late(env: &Environment) -> Stop {
             pulled.wait(&clock, limits::PARTS_END_TIME_MAX);
             pulled.stop();
         };
-        // Detached: it ends with the agent.
+        // Detached: the thread ends with the agent.
         if thread::spawn("late", limits::SMALL_STACK_BYTES, body).is_err() {
-            log::warn!("Leases are released when all parts have ended, and not before");
+            log::warn!(
+                "No thread for a timely release of leases; they are released when all parts have ended"
+            );
         }
     });
     late
 }
 
-/// Whether the next life finds the leases of this one and may take them for its own.
+/// Whether the next round uses the same leases and may keep them.
 fn has_same_leases(old: &Settings, new: &Settings) -> bool {
     old.leader_election == new.leader_election
         && old.edge.state_dir == new.edge.state_dir
@@ -108,7 +111,7 @@ fn has_same_leases(old: &Settings, new: &Settings) -> bool {
         && old.seed_client_connection.kubeconfig == new.seed_client_connection.kubeconfig
 }
 
-/// What the kubeconfig files say, to know whether they have changed. Files that these name are read at each handshake.
+/// The content of the kubeconfig files, to detect changes. Files that they refer to are read at each handshake.
 #[derive(Debug, PartialEq)]
 pub(super) struct Files {
     seed: Connection,
@@ -116,10 +119,10 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// Reads them.
+    /// Reads the files.
     ///
     /// # Errors
-    /// Those of the files.
+    /// A file cannot be read.
     pub(super) fn read(settings: &Settings, env: &Environment) -> Result<Self, Error> {
         let garden = settings.garden_client_connection.connection.kubeconfig.as_deref();
         Ok(Self {
@@ -129,7 +132,7 @@ impl Files {
     }
 }
 
-/// Whether parts must restart: for everything but the log.
+/// Whether the parts must restart: always, unless only log settings differ.
 pub(super) fn needs_restart(old: &Settings, new: &Settings) -> bool {
     let mut same = new.clone();
     (same.log_level, same.log_format) = (old.log_level, old.log_format);
@@ -158,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn the_log_changes_in_place_and_all_else_by_a_restart() {
+    fn log_settings_change_in_place_and_all_others_by_a_restart() {
         let old = settings("");
         let table = [
             ("", false, true),
@@ -181,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_offered_ends_the_round_that_runs_or_begins() {
+    fn offered_settings_end_the_current_or_next_round() {
         let (reloader, stop) = (Reloader::new(), Stop::new());
         let first = reloader.begin(&settings(""), &stop);
         reloader.offer(settings("edge: {workers: 4}"));

@@ -1,5 +1,6 @@
-//! The seed side: what needs the seed only and goes on without a garden. Definitions first, then the watch on
-//! ManagedResources, which wakes the care for installations whoever applies them, then the embedded [`applier`].
+//! The seed side: everything that needs only the seed and continues without a garden. It installs definitions first,
+//! then starts the watch on ManagedResources, which wakes the care controller for installations (regardless of who
+//! applies them), then the embedded [`applier`].
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,13 +21,13 @@ use super::controllers::group;
 use super::status::complain;
 use super::{Shared, applier};
 
-/// What the thread is called where it promises progress.
+/// Name of the thread in progress reports.
 pub(super) const PART: &str = "seed";
-/// Between two looks whether the term is over: a stop wakes sooner.
+/// The longest pause between two checks for the end of the term; a stop wakes it sooner.
 const LONG: Duration = Duration::from_secs(3_600);
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
-/// Why the definitions are not there.
+/// Why the definitions are not installed.
 #[derive(Debug)]
 enum Error {
     Host(kube::Error),
@@ -37,7 +38,7 @@ enum Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Host(_) => "find out what else the cluster of the seed is",
+            Self::Host(_) => "check whether the seed cluster is also a garden or a shoot",
             Self::SelfHosted => hosting::SELF_HOSTED,
             Self::Definitions(_) => "install the custom resource definitions in the seed",
         })
@@ -54,7 +55,7 @@ impl std::error::Error for Error {
 }
 
 impl Error {
-    /// The request was not sent: no reason to complain.
+    /// The request was not sent because of a local limit, so there is nothing to report.
     fn is_postponed(&self) -> bool {
         match self {
             Self::Host(source) | Self::Definitions(source) => source.postponed().is_some(),
@@ -67,7 +68,7 @@ impl Error {
 pub(super) fn run(shared: &Arc<Shared>, stop: &Stop) {
     let mut group = group(shared, stop);
     let options = Options::all("seed/managedresources", MANAGED_RESOURCE);
-    // From the beginning: nobody is ready without it.
+    // Start the watch first: the agent is not ready without it.
     let managed = shared.managed.store().clone();
     shared.status.informer(options.name, move || managed.view());
     let applies = shared.settings.edge.resource_manager != ResourceManager::External;
@@ -90,7 +91,7 @@ pub(super) fn run(shared: &Arc<Shared>, stop: &Stop) {
     group.join();
 }
 
-/// Writes NetworkPolicies from now on.
+/// Starts to write NetworkPolicies.
 fn control_traffic(shared: &Shared, group: &mut Group) {
     let (clients, env, sight) = (&shared.clients, &shared.env, &shared.sight);
     let port = env.variable("KUBERNETES_SERVICE_PORT");
@@ -115,7 +116,7 @@ fn install_definitions(shared: &Shared, stop: &Stop) -> bool {
             Ok(install::Step::Again(waiting)) => {
                 let first = waiting.first().map(ToString::to_string).unwrap_or_default();
                 shared.status.problem(PART, &first);
-                // Each look reads all of them.
+                // Each check reads all definitions.
                 let wait = delay_after(install::AGAIN, install::AGAIN_MAX, looks);
                 looks = looks.saturating_add(1);
                 wait
@@ -131,7 +132,7 @@ fn install_definitions(shared: &Shared, stop: &Stop) -> bool {
     false
 }
 
-/// Nothing is written to a cluster that another gardenlet looks after.
+/// Nothing is written to a cluster that another gardenlet manages.
 fn ensure_definitions(seed: &kube::Seed) -> Result<install::Step, Error> {
     if hosting::is_self_hosted_shoot(seed).map_err(Error::Host)? {
         return Err(Error::SelfHosted);

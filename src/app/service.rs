@@ -1,7 +1,7 @@
-//! What the service manager is told: that the agent is up, what it is doing, that it reloads, stops, and lives.
+//! Notifies the service manager: that the agent is up, what it is doing, that it reloads, stops, and is alive.
 //!
-//! The watchdog is fed by the progress of the agent's own threads, the heartbeat among them: by its tries, not by their
-//! success. A site without a garden must not be restarted.
+//! The watchdog depends on the progress of the agent's own threads, including the heartbeat. It counts their tries, not
+//! their success: a site without a garden must not be restarted.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -16,27 +16,27 @@ use crate::limits;
 
 use super::{Environment, Status};
 
-/// How often to look whether there is something to tell.
+/// How often to check for a change to report.
 const LOOK: Duration = Duration::from_secs(1);
-/// Until the agent is up: a seed that does not answer is no reason to call the start a failure.
+/// Extends the start timeout until the agent is up: an unreachable seed must not fail the start.
 const START_PATIENCE: &str = "EXTEND_TIMEOUT_USEC=60000000";
 
-/// What there is to tell.
+/// The state to report.
 #[derive(Clone, Debug, Default)]
 struct Seen {
-    /// It leads, or stands by.
+    /// The agent leads, or is a standby.
     is_up: bool,
-    /// No thread of it is stuck.
+    /// No thread is stuck.
     is_alive: bool,
     line: String,
     now: Mono,
 }
 
-/// What was told.
+/// The state that was reported.
 #[derive(Debug, Default)]
 struct Told {
     ready: bool,
-    /// A reload is under way, which has not come to the parts yet.
+    /// A reload has started, but the parts have not restarted yet.
     reloading: bool,
     line: String,
     fed_at: Option<Mono>,
@@ -69,7 +69,7 @@ struct Inner {
     clock: Clock,
     status: Status,
     told: Mutex<Told>,
-    /// Woken by news.
+    /// Woken by a change.
     news: Stop,
 }
 
@@ -84,14 +84,14 @@ impl std::fmt::Debug for Service {
 }
 
 impl Service {
-    /// As the environment says.
+    /// Configured by the environment.
     pub fn new(env: &Environment, status: &Status) -> Self {
         let Some(address) = env.variable("NOTIFY_SOCKET") else { return Self::default() };
         let notifier = match Notifier::new(address) {
             Ok(notifier) => notifier,
             Err(error) => {
                 let err = chain(&error);
-                log::warn!(err = err.as_str(); "NOTIFY_SOCKET cannot be used; the service manager is told nothing");
+                log::warn!(err = err.as_str(); "Cannot use NOTIFY_SOCKET; the service manager gets no notifications");
                 return Self::default();
             }
         };
@@ -106,7 +106,7 @@ impl Service {
         })))
     }
 
-    /// Tells on a thread of its own until the agent stops, and then that it stops.
+    /// Reports from its own thread until the agent stops, and then reports the stop.
     pub fn start(&self, stop: &Stop) -> Option<JoinHandle<()>> {
         let inner = Arc::clone(self.0.as_ref()?);
         let leaving = Arc::clone(&inner);
@@ -121,12 +121,12 @@ impl Service {
         };
         let spawned = thread::spawn("service", limits::SMALL_STACK_BYTES, body);
         if spawned.is_err() {
-            log::warn!("The service manager is told nothing: no room for a thread");
+            log::warn!("Cannot start a thread; the service manager gets no notifications");
         }
         spawned.ok()
     }
 
-    /// A reload begins. The agent is not called ready before [`Service::reloaded`].
+    /// Reports the start of a reload. The agent is not reported ready before [`Service::reloaded`].
     pub(super) fn reloading(&self) {
         let Some(inner) = &self.0 else { return };
         let mut told = inner.told();
@@ -134,7 +134,7 @@ impl Service {
         inner.send(&["RELOADING=1".to_owned(), format!("MONOTONIC_USEC={}", clock::machine_usec())]);
     }
 
-    /// The reload is done, or given up; parts that it restarts are not up yet.
+    /// The reload is done or abandoned. The parts that it restarts are not up yet.
     pub(super) fn reloaded(&self) {
         let Some(inner) = &self.0 else { return };
         inner.told().reloading = false;
@@ -144,7 +144,7 @@ impl Service {
 
 impl Inner {
     fn told(&self) -> std::sync::MutexGuard<'_, Told> {
-        // Plain values: no panic leaves them half changed.
+        // Plain values: a panic does not leave them half changed.
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -166,7 +166,7 @@ impl Inner {
         }
         if let Err(error) = self.notifier.send(&lines.join("\n")) {
             let err = chain(&error);
-            log::debug!(err = err.as_str(); "The service manager was not told");
+            log::debug!(err = err.as_str(); "Cannot notify the service manager");
         }
     }
 }
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_service_manager_is_told() {
+    fn notifications_of_a_service_manager() {
         let mut told = Told::default();
         let watchdog = Some(Duration::from_secs(10));
         let mut tell = |seen: &Seen| decide(seen, &mut told, watchdog).join(" ");
@@ -192,7 +192,7 @@ mod tests {
         assert_eq!(tell(&seen(true, true, "leads", 3)), "READY=1 STATUS=leads");
         assert_eq!(tell(&seen(true, true, "leads", 10)), "");
         assert_eq!(tell(&seen(true, true, "leads", 11)), "WATCHDOG=1");
-        // A lost lease is no reason to take it back.
+        // Losing the lease does not revoke readiness.
         assert_eq!(tell(&seen(false, true, "leads", 12)), "");
         assert_eq!(tell(&seen(true, false, "leads", 60)), "", "a stuck thread starves the watchdog");
     }

@@ -1,12 +1,13 @@
-//! Which versions go together: ours with the garden's, and Kubernetes with what this program was tested against.
+//! Checks versions: ours against the garden's, and the clusters' Kubernetes against the versions that this program was
+//! tested with.
 
-/// The variable that switches [`check_kubernetes`] off, as upstream.
+/// The environment variable that disables [`check_kubernetes`], as in upstream.
 pub(super) const SWITCH: &str = "EXPERIMENTAL_DISABLE_KUBERNETES_VERSION_CHECK";
 
-/// The oldest and the newest minor of Kubernetes 1 (Gardener v1.150).
+/// The oldest and the newest supported minor version of Kubernetes 1 (Gardener v1.150).
 const KUBERNETES_MINORS: (u32, u32) = (32, 36);
 
-/// Kubernetes of the garden or the seed must be of a version that Gardener supports.
+/// Checks that Gardener supports the Kubernetes version of the garden or the seed.
 pub(super) fn check_kubernetes(cluster: &str, version: &str) -> Result<(), String> {
     let (oldest, newest) = KUBERNETES_MINORS;
     match major_minor(version) {
@@ -18,7 +19,7 @@ pub(super) fn check_kubernetes(cluster: &str, version: &str) -> Result<(), Strin
     }
 }
 
-/// Our version must not be newer than the garden's, and at most two minors older.
+/// Checks that our version is not newer than the garden's, and at most two minor versions older.
 pub(super) fn check_skew(ours: &str, theirs: &str) -> Result<(), String> {
     let (Some(our), Some(their)) = (major_minor(ours), major_minor(theirs)) else {
         return Err(format!(

@@ -1,7 +1,7 @@
-//! What is to be done for a BackupBucket or a BackupEntry: from what the seed has of it. Pure.
+//! Decides what to do for a BackupBucket or a BackupEntry from its objects in the seed. Pure.
 //!
-//! Source: the reconcilers in `pkg/gardenlet/controller/{backupbucket,backupentry}`. One difference: what an extension did before it
-//! has heard of the present request is no success.
+//! Source: the reconcilers in `pkg/gardenlet/controller/{backupbucket,backupentry}`. One difference: a success that an
+//! extension reported before the present request does not count.
 
 use std::time::Duration;
 
@@ -15,20 +15,20 @@ use crate::extension::{TIMESTAMP, last_error};
 use crate::flow::Failed;
 use crate::format::time::{parse_rfc3339, rfc3339};
 
-/// The Secret of the seed with the credentials.
+/// The state of the seed's Secret with the credentials.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Copy {
-    /// There is none.
+    /// It does not exist.
     Missing,
-    /// The garden has others.
+    /// The garden has different credentials.
     Other,
-    /// They are those of the garden, written at this time, if it says so.
+    /// It has the garden's credentials, written at this time if it records one.
     Same(Option<Timestamp>),
 }
 
 impl Copy {
-    /// From the Secret, if there is one, and whether its content is right. One that does not say in a readable way when it was
-    /// written is written anew.
+    /// Reads the state from the Secret, if it exists, and whether its content is right. A Secret without a readable
+    /// time of its last write is written again.
     pub fn read(secret: Option<&Value>, is_right: impl FnOnce(&Value) -> bool) -> Self {
         match secret {
             None => Self::Missing,
@@ -38,57 +38,57 @@ impl Copy {
     }
 }
 
-/// What is known.
+/// The input of a decision.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {
     /// The credentials in the seed.
     pub copy: Copy,
     /// The extension object, if there is one.
     pub object: Option<&'a Value>,
-    /// The spec that it is to have.
+    /// The desired spec.
     pub spec: &'a Value,
-    /// How long a success counts.
+    /// How long a success stays valid.
     pub refresh: Option<Duration>,
     /// The present time.
     pub now: Timestamp,
 }
 
-/// How far the extension is.
+/// The progress of the extension.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum State {
-    /// It has not come to an end.
+    /// It is still working.
     Pending,
-    /// It has not begun for too long.
+    /// It has not started for too long.
     Unheard,
-    /// What went wrong.
+    /// It failed.
     Failed(Failed),
-    /// It has done what the object says.
+    /// It has done what the object describes.
     Succeeded,
 }
 
-/// What is to be done.
+/// The actions to take.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Plan {
-    /// The credentials have to be written.
+    /// Whether to write the credentials.
     pub writes_copy: bool,
-    /// The object has to be written, and the extension to be asked.
+    /// Whether to write the object and to trigger the extension.
     pub asks: bool,
-    /// What is to be said.
+    /// The state to report.
     pub state: State,
-    /// When to look again, whether or not the object has changed.
+    /// When to check again, whether or not the object changes.
     pub again: Option<Duration>,
 }
 
-/// See the module.
+/// Decides; see the module.
 pub fn plan(facts: &Facts<'_>) -> Plan {
     let writes_copy = !matches!(facts.copy, Copy::Same(Some(_)));
     let (asks, state, again) = judge(facts);
     Plan { writes_copy, asks, state, again }
 }
 
-/// How long an extension may take to begin.
+/// How long an extension may take to start.
 const BEGINS_WITHIN: Duration = Duration::from_secs(30);
-/// How often an extension is asked whose last answer is none, or which has given up. It may answer at once each time.
+/// How often to trigger an extension whose last answer is stale or which has failed. It may answer at once each time.
 const ASK_AGAIN: Duration = Duration::from_secs(60);
 
 fn judge(facts: &Facts<'_>) -> (bool, State, Option<Duration>) {
@@ -96,13 +96,13 @@ fn judge(facts: &Facts<'_>) -> (bool, State, Option<Duration>) {
     let Some(object) = facts.object else { return asked };
     let (status, operation) = (&object["status"], annotation(object, OPERATION));
     if operation == "wait-for-state" {
-        // It waits for us: what was to follow is lost.
+        // The extension waits for state from us, and the step that should follow was lost.
         return asked;
     }
     let is_other = !matches!(facts.copy, Copy::Same(_)) || !is_same_spec(&object["spec"], facts.spec);
     let asked_at = parse_rfc3339(annotation(object, TIMESTAMP)).ok();
     let age = asked_at.map_or(Duration::MAX, |at| facts.now.since(at));
-    // It is asked again, or has begun, as soon as this is over.
+    // After this time, the extension is triggered again or counts as not started.
     let left = |time: Duration| Some(time.saturating_sub(age)).filter(|left| !left.is_zero());
     let unbegun = |asks: bool| match left(BEGINS_WITHIN) {
         Some(left) => (false, State::Pending, Some(left)),
@@ -119,7 +119,7 @@ fn judge(facts: &Facts<'_>) -> (bool, State, Option<Duration>) {
         _ => facts.now,
     };
     if is_other || updated < written {
-        // Whoever has been asked since the credentials were written need not be asked again.
+        // An extension that was triggered after the credentials were written need not be triggered again.
         if is_other || asked_at.is_none_or(|asked| asked < written) {
             return asked;
         }
@@ -155,7 +155,7 @@ fn is_ended(state: &str) -> bool {
     ["Succeeded", "Error", "Failed"].contains(&state)
 }
 
-/// An extension has answered, and says that it did so before it was asked.
+/// The extension's answer is older than the request.
 fn older(updated: &str, written: Timestamp) -> Failed {
     let written = rfc3339(written);
     Failed::new(format!(
@@ -164,7 +164,7 @@ fn older(updated: &str, written: Timestamp) -> Failed {
     ))
 }
 
-/// What an extension says, or that it has failed.
+/// The error that an extension reports, or a text with its state.
 pub fn why(object: &Value, state: &str) -> Failed {
     last_error(object).unwrap_or_else(|| Failed::new(format!("extension state is not Succeeded but {state}")))
 }
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_done_and_said() {
+    fn actions_and_reported_states() {
         let same = Copy::Same(Some(at(WRITTEN)));
         let done = || Some(object("", Some(("Reconcile", "Succeeded", AFTER))));
         let mut wrong = done();
@@ -266,8 +266,8 @@ mod tests {
                 with("reconcile", Some(("Reconcile", "Succeeded", BEFORE))),
                 (false, true, "pending"),
             ),
-            ("nobody has begun", same, with("reconcile", None), (false, false, "unheard")),
-            ("nobody was asked", same, with("", None), (false, true, "unheard")),
+            ("the extension has not started", same, with("reconcile", None), (false, false, "unheard")),
+            ("the extension was not triggered", same, with("", None), (false, true, "unheard")),
             (
                 "not picked up",
                 same,
@@ -313,9 +313,9 @@ mod tests {
         }
     }
 
-    /// An extension may answer at once: nobody may ask it again for each answer.
+    /// An extension may answer at once; each answer must not trigger it again.
     #[test]
-    fn who_was_asked_a_moment_ago_is_not_asked_again() {
+    fn a_recently_triggered_extension_is_not_triggered_again() {
         let spec = json!({"type": "lab"});
         let look = |operation: &str, state: &str, updated: &str, age_s: u64| {
             let last = (!state.is_empty()).then_some(("Reconcile", state, updated));
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_success_counts_for_half_a_day() {
+    fn a_success_is_valid_for_half_a_day() {
         let same = Copy::Same(Some(at("2025-12-01T10:00:00Z")));
         let table = [("2026-01-01T08:00:00Z", false), ("2026-01-01T07:59:59Z", true)];
         for (updated, asks) in table {
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn what_keeps_entries_from_a_bucket() {
+    fn why_entries_cannot_use_a_bucket() {
         let bucket = |status: Value| json!({"metadata": {"generation": 2}, "status": status});
         let operation = |state: &str| json!({"observedGeneration": 2, "lastOperation": {"state": state}});
         let mut wrong = operation("Succeeded");

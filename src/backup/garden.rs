@@ -1,4 +1,4 @@
-//! The objects of the garden by which flows ask for backups: the BackupBucket of a seed, the BackupEntry of a Shoot.
+//! The garden's objects through which flows request backups: the BackupBucket of a seed and the BackupEntry of a Shoot.
 
 use serde_json::{Value, json};
 
@@ -14,11 +14,11 @@ use crate::runtime::write;
 /// The annotation with the purpose of the Shoot of a BackupEntry.
 pub const PURPOSE: &str = "shoot.gardener.cloud/purpose";
 
-/// Makes the bucket of a Seed as its section `backup` says, and has it reconciled if there is a reason. Upstream does that each
-/// minute, and so finds other credentials; here the controller of buckets looks for them.
+/// Creates or updates the bucket of a Seed from its section `backup`, and triggers a reconciliation if there is a
+/// reason. Upstream triggers one each minute to notice changed credentials; here the bucket controller watches them.
 ///
 /// # Errors
-/// The client's.
+/// A request fails.
 pub fn deploy_bucket(garden: &Garden, seed: &Value, now: Timestamp) -> Result<(), Error> {
     let key = Key::new("", text(&seed["metadata"]["uid"]));
     write::ensure(garden, &BACKUP_BUCKET, &key, |bucket| {
@@ -59,8 +59,7 @@ fn ask(object: &mut Value, now: Timestamp) {
     object["metadata"]["annotations"][TIMESTAMP] = json!(rfc3339_nanos(now));
 }
 
-/// How the BackupEntry of a Shoot is called: after the namespace of its control plane, and what Gardener knows it by
-/// (`status.uid`).
+/// The name of a Shoot's BackupEntry: the namespace of its control plane and its `status.uid`.
 pub fn entry_name(plane: &str, uid: &str) -> String {
     format!("{plane}--{uid}")
 }
@@ -70,10 +69,10 @@ pub fn entry(namespace: &str, name: &str) -> Target {
     Target { resource: BACKUP_ENTRY, namespace: namespace.to_owned(), name: name.to_owned() }
 }
 
-/// Makes the BackupEntry of a Shoot in a bucket, and has it reconciled.
+/// Creates or updates the BackupEntry of a Shoot in a bucket, and triggers its reconciliation.
 ///
 /// # Errors
-/// The client's.
+/// A request fails.
 pub fn deploy_entry(
     garden: &Garden,
     entry: &Target,
@@ -93,7 +92,7 @@ pub fn deploy_entry(
     .map(drop)
 }
 
-/// What an extension says went wrong while it deletes, as it says it.
+/// The error that an extension reported during a deletion.
 pub fn said(error: &Value) -> Failed {
     let codes = error["codes"].as_array().into_iter().flatten();
     let codes = codes.filter_map(Value::as_str).map(str::to_owned).collect();

@@ -1,5 +1,5 @@
-//! Backups of etcds: what BackupBuckets and BackupEntries of the garden have in common. The garden says what is to be kept, an
-//! extension in the seed keeps it, with credentials that are copied from the garden.
+//! Backups of etcds: what the controllers of BackupBuckets and BackupEntries share. The garden defines what to keep,
+//! and an extension in the seed keeps it with credentials that are copied from the garden.
 
 pub mod decide;
 pub mod garden;

@@ -1,4 +1,4 @@
-//! A look at one BackupBucket or BackupEntry: what its controller reads, writes and tells.
+//! One reconciliation of a BackupBucket or BackupEntry: what its controller reads, writes and reports.
 
 use std::time::Duration;
 
@@ -25,28 +25,28 @@ use super::FINALIZER;
 use super::decide::{self, Copy, Facts, Plan};
 use super::status::{self, Report, Way};
 
-/// Characters of a name in the seed, as its API server counts them.
+/// The longest name of an object in the seed.
 const NAME_MAX: usize = 253;
 
-/// Of which kind the object is.
+/// The kind of the object.
 #[derive(Debug)]
 pub struct Kind {
     /// In the garden.
     pub core: Resource,
     /// In the seed.
     pub extension: Resource,
-    /// Who tells of it: `backupbucket-controller`.
+    /// The controller that reports events: `backupbucket-controller`.
     pub controller: &'static str,
-    /// How the names of the Secrets with its credentials begin.
+    /// The prefix of the Secrets with its credentials.
     pub secret_prefix: &'static str,
 }
 
-/// The extensions of the garden, and those of the seed.
+/// The registered extensions of the garden, and the installed ones of the seed.
 #[derive(Clone, Debug)]
 pub struct Known {
-    /// All of the garden.
+    /// All registrations of the garden.
     pub registrations: Store<ControllerRegistration>,
-    /// Those of the seed.
+    /// The installations of the seed.
     pub installations: Store<ControllerInstallation>,
 }
 
@@ -54,13 +54,13 @@ pub struct Known {
 pub struct Round<'a> {
     /// The clusters.
     pub clusters: (&'a Garden, &'a Seed),
-    /// Of which kind it is.
+    /// The kind of the object.
     pub kind: &'static Kind,
     /// The object of the garden as it was last read or written.
     pub object: Value,
-    /// What a controller is handed.
+    /// The context of the reconciliation.
     pub cx: &'a Context,
-    /// Whether something has been told that went wrong.
+    /// Whether a failure was already reported.
     is_told: bool,
 }
 
@@ -71,7 +71,7 @@ impl std::fmt::Debug for Round<'_> {
 }
 
 impl<'a> Round<'a> {
-    /// A look at an object.
+    /// Starts a reconciliation of an object.
     pub const fn new(
         clusters: (&'a Garden, &'a Seed),
         kind: &'static Kind,
@@ -97,7 +97,7 @@ impl<'a> Round<'a> {
         Key::new(text(&metadata["namespace"]), text(&metadata["name"]))
     }
 
-    /// The object of the extension, which has the same name.
+    /// The extension object, which has the same name.
     pub fn target(&self) -> Target {
         Target { resource: self.kind.extension.clone(), namespace: String::new(), name: self.key().name }
     }
@@ -107,10 +107,10 @@ impl<'a> Round<'a> {
         Key::new(GARDEN_NAMESPACE, format!("{}{}", self.kind.secret_prefix, self.key().name))
     }
 
-    /// Whether what is made for it can have its name.
+    /// Checks that the names derived from the object are valid.
     ///
     /// # Errors
-    /// It is too long.
+    /// A name is too long.
     pub fn check_name(&self) -> Result<(), Failed> {
         let (secret, kind) = (self.secret(), &self.kind.core.kind);
         if secret.name.len() <= NAME_MAX {
@@ -124,18 +124,18 @@ impl<'a> Round<'a> {
         )))
     }
 
-    /// Whether somebody has asked to delete it.
+    /// Whether the object has a deletion timestamp.
     pub fn is_deleting(&self) -> bool {
         !self.object["metadata"]["deletionTimestamp"].is_null()
     }
 
-    /// Nobody has begun with the object of the extension, of this type.
+    /// The failure when no extension has started to work on an object of this type.
     pub fn unheard(&self, type_name: &Value, known: &Known) -> Failed {
         let kind = if self.kind.core == BACKUP_BUCKET { "BackupBucket" } else { "BackupEntry" };
         unheard(kind, text(type_name), &known.registrations.values(), &known.installations.values())
     }
 
-    /// Whether it waits for us.
+    /// Whether the object has our finalizer.
     pub fn has_finalizer(&self) -> bool {
         let finalizers = self.object["metadata"]["finalizers"].as_array();
         finalizers.into_iter().flatten().any(|finalizer| finalizer == FINALIZER)
@@ -144,16 +144,16 @@ impl<'a> Round<'a> {
     /// Adds our finalizer or removes it.
     ///
     /// # Errors
-    /// The client's.
+    /// A request fails.
     pub fn finalize(&self, present: bool) -> Result<(), Failure> {
         finalize(self.garden(), &self.kind.core, &self.object, (FINALIZER, present))
     }
 
-    /// Sees to the credentials in the seed. How far the extension is with its object, and whether it has to be asked: a success counts
-    /// for `refresh`. Last the object itself.
+    /// Writes the credentials and then the extension object to the seed if needed. Returns the progress of the
+    /// extension; a success is valid for `refresh`.
     ///
     /// # Errors
-    /// The client's.
+    /// A request fails.
     pub fn prepare(
         &self,
         credentials: &Credentials,
@@ -170,10 +170,10 @@ impl<'a> Round<'a> {
         Ok((plan, object))
     }
 
-    /// How the credentials in the seed are.
+    /// Compares the credentials in the seed with the garden's.
     ///
     /// # Errors
-    /// The client's.
+    /// A request fails.
     pub fn copy_of(&self, credentials: &Credentials) -> Result<Copy, Error> {
         let key = self.secret();
         let secret = self.seed().find::<Value>(&SECRET, &key.namespace, &key.name)?;
@@ -184,17 +184,17 @@ impl<'a> Round<'a> {
     /// Writes the credentials into the seed.
     ///
     /// # Errors
-    /// The client's.
+    /// A request fails.
     pub fn bring(&self, credentials: &Credentials) -> Result<(), Error> {
         let annotations = json!({TIMESTAMP: rfc3339_nanos(self.cx.clock.now())});
         let context = credentials::context(&self.kind.core, &self.object);
         credentials.bring(self.seed(), &self.secret(), &annotations, &context).map(drop)
     }
 
-    /// Tells the garden how it goes, if it does not know.
+    /// Writes the progress to the garden's status if it changed.
     ///
     /// # Errors
-    /// The client's.
+    /// A request fails.
     pub fn report(&mut self, report: &Report) -> Result<(), Error> {
         self.report_with(report, Map::new())
     }
@@ -202,7 +202,7 @@ impl<'a> Round<'a> {
     /// The same, with other fields of the status.
     ///
     /// # Errors
-    /// The client's.
+    /// A request fails.
     pub fn report_with(&mut self, report: &Report, more: Map<String, Value>) -> Result<(), Error> {
         match status::patch(&self.object, report, more, self.cx.clock.now()) {
             Some(patch) => self.write_status(patch),
@@ -213,17 +213,17 @@ impl<'a> Round<'a> {
     /// Writes fields of the status.
     ///
     /// # Errors
-    /// The client's.
+    /// A request fails.
     pub fn write_status(&mut self, patch: Value) -> Result<(), Error> {
         let key = self.key();
         self.object = write::status_patch(self.garden(), &self.kind.core, &key, &Patch::Merge(patch))?;
         Ok(())
     }
 
-    /// Tells of something that went wrong, as status and event, unless that is known.
+    /// Reports a failure as status and event unless it was reported before.
     ///
     /// # Errors
-    /// The client's.
+    /// A request fails.
     pub fn tell(
         &mut self,
         operation: &'static str,
@@ -247,7 +247,7 @@ impl<'a> Round<'a> {
         self.write_status(patch)
     }
 
-    /// Reports an error that is not the extension's. The reconciliation is tried again.
+    /// Reports an error that the extension did not cause. The reconciliation is retried.
     pub fn fail(&mut self, operation: &'static str, failed: Failed) -> Failure {
         if failed.postponed.is_none() {
             self.try_to_tell(operation, failed.clone());
@@ -255,10 +255,10 @@ impl<'a> Round<'a> {
         failed.into()
     }
 
-    /// Ends a look: writes a failure into the status, unless it passes by itself or is already there.
+    /// Ends a reconciliation: writes a failure to the status, unless it is transient or already there.
     ///
     /// # Errors
-    /// As it was.
+    /// The given one.
     pub fn end(
         &mut self,
         operation: &'static str,
@@ -278,11 +278,11 @@ impl<'a> Round<'a> {
     fn try_to_tell(&mut self, operation: &'static str, failed: Failed) {
         let description = failed.text.clone();
         if let Err(error) = self.tell(operation, failed, description)
-            // Otherwise it is gone meanwhile.
+            // A missing object was deleted meanwhile.
             && !error.is_not_found()
         {
             let (object, err) = (self.key().to_string(), chain(&error));
-            log::warn!(kind = &*self.kind.core.kind, object = object.as_str(), err = err.as_str(); "What went wrong was not told");
+            log::warn!(kind = &*self.kind.core.kind, object = object.as_str(), err = err.as_str(); "Cannot report a failure");
         }
     }
 
@@ -295,7 +295,7 @@ impl<'a> Round<'a> {
 /// Adds a finalizer to an object of the garden or removes it.
 ///
 /// # Errors
-/// The client's.
+/// A request fails.
 pub fn finalize(
     garden: &Garden,
     resource: &Resource,

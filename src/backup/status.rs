@@ -8,7 +8,7 @@ use crate::base::clock::Timestamp;
 use crate::flow::Failed;
 use crate::format::time::rfc3339;
 
-/// What is going on with an object (Gardener's `ComputeOperationType`).
+/// The current operation on an object (Gardener's `ComputeOperationType`).
 pub fn operation(object: &Value) -> &'static str {
     let last = &object["status"]["lastOperation"];
     let is_unfinished = |kind: &str| last["type"] == kind && last["state"] != "Succeeded";
@@ -24,7 +24,7 @@ pub fn operation(object: &Value) -> &'static str {
     }
 }
 
-/// What an operation is called in a sentence.
+/// The noun for an operation in a sentence.
 pub fn noun(operation: &str) -> &'static str {
     match operation {
         "Migrate" => "Migration",
@@ -34,14 +34,14 @@ pub fn noun(operation: &str) -> &'static str {
     }
 }
 
-/// How it goes.
+/// The progress of an operation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Way {
-    /// Somebody is at it.
+    /// It is running.
     Processing,
-    /// It will begin later.
+    /// It will start later.
     Pending,
-    /// It went wrong.
+    /// It failed.
     Error(Failed),
     /// It is done.
     Succeeded,
@@ -59,18 +59,18 @@ impl Way {
     }
 }
 
-/// What to tell.
+/// The content of a status report.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Report {
-    /// What is going on.
+    /// The current operation.
     pub operation: &'static str,
-    /// How it goes.
+    /// Its progress.
     pub way: Way,
-    /// For people.
+    /// A description for people.
     pub description: String,
 }
 
-/// The patch of the object that tells it; nothing if it says so already. `more` are other fields of its status.
+/// The patch of the status, or `None` if nothing changed. `more` are other fields of the status.
 pub fn patch(object: &Value, report: &Report, more: Map<String, Value>, now: Timestamp) -> Option<Value> {
     let (status, generation) = (&object["status"], &object["metadata"]["generation"]);
     let mut fields = Map::new();
@@ -87,7 +87,7 @@ pub fn patch(object: &Value, report: &Report, more: Map<String, Value>, now: Tim
     let error = match &report.way {
         Way::Error(failed) => json!({"description": failed.text, "codes": codes(failed)}),
         Way::Succeeded => Value::Null,
-        // What went wrong last is known until it works.
+        // The last error stays visible until a success.
         Way::Processing | Way::Pending => status["lastError"].clone(),
     };
     let told = |name: &str| &status["lastError"][name];
@@ -100,7 +100,7 @@ pub fn patch(object: &Value, report: &Report, more: Map<String, Value>, now: Tim
     (!fields.is_empty()).then(|| json!({ "status": fields }))
 }
 
-/// Absent if there are none.
+/// `None` if there are no codes.
 fn codes(failed: &Failed) -> Value {
     if failed.codes.is_empty() { Value::Null } else { json!(failed.codes) }
 }
@@ -108,7 +108,7 @@ fn codes(failed: &Failed) -> Value {
 fn says(last: &Value, report: &Report) -> bool {
     let (state, progress) = report.way.words();
     let is_same = last["state"] == state && last["progress"] == progress;
-    // A success is one, whatever was going on then.
+    // Any success ends the operation that the status named before.
     let is_done =
         is_same && report.way == Way::Succeeded && !["Migrate", "Restore"].contains(&report.operation);
     is_done
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_told_twice() {
+    fn nothing_is_reported_twice() {
         let mut object = json!({"metadata": {"generation": 1}, "status": {}});
         let all = |names: &[&str]| Some(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
         let failed = |text: &str, codes: &[&str]| {

@@ -1,4 +1,4 @@
-//! The packed manifests. They are unpacked when somebody asks and never kept.
+//! The packed manifests. They are unpacked on demand and not kept in memory.
 
 use std::io::{self, BufRead, BufReader, Read};
 
@@ -20,7 +20,7 @@ pub struct File {
 
 /// The files whose path starts with a folder (`crds/resources.gardener.cloud/`), in the order of their paths.
 pub fn files(folder: &str) -> Vec<File> {
-    // The archive is part of the binary and a test reads all of it: an error here is no state of the world.
+    // The archive is part of the binary, and a test reads all of it: an error here is a bug, not a runtime condition.
     #[expect(clippy::expect_used)]
     select(PACKED, folder).expect("build.rs wrote the archive")
 }
@@ -33,19 +33,19 @@ pub fn text(path: &str) -> String {
 
 /// The object in a file of one manifest.
 pub fn object(path: &str) -> Value {
-    // Files of our own, all of which a test parses.
+    // Our own files, and a test parses all of them.
     #[expect(clippy::expect_used)]
     yaml::parse(&text(path)).expect("a manifest of our own parses")
 }
 
-/// Objects as a golden file of the tests has them.
+/// Renders objects like the golden files of the tests.
 #[cfg(test)]
 pub(crate) fn golden(objects: &[Value]) -> String {
     let texts: Vec<String> = objects.iter().map(|object| yaml::emit(object, yaml::Dialect::V4)).collect();
     texts.join("---\n")
 }
 
-/// Reads the stream once, keeping only what was asked for.
+/// Reads the stream once and keeps only the selected files.
 fn select(packed: &[u8], folder: &str) -> io::Result<Vec<File>> {
     let mut stream = BufReader::new(DeflateDecoder::new(packed));
     let mut found = Vec::new();

@@ -1,7 +1,9 @@
-//! Brings an object of a control plane to what is desired, with a patch of what differs; nothing is written if all is right.
+//! Creates or patches an object of a control plane so that it matches its desired state. It writes nothing if nothing
+//! differs.
 //!
-//! A server adds defaults to what it stores. A live field that nobody desires is left alone if it is such a default, and
-//! removed otherwise: it is older than the present manifest, or somebody's change. Labels and annotations of others stay.
+//! A server adds defaults to what it stores. A live field that is not desired is left alone if it has such a default,
+//! and removed otherwise: it comes from an older manifest or from somebody's change. Labels and annotations of other
+//! writers stay.
 
 use serde_json::{Map, Value, json};
 
@@ -10,25 +12,25 @@ use crate::api::patch::difference;
 use crate::api::resources::REFERENCE_PREFIX;
 use crate::kube::{Error, Patch, Seed};
 
-/// What the caller leaves to others once the object exists.
+/// The fields that others own once the object exists.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Keep {
-    /// What the containers ask for (`resources`), by the name of the container.
+    /// The resource requests and limits of the containers (`resources`), by container name.
     pub resources: bool,
 }
 
-/// Creates the object, or patches what differs. Returns it as it is now.
+/// Creates the object, or patches what differs. Returns the resulting object.
 ///
 /// # Errors
-/// The client's.
+/// A request fails.
 pub fn bring(seed: &Seed, resource: &Resource, desired: &Value) -> Result<Value, Error> {
     bring_keeping(seed, resource, desired, Keep::default())
 }
 
-/// The same, and leaves to others what `keep` says.
+/// The same, but does not change the fields in `keep`.
 ///
 /// # Errors
-/// The client's.
+/// A request fails.
 pub fn bring_keeping(seed: &Seed, resource: &Resource, desired: &Value, keep: Keep) -> Result<Value, Error> {
     let namespace = if resource.namespaced { text(&desired["metadata"]["namespace"]) } else { "" };
     let name = text(&desired["metadata"]["name"]);
@@ -41,7 +43,7 @@ pub fn bring_keeping(seed: &Seed, resource: &Resource, desired: &Value, keep: Ke
     }
 }
 
-/// What turns the live object into the desired one; nothing if it is right.
+/// The patch from the live object to the desired one; `None` if nothing differs.
 pub fn patch(live: &Value, desired: &Value, keep: Keep) -> Option<Value> {
     let mut desired = desired.clone();
     fill(live, &mut desired, keep);
@@ -63,7 +65,8 @@ pub fn patch(live: &Value, desired: &Value, keep: Keep) -> Option<Value> {
     difference(live, &wanted)
 }
 
-/// Labels and annotations of others stay. References to Secrets and ConfigMaps do not: they keep what nobody uses.
+/// Labels and annotations of other writers stay. Reference annotations to Secrets and ConfigMaps do not, because they
+/// would protect unused objects from garbage collection.
 fn set_metadata(live: &mut Value, desired: &Value) {
     for field in ["labels", "annotations"] {
         let mut all = live[field].as_object().cloned().unwrap_or_default();
@@ -78,7 +81,7 @@ fn set_metadata(live: &mut Value, desired: &Value) {
     }
 }
 
-/// Takes over what the server or others decide.
+/// Copies fields that the server or other writers own.
 fn fill(live: &Value, desired: &mut Value, keep: Keep) {
     match text(&live["kind"]) {
         "Service" => fill_service(&live["spec"], &mut desired["spec"]),
@@ -92,7 +95,7 @@ fn fill_workload(live: &Value, desired: &mut Value, keep: Keep) {
     if desired["replicas"].is_null() {
         desired["replicas"] = live["replicas"].clone();
     }
-    // A server refuses any other ones.
+    // The server refuses other values.
     if !live["volumeClaimTemplates"].is_null() {
         desired["volumeClaimTemplates"] = live["volumeClaimTemplates"].clone();
     }
@@ -141,7 +144,7 @@ fn fill_service(live: &Value, desired: &mut Value) {
         }
     }
     if kind == "LoadBalancer" && live["type"] == kind.as_str() {
-        // A server refuses another class. The others may be a controller's, or an administrator's.
+        // The server refuses another class. A controller or an administrator may have set the other fields.
         let fields =
             ["loadBalancerClass", "loadBalancerIP", "loadBalancerSourceRanges", "externalTrafficPolicy"];
         take(live, desired, &fields);
@@ -152,7 +155,7 @@ fn fill_service(live: &Value, desired: &mut Value) {
     }
 }
 
-/// Takes fields over that are not desired.
+/// Copies fields that are not desired.
 fn take(live: &Value, desired: &mut Value, fields: &[&str]) {
     for field in fields {
         if desired[*field].is_null() && !live[*field].is_null() {
@@ -161,13 +164,13 @@ fn take(live: &Value, desired: &mut Value, fields: &[&str]) {
     }
 }
 
-/// The desired value, with the live one's defaults. A list is taken as a whole.
+/// The desired value, completed with the live value's defaults. A list is taken as a whole.
 fn merge(live: &Value, desired: &Value) -> Value {
     if same(live, desired) {
         return live.clone();
     }
     let (Value::Object(live), Value::Object(desired)) = (live, desired) else { return desired.clone() };
-    // What belongs to one kind of thing does not fit another one.
+    // Fields of one type do not fit another type.
     let is_other_type = desired.get("type").is_some_and(|new| live.get("type").is_some_and(|old| old != new));
     let mut merged = Map::new();
     for (key, value) in desired {
@@ -181,7 +184,7 @@ fn merge(live: &Value, desired: &Value) -> Value {
     Value::Object(merged)
 }
 
-/// Whether a live value is what is desired, defaults apart.
+/// Whether a live value equals the desired one, ignoring defaults.
 fn same(live: &Value, desired: &Value) -> bool {
     match (live, desired) {
         (Value::Object(live), Value::Object(desired)) => {
@@ -206,8 +209,8 @@ fn is_nothing(value: &Value) -> bool {
     }
 }
 
-/// Whether a server sets a field to this value where a manifest leaves it out. In the objects of a control plane,
-/// a field's name means the same everywhere.
+/// Whether a server defaults the field to this value if a manifest omits it. In the objects of a control plane, a field
+/// name has the same meaning everywhere.
 fn is_default(field: &str, value: &Value) -> bool {
     if is_nothing(value) {
         return true;
@@ -319,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_right_is_not_written() {
+    fn an_equal_object_is_not_written() {
         assert_eq!(patch(&live(), &desired(), Keep::default()), None);
         let unsaid = with(desired(), "/spec/replicas", Value::Null);
         assert_eq!(patch(&live(), &unsaid, Keep::default()), None);
@@ -329,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_is_written_alone() {
+    fn only_differences_are_written() {
         let none = Keep::default();
         let resources_stay = Keep { resources: true };
         let reference = json!({"reference.resources.gardener.cloud/secret-2": "s-2", "own": "1"});
@@ -345,7 +348,7 @@ mod tests {
             ),
             (live(), with(desired(), resources, json!({"requests": {"cpu": "2"}})), resources_stay, None),
             (live(), with(desired(), "/metadata/annotations", reference), none, Some(reference_patch)),
-            // A field that is left from an older manifest goes.
+            // A field from an older manifest is removed.
             (
                 with(live(), "/spec/template/spec/hostNetwork", json!(true)),
                 desired(),
@@ -407,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn a_load_balancer_keeps_what_others_chose() {
+    fn a_load_balancer_keeps_fields_of_others() {
         let service = |spec: Value| json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "a"}, "spec": spec});
         let live = |kind: &str| {
             service(json!({"type": kind, "clusterIP": "10.0.0.1", "loadBalancerClass": "example.org/lb",

@@ -1,5 +1,5 @@
-//! What the workloads of control planes share: ConfigMaps that are named by their content, the annotations that keep them from
-//! being collected as garbage, arguments.
+//! Helpers for the workloads of control planes: ConfigMaps named by their content, the annotations that protect them
+//! from garbage collection, arguments.
 
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ pub const CIPHER_SUITES: &str = "--tls-cipher-suites=TLS_ECDHE_RSA_WITH_AES_128_
     TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,TLS_CHACHA20_POLY1305_SHA256,\
     TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305,TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305";
 
-/// An immutable ConfigMap whose name ends with the digest of its content; it is deleted when no object refers to it any more.
+/// An immutable ConfigMap whose name ends with the digest of its content. It is deleted when no object refers to it.
 pub fn unique_config_map(namespace: &str, name: &str, data: &SortedMap<String, String>) -> Value {
     let (_, mut object) = unique_secret(namespace, name, data);
     object["kind"] = json!("ConfigMap");
@@ -29,8 +29,8 @@ pub fn name(object: &Value) -> &str {
     text(&object["metadata"]["name"])
 }
 
-/// Names the Secrets and ConfigMaps of its volumes in annotations of a workload and of its pods, so that they are not
-/// collected as garbage while it uses them.
+/// Adds annotations to a workload and its pods that name the Secrets and ConfigMaps of its volumes. They protect these
+/// objects from garbage collection while the workload uses them.
 pub fn annotate_references(workload: &mut Value) {
     let volumes = workload["spec"]["template"]["spec"]["volumes"].as_array().cloned().unwrap_or_default();
     for volume in &volumes {
@@ -45,10 +45,10 @@ pub fn annotate_references(workload: &mut Value) {
     }
 }
 
-/// Sets the names of the Secrets and ConfigMaps of a workload's volumes, by the name of the volume.
+/// Sets the names of the Secrets and ConfigMaps of a workload's volumes, by volume name.
 ///
 /// # Errors
-/// The volume for which there is no name.
+/// The volume without a name in the map.
 pub fn name_volumes(workload: &mut Value, names: &SortedMap<&str, String>) -> Result<(), String> {
     let volumes = workload["spec"]["template"]["spec"]["volumes"].as_array_mut();
     for volume in volumes.into_iter().flatten() {
@@ -67,7 +67,7 @@ pub fn name_volumes(workload: &mut Value, names: &SortedMap<&str, String>) -> Re
     Ok(())
 }
 
-/// `--feature-gates` and the like: `a=true,b=false`.
+/// Formats `--feature-gates` and similar flags: `a=true,b=false`.
 pub fn switches(flag: &str, map: &Value) -> Option<String> {
     let entries = map.as_object().filter(|map| !map.is_empty())?;
     let all: Vec<String> = entries.iter().map(|(key, value)| format!("{key}={value}")).collect();

@@ -1,11 +1,11 @@
-//! Whether the cluster of a seed is a shoot that hosts itself. Then another gardenlet installs there what the agent would
+//! Whether the cluster of a seed is a self-hosted shoot. Another gardenlet then installs there what the agent would
 //! install. The rule is upstream's (`ClusterIsSelfHostedShoot`).
 
 use crate::api::core::NAMESPACE;
 use crate::api::meta::{Metadata, ObjectMeta};
 use crate::kube::{Client, Error};
 
-/// Why a seed of that kind is refused.
+/// Why such a seed is refused.
 pub const SELF_HOSTED: &str = "the seed is a self-hosted shoot (label gardener.cloud/role=shoot of its namespace kube-system): \
                                its own gardenlet installs extensions there; seeds of this kind are not supported";
 
@@ -18,7 +18,7 @@ pub fn is_self_hosted_shoot(seed: &Client) -> Result<bool, Error> {
     Ok(namespace.is_some_and(|namespace| has_role_shoot(&namespace.metadata)))
 }
 
-/// Whether this namespace `kube-system` is that of such a cluster.
+/// Whether this namespace `kube-system` belongs to such a cluster.
 pub fn has_role_shoot(namespace: &ObjectMeta) -> bool {
     namespace.labels.get("gardener.cloud/role").is_some_and(|role| role == "shoot")
 }
@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_label_tells_a_self_hosted_shoot() {
+    fn the_label_marks_a_self_hosted_shoot() {
         for (key, value, expected) in [
             ("gardener.cloud/role", "shoot", true),
             ("gardener.cloud/role", "kube-system", false),

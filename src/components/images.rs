@@ -1,5 +1,5 @@
-//! The images of control planes: those of Gardener's image vector, and a file that overwrites them (`IMAGEVECTOR_OVERWRITE`),
-//! in the format that Gardener reads.
+//! The images of control planes: Gardener's image vector, and a file that overwrites it (`IMAGEVECTOR_OVERWRITE`) in
+//! the format that Gardener reads.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -13,26 +13,26 @@ use crate::format::semver::{Constraint, Version};
 use crate::format::yaml;
 use crate::limits;
 
-/// The variable that names the file.
+/// The environment variable with the path of the file.
 pub const VARIABLE: &str = "IMAGEVECTOR_OVERWRITE";
 
 /// The images of a control plane without workers.
 const NAMES: [&str; 3] = ["etcd", "kube-apiserver", "kube-controller-manager"];
 /// Major and minor version of the oldest Kubernetes that Gardener supports.
 const OLDEST: (u64, u64) = (1, 32);
-/// The same of the newest.
+/// Major and minor version of the newest one.
 const NEWEST: (u64, u64) = (1, 36);
-/// The architecture of the agent, as images name it. The nodes of its seed are taken to have the same one.
+/// The agent's architecture, as images name it. The nodes of its seed are assumed to have the same architecture.
 const ARCHITECTURE: &str = match std::env::consts::ARCH.as_bytes() {
     b"x86_64" => "amd64",
     b"aarch64" => "arm64",
     _ => std::env::consts::ARCH,
 };
 
-/// Which images there are.
+/// The known images.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Images {
-    /// The entries, those that overwrite others first.
+    /// The entries. Overwriting entries come first.
     entries: Vec<Value>,
 }
 
@@ -44,10 +44,10 @@ impl Default for Images {
 }
 
 impl Images {
-    /// With a file that overwrites some of them, or without one.
+    /// The image vector, with the entries of an overwriting file if there is one.
     ///
     /// # Errors
-    /// The file cannot be read, or is invalid: which, and why.
+    /// The file cannot be read or is invalid: its path and the reason.
     pub fn load(path: Option<&Path>) -> Result<Self, String> {
         let Some(path) = path else { return Ok(Self::default()) };
         let failed = |why: &dyn std::fmt::Display| format!("{VARIABLE} names {}: {why}", path.display());
@@ -55,10 +55,10 @@ impl Images {
         Self::overwritten(&text).map_err(|why| failed(&why))
     }
 
-    /// With a text that overwrites some of them.
+    /// The image vector with the overwriting entries of a text.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The reason why the text is invalid.
     pub fn overwritten(text: &str) -> Result<Self, String> {
         let mut file = yaml::parse(text).map_err(|error| error.go_text())?;
         let Value::Array(mut entries) = file["images"].take() else {
@@ -75,10 +75,10 @@ impl Images {
         Ok(Self { entries })
     }
 
-    /// The references of all images of a control plane without workers of a version of Kubernetes.
+    /// The references of all images of a control plane without workers for a Kubernetes version.
     ///
     /// # Errors
-    /// There is none for one of them; the version is not supported.
+    /// One of them has no image, or the version is not supported.
     pub fn of_control_plane(&self, version: &str) -> Result<Vec<String>, String> {
         let parsed = Version::parse(version).map_err(|error| format!("version {version:?}: {error}"))?;
         if (parsed.major, parsed.minor) < OLDEST || (parsed.major, parsed.minor) > NEWEST {
@@ -90,11 +90,12 @@ impl Images {
         NAMES.iter().map(|name| self.find(name, version)).collect()
     }
 
-    /// The reference of an image for a version of Kubernetes. What has no tag has that version. An entry for certain versions
-    /// goes before one for all, then one for certain architectures. Entries for other architectures do not count.
+    /// The reference of an image for a Kubernetes version. An entry without a tag uses that version as its tag. An
+    /// entry for certain versions wins over one for all versions, then an entry for certain architectures wins. Entries
+    /// for other architectures are ignored.
     ///
     /// # Errors
-    /// There is none.
+    /// There is no matching entry.
     pub fn find(&self, name: &str, version: &str) -> Result<String, String> {
         let parsed = Version::parse(version).map_err(|error| format!("version {version:?}: {error}"))?;
         let mut best: Option<(&Value, (bool, bool))> = None;

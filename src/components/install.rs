@@ -1,4 +1,4 @@
-//! Installs CRDs step by step: a step writes what differs and says what is still missing. Nothing waits here.
+//! Installs CRDs step by step: each step writes what differs and returns what is still missing. No step waits.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,53 +8,53 @@ use serde_json::{Map, Value, json};
 use crate::api::crd::CUSTOM_RESOURCE_DEFINITION;
 use crate::kube::{Error, Patch, Seed, Verdict};
 
-/// When to look again at what was not ready. An API server takes a fraction of a second to serve a new kind.
+/// When to check definitions again that were not ready. An API server takes a fraction of a second to serve a new kind.
 pub const AGAIN: Duration = Duration::from_millis(500);
-/// When to look again at what is not ready for a long time: each look reads all definitions.
+/// When to check definitions again that are not ready for a long time: each check reads all definitions.
 pub const AGAIN_MAX: Duration = Duration::from_secs(8);
 
 const NAMES_ACCEPTED: &str = "NamesAccepted";
 
-/// Groups whose definitions are ours and Gardener's alone: they are brought back to what we know. Definitions of any
-/// other group are left as they are found.
+/// Groups that belong to Gardener alone: the agent resets their definitions to its own. Definitions of other groups
+/// stay as they are found.
 const OWN_GROUPS: [&str; 2] = ["extensions.gardener.cloud", "resources.gardener.cloud"];
 
-/// What has to be written.
+/// The write that a definition needs.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Action {
     /// The definition is missing.
     Create,
-    /// A JSON merge patch. It holds the resourceVersion that the decision was made upon.
+    /// A JSON merge patch. It contains the resourceVersion on which the decision is based.
     Patch(Value),
-    /// All is as it should be, or belongs to others, or is being deleted.
+    /// The definition is right, belongs to another owner, or is being deleted.
     Nothing,
 }
 
 /// Why a definition cannot be used yet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Pending {
-    /// Somebody else wrote it between our read and our write.
+    /// Another client wrote it between our read and our write.
     Changed,
     /// It is being deleted, with all its objects.
     Terminating,
-    /// The API server has not decided about a condition.
+    /// The API server has not set a condition yet.
     Unknown(&'static str),
-    /// The API server says no: a conflict of names, for example.
+    /// The API server refuses it, for example because of a name conflict.
     Refused {
         /// Type of the condition.
         condition: &'static str,
-        /// What the API server says.
+        /// The API server's message.
         message: String,
     },
-    /// Somebody else installed it, and it is not the one that is needed.
+    /// Another owner installed it, and it does not fit.
     Unsuitable(String),
 }
 
 impl Pending {
-    /// Whether it stays so until a person does something.
+    /// Whether it stays so until a person acts.
     pub fn needs_a_person(&self) -> bool {
         match self {
-            // `Established` is False for a moment in the life of each definition.
+            // `Established` is briefly False for each new definition.
             Self::Refused { condition, .. } => *condition == NAMES_ACCEPTED,
             Self::Unsuitable(_) => true,
             Self::Changed | Self::Terminating | Self::Unknown(_) => false,
@@ -71,7 +71,7 @@ pub struct Waiting {
     pub why: Pending,
 }
 
-/// How far an installation is.
+/// The progress of an installation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Step {
     /// All kinds are served.
@@ -102,7 +102,7 @@ pub fn ensure(seed: &Seed, crds: impl IntoIterator<Item = Value>) -> Result<Step
     Ok(if waiting.is_empty() { Step::Done } else { Step::Again(waiting) })
 }
 
-/// Makes one definition right and returns it as the server has it now.
+/// Creates or updates one definition and returns the server's version of it.
 fn write(seed: &Seed, name: &str, desired: &Value) -> Result<Value, Error> {
     let existing: Option<Value> = seed.find(&CUSTOM_RESOURCE_DEFINITION, "", name)?;
     match (decide(existing.as_ref(), desired), existing) {
@@ -114,8 +114,8 @@ fn write(seed: &Seed, name: &str, desired: &Value) -> Result<Value, Error> {
     }
 }
 
-/// What to write, given what is there. Labels and annotations of others stay; the spec becomes ours entirely, as in
-/// Gardener's own deployer of CRDs, so that a field that a newer or older version wanted does not linger.
+/// Decides what to write for an existing object. Labels and annotations of other writers stay. The spec is replaced
+/// entirely, as in Gardener's own CRD deployer, so that fields of a newer or older version do not remain.
 pub fn decide(existing: Option<&Value>, desired: &Value) -> Action {
     let Some(existing) = existing else { return Action::Create };
     let foreign = !OWN_GROUPS.contains(&text(desired, "/spec/group"));
@@ -165,10 +165,10 @@ pub fn established(crd: &Value) -> Result<(), Pending> {
     Ok(())
 }
 
-/// Whether a definition, whoever installed it, serves what the agent and the extensions ask for.
+/// Whether a definition, regardless of its owner, serves what the agent and the extensions need.
 ///
 /// # Errors
-/// What it lacks, and the remedy.
+/// What is missing, and the remedy.
 fn suitable(live: &Value, desired: &Value) -> Result<(), Pending> {
     let versions = |crd: &Value, flag: &str| -> Vec<String> {
         let all = crd["spec"]["versions"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -188,14 +188,14 @@ fn suitable(live: &Value, desired: &Value) -> Result<(), Pending> {
     )))
 }
 
-/// Entries of a map that are missing or other than wanted.
+/// Entries of a map that are missing or have another value.
 fn missing_entries(existing: &Value, desired: &Value) -> Map<String, Value> {
     let wanted = desired.as_object().into_iter().flatten();
     wanted.filter(|(k, v)| existing.get(k) != Some(v)).map(|(k, v)| (k.clone(), v.clone())).collect()
 }
 
-/// The JSON merge patch (RFC 7386) that turns one value into another; nothing if they are equal. The wanted value holds
-/// no nulls.
+/// The JSON merge patch (RFC 7386) that turns one value into another; `None` if they are equal. The wanted value
+/// contains no nulls.
 fn difference(existing: &Value, desired: &Value) -> Option<Value> {
     let (Value::Object(from), Value::Object(to)) = (existing, desired) else {
         return (existing != desired).then(|| desired.clone());
@@ -216,7 +216,7 @@ fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
 impl fmt::Display for Pending {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Changed => f.write_str("was changed by somebody else"),
+            Self::Changed => f.write_str("was changed by another client"),
             Self::Terminating => f.write_str("is being deleted"),
             Self::Unknown(condition) => write!(f, "has no condition {condition} yet"),
             Self::Refused { condition, message } => {
@@ -254,7 +254,7 @@ mod tests {
         })
     }
 
-    /// What a server returns for what we created: more metadata, a status.
+    /// What a server returns for an object that we created: more metadata, and a status.
     fn live() -> Value {
         let mut crd = desired();
         crd["metadata"]["resourceVersion"] = json!("7");

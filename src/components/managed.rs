@@ -1,6 +1,6 @@
-//! ManagedResources that the agent writes into the seed, and the Secrets that hold their manifests. Names, labels and
-//! checksums are those of Gardener (`pkg/utils/managedresources`): another agent, or gardener-resource-manager, finds
-//! them as if it had written them.
+//! ManagedResources that the agent writes to the seed, and the Secrets with their manifests. Names, labels and
+//! checksums are Gardener's (`pkg/utils/managedresources`), so that another gardenlet or gardener-resource-manager can
+//! take them over unchanged.
 
 use ring::digest;
 use serde_json::{Map, Value, json};
@@ -29,7 +29,7 @@ pub struct Managed {
 
 #[derive(Clone, Copy, Debug)]
 enum Kind {
-    /// The seed's health depends on it: it has the label of a system component.
+    /// The seed's health depends on it; it has the label of a system component.
     Component,
     /// Copies for the seed.
     Copies,
@@ -48,7 +48,7 @@ impl Managed {
         Self { name: name.to_owned(), secret, kind: Kind::Component }
     }
 
-    /// Copies of objects, as they are. Annotations that others set on the copies stay (upstream's
+    /// Unchanged copies of objects. Annotations that others set on the copies stay (upstream's
     /// `CreateFromUnstructured`).
     pub fn copies(name: &str, objects: &[Value]) -> Self {
         Self::copies_in(GARDEN_NAMESPACE, name, objects)
@@ -65,14 +65,14 @@ impl Managed {
         Self { name: name.to_owned(), secret, kind: Kind::Copies }
     }
 
-    /// What the cluster of a Shoot gets, from manifests in one text. The namespace is that of its control plane.
+    /// Objects for the cluster of a Shoot, from manifests in one text. The namespace is the one of its control plane.
     pub fn for_shoot(namespace: &str, name: &str, keep_objects: bool, manifests: &str) -> Self {
         let data = SortedMap::from([("data.yaml.br".to_owned(), brotli::encode(manifests.as_bytes()))]);
         let secret = opaque_secret(namespace, &format!("managedresource-{name}"), &data);
         Self { name: name.to_owned(), secret, kind: Kind::Shoot { keep_objects } }
     }
 
-    /// The ManagedResource and what its Secret holds, as a golden file of the tests has it.
+    /// The ManagedResource and the content of its Secret, like a golden file of the tests.
     #[cfg(test)]
     pub(crate) fn golden(&self) -> String {
         use crate::format::yaml::{self, Dialect};
@@ -111,9 +111,9 @@ impl Managed {
     }
 }
 
-/// Writes the Secret and the ManagedResource; nothing if they are right. Returns the generation of the ManagedResource.
+/// Writes the Secret and the ManagedResource if they differ. Returns the generation of the ManagedResource.
 ///
-/// Another program may have compressed the same manifests into other bytes, and so into a Secret of another name. That
+/// Another program may have compressed the same manifests into other bytes, which gives the Secret another name. That
 /// Secret stays in use.
 ///
 /// # Errors
@@ -138,7 +138,7 @@ fn generation(object: &Value) -> i64 {
     object["metadata"]["generation"].as_i64().unwrap_or_default()
 }
 
-/// The entries of a Secret, uncompressed; nothing if one is not what its name says.
+/// The uncompressed entries of a Secret; `None` if an entry does not have the format that its name promises.
 fn plain(secret: &Value) -> Option<SortedMap<&str, Vec<u8>>> {
     let data = secret["data"].as_object();
     data.into_iter()
@@ -152,11 +152,11 @@ fn plain(secret: &Value) -> Option<SortedMap<&str, Vec<u8>>> {
         .collect()
 }
 
-/// No component has more manifests.
+/// The manifests of every component are smaller.
 const PLAIN_BYTES_MAX: usize = 1 << 20;
 
 /// Writes a Secret and the ManagedResource that refers to it, and returns the generation of the ManagedResource. The
-/// Secret comes first: a ManagedResource never refers to one that does not exist.
+/// Secret is written first, so that a ManagedResource never refers to a missing one.
 ///
 /// # Errors
 /// The first request that fails.
@@ -172,10 +172,10 @@ pub fn bring(
     write::ensure(seed, &MANAGED_RESOURCE, &managed, set).map(|object| generation(&object))
 }
 
-/// Asks whoever applies a ManagedResource to do so now.
+/// Asks the applier of a ManagedResource to apply it now.
 ///
 /// # Errors
-/// The request's; one that is gone is none.
+/// The request fails. A missing object is no error.
 pub fn apply_again(seed: &Seed, key: &Key) -> Result<(), Error> {
     let patch = json!({"metadata": {"annotations": {OPERATION: "reconcile"}}});
     let answer = seed.patch::<Value>(&MANAGED_RESOURCE, &key.namespace, &key.name, "", &Patch::Merge(patch));
@@ -185,21 +185,21 @@ pub fn apply_again(seed: &Seed, key: &Key) -> Result<(), Error> {
     }
 }
 
-/// How far the removal of a ManagedResource is.
+/// The progress of a removal of a ManagedResource.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Removal {
-    /// It is deleted now.
+    /// It was deleted just now.
     Begun,
     /// Its objects are being deleted.
     Pending,
-    /// It is gone. Its Secret is garbage.
+    /// It is gone, and its Secret is garbage.
     Gone,
 }
 
 /// Deletes a ManagedResource.
 ///
 /// # Errors
-/// The request's; a missing object, or a missing kind, is none.
+/// The request fails. A missing object or kind is no error.
 pub fn remove(seed: &Seed, key: &Key) -> Result<Removal, Error> {
     let Some(live) = seed.find::<Metadata>(&MANAGED_RESOURCE, &key.namespace, &key.name)? else {
         return Ok(Removal::Gone);
@@ -211,7 +211,7 @@ pub fn remove(seed: &Seed, key: &Key) -> Result<Removal, Error> {
     Ok(if is_gone { Removal::Gone } else { Removal::Begun })
 }
 
-/// Secrets that were referred to may be collected as garbage once they are not: older agents did not say so.
+/// Marks Secrets that are no longer referenced for garbage collection: older agents did not mark them.
 fn release_old_secrets(seed: &Seed, managed: &Key, present: &Key) -> Result<(), Error> {
     let live = seed.find::<Value>(&MANAGED_RESOURCE, &managed.namespace, &managed.name)?;
     let old = live.as_ref().map(referenced_secrets).unwrap_or_default();
@@ -231,7 +231,8 @@ pub fn sha256_hex(bytes: &[u8]) -> String {
     hex::encode(digest::digest(&digest::SHA256, bytes).as_ref())
 }
 
-/// First eight digits of SHA-256 over the digests of the values, in the order of their keys. Keys do not enter.
+/// The first eight digits of SHA-256 over the digests of the values, ordered by key. The keys themselves are not
+/// hashed.
 pub fn checksum<V: AsRef<[u8]>>(data: &SortedMap<String, V>) -> String {
     let digests: String = data.values().map(|value| sha256_hex(value.as_ref())).collect();
     let mut sum = sha256_hex(digests.as_bytes());
@@ -250,7 +251,7 @@ fn opaque_secret<V: AsRef<[u8]>>(namespace: &str, name: &str, data: &SortedMap<S
     (key, object)
 }
 
-/// An immutable Secret whose name ends with the digest of its content; it is deleted when no object refers to it any more.
+/// An immutable Secret whose name ends with the digest of its content. It is deleted when no object refers to it.
 pub fn unique_secret<V: AsRef<[u8]>>(
     namespace: &str,
     name: &str,
@@ -265,14 +266,14 @@ pub fn unique_secret<V: AsRef<[u8]>>(
         "metadata": {"name": name, "namespace": namespace, "labels": {GARBAGE_COLLECTABLE: "true"}},
         "immutable": true,
     });
-    // An API server stores no empty map, and takes one in a patch for a change of what is immutable.
+    // An API server stores no empty map, and treats one in a patch as a change of an immutable field.
     if !encoded.is_empty() {
         object["data"] = encoded.into();
     }
     (Key::new(namespace, name), object)
 }
 
-/// Brings a Secret to `wanted`: labels and content exactly, no annotations.
+/// Sets a Secret to `wanted`: labels and content exactly, no annotations.
 fn set_secret(object: &mut Value, wanted: &Value) {
     for field in ["type", "immutable"] {
         object[field] = wanted[field].clone();
@@ -287,7 +288,7 @@ fn set_secret(object: &mut Value, wanted: &Value) {
     }
 }
 
-/// Brings a ManagedResource to what it should be: class `seed`, one Secret, no old references.
+/// Sets a ManagedResource to its desired state: class `seed`, one Secret, no old references.
 pub fn set_managed_resource(object: &mut Value, secret: &str) {
     let metadata = &mut object["metadata"];
     if let Some(annotations) = metadata["annotations"].as_object_mut() {
@@ -359,7 +360,7 @@ mod tests {
         );
     }
 
-    /// As the Go gardenlet wrote it for a Shoot without references.
+    /// The Go gardenlet's object for a Shoot without references.
     #[test]
     fn copies_of_nothing_are_an_empty_secret() {
         let nothing = Managed::copies("referenced-resources", &[]);
@@ -393,7 +394,7 @@ mod tests {
         let mut other = ours.clone();
         let mut stream = brotli::encode(text.as_bytes());
         let end = stream.pop().unwrap();
-        // An empty block of metadata before the end: another stream of the same content.
+        // An empty metadata block before the end gives another stream with the same content.
         stream.extend([0b0000_0110, end]);
         other["data"]["data.yaml.br"] = json!(base64::encode(&stream));
         assert_ne!(ours, other);

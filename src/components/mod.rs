@@ -1,5 +1,5 @@
-//! What the agent itself installs in the seed. The manifests are files in the folders beside this one; `build.rs`
-//! packs them into the binary.
+//! Everything that the agent itself installs in the seed. The manifests are files in the folders beside this one;
+//! `build.rs` packs them into the binary.
 
 pub mod archive;
 pub mod availability;

@@ -15,16 +15,16 @@ pub struct Referrer<'a> {
     pub kind: &'static str,
     /// Its `spec.resources`.
     pub references: &'a Value,
-    /// The namespace in the garden that has what it refers to.
+    /// The garden namespace of the referenced objects.
     pub from: &'a str,
-    /// The namespace in the seed that gets the copies.
+    /// The seed namespace of the copies.
     pub to: &'a str,
 }
 
-/// Reads what the object refers to, and copies it.
+/// Reads the referenced objects and copies them.
 ///
 /// # Errors
-/// A reference to something else than a Secret or a ConfigMap, or to nothing; the garden's.
+/// A reference to another kind than Secret or ConfigMap, or to a missing object; or a request to the garden fails.
 pub fn copies(garden: &Garden, referrer: &Referrer<'_>) -> Result<Vec<Value>, Failed> {
     let Referrer { kind: owner, references, from, to } = *referrer;
     let mut copies = Vec::new();
@@ -50,7 +50,7 @@ pub fn copies(garden: &Garden, referrer: &Referrer<'_>) -> Result<Vec<Value>, Fa
     Ok(copies)
 }
 
-/// The copy of an object of the garden, for the seed: content and name, no labels, and replaced where an update is refused.
+/// The copy of a garden object for the seed: content and name, no labels. It is replaced where an update is refused.
 pub fn copy(kind: &str, source: &Value, namespace: &str) -> Value {
     let mut copy = json!({"apiVersion": "v1", "kind": kind, "metadata": {
         "name": format!("ref-{}", text(&source["metadata"]["name"])),

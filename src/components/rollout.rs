@@ -1,5 +1,5 @@
-//! Waits until a Deployment or a StatefulSet of a control plane runs as it is written, and tells why it does not: from its
-//! conditions, its pods, their events and their last lines.
+//! Waits until a Deployment or a StatefulSet of a control plane has rolled out, and explains a delay from its
+//! conditions, its pods, their events and the last lines of their logs.
 
 use std::time::Duration;
 
@@ -11,17 +11,17 @@ use crate::flow::{Attempt, Failed, Step};
 use crate::kube::{List, ListParams, Method, Seed};
 use crate::limits;
 
-/// How often it is looked at.
+/// How often it is checked.
 const AGAIN: Duration = Duration::from_secs(2);
-/// After this time, the trouble of a pod that runs but is not ready includes its last log lines.
+/// After this time, the text about a pod that runs but is not ready includes its last log lines.
 const SILENT: Duration = Duration::from_secs(45);
 
-/// What is known of a workload that is not ready.
+/// The known facts about a workload that is not ready.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Trouble {
-    /// What is wrong, and what to do.
+    /// The problem and the remedy.
     pub text: String,
-    /// The container whose last lines tell more.
+    /// The container whose last log lines help.
     pub log: Option<Container>,
 }
 
@@ -32,16 +32,16 @@ pub struct Container {
     pub pod: String,
     /// Its name.
     pub name: String,
-    /// The log of the run before counts: the present one has not begun.
+    /// Use the log of the previous run, because the present one has not started.
     pub previous: bool,
-    /// It ended by itself.
+    /// It ended without a request.
     pub crashed: bool,
 }
 
-/// One look at a Deployment or a StatefulSet.
+/// Checks a Deployment or a StatefulSet once.
 ///
 /// # Errors
-/// The client's; the workload is missing.
+/// A request fails; or the workload is missing.
 pub fn wait(seed: &Seed, resource: &Resource, key: &Key, attempt: &Attempt) -> Result<Step, Failed> {
     wait_for(seed, key, &find(seed, resource, key)?, attempt)
 }
@@ -49,7 +49,7 @@ pub fn wait(seed: &Seed, resource: &Resource, key: &Key, attempt: &Attempt) -> R
 /// Reads a Deployment or a StatefulSet.
 ///
 /// # Errors
-/// The client's; the workload is missing.
+/// A request fails; or the workload is missing.
 pub fn find(seed: &Seed, resource: &Resource, key: &Key) -> Result<Value, Failed> {
     let found = seed.find(resource, &key.namespace, &key.name)?;
     found.ok_or_else(|| {
@@ -57,10 +57,10 @@ pub fn find(seed: &Seed, resource: &Resource, key: &Key) -> Result<Value, Failed
     })
 }
 
-/// As [`wait`], of a workload that was just read.
+/// Like [`wait`], for a workload that was just read.
 ///
 /// # Errors
-/// The client's.
+/// A request fails.
 pub fn wait_for(seed: &Seed, key: &Key, workload: &Value, attempt: &Attempt) -> Result<Step, Failed> {
     if let Err(why) = rolled_out(workload) {
         return Ok(Step::again(AGAIN, explain(seed, key, workload, &why, attempt)?));
@@ -68,7 +68,7 @@ pub fn wait_for(seed: &Seed, key: &Key, workload: &Value, attempt: &Attempt) -> 
     if workload["spec"]["replicas"] == 0 || workload["kind"] != "Deployment" {
         return Ok(Step::Done);
     }
-    // A pod of the version before may do its work until it has ended: a kube-apiserver still encrypts with the key of before.
+    // A pod of the previous version may work until it has ended: such a kube-apiserver still encrypts with the old key.
     let pods = pods(seed, key, workload)?;
     let (running, wanted) = (pods.iter().filter(|pod| may_run(pod)).count(), replicas(workload));
     if usize::try_from(wanted).is_ok_and(|wanted| wanted == running) {
@@ -92,16 +92,16 @@ fn explain(seed: &Seed, key: &Key, workload: &Value, why: &str, attempt: &Attemp
     Ok(Failed::new(sentence))
 }
 
-/// Everything that is known of a workload that does not run as it is written.
+/// Everything that is known about a workload that has not rolled out.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Account {
-    /// What is wrong with its newest pod, and what to do, if anybody tells.
+    /// The problem of its newest pod and the remedy, if known.
     pub trouble: Option<String>,
     /// Its newest pod.
     pub pod: Option<Value>,
-    /// Events (`events.k8s.io`) about that pod; without one, about the workload.
+    /// Events (`events.k8s.io`) about that pod, or about the workload if there is no pod.
     pub events: Vec<Value>,
-    /// The container whose last lines tell more.
+    /// The container whose last log lines help.
     log: Option<Container>,
 }
 
@@ -116,7 +116,7 @@ impl Account {
             limit: limits::ROLLOUT_OBJECTS_MAX,
             ..ListParams::default()
         };
-        // Who may not read events, or whose server keeps none, hears what is known without them.
+        // Without permission to read events, or without any, the answer contains what is known otherwise.
         let events =
             seed.list::<Value>(&EVENT, &key.namespace, &params).map(|list| list.items).unwrap_or_default();
         let found = trouble(workload, newest, &events);
@@ -129,13 +129,14 @@ impl Account {
         format!("{kind} {key}: {why}{trouble}")
     }
 
-    /// The last lines of the container that does not work, as one; nothing if there is none, or they cannot be had.
+    /// The last log lines of the failing container, joined into one line. Empty if there is none, or if they cannot be
+    /// read.
     pub fn last_lines(&self, seed: &Seed, namespace: &str) -> String {
         self.log.as_ref().map(|container| log(seed, namespace, container)).unwrap_or_default()
     }
 }
 
-/// Selects the Events about an object, and not those about an earlier one of its name.
+/// Selects the Events about an object, but not about an earlier one with its name.
 pub fn regarding(name: &str, uid: &str) -> String {
     match uid {
         "" => format!("regarding.name={name}"),
@@ -143,10 +144,10 @@ pub fn regarding(name: &str, uid: &str) -> String {
     }
 }
 
-/// Why a workload does not run as it is written, in a sentence, and what more is known; nothing if it does.
+/// Why a workload has not rolled out, as a sentence with further findings; `None` if it has.
 ///
 /// # Errors
-/// The client's.
+/// A request fails.
 pub fn look(seed: &Seed, resource: &Resource, key: &Key) -> Result<Option<(String, Account)>, Failed> {
     let Some(mut workload) = seed.find::<Value>(resource, &key.namespace, &key.name)? else {
         return Ok(Some((format!("{} {key} does not exist", resource.kind), Account::default())));
@@ -157,7 +158,7 @@ pub fn look(seed: &Seed, resource: &Resource, key: &Key) -> Result<Option<(Strin
     Ok(Some((account.sentence(&resource.kind, key, &why), account)))
 }
 
-/// Whether the pods of a workload are those that it describes, and ready.
+/// Whether the pods of a workload match its template and are ready.
 ///
 /// # Errors
 /// What is missing.
@@ -199,17 +200,17 @@ fn replicas(workload: &Value) -> i64 {
     workload["spec"]["replicas"].as_i64().unwrap_or(1)
 }
 
-/// Pods that cannot even be made.
+/// Adds advice for pods that cannot be created.
 fn refused(message: &str) -> String {
     let advice = if message.contains("no PriorityClass") {
-        "; the agent makes this class with ManagedResource garden/system: see whether that is applied"
+        "; the agent creates this class with ManagedResource garden/system: check whether that is applied"
     } else {
         ""
     };
     format!("its pods are refused: {message}{advice}")
 }
 
-/// Why the newest pod is not ready, if anybody tells.
+/// Why the newest pod is not ready, if known.
 pub fn trouble(workload: &Value, pod: Option<&Value>, events: &[Value]) -> Option<Trouble> {
     let only = |text: String| Some(Trouble { text, log: None });
     let warning = events.iter().filter(|event| event["type"] == "Warning").max_by_key(|event| time(event));
@@ -218,7 +219,7 @@ pub fn trouble(workload: &Value, pod: Option<&Value>, events: &[Value]) -> Optio
         Some(text(&event["note"]).to_owned())
     };
     let Some(pod) = pod else {
-        // A Deployment tells it in a condition.
+        // A Deployment reports it in a condition.
         let is_set = workload["kind"] == "StatefulSet";
         return is_set.then(|| note(&["FailedCreate"]))?.and_then(|message| only(refused(&message)));
     };
@@ -252,7 +253,7 @@ fn time(event: &Value) -> &str {
 fn unschedulable(pod: &str, message: &str) -> String {
     if message.contains("PersistentVolumeClaim") {
         return format!(
-            "pod {pod} waits for its volume ({message}): see its PersistentVolumeClaim, and give the cluster a default \
+            "pod {pod} waits for its volume ({message}): check its PersistentVolumeClaim, and give the cluster a default \
              StorageClass or a PersistentVolume that fits"
         );
     }
@@ -267,7 +268,7 @@ fn container_trouble(pod: &str, container: &Value) -> Option<Trouble> {
     if matches!(reason, "ErrImagePull" | "ImagePullBackOff" | "InvalidImageName" | "ErrImageNeverPull") {
         let image = text(&container["image"]);
         let text = format!(
-            "container {name} of pod {pod} cannot get image {image} ({reason}: {message}): bring the image to the node or \
+            "container {name} of pod {pod} cannot get image {image} ({reason}: {message}): import the image on the node or \
              let the node reach its registry, or name another one with IMAGEVECTOR_OVERWRITE"
         );
         return Some(Trouble { text, log: None });
@@ -288,7 +289,7 @@ fn container_trouble(pod: &str, container: &Value) -> Option<Trouble> {
         );
         return Some(Trouble { text, log: log(state["terminated"].is_null(), true) });
     }
-    let text = format!("container {name} of pod {pod} runs and is not ready yet");
+    let text = format!("container {name} of pod {pod} runs but is not ready yet");
     state["running"].is_object().then(|| Trouble { text, log: log(false, false) })
 }
 
@@ -298,7 +299,7 @@ pub(super) fn pods(seed: &Seed, key: &Key, workload: &Value) -> Result<Vec<Value
     let all: Vec<String> = labels.map(|(key, value)| format!("{key}={}", text(value))).collect();
     let params = ListParams {
         label_selector: all.join(","),
-        // Else ended pods could fill the page, and hide the one that runs.
+        // Otherwise ended pods could fill the page and hide the running one.
         field_selector: "status.phase!=Failed,status.phase!=Succeeded".to_owned(),
         limit: limits::ROLLOUT_OBJECTS_MAX,
         ..ListParams::default()
@@ -307,7 +308,7 @@ pub(super) fn pods(seed: &Seed, key: &Key, workload: &Value) -> Result<Vec<Value
     Ok(list.items)
 }
 
-/// The pod that was made last, if it is to stay.
+/// The newest pod that is not being deleted.
 fn newest(pods: &[Value]) -> Option<&Value> {
     let alive = pods.iter().filter(|pod| is_to_stay(pod));
     alive.max_by_key(|pod| text(&pod["metadata"]["creationTimestamp"]))
@@ -317,7 +318,7 @@ fn is_to_stay(pod: &Value) -> bool {
     pod["metadata"]["deletionTimestamp"].is_null()
 }
 
-/// Whether containers of a pod that has not ended may run: not if its node took it away, or is lost.
+/// Whether containers of a pod that has not ended may still run: not if its node evicted it or is lost.
 ///
 /// Source: `DeploymentHasExactNumberOfPods` in Gardener's `pkg/utils/kubernetes/health`.
 fn may_run(pod: &Value) -> bool {
@@ -333,7 +334,7 @@ fn may_run(pod: &Value) -> bool {
     !is_stale && !is_over
 }
 
-/// The last lines of a container, as one. Nothing if they cannot be had.
+/// The last lines of a container's log, joined into one line. Empty if they cannot be read.
 fn log(seed: &Seed, namespace: &str, container: &Container) -> String {
     let path = POD.path(namespace, &container.pod, "log");
     let (name, lines, previous) = (&container.name, limits::ROLLOUT_LOG_LINES, container.previous);
@@ -344,7 +345,7 @@ fn log(seed: &Seed, namespace: &str, container: &Container) -> String {
     }
 }
 
-/// The end of a text, within the limit, in one line.
+/// The end of a text, limited in length, in one line.
 fn last(text: &str) -> String {
     let line =
         text.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" | ");
@@ -411,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pod_tells_what_to_do() {
+    fn the_pod_shows_the_remedy() {
         let unscheduled = |message: &str| {
             pod(&json!({"conditions": [{"type": "PodScheduled", "status": "False", "message": message}]}))
         };
@@ -442,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn events_tell_the_rest() {
+    fn events_show_other_reasons() {
         let event = |reason: &str, note: &str, at: &str| json!({"type": "Warning", "reason": reason, "note": note, "eventTime": at});
         let creating = container(&json!({"waiting": {"reason": "ContainerCreating"}}));
         let events = [event("FailedMount", "old", "1"), event("FailedMount", "secret \"s\" not found", "2")];
@@ -456,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_that_have_ended_are_not_asked_for() {
+    fn ended_pods_are_not_listed() {
         let server = Server::plain(|seen| {
             assert!(
                 seen.path.contains("fieldSelector=status.phase%21%3DFailed%2Cstatus.phase%21%3DSucceeded")
@@ -490,9 +491,9 @@ mod tests {
         }
     }
 
-    /// What kube-apiserver of before still stores, it encrypts with the key of before.
+    /// A kube-apiserver of the previous version encrypts with the old key.
     #[test]
-    fn a_deployment_waits_for_the_end_of_the_pods_of_before() {
+    fn a_deployment_waits_for_the_end_of_old_pods() {
         let answer = |pods: &'static str| {
             let server = Server::plain(move |_| Act::json(200, pods));
             let seed = Seed(Client::new(Connection::new(server.url()), Options::default()).unwrap());

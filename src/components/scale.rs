@@ -1,7 +1,7 @@
-//! Ends workloads of a control plane, and lets them begin again: the number of their replicas, and whether their pods are gone.
+//! Scales workloads of a control plane down and up: sets the number of replicas, and waits until their pods are gone.
 //!
-//! A workload that is not there has nothing to end. Others may write the same number: a step that is repeated writes nothing
-//! that is already right.
+//! A missing workload has nothing to scale. Others may write the same number: a repeated step writes nothing if it is
+//! already right.
 
 use std::time::Duration;
 
@@ -17,25 +17,25 @@ use crate::extension::together;
 use crate::flow::{Failed, Step};
 use crate::kube::{Error, Patch, Seed};
 
-/// How often pods that are to go are looked at.
+/// How often terminating pods are checked.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// The applier of a Shoot that another gardenlet has deployed.
+/// The applier of a Shoot that another gardenlet deployed.
 pub const RESOURCE_MANAGER: &str = "gardener-resource-manager";
 
-/// The number of replicas that a workload is to have; nothing if there is no such workload.
+/// The desired number of replicas; `None` if there is no such workload.
 ///
 /// # Errors
-/// The client's.
+/// A request fails.
 pub fn replicas(seed: &Seed, resource: &Resource, key: &Key) -> Result<Option<i64>, Error> {
     let found = seed.find::<Value>(resource, &key.namespace, &key.name)?;
     Ok(found.as_ref().map(wanted))
 }
 
-/// Gives a Deployment or a StatefulSet so many replicas; nothing is written if it has them, or if it is not there.
+/// Scales a Deployment or a StatefulSet. Writes nothing if it is missing or already has that number.
 ///
 /// # Errors
-/// The client's.
+/// A request fails.
 pub fn to(seed: &Seed, resource: &Resource, key: &Key, replicas: i64) -> Result<(), Error> {
     let live = seed.find::<Value>(resource, &key.namespace, &key.name)?;
     if live.is_none_or(|live| wanted(&live) == replicas) {
@@ -48,11 +48,11 @@ pub fn to(seed: &Seed, resource: &Resource, key: &Key, replicas: i64) -> Result<
     }
 }
 
-/// One look at whether the pods of a Deployment or a StatefulSet without replicas are gone. Pods that have ended do not count:
-/// nobody would delete them.
+/// Checks once whether the pods of a Deployment or a StatefulSet without replicas are gone. Ended pods do not count,
+/// because nothing would delete them.
 ///
 /// # Errors
-/// The client's.
+/// A request fails.
 pub fn wait_down(seed: &Seed, resource: &Resource, key: &Key) -> Result<Step, Failed> {
     let Some(mut live) = seed.find::<Value>(resource, &key.namespace, &key.name)? else {
         return Ok(Step::Done);
@@ -61,16 +61,16 @@ pub fn wait_down(seed: &Seed, resource: &Resource, key: &Key) -> Result<Step, Fa
     Ok(remains(&live, &rollout::pods(seed, key, &live)?).map_or(Step::Done, |why| Step::again(AGAIN, why)))
 }
 
-/// The same in one step: no replicas, and no pods.
+/// Does both in one step: no replicas, and no pods.
 ///
 /// # Errors
-/// The client's.
+/// A request fails.
 pub fn down(seed: &Seed, resource: &Resource, key: &Key) -> Result<Step, Failed> {
     to(seed, resource, key, 0)?;
     wait_down(seed, resource, key)
 }
 
-/// What is left of a workload that is to have no pods.
+/// What is left of a workload that must have no pods.
 fn remains(workload: &Value, pods: &[Value]) -> Option<String> {
     let (metadata, status) = (&workload["metadata"], &workload["status"]);
     let number = |value: &Value| value.as_i64().unwrap_or_default();
@@ -88,20 +88,20 @@ fn remains(workload: &Value, pods: &[Value]) -> Option<String> {
         };
         return Some(format!("pod {pod} of {title} has not ended yet{advice}"));
     }
-    // Until its controller has seen the number, it may still make a pod.
+    // Its controller may create a pod until it has seen the new number.
     let is_seen = number(&status["observedGeneration"]) >= number(&metadata["generation"]);
     (!is_seen || number(&status["replicas"]) > 0)
-        .then(|| format!("the controller of {title} has not ended it yet"))
+        .then(|| format!("the controller of {title} has not scaled it down yet"))
 }
 
 fn wanted(workload: &Value) -> i64 {
     workload["spec"]["replicas"].as_i64().unwrap_or(1)
 }
 
-/// Gives both etcds of a control plane so many replicas.
+/// Scales both etcds of a control plane.
 ///
 /// # Errors
-/// The client's.
+/// A request fails.
 pub fn etcds(
     seed: &Seed,
     mode: EtcdMode,
@@ -118,10 +118,10 @@ pub fn etcds(
     Ok(())
 }
 
-/// One look at whether the pods of both etcds are gone.
+/// Checks once whether the pods of both etcds are gone.
 ///
 /// # Errors
-/// The client's.
+/// A request fails.
 pub fn wait_etcds_down(seed: &Seed, mode: EtcdMode, namespace: &str) -> Result<Step, Failed> {
     let looks = Role::ALL.map(|role| {
         if mode == EtcdMode::Druid
@@ -132,17 +132,17 @@ pub fn wait_etcds_down(seed: &Seed, mode: EtcdMode, namespace: &str) -> Result<S
                 return Ok(step);
             }
         }
-        // A druid gives its StatefulSet the name of the Etcd.
+        // A druid names its StatefulSet after the Etcd.
         wait_down(seed, &STATEFUL_SET, &Key::new(namespace, role.name()))
     });
     together(looks.into())
 }
 
-/// Ends a control plane: what works with the API server, then the API server, then etcd. Each waits until the pods of the one
-/// before are gone, so that nothing is lost that was acknowledged.
+/// Shuts a control plane down: first the clients of the API server, then the API server, then etcd. Each step waits
+/// until the previous pods are gone, so that no acknowledged write is lost.
 ///
 /// # Errors
-/// The client's.
+/// A request fails.
 pub fn control_plane_down(
     seed: &Seed,
     mode: EtcdMode,
@@ -179,7 +179,7 @@ mod tests {
         let table: [(Value, &[Value], Option<&str>); 7] = [
             (workload(json!(0), seen.clone()), &[], None),
             (workload(json!(1), seen.clone()), &[], Some("somebody has scaled it up")),
-            // Absent means 1.
+            // An absent field means 1 replica.
             (workload(Value::Null, seen.clone()), &[], Some("is to have 1 replicas")),
             (
                 workload(json!(0), seen.clone()),
@@ -187,11 +187,11 @@ mod tests {
                 Some("pod p of Deployment n/a has not ended yet: if node node-1 is gone for good"),
             ),
             (workload(json!(0), seen), std::slice::from_ref(&unbound), Some("has not ended yet")),
-            (workload(json!(0), json!({"observedGeneration": 2})), &[], Some("has not ended it yet")),
+            (workload(json!(0), json!({"observedGeneration": 2})), &[], Some("has not scaled it down yet")),
             (
                 workload(json!(0), json!({"observedGeneration": 3, "replicas": 1})),
                 &[],
-                Some("has not ended it"),
+                Some("has not scaled it down"),
             ),
         ];
         for (workload, pods, words) in table {

@@ -1,5 +1,5 @@
-//! The webhooks of a gardener-resource-manager. Whoever ends that program has to remove them, too: their failurePolicy is
-//! `Fail`, so without anybody behind them the API server refuses most writes to the seed.
+//! The webhooks of a gardener-resource-manager. A client that stops that program must also remove the webhooks: their
+//! failurePolicy is `Fail`, so the API server refuses most writes to the seed while no server answers them.
 
 use serde_json::Value;
 
@@ -9,10 +9,10 @@ use crate::kube::{Client, DeleteParams, Error};
 
 /// Namespace of gardener-resource-manager.
 pub const NAMESPACE: &str = "garden";
-/// Its name, which is that of its Deployment, its Service and its webhook configurations, too.
+/// Its name, which its Deployment, its Service and its webhook configurations share.
 pub const NAME: &str = "gardener-resource-manager";
 
-/// Where its webhooks are configured.
+/// The kinds of its webhook configurations.
 static CONFIGURATIONS: [Resource; 2] = [
     Resource::new(
         "admissionregistration.k8s.io",
@@ -30,15 +30,15 @@ static CONFIGURATIONS: [Resource; 2] = [
     ),
 ];
 
-/// What the API server says when a webhook that it must ask does not answer.
+/// The API server's message when a required webhook does not answer.
 const UNREACHABLE: &str = "failed calling webhook";
 
-/// Configurations that refuse writes because nobody answers for them.
+/// Configurations that refuse writes because no server answers them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Blocking(Vec<&'static str>);
 
 impl Blocking {
-    /// What is wrong, in one sentence.
+    /// The problem in one sentence.
     pub fn problem(&self) -> String {
         let s = if self.0.len() == 1 { "refuses" } else { "refuse" };
         format!(
@@ -58,7 +58,7 @@ impl Blocking {
     }
 }
 
-/// What to do about an error of [`is_unanswered`], for those who cannot ask the seed.
+/// The remedy for an error of [`is_unanswered`], for callers that cannot query the seed.
 pub fn remedy() -> String {
     let all = Blocking(CONFIGURATIONS.iter().filter_map(kind).collect());
     format!("a webhook of {NAME} does not answer; unless it comes back, run: {}", all.command())
@@ -75,7 +75,7 @@ pub fn blocking(seed: &Client) -> Result<Option<Blocking>, Error> {
             found.push((resource, configuration));
         }
     }
-    // Without webhooks there is nothing more to ask.
+    // Without webhooks, nothing else needs to be read.
     if found.is_empty() {
         return Ok(None);
     }
@@ -91,7 +91,7 @@ fn kind(resource: &Resource) -> Option<&'static str> {
         .find(|kind| *kind == resource.kind)
 }
 
-/// Whether a configuration has a webhook that must be asked and that nobody answers.
+/// Whether a configuration has a required webhook that no server answers.
 fn blocks(configuration: &Value, deployment: Option<&Value>) -> bool {
     let is_answered = deployment.is_some_and(|d| d["status"]["readyReplicas"].as_i64().unwrap_or(0) > 0);
     let mut webhooks = configuration["webhooks"].as_array().into_iter().flatten();
@@ -99,12 +99,12 @@ fn blocks(configuration: &Value, deployment: Option<&Value>) -> bool {
         && webhooks.any(|webhook| {
             let service = &webhook["clientConfig"]["service"];
             let is_theirs = text(&service["namespace"]) == NAMESPACE && text(&service["name"]) == NAME;
-            // Without one it is `Fail`.
+            // The default failurePolicy is `Fail`.
             is_theirs && webhook["failurePolicy"] != "Ignore"
         })
 }
 
-/// Removes both configurations; the kinds of those that were there.
+/// Removes both configurations and returns the kinds of those that existed.
 ///
 /// # Errors
 /// The first call that fails.
@@ -122,7 +122,7 @@ pub fn remove(seed: &Client) -> Result<Vec<&'static str>, Error> {
     Ok(removed)
 }
 
-/// Whether an error says that a webhook of gardener-resource-manager did not answer.
+/// Whether an error means that a webhook of gardener-resource-manager did not answer.
 pub fn is_unanswered(message: &str) -> bool {
     message.contains(UNREACHABLE) && message.contains("gardener")
 }
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn configurations_block_without_anybody_behind_them() {
+    fn configurations_block_without_a_ready_server() {
         let webhook = |name: &str, policy: Option<&str>| {
             let mut webhook =
                 json!({"name": "x", "clientConfig": {"service": {"namespace": "garden", "name": name}}});

@@ -1,5 +1,5 @@
-//! Which chart of a registry is meant, with what is needed to get it. The Secrets that are named for it are in namespace `garden` of the
-//! garden.
+//! Resolves a chart reference, together with what is needed to pull it. The Secrets that it names are in the garden's
+//! namespace `garden`.
 
 use std::sync::Arc;
 
@@ -15,10 +15,10 @@ use crate::runtime::controller::Failure;
 const DOCKER_CONFIG: &str = ".dockerconfigjson";
 const BUNDLE: &str = "bundle.crt";
 
-/// What is pulled, with the logins and CAs that the deployment names.
+/// The reference to pull, with the logins and CAs that the deployment names.
 ///
 /// # Errors
-/// The reference can never work (terminal), or a Secret is not there or not right.
+/// The reference can never work (terminal), or a Secret is missing or invalid.
 pub(super) fn order(garden: &Garden, repository: &OciRepository) -> Result<Order, Failure> {
     let reference =
         Reference::parse(&repository.url()).map_err(|why| Failure::terminal(Error::Reference(why)))?;
@@ -43,7 +43,7 @@ pub(super) fn order(garden: &Garden, repository: &OciRepository) -> Result<Order
     Ok(Order { reference, keychain, ca_bundle })
 }
 
-/// A value of a Secret, not empty.
+/// A non-empty value of a Secret.
 fn value(secret: &Secret, key: &str) -> Result<Vec<u8>, String> {
     let text = secret.data.get(key).ok_or_else(|| format!("is missing the data key {key}"))?;
     match base64::decode(text.as_bytes()) {
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_without_what_is_needed_say_so() {
+    fn incomplete_secrets_are_reported() {
         let secret =
             |data: serde_json::Value| -> Secret { serde_json::from_value(json!({"data": data})).unwrap() };
         let table = [

@@ -1,7 +1,8 @@
-//! The controllers, one folder each, named as in Gardener. They do not know each other: they meet in the API.
+//! The controllers, one folder each, named as in Gardener. They do not know each other and communicate through the API
+//! only.
 //!
-//! Each folder has a function `add`, which declares the controller's lane, what wakes it, and its reconciler. What a
-//! controller is given is the [`Site`]; what several of them watch is there, too.
+//! Each folder has a function `add`, which declares the controller's queue, its triggers, and its reconciler. The
+//! [`Site`] contains the controllers' input and the watches that several of them share.
 
 pub mod backup_bucket;
 pub mod backup_entry;

@@ -1,5 +1,5 @@
-//! What the controllers of a site share: its two clusters, the configuration, what the agent knows of itself, and the
-//! watches that more than one of them needs.
+//! What the controllers of a site share: its two clusters, the configuration, the agent's own identity, and the watches
+//! that several of them need.
 
 use std::fmt;
 use std::sync::Arc;
@@ -36,10 +36,10 @@ use super::lease::Beat;
 use super::seed::{Agent, CertificateExpiry, Registration};
 use super::token_requestor;
 
-/// A sentence for the messages of conditions, if there is something to say.
+/// A sentence for the messages of conditions, if there is something to report.
 pub(super) type Remarks = Arc<dyn Fn() -> Option<String> + Send + Sync>;
 
-/// See the module.
+/// The shared state.
 pub struct Site {
     /// The configuration.
     pub settings: Arc<Settings>,
@@ -49,23 +49,23 @@ pub struct Site {
     pub garden: kube::Garden,
     /// The seed.
     pub seed: kube::Seed,
-    /// Who we are: `status.gardener` of the Seed.
+    /// Our identity: the Seed's `status.gardener`.
     pub agent: Agent,
-    /// Which Seed is served.
+    /// The Seed that is served.
     pub registration: Registration,
     /// The heartbeat.
     pub beat: Beat,
-    /// What people should know who look at conditions.
+    /// Remarks for readers of conditions.
     pub remarks: Remarks,
-    /// Until when the agent's certificate is valid.
+    /// The expiry of the agent's certificate.
     pub certificate_expiry: CertificateExpiry,
-    /// What requests and charts share.
+    /// Limits that requests and charts share.
     pub workers: Workers,
     /// Renders charts.
     pub renderer: Renderer,
-    /// Where RSA keys come from.
+    /// Generates RSA keys.
     pub keys: Arc<dyn RsaKeys>,
-    /// Gets charts out of registries.
+    /// Pulls charts from registries.
     pub charts: Arc<Puller>,
     /// `EXPERIMENTAL_DISABLE_KUBERNETES_VERSION_CHECK`.
     pub any_version: bool,
@@ -75,27 +75,27 @@ pub struct Site {
     pub installations: Source<ControllerInstallation>,
     /// All registrations.
     pub registrations: Source<ControllerRegistration>,
-    /// The ManagedResources of the seed; watched as long as the agent leads.
+    /// The ManagedResources of the seed; watched while the agent leads.
     pub managed: Source<Watched>,
     /// The images of control planes.
     pub images: Images,
-    /// What an agent in a Shoot takes over.
+    /// What an agent in a Shoot inherits.
     pub parent: Parent,
     /// The Shoots of this seed.
     pub heads: Source<ShootHead>,
     /// The BackupBuckets of this seed.
     pub buckets: Source<Head>,
-    /// The BackupEntries of the seed, by which their extensions are asked.
+    /// The extension objects of BackupEntries in the seed.
     pub entry_objects: Source<Head>,
     /// Clients of the clusters of Shoots, for operations.
     pub shoots: shoot::client::Connector,
-    /// Which of these clusters the applier serves.
+    /// The clusters of Shoots that the applier serves.
     pub served: shoot::Served,
-    /// What the requestors of tokens share.
+    /// The state that all token requestors share.
     pub tokens: token_requestor::Shared,
-    /// The agent's certificate was replaced.
+    /// Raised when the agent's certificate was replaced.
     pub certificate_changed: Notice,
-    /// The garden has another address or other CAs, which extensions are handed.
+    /// Raised when the garden has another address or other CAs, which extensions get.
     pub garden_moved: Notice,
 }
 
@@ -116,8 +116,8 @@ impl Site {
         Key::new("", self.seed_name())
     }
 
-    /// Finds the Seed that is served in a change of Seeds, as it is after the change: not a child seed, nor one of the same
-    /// name that somebody made anew.
+    /// Returns the served Seed from a change of Seeds, in its state after the change. It ignores child seeds, and a new
+    /// Seed with the same name.
     pub fn own_seed(&self) -> impl Fn(&Change<Seed>) -> Option<&Seed> + use<> {
         let (own, registration) = (self.seed_key(), self.registration.clone());
         move |change| {
@@ -126,10 +126,10 @@ impl Site {
     }
 }
 
-/// Starts the watches that more than one controller needs.
+/// Starts the watches that several controllers need.
 pub fn watch(site: &Site, group: &mut Group) {
     let (garden, name) = (&site.garden, site.seed_name());
-    // Also returns child seeds.
+    // The list also contains child seeds.
     let own = Options {
         label_selector: format!("name.seed.gardener.cloud/{name}=true"),
         ..Options::all("garden/seeds", SEED)
@@ -169,20 +169,20 @@ impl Object for Namespace {
     }
 }
 
-/// Watches the namespaces of the seed, for those who need no garden.
+/// Watches the namespaces of the seed, for controllers that need no garden.
 pub fn watch_namespaces(seed: &kube::Client, namespaces: &Source<Namespace>, group: &mut Group) {
     let options = Options { metadata_only: true, ..Options::all("seed/namespaces", NAMESPACE) };
     group.watch(seed, options, namespaces);
 }
 
-/// A kind that only a garden's own cluster has.
+/// A kind that exists only in a garden's own cluster.
 const OPERATOR_GARDEN: Resource =
     Resource::new("operator.gardener.cloud", "v1alpha1", "Garden", "gardens", false);
 
 /// Whether the seed cluster runs a garden of its own.
 ///
 /// # Errors
-/// The client's; a missing kind is an answer.
+/// A request fails. A missing kind is no error.
 pub fn is_garden(seed: &kube::Client) -> Result<bool, kube::Error> {
     let one = ListParams { limit: 1, ..ListParams::default() };
     match seed.list::<Value>(&OPERATOR_GARDEN, "", &one) {

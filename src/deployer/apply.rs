@@ -1,7 +1,7 @@
-//! The agent's chart in another cluster: rendered, written, removed.
+//! The agent's chart in another cluster: renders, writes and removes it.
 //!
-//! An object that was rendered differently than last time becomes what the chart says. Otherwise only those fields are
-//! compared that the chart names, so that nothing is written when nothing has changed; a checksum tells which.
+//! An object whose rendered form has changed is replaced by the chart's. Otherwise only the fields that the chart sets
+//! are compared, so that nothing is written without a change. A checksum distinguishes the two cases.
 
 use std::time::Duration;
 
@@ -30,9 +30,9 @@ use super::{NAME, NAMESPACE};
 
 /// The chart that is part of this program.
 pub static CHART: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/chart.tgz"));
-/// The digest of an object as it was rendered last.
+/// The digest of an object's last rendered form.
 const RENDERED: &str = "edge.gardenlet/rendered";
-/// When to try again while other charts are being pulled or rendered.
+/// When to retry while other charts are being pulled or rendered.
 pub const BUSY_AGAIN: Duration = Duration::from_secs(2);
 /// The kinds of the chart.
 static KINDS: [Resource; 12] = [
@@ -50,10 +50,10 @@ static KINDS: [Resource; 12] = [
     SERVICE_ACCOUNT,
 ];
 
-/// Renders a chart of an agent for a cluster, as soon as one of `workers` may render.
+/// Renders an agent's chart for a cluster, as soon as one of the `workers` is available.
 ///
 /// # Errors
-/// Other charts are being rendered; the cluster does not tell its version; the values are refused.
+/// Other charts are being rendered; the cluster does not return its version; the values are invalid.
 pub fn render<'a>(
     client: &Client,
     (renderer, workers): (&Renderer, &Workers),
@@ -82,7 +82,7 @@ pub fn render<'a>(
     })
 }
 
-/// The objects in the order in which they are installed.
+/// The objects in the order of their installation.
 fn sorted(objects: Objects) -> Result<Vec<(&'static Resource, Value)>, Failed> {
     let mut all = Vec::new();
     for (_, object) in objects {
@@ -108,10 +108,10 @@ fn key(resource: &Resource, object: &Value) -> Key {
     Key::new(namespace, text(&object["metadata"]["name"]))
 }
 
-/// Brings all objects; what cannot be written does not keep the others.
+/// Writes all objects. A failure does not stop the others.
 ///
 /// # Errors
-/// What could not be written.
+/// The objects that could not be written.
 pub fn apply(client: &Client, objects: Objects) -> Result<(), Failed> {
     let mut failed = Failed::default();
     for (resource, object) in sorted(objects)? {
@@ -134,11 +134,11 @@ pub fn apply(client: &Client, objects: Objects) -> Result<(), Failed> {
     Err(failed)
 }
 
-/// Brings all objects into the cluster of the agent that does it: the Deployment comes last, and only if everything else is there,
-/// since it ends that agent.
+/// Writes all objects to the agent's own cluster. The Deployment is written last, and only after all other writes
+/// succeeded, because it ends this agent.
 ///
 /// # Errors
-/// What could not be written.
+/// The objects that could not be written.
 pub fn replace(client: &Client, objects: Objects) -> Result<(), Failed> {
     let is_last = |object: &Value| object["kind"] == DEPLOYMENT.kind.as_ref();
     let (last, first) = objects.into_iter().partition::<Objects, _>(|(_, object)| is_last(object));
@@ -169,7 +169,7 @@ fn bring(client: &Client, resource: &Resource, key: &Key, mut object: Value) -> 
     }
 }
 
-/// The patch that makes the chart's object of a live one.
+/// The patch that turns a live object into the chart's.
 fn change(live: &Value, object: &Value, is_known: bool) -> Option<Value> {
     let mut wanted = live.clone();
     if is_known {
@@ -181,7 +181,7 @@ fn change(live: &Value, object: &Value, is_known: bool) -> Option<Value> {
             wanted[name] = value.clone();
         }
     }
-    // Fields that the chart has no more. Those of the server are not the chart's.
+    // Remove fields that the chart does not set any more. Fields of the server are not the chart's.
     let parts = ["data", "stringData", "rules", "subjects", "spec"];
     for part in parts.into_iter().filter(|part| object.get(*part).is_none()) {
         wanted.as_object_mut().into_iter().for_each(|wanted| drop(wanted.remove(part)));
@@ -192,7 +192,7 @@ fn change(live: &Value, object: &Value, is_known: bool) -> Option<Value> {
         }
     }
     if object["kind"] == "Service" {
-        // What the cluster has given it.
+        // Fields that the cluster has set.
         for field in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "healthCheckNodePort"] {
             if !live["spec"][field].is_null() {
                 wanted["spec"][field] = live["spec"][field].clone();
@@ -202,7 +202,7 @@ fn change(live: &Value, object: &Value, is_known: bool) -> Option<Value> {
     difference(live, &wanted)
 }
 
-/// Puts the fields of `over` over those of `under`, within lists of the same length, too: what only the server has named stays.
+/// Merges the fields of `over` into `under`, also within lists of equal length, so that fields of the server stay.
 fn cover(under: &mut Value, over: &Value) {
     match (under, over) {
         (Value::Object(under), Value::Object(over)) => {
@@ -217,10 +217,10 @@ fn cover(under: &mut Value, over: &Value) {
     }
 }
 
-/// Deletes all objects, the Deployment last: as long as it is there, somebody knows that there is more to delete.
+/// Deletes all objects, the Deployment last: while it exists, there is more to delete.
 ///
 /// # Errors
-/// The cluster's.
+/// A request to the cluster fails.
 pub fn remove(client: &Client, objects: Objects) -> Result<(), Failed> {
     let all = sorted(objects)?;
     let (last, first): (Vec<_>, Vec<_>) =
@@ -231,10 +231,10 @@ pub fn remove(client: &Client, objects: Objects) -> Result<(), Failed> {
     Ok(())
 }
 
-/// The namespace of the agent is there.
+/// Creates the namespace of the agent if it is missing.
 ///
 /// # Errors
-/// The cluster's.
+/// A request to the cluster fails.
 pub fn ensure_namespace(client: &Client) -> Result<(), Error> {
     if client.find::<Value>(&NAMESPACES, "", NAMESPACE)?.is_some() {
         return Ok(());
@@ -253,7 +253,7 @@ mod tests {
     use crate::chart::render::{KubeVersion, Mode, Options, render};
 
     #[test]
-    fn the_chart_is_packed_whole_and_its_kinds_are_known() {
+    fn the_packed_chart_is_complete_and_its_kinds_are_known() {
         let chart = archive::load(CHART).unwrap();
         assert_eq!(chart.name(), NAME);
         assert!(chart.schema.is_some() && chart.templates.len() >= 7 && chart.files.is_empty(), "{chart:?}");
@@ -295,10 +295,10 @@ mod tests {
         live["spec"]["strategy"] = json!({"type": "RollingUpdate"});
         live["status"] = json!({"replicas": 2});
         assert_eq!(change(&live, &object, true), None);
-        // Somebody has scaled it.
+        // The Deployment was scaled manually.
         live["spec"]["replicas"] = json!(0);
         assert_eq!(change(&live, &object, true), Some(json!({"spec": {"replicas": 2}})));
-        // The chart says something else: what it does not say any more goes.
+        // The chart has changed, so fields that it does not set any more are removed.
         live["spec"]["replicas"] = json!(2);
         live["spec"]["minReadySeconds"] = json!(5);
         let patch = change(&live, &object, false).unwrap();

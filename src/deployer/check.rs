@@ -1,4 +1,4 @@
-//! Whether an agent can be deployed as it is wanted.
+//! Checks whether the desired agent can be deployed.
 
 use std::path::Path;
 
@@ -14,20 +14,21 @@ use crate::kube::{Client, Material};
 use super::values::{self, Access};
 use super::{NAME, NAMESPACE};
 
-/// A file of this agent, of the size of a configuration at most.
+/// Reads a file of this agent, limited to the size of a configuration.
 ///
 /// # Errors
-/// It cannot be read, or is no text.
+/// It cannot be read, or is not text.
 pub fn read(path: &Path) -> Result<String, Failed> {
     let failed = |why: &dyn std::fmt::Display| Failed::new(format!("read {}: {why}", path.display()));
     let bytes = Material::File(path.to_owned()).load().map_err(|error| failed(&error))?;
     String::from_utf8(bytes.to_vec()).map_err(|error| failed(&error))
 }
 
-/// The configuration of the new agent, checked as it will check it itself; `place` is where `own` stands. Kubeconfigs are their content.
+/// The configuration of the new agent, validated with the agent's own rules. `place` is the location of `own`.
+/// Kubeconfigs are given by their content.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The reason why it is invalid.
 pub fn configuration(
     own: &Value,
     parent: Option<&Value>,
@@ -38,7 +39,7 @@ pub fn configuration(
     let mut checked = config.clone();
     checked["apiVersion"] = json!("gardenlet.config.gardener.cloud/v1alpha1");
     checked["kind"] = json!("GardenletConfiguration");
-    // Kubeconfigs are files for whoever reads it, and are not there yet.
+    // The reader expects kubeconfigs to be files, which do not exist yet.
     values::connect(&mut checked, Access::Certificate);
     config::load(&checked.to_string(), place).map_err(|problems| {
         let first = problems.first().map(ToString::to_string).unwrap_or_default();
@@ -53,10 +54,10 @@ pub fn configuration(
     Ok(config)
 }
 
-/// Two agents of different seeds in one cluster would fight.
+/// Refuses a second agent for another seed in one cluster: the two would conflict.
 ///
 /// # Errors
-/// Another one is there; the cluster's.
+/// Another agent exists; or a request to the cluster fails.
 pub fn refuse_another(client: &Client, name: &str) -> Result<(), Failed> {
     let found = client.find::<Value>(&DEPLOYMENT, NAMESPACE, NAME)?;
     let Some(map) = found.as_ref().and_then(values::config_map_of) else { return Ok(()) };

@@ -1,7 +1,9 @@
-//! Puts an agent into the cluster of a Shoot, which becomes a seed by it (Gardener's `pkg/controller/gardenletdeployer`): the
-//! agent's own chart with a configuration, an image and, until the new agent has a certificate, a bootstrap kubeconfig.
+//! Deploys an agent to the cluster of a Shoot, which turns it into a seed (Gardener's
+//! `pkg/controller/gardenletdeployer`): the agent's own chart with a configuration, an image and, until the new agent
+//! has a certificate, a bootstrap kubeconfig.
 //!
-//! [`values`] and [`token`] decide what that is, [`check`] looks whether it fits, [`apply`] writes it, [`report`] tells how it went.
+//! [`values`] and [`token`] decide the content, [`check`] validates it, [`apply`] writes it, [`report`] reports the
+//! result.
 
 use std::path::PathBuf;
 
@@ -17,12 +19,12 @@ pub mod report;
 pub mod token;
 pub mod values;
 
-/// Where the agent is, in the cluster of the Shoot as in a seed.
+/// The agent's namespace, in the cluster of the Shoot as in a seed.
 pub const NAMESPACE: &str = "garden";
 /// The name of the release and of the Deployment.
 pub const NAME: &str = "gardenlet";
 
-/// What a new agent takes over from the one that deploys it, besides its configuration.
+/// What a new agent inherits from the agent that deploys it, besides its configuration.
 #[derive(Clone, Debug, Default)]
 pub struct Parent {
     /// The file that overwrites images of control planes (`IMAGEVECTOR_OVERWRITE`).
@@ -33,10 +35,10 @@ pub struct Parent {
     pub namespace: Option<String>,
 }
 
-/// The image of this agent: what an overwritten list says, or what its Deployment has; empty if nobody knows.
+/// The image of this agent: from an overwriting image list, or from its Deployment; empty if unknown.
 ///
 /// # Errors
-/// The client's; whoever may not read the Deployment knows nothing.
+/// A request fails. Without permission to read the Deployment, the image is unknown.
 pub fn own_image(seed: &Seed, images: &Images, parent: &Parent) -> Result<String, Error> {
     if let Ok(image) = images.find(NAME, env!("CARGO_PKG_VERSION")) {
         return Ok(image);

@@ -1,4 +1,4 @@
-//! The conditions of an object that asks for an agent, in the garden. Pure.
+//! The conditions of an object in the garden that describes an agent. Pure.
 
 use serde_json::{Value, json};
 
@@ -12,20 +12,20 @@ use crate::format::view;
 pub struct Report {
     /// Its type.
     pub kind: &'static str,
-    /// What it says.
+    /// Its status.
     pub status: Status,
-    /// Why.
+    /// Its reason and message.
     pub finding: Finding,
 }
 
 impl Report {
-    /// It is so, or it is not.
+    /// A condition that is true or false.
     pub fn new(kind: &'static str, is_true: bool, reason: &str, message: impl Into<String>) -> Self {
         let status = if is_true { Status::True } else { Status::False };
         Self { kind, status, finding: Finding::new(reason, message) }
     }
 
-    /// What went wrong.
+    /// A failure.
     pub fn failed(kind: &'static str, reason: &str, failed: &Failed) -> Self {
         let mut report = Self::new(kind, false, reason, failed.text.as_str());
         report.finding.codes.clone_from(&failed.codes);
@@ -33,7 +33,7 @@ impl Report {
     }
 }
 
-/// The strategic merge patch that tells it; nothing if the garden knows.
+/// The strategic merge patch of the report; `None` if nothing changed.
 pub fn patch(object: &Value, reports: &[Report], now: Timestamp) -> Option<Value> {
     let known = &object["status"]["conditions"];
     let old: Vec<Condition> =
@@ -65,7 +65,7 @@ mod tests {
     const NOW: Timestamp = Timestamp::from_unix(1_767_225_600);
 
     #[test]
-    fn nothing_is_told_twice() {
+    fn nothing_is_reported_twice() {
         let mut object = json!({"metadata": {"generation": 2}, "status": {"observedGeneration": 1}});
         let failed = Failed { codes: vec!["ERR_X".to_owned()], ..Failed::new("why") };
         let table = [

@@ -1,4 +1,4 @@
-//! The bootstrap token with which a new agent asks the garden for its certificate.
+//! The bootstrap token with which a new agent requests its certificate from the garden.
 
 use std::time::Duration;
 
@@ -15,13 +15,13 @@ use crate::kube::{Error, Garden};
 use crate::runtime::write;
 
 const VALIDITY: Duration = Duration::from_secs(24 * 3_600);
-/// One that ends sooner is renewed: the new agent has to start first.
+/// A token that expires sooner is renewed, because the new agent needs time to start.
 const LEFT_MIN: Duration = Duration::from_secs(600);
 const ID_CHARS: usize = 6;
 const SECRET_CHARS: usize = 16;
 const ALPHABET: &[u8] = b"0123456789abcdefghijklmnopqrstuvwxyz";
 
-/// The id of the token of an object, by which the garden allows it.
+/// The id of an object's token. The garden allows the token by this id.
 pub fn id(namespace: &str, name: &str) -> String {
     sha256_hex(format!("{namespace}--{name}").as_bytes())[..ID_CHARS].to_owned()
 }
@@ -36,15 +36,15 @@ fn field(secret: &Value, name: &str) -> String {
     String::from_utf8_lossy(&decoded).into_owned()
 }
 
-/// Whether the token can still be used.
+/// Whether the token is still valid for long enough.
 fn is_valid(secret: &Value, now: Timestamp) -> bool {
     parse_rfc3339(&field(secret, "expiration")).is_ok_and(|end| end.since(now) > LEFT_MIN)
 }
 
-/// Makes the token of a ManagedSeed, unless there is one that can still be used; the token.
+/// Returns the token of a ManagedSeed, and creates it if there is no valid one.
 ///
 /// # Errors
-/// The garden's.
+/// A request to the garden fails.
 pub fn ensure(garden: &Garden, (namespace, name): (&str, &str), now: Timestamp) -> Result<String, Error> {
     let (id, fresh) = (id(namespace, name), random::text(SECRET_CHARS, ALPHABET));
     let secret = write::ensure(garden, &SECRET, &key(namespace, name), |secret| {
@@ -55,11 +55,11 @@ pub fn ensure(garden: &Garden, (namespace, name): (&str, &str), now: Timestamp) 
     Ok(format!("{id}.{}", field(&secret, "token-secret")))
 }
 
-/// A token that was there keeps its secret part: somebody may hold it already.
+/// An existing token keeps its secret part, because an agent may already have it.
 fn fill(secret: &mut Value, (id, fresh): (&str, &str), (namespace, name): (&str, &str), now: Timestamp) {
     let known = field(secret, "token-secret");
     let known = if known.len() == SECRET_CHARS { known.as_str() } else { fresh };
-    // The garden reads this text.
+    // The garden parses this text.
     let description = format!(
         "A bootstrap token for the Gardenlet for seedmanagement.gardener.cloud/v1alpha1.ManagedSeed resource {namespace}/{name}."
     );
@@ -96,7 +96,7 @@ mod tests {
         for (at, expected) in [(0, true), (86_400 - 601, true), (86_400 - 600, false), (90_000, false)] {
             assert_eq!(is_valid(&secret, later(at)), expected, "{at}");
         }
-        // Its secret part stays; a damaged one does not.
+        // Its secret part stays, unless it is damaged.
         make(&mut secret, "fedcba9876543210", later(90_000));
         assert_eq!(field(&secret, "token-secret"), "0123456789abcdef");
         assert!(is_valid(&secret, later(90_000)));

@@ -1,7 +1,7 @@
-//! What the chart is rendered with. Pure.
+//! The values of the chart. Pure.
 //!
-//! The configuration of the agent that deploys is the base, `edge:` included. What is only true where that agent runs does not
-//! travel: how it reaches its clusters, its Seed, its addresses, its part in an election.
+//! The configuration of the deploying agent is the base, `edge:` included. Fields that are valid only for that agent
+//! are dropped: how it reaches its clusters, its Seed, its addresses, its leader election.
 
 use serde_json::{Map, Value, json};
 
@@ -9,9 +9,9 @@ use crate::api::meta::text;
 
 use super::{NAME, NAMESPACE};
 
-/// The label by which a pod reaches the API server of a garden in the same cluster.
+/// The label that lets a pod reach the API server of a garden in the same cluster.
 pub const TO_GARDEN: &str = "networking.resources.gardener.cloud/to-virtual-garden-kube-apiserver-tcp-443";
-/// Fields of an agent's configuration that count only where it runs.
+/// Fields of an agent's configuration that are valid only for that agent.
 const OWN: [(&str, &[&str]); 8] = [
     ("gardenClientConnection", &["bootstrapKubeconfig", "kubeconfigSecret", "kubeconfig"]),
     ("seedClientConnection", &["kubeconfig"]),
@@ -23,18 +23,18 @@ const OWN: [(&str, &[&str]); 8] = [
     ("kind", &[]),
 ];
 
-/// How the new agent gets into the garden.
+/// How the new agent gets access to the garden.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Access {
-    /// By itself: `gardenClientConnection.kubeconfig`.
+    /// With its own kubeconfig: `gardenClientConnection.kubeconfig`.
     Own,
     /// It has a certificate already.
     Certificate,
-    /// With this kubeconfig it asks for one.
+    /// It requests one with this kubeconfig.
     Bootstrap(String),
 }
 
-/// Puts `over` over `under`: tables are merged, anything else replaces.
+/// Merges `over` into `under`: tables are merged, other values are replaced.
 pub fn merge(under: &mut Value, over: &Value) {
     match (under, over) {
         (Value::Object(under), Value::Object(over)) => {
@@ -46,7 +46,7 @@ pub fn merge(under: &mut Value, over: &Value) {
     }
 }
 
-/// The configuration of the new agent: its own over that of its parent, if that counts.
+/// The configuration of the new agent: its own, merged over its parent's if that is used.
 pub fn configuration(own: &Value, parent: Option<&Value>, seed: &str) -> Value {
     let mut config = parent.cloned().unwrap_or_else(|| json!({}));
     for (field, parts) in OWN {
@@ -70,7 +70,8 @@ pub fn configuration(own: &Value, parent: Option<&Value>, seed: &str) -> Value {
     config
 }
 
-/// Sets a field of an object that may be missing. Whoever reads the configuration complains of anything else that is there.
+/// Sets a field of an object that may be missing. A value of another type is left to the validation of the
+/// configuration.
 fn set(object: &mut Value, field: &str, text: &str) {
     if object.is_object() || object.is_null() {
         object[field] = json!(text);
@@ -86,7 +87,7 @@ pub fn kubeconfig_secret(config: &Value) -> (String, String) {
     (or(&secret["name"], "gardenlet-kubeconfig"), or(&secret["namespace"], NAMESPACE))
 }
 
-/// Says in the configuration how the new agent gets into the garden.
+/// Writes to the configuration how the new agent gets access to the garden.
 pub fn connect(config: &mut Value, access: Access) {
     let (name, namespace) = kubeconfig_secret(config);
     if !config["gardenClientConnection"].is_object() {
@@ -108,18 +109,18 @@ pub fn connect(config: &mut Value, access: Access) {
     }
 }
 
-/// What the chart's values say besides the configuration.
+/// The input of the chart's values besides the configuration.
 #[derive(Clone, Debug, Default)]
 pub struct Deployment<'a> {
     /// `spec.gardenlet.deployment` of the ManagedSeed.
     pub wanted: &'a Value,
-    /// The image of the agent that deploys; empty if it is not known.
+    /// The image of the deploying agent; empty if unknown.
     pub image: &'a str,
-    /// The texts that overwrite images, those of control planes first.
+    /// The overwriting image lists, those of control planes first.
     pub images: [Option<String>; 2],
     /// `spec.dns.domain` of the Shoot; empty if it has none.
     pub domain: &'a str,
-    /// Annotations of pods that make them anew when something has changed.
+    /// Annotations of pods that restart them after a change.
     pub annotations: Map<String, Value>,
     /// Labels of pods.
     pub labels: Map<String, Value>,
@@ -153,8 +154,8 @@ pub fn values(deployment: &Deployment<'_>, config: Value) -> Value {
     values
 }
 
-/// The image of the agent that deploys, in parts, and over it what is wanted. Whoever names another place, tag or reference does not want
-/// the digest.
+/// The image of the deploying agent, split into parts, with the desired parts merged over it. A desired repository, tag
+/// or reference drops the digest.
 fn image(own: &str, wanted: &Value) -> Value {
     let (rest, digest) = own.split_once('@').map_or((own, ""), |(rest, digest)| (rest, digest));
     let repository = repository(own);
@@ -166,7 +167,7 @@ fn image(own: &str, wanted: &Value) -> Value {
         }
     }
     if tag.is_empty() && !digest.is_empty() {
-        // The chart takes a digest for a tag.
+        // The chart accepts a digest as a tag.
         image = json!({"repository": repository, "tag": digest});
     }
     if ["repository", "tag", "ref"].iter().any(|part| wanted[*part].is_string()) {
@@ -181,7 +182,7 @@ pub fn configuration_of(config_map: &Value) -> Option<Value> {
     crate::format::yaml::parse(text(&config_map["data"]["config.yaml"])).ok()
 }
 
-/// The Seed for which an agent in the cluster runs, from its ConfigMap, if that names one.
+/// The Seed of an agent in the cluster, if its ConfigMap names one.
 pub fn seed_of(config_map: &Value) -> Option<String> {
     let config = configuration_of(config_map)?;
     let name = text(&config["seedConfig"]["metadata"]["name"]).to_owned();
@@ -220,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_travels_and_what_does_not() {
+    fn which_fields_are_inherited() {
         let own = json!({"apiVersion": "v", "logLevel": "info", "edge": {"workers": 2},
             "seedConfig": {"metadata": {"name": "x", "labels": {"a": "b"}}, "spec": {"provider": {"region": "r"}}}});
         let expected = json!({"logLevel": "info", "edge": {"workers": 2}, "gardenClientConnection": {"qps": 5},
@@ -234,7 +235,7 @@ mod tests {
         assert_eq!((&kept["edge"], &kept["seedConfig"]), (&json!({"workers": 4}), &Value::Null));
     }
 
-    /// Whoever reads it complains.
+    /// The validation reports them.
     #[test]
     fn fields_of_another_shape_are_left_as_they_are() {
         for own in [
@@ -252,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn how_an_agent_gets_into_the_garden() {
+    fn how_an_agent_gets_access_to_the_garden() {
         let secret = json!({"name": "gardenlet-kubeconfig", "namespace": "garden"});
         let bootstrap =
             json!({"name": "gardenlet-kubeconfig-bootstrap", "namespace": "garden", "kubeconfig": "k"});

@@ -1,4 +1,4 @@
-//! Whether an extension has come to an end with an object (Gardener's predicate `LastOperationChanged`).
+//! Whether an extension has finished an operation on an object (Gardener's predicate `LastOperationChanged`).
 
 use serde::Deserialize;
 
@@ -7,22 +7,22 @@ use crate::api::meta::{ObjectMeta, or_default};
 use crate::runtime::informer::Object;
 use crate::runtime::store::Change;
 
-/// What is kept of an object: of an extension's, or of one in the garden that is judged like these.
+/// The part of an object that is kept in memory: of an extension's, or of a garden object that is judged like one.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Head {
     /// Metadata.
     pub metadata: ObjectMeta,
-    /// How far it is.
+    /// Its progress.
     #[serde(deserialize_with = "or_default")]
     pub status: HeadStatus,
 }
 
-/// See [`Head`].
+/// The status of a [`Head`].
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HeadStatus {
-    /// What was done last.
+    /// The last operation.
     pub last_operation: Option<LastOperation>,
 }
 
@@ -37,15 +37,15 @@ impl Head {
         self.metadata.annotations.get(OPERATION).map_or("", String::as_str)
     }
 
-    /// The last operation, if it has come to an end.
+    /// The last operation, if it has ended.
     fn ended(&self) -> Option<&LastOperation> {
         let last = self.status.last_operation.as_ref();
         last.filter(|last| ["Succeeded", "Error", "Failed"].contains(&last.state.as_str()))
     }
 }
 
-/// Whether whoever asked the extension has to look now. Upstream does not look when the object is gone; then it may have to be
-/// made anew, or somebody waits for that.
+/// Whether the controller that triggered the extension must reconcile now. Upstream does not reconcile a deleted
+/// object. Here the object may have to be created again, or something waits for its deletion.
 pub fn has_ended(change: &Change<Head>) -> bool {
     let Some(new) = change.new.as_deref() else { return true };
     let operation = new.operation();
@@ -53,7 +53,7 @@ pub fn has_ended(change: &Change<Head>) -> bool {
         let is_failed = new.status.last_operation.as_ref().is_some_and(|last| last.state == "Failed");
         return operation != "reconcile" && is_failed;
     };
-    // `reconcile` goes as soon as the extension begins, the others when it ends.
+    // `reconcile` is removed when the extension starts, the others when it has finished.
     let is_picked_up = match operation {
         "reconcile" => false,
         "migrate" | "restore" => old.operation() == operation,

@@ -1,4 +1,4 @@
-//! Credentials of the garden that extensions are handed in the seed: copies of Secrets, or Secrets that get tokens of a
+//! Credentials of the garden that extensions get in the seed: copies of Secrets, or Secrets with tokens of a
 //! WorkloadIdentity (Gardener's `GetCredentialsByObjectReference` and `pkg/utils/workloadidentity`).
 
 use serde_json::{Map, Value, json};
@@ -14,14 +14,14 @@ use crate::runtime::write;
 
 use super::problem;
 
-/// How annotations and labels about a WorkloadIdentity begin.
+/// The prefix of annotations and labels about a WorkloadIdentity.
 pub const IDENTITY: &str = "workloadidentity.security.gardener.cloud/";
 const RENEW_AT: &str = "workloadidentity.security.gardener.cloud/token-renew-timestamp";
 
-/// Kinds that hold credentials.
+/// Kinds that contain credentials.
 const KINDS: [&Resource; 3] = [&SECRET, &INTERNAL_SECRET, &WORKLOAD_IDENTITY];
 
-/// Where credentials are, as an object names them.
+/// A reference to credentials.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Reference {
     /// The kind.
@@ -34,7 +34,7 @@ impl Reference {
     /// From a field `credentialsRef`.
     ///
     /// # Errors
-    /// No kind that holds credentials.
+    /// The kind cannot contain credentials.
     pub fn read(reference: &Value) -> Result<Self, Failed> {
         let (version, kind) = (text(&reference["apiVersion"]), text(&reference["kind"]));
         let known = KINDS.into_iter().find(|known| known.kind == kind && known.api_version() == version);
@@ -57,7 +57,7 @@ impl Reference {
     /// Reads the credentials.
     ///
     /// # Errors
-    /// The client's; the garden does not have them, and `of` refers to them.
+    /// A request fails; or the garden does not have the object that `of` refers to.
     pub fn find(&self, garden: &Client, of: &str) -> Result<Credentials, Failed> {
         let Self { resource, key } = self;
         match self.look(garden)? {
@@ -69,21 +69,21 @@ impl Reference {
         }
     }
 
-    /// The same; nothing if the garden does not have them.
+    /// The same; `None` if the garden does not have them.
     ///
     /// # Errors
-    /// The client's.
+    /// A request fails.
     pub fn look(&self, garden: &Client) -> Result<Option<Credentials>, Error> {
         let found = garden.find::<Value>(self.resource, &self.key.namespace, &self.key.name)?;
         Ok(found.map(|object| Credentials { resource: self.resource, object }))
     }
 }
 
-/// Credentials as the garden has them.
+/// Credentials of the garden.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Credentials {
     resource: &'static Resource,
-    /// The object that holds them.
+    /// The object that contains them.
     pub object: Value,
 }
 
@@ -93,7 +93,8 @@ impl Credentials {
         self.resource
     }
 
-    /// Whether a Secret of the seed is what [`Credentials::bring`] makes for the use in `context`, annotations of others apart.
+    /// Whether a Secret of the seed equals the one that [`Credentials::bring`] writes for `context`, ignoring
+    /// annotations of other writers.
     pub fn is_copied_to(&self, copy: &Value, context: &str) -> bool {
         let mut wanted = copy.clone();
         if self.is_identity() {
@@ -103,11 +104,11 @@ impl Credentials {
         fields(&copy["data"]) == fields(&self.object["data"])
     }
 
-    /// Writes a Secret of the seed: it has these annotations and no labels, but those that ask for a token. `context`: the object
-    /// in whose name the token is used.
+    /// Writes a Secret of the seed with these annotations, and no labels except those that request a token. `context`
+    /// is the object on whose behalf the token is used.
     ///
     /// # Errors
-    /// The client's.
+    /// A request fails.
     pub fn bring(
         &self,
         seed: &Client,
@@ -125,11 +126,11 @@ impl Credentials {
                 copy["data"] = self.object["data"].clone();
                 return;
             }
-            // Another identity gets another token at once.
+            // Another identity needs a new token at once.
             if old[RENEW_AT].is_string() && self.is_named_in(&old) {
                 copy["metadata"]["annotations"][RENEW_AT] = old[RENEW_AT].clone();
             }
-            // Only the token stays; it is not part of the patch, so one that is written meanwhile stays, too.
+            // Only the token stays. It is not part of the patch, so a token that is written meanwhile stays too.
             if let Some(data) = copy["data"].as_object_mut() {
                 data.retain(|key, _| key == "token");
             }
@@ -147,7 +148,7 @@ impl Credentials {
         self.resource.kind == WORKLOAD_IDENTITY.kind
     }
 
-    /// What the requestor of tokens needs to know.
+    /// Adds what the token requestor needs to know.
     fn mark(&self, copy: &mut Value, context: &str) {
         let (metadata, system) = (&self.object["metadata"], &self.object["spec"]["targetSystem"]);
         copy["type"] = json!("Opaque");
@@ -178,7 +179,8 @@ fn fields(data: &Value) -> Map<String, Value> {
     data.as_object().cloned().unwrap_or_default()
 }
 
-/// The object in whose name credentials are used, as the requestor of tokens reads it, in the order in which Go writes it.
+/// The object on whose behalf credentials are used, in the form that the token requestor reads, with Go's order of
+/// fields.
 pub fn context(resource: &Resource, object: &Value) -> String {
     let metadata = &object["metadata"];
     let mut fields = vec![
@@ -194,7 +196,7 @@ pub fn context(resource: &Resource, object: &Value) -> String {
     format!("{{{}}}", fields.join(","))
 }
 
-/// Whether two specs of an extension object are the same.
+/// Whether two specs of an extension object are equal.
 pub fn is_same_spec(old: &Value, new: &Value) -> bool {
     difference(old, new).is_none()
 }
@@ -211,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_object_refers_to() {
+    fn references_of_an_object() {
         let reference = |version: &str, kind: &str| {
             let found =
                 Reference::read(&json!({"apiVersion": version, "kind": kind, "namespace": "n", "name": "x"}));
@@ -230,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn the_user_of_a_token_is_named_as_go_names_it() {
+    fn the_user_of_a_token_is_named_like_go() {
         let object = json!({"metadata": {"namespace": "n", "name": "x", "uid": "u"}});
         let bucket =
             r#"{"kind":"BackupBucket","apiVersion":"core.gardener.cloud/v1beta1","name":"x","uid":"u"}"#;
@@ -250,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_asks_for_the_token_of_an_identity() {
+    fn a_secret_requests_the_token_of_an_identity() {
         let mut copy = json!({"metadata": {"annotations": {"gardener.cloud/timestamp": "t"}}, "data": {"token": "dA=="}});
         let identity_1 = identity(&json!({"role": "r"}));
         identity_1.mark(&mut copy, "{}");
@@ -266,7 +268,7 @@ mod tests {
         assert!(!identity(&Value::Null).is_copied_to(&copy, "{}"), "another configuration");
         copy["metadata"]["annotations"][RENEW_AT] = json!("later");
         copy["data"]["token"] = json!("bmV3");
-        assert!(identity_1.is_copied_to(&copy, "{}"), "the requestor has written it");
+        assert!(identity_1.is_copied_to(&copy, "{}"), "the token requestor has written it");
         identity(&Value::Null).mark(&mut copy, "{}");
         assert_eq!(copy["data"], json!({"token": "bmV3"}));
     }

@@ -1,4 +1,5 @@
-//! Which `Extension` objects there are to be: those that a Seed or Shoot names, and those of types that are enabled for all. Pure.
+//! The desired `Extension` objects: those that a Seed or Shoot names, and those of types that are enabled for all.
+//! Pure.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use crate::format::duration;
 
 use super::{Patience, Wish};
 
-/// For whom an extension works.
+/// The owner of an extension.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Class {
     /// A Seed.
@@ -45,7 +46,7 @@ impl Class {
     }
 }
 
-/// When an extension works, seen from the kube-apiserver of the Shoot.
+/// When an extension is reconciled, relative to the Shoot's kube-apiserver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Moment {
     /// `BeforeKubeAPIServer`.
@@ -56,14 +57,14 @@ pub enum Moment {
     AfterWorker,
 }
 
-/// An `Extension` object that is to be there.
+/// A desired `Extension` object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Enabled {
     /// Its type, and its name.
     pub name: String,
     /// `providerConfig`; null for none.
     pub config: Value,
-    /// How long the extension may take, if its registration says so.
+    /// How long the extension may take, if its registration defines it.
     pub timeout: Option<Duration>,
     /// When it is reconciled.
     pub moment: Moment,
@@ -81,7 +82,7 @@ impl Enabled {
         Wish::new(spec)
     }
 
-    /// How long to wait for it.
+    /// How long to wait for the extension.
     pub fn patience(&self) -> Patience {
         let usual = Patience::of(&EXTENSION);
         Patience { timeout: self.timeout.unwrap_or(usual.timeout), ..usual }
@@ -111,8 +112,8 @@ pub(super) fn types(
     all
 }
 
-/// The objects, from `spec.extensions` and the registrations. A type that nobody has registered has none: no extension
-/// would look at it.
+/// The objects, from `spec.extensions` and the registrations. A type without registration has none, because no
+/// extension would handle it.
 pub fn enabled(named: &Value, registrations: &[Arc<ControllerRegistration>], class: Class) -> Vec<Enabled> {
     let items = named.as_array().map(Vec::as_slice).unwrap_or_default();
     let wanted = types(named, registrations, class).into_iter().filter_map(|name| {
@@ -136,7 +137,7 @@ pub fn enabled(named: &Value, registrations: &[Arc<ControllerRegistration>], cla
     wanted.collect()
 }
 
-/// What several looks come to: an error of one is an error, and all that is missing is named.
+/// Combines the results of several checks: an error of one is an error, and all pending objects are named.
 pub fn together(looks: Vec<Result<Step, Failed>>) -> Result<Step, Failed> {
     let (mut errors, mut missing, mut pause) = (Vec::new(), Vec::new(), Duration::MAX);
     for look in looks {
@@ -146,7 +147,7 @@ pub fn together(looks: Vec<Result<Step, Failed>>) -> Result<Step, Failed> {
                 pause = pause.min(after);
                 missing.push(why);
             }
-            // Nothing was sent, and nothing would be.
+            // Nothing was sent, and further requests would not be sent either.
             Err(failed) if failed.postponed.is_some() => return Err(failed),
             Err(failed) => errors.push(failed),
         }
@@ -235,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_says_its_type_class_and_configuration() {
+    fn an_object_has_type_class_and_configuration() {
         let (name, moment) = ("x".to_owned(), Moment::After);
         let mut wanted =
             Enabled { name, config: Value::Null, timeout: None, moment, deleted: Moment::Before };
@@ -246,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn several_looks_make_one_answer() {
+    fn several_checks_give_one_result() {
         let second = Duration::from_secs(1);
         let waits = |text: &str| Ok(Step::again(second, text));
         let fails = |text: &str, code: &str| Err(Failed { codes: vec![code.into()], ..Failed::new(text) });

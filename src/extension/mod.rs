@@ -29,7 +29,7 @@
 //! .add();
 //! ```
 //!
-//! What was asked of an extension is in the object: a flow that begins anew asks again and goes on.
+//! The request to an extension is stored in the object: a flow that starts again repeats it and continues.
 
 use std::time::Duration;
 
@@ -52,19 +52,19 @@ pub mod required;
 pub use enabled::{Class, Enabled, Moment, enabled, together};
 pub use ready::{TIMESTAMP, Unready, check, is_migrated, last_error};
 
-/// The Lease by which an extension says that it lives, in its own namespace of the seed.
+/// The Lease that an extension renews as its heartbeat, in its own namespace of the seed.
 pub const HEARTBEAT: &str = "gardener-extension-heartbeat";
-/// The error code of what only a change of the configuration mends.
+/// The error code of a problem that only a change of the configuration can fix.
 pub const CONFIGURATION_PROBLEM: &str = "ERR_CONFIGURATION_PROBLEM";
-/// Without this annotation, nobody may delete an object of an extension, or a ShootState.
+/// This annotation is required to delete an extension object or a ShootState.
 pub const CONFIRMATION: &str = "confirmation.gardener.cloud/deletion";
 
-/// What only a change of the configuration mends, with the code that says so.
+/// A problem that only a change of the configuration can fix, with its error code.
 pub fn problem(text: impl Into<String>) -> Failed {
     Failed { codes: vec![CONFIGURATION_PROBLEM.to_owned()], ..Failed::new(text) }
 }
 
-/// An object of an extension.
+/// An extension object.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Target {
     /// Its kind.
@@ -75,12 +75,12 @@ pub struct Target {
     pub name: String,
 }
 
-/// How an object is to be. Labels, annotations and fields of others stay, except in the spec.
+/// The desired state of an object. Labels, annotations and fields of other writers stay, except in the spec.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Wish {
-    /// Labels it has.
+    /// Its labels.
     pub labels: Map<String, Value>,
-    /// Annotations it has, besides those of the request.
+    /// Its annotations, besides those of the request.
     pub annotations: Map<String, Value>,
     /// The whole spec.
     pub spec: Value,
@@ -92,14 +92,14 @@ impl Wish {
         Self { spec, ..Self::default() }
     }
 
-    /// What is to be patched of the object as it is; nothing if it is right and nothing is asked of its extension.
+    /// The patch of the live object; `None` if nothing differs and there is no request.
     fn difference(&self, live: &Value, request: Option<Value>) -> Option<Value> {
         let mut wanted = live.clone();
         wanted["spec"] = self.spec.clone();
         self.mark(&mut wanted);
         let mut patch = difference(live, &wanted);
         if let Some(request) = request {
-            // Written even if it is there already: it counts from now.
+            // Written even if the annotation exists, because the request counts from now.
             let annotations = &mut patch.get_or_insert_default()["metadata"]["annotations"];
             request
                 .as_object()
@@ -120,28 +120,28 @@ impl Wish {
     }
 }
 
-/// What an object knew in another seed (an entry of `ShootState.spec.extensions`).
+/// The state of an object from another seed (an entry of `ShootState.spec.extensions`).
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Memory {
     /// `status.state`.
     pub state: Value,
-    /// `status.resources`. The objects that they name must exist before the extension is asked.
+    /// `status.resources`. The objects that they name must exist before the extension is triggered.
     pub resources: Value,
 }
 
 /// How long an extension may take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Patience {
-    /// How often it is looked at.
+    /// How often it is checked.
     pub interval: Duration,
     /// After this time a reported error ends the wait.
     pub errors: Duration,
-    /// How long it may take at all.
+    /// How long it may take in total.
     pub timeout: Duration,
 }
 
 impl Patience {
-    /// Upstream's for a kind. For `Extension` objects the registration may name another `timeout`.
+    /// Upstream's values for a kind. For `Extension` objects, the registration may set another `timeout`.
     pub fn of(resource: &Resource) -> Self {
         let (interval, errors, timeout) = match &*resource.kind {
             "Infrastructure" => (10, 180, 600),
@@ -154,12 +154,12 @@ impl Patience {
         Self { interval: seconds(interval), errors: seconds(errors), timeout: seconds(timeout) }
     }
 
-    /// After so many looks, whatever they saw, an error ends the wait.
+    /// After this many checks, regardless of their results, an error ends the wait.
     const fn looks(&self) -> u128 {
         self.errors.as_millis() / if self.interval.is_zero() { 1 } else { self.interval.as_millis() }
     }
 
-    /// Another look later, or the end if the time is over.
+    /// Checks again later, or fails after the timeout.
     fn again(&self, attempt: &Attempt, why: Failed) -> Result<Step, Failed> {
         if attempt.now.saturating_sub(attempt.begun) >= self.timeout {
             return Err(why);
@@ -168,16 +168,16 @@ impl Patience {
     }
 }
 
-/// What to ask of an extension.
+/// The request to an extension.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Operation {
-    /// To make what the object says.
+    /// Reconcile the object.
     Reconcile,
-    /// To do nothing before the state is there.
+    /// Wait until the state is there.
     WaitForState,
-    /// To make what the object says, of a state that another seed had.
+    /// Reconcile the object from the state of another seed.
     Restore,
-    /// To let go of it, and leave its state.
+    /// Release the object, and leave its state.
     Migrate,
 }
 
@@ -202,7 +202,7 @@ impl Target {
     /// The objects of a kind and class (`shoot`, `seed`, `garden`) in a namespace.
     ///
     /// # Errors
-    /// The client's. Where the kind is not served there are none.
+    /// A request fails. If the kind is not served, there are no objects.
     pub fn of_class(
         client: &Client,
         resource: &Resource,
@@ -226,7 +226,7 @@ impl Target {
         let mut found = Vec::new();
         let listed = client.list_all::<Value>(resource, namespace, &ListParams::default(), &mut |object| {
             let metadata = &object["metadata"];
-            // Objects of shoots need not say so.
+            // The class of Shoot objects is optional.
             if object["spec"]["class"].as_str().unwrap_or("shoot") == class {
                 let (namespace, name) = (text(&metadata["namespace"]), text(&metadata["name"]));
                 let target = Self {
@@ -243,37 +243,37 @@ impl Target {
         }
     }
 
-    /// The object as it is.
+    /// The live object.
     ///
     /// # Errors
-    /// The client's; an object or a kind that is not there is an answer.
+    /// A request fails. A missing object or kind gives `None`.
     pub fn find(&self, client: &Client) -> Result<Option<Value>, Error> {
         client.find(&self.resource, &self.namespace, &self.name)
     }
 
-    /// Makes the object as wished, and has it reconciled.
+    /// Creates or updates the object and triggers its reconciliation.
     ///
     /// # Errors
-    /// The client's.
+    /// A request fails.
     pub fn deploy(&self, client: &Client, wish: &Wish, now: Timestamp) -> Result<(), Error> {
         let live = self.find(client)?;
         self.write(client, live.as_ref(), wish, Some(request(Operation::Reconcile, now)))
     }
 
-    /// The same for kinds that upstream has reconciled only if there is a reason (Infrastructure, DNSRecord): another spec, or
-    /// a last operation that did not succeed. A record of another type is deleted first; the task should say how long that
-    /// may take ([`Builder::within`](crate::flow::Builder::within)).
+    /// The same for kinds that upstream reconciles only for a reason (Infrastructure, DNSRecord): a changed spec, or a
+    /// last operation that did not succeed. A record of another type is deleted first; the task should limit the time
+    /// for that ([`Builder::within`](crate::flow::Builder::within)).
     ///
     /// # Errors
-    /// The client's.
+    /// A request fails.
     pub fn deploy_if_needed(&self, client: &Client, wish: &Wish, now: Timestamp) -> Result<Step, Failed> {
         self.deploy_or_replace(client, wish, false, now)
     }
 
-    /// The same. If `is_asked`, somebody wants to have it reconciled even if it is right.
+    /// The same. `is_asked` requests a reconciliation even if nothing differs.
     ///
     /// # Errors
-    /// The client's.
+    /// A request fails.
     pub fn deploy_or_replace(
         &self,
         client: &Client,
@@ -291,18 +291,18 @@ impl Target {
                 if live.is_none_or(|live| live["metadata"]["deletionTimestamp"].is_null()) {
                     self.delete(client, now)?;
                 }
-                let why = format!("{} has to be deleted before it can be made anew", self.title());
+                let why = format!("{} must be deleted before it can be created again", self.title());
                 return Ok(Step::again(Patience::of(&self.resource).interval, why));
             }
         }
         Ok(Step::Done)
     }
 
-    /// Makes the object of what another seed knew of it: the extension waits until that is there. An object that knows
-    /// something already keeps it.
+    /// Creates the object with its state from another seed; the extension waits until that is complete. An object that
+    /// already has a state keeps it.
     ///
     /// # Errors
-    /// The client's.
+    /// A request fails.
     pub fn restore(
         &self,
         client: &Client,
@@ -322,19 +322,19 @@ impl Target {
         self.patch(client, "", json!({"metadata": {"annotations": annotations}}))
     }
 
-    /// Has the extension let go of the object and leave its state.
+    /// Asks the extension to release the object and to leave its state.
     ///
     /// # Errors
-    /// The client's; an absent object is none.
+    /// A request fails. A missing object is no error.
     pub fn migrate(&self, client: &Client, now: Timestamp) -> Result<(), Error> {
         let annotations = request(Operation::Migrate, now);
         found(self.patch(client, "", json!({"metadata": {"annotations": annotations}})))
     }
 
-    /// Confirms the deletion and deletes.
+    /// Confirms the deletion and deletes the object.
     ///
     /// # Errors
-    /// The client's; an absent object is none.
+    /// A request fails. A missing object is no error.
     pub fn delete(&self, client: &Client, now: Timestamp) -> Result<(), Error> {
         let annotations = json!({CONFIRMATION: "true", TIMESTAMP: rfc3339_nanos(now)});
         let confirmed = self.patch(client, "", json!({"metadata": {"annotations": annotations}}));
@@ -369,10 +369,10 @@ impl Target {
             .map(drop)
     }
 
-    /// Waits until the extension has done what it was asked for.
+    /// Waits until the extension has reconciled the object.
     ///
     /// # Errors
-    /// The client's; an extension that reports errors for too long; one that takes too long.
+    /// A request fails; or the extension has reported errors for too long, or takes too long.
     pub fn wait_ready(&self, client: &Client, patience: Patience, attempt: &Attempt) -> Result<Step, Failed> {
         let why = match self.find(client)? {
             None => Unready::Pending(format!("{} not found", self.title())),
@@ -391,10 +391,10 @@ impl Target {
         patience.again(attempt, failed)
     }
 
-    /// Waits until the extension has let go of the object.
+    /// Waits until the extension has released the object.
     ///
     /// # Errors
-    /// The client's; an extension that takes too long.
+    /// A request fails; or the extension takes too long.
     pub fn wait_migrated(
         &self,
         client: &Client,
@@ -404,7 +404,7 @@ impl Target {
         match self.find(client)? {
             Some(object) if !is_migrated(&object) => {
                 let why =
-                    last_error(&object).unwrap_or_else(|| Failed::new("the extension has not let go of it"));
+                    last_error(&object).unwrap_or_else(|| Failed::new("the extension has not released it"));
                 let text = format!("Error while waiting for {} to be migrated: {}", self.title(), why.text);
                 patience.again(attempt, Failed { text, ..why })
             }
@@ -415,7 +415,7 @@ impl Target {
     /// Waits until the object is gone.
     ///
     /// # Errors
-    /// The client's; an extension that takes too long.
+    /// A request fails; or the extension takes too long.
     pub fn wait_gone(&self, client: &Client, patience: Patience, attempt: &Attempt) -> Result<Step, Failed> {
         let Some(object) = self.find(client)? else { return Ok(Step::Done) };
         let why = last_error(&object).unwrap_or_else(|| Failed::new("it is still there"));
@@ -433,7 +433,7 @@ impl Target {
     }
 }
 
-/// An object that is not there is no error.
+/// A missing object is not an error.
 fn found(result: Result<(), Error>) -> Result<(), Error> {
     match result {
         Err(error) if error.is_not_found() => Ok(()),
@@ -441,13 +441,13 @@ fn found(result: Result<(), Error>) -> Result<(), Error> {
     }
 }
 
-/// What an object needs that is reconciled only if there is a reason.
+/// What to do with an object that is reconciled only for a reason.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Need {
     Nothing,
-    /// The extension is to be asked.
+    /// Trigger the extension.
     Request,
-    /// The object cannot become what it is to be.
+    /// The object cannot be updated to its desired state, and must be replaced.
     Another,
 }
 
@@ -460,15 +460,15 @@ fn need(live: &Value, spec: &Value, is_asked: bool) -> Need {
     let is_ready = match check(live) {
         Ok(()) => true,
         Err(Unready::Error(_)) => false,
-        // It has been asked already, and has not begun.
+        // It was triggered already, but has not started.
         Err(Unready::Pending(_)) => was_asked,
     };
     let is_right = is_ready && difference(old, spec).is_none();
     if is_right && !is_asked { Need::Nothing } else { Need::Request }
 }
 
-/// Whether an extension has not renewed its Lease ([`HEARTBEAT`]) for longer than `threshold`. One without a Lease has never
-/// done so.
+/// Whether an extension has not renewed its Lease ([`HEARTBEAT`]) for longer than `threshold`. Without a Lease it is
+/// stale.
 pub fn is_stale(lease: Option<&Value>, threshold: Duration, now: Timestamp) -> bool {
     let renewed = lease.and_then(|lease| lease["spec"]["renewTime"].as_str());
     let renewed = renewed.and_then(|text| parse_rfc3339(text).ok());

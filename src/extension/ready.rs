@@ -1,4 +1,4 @@
-//! Whether an extension has done what an object asks for (Gardener's `pkg/utils/kubernetes/health/extensions.go`).
+//! Whether an extension has reconciled an object (Gardener's `pkg/utils/kubernetes/health/extensions.go`).
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ use crate::base::clock::Timestamp;
 use crate::flow::Failed;
 use crate::format::time::parse_rfc3339;
 
-/// When it was asked.
+/// The annotation with the time of the request.
 pub const TIMESTAMP: &str = "gardener.cloud/timestamp";
 
 /// Why an object is not ready.
@@ -15,12 +15,12 @@ pub const TIMESTAMP: &str = "gardener.cloud/timestamp";
 pub enum Unready {
     /// The extension reports an error. It may succeed with its next try.
     Error(Failed),
-    /// It has not come to an end yet.
+    /// It has not finished yet.
     Pending(String),
 }
 
 impl Unready {
-    /// For people.
+    /// The failure for people.
     pub fn into_failed(self) -> Failed {
         match self {
             Self::Error(failed) => failed,
@@ -29,7 +29,7 @@ impl Unready {
     }
 }
 
-/// Checks an extension object, or one of the garden's BackupBuckets and BackupEntries.
+/// Checks an extension object, or a BackupBucket or BackupEntry of the garden.
 ///
 /// # Errors
 /// The first reason, in upstream's order and words.
@@ -57,7 +57,7 @@ pub fn check(object: &Value) -> Result<(), Unready> {
     }
     let Some(asked) = annotations[TIMESTAMP].as_str() else { return Ok(()) };
     let asked = parse_rfc3339(asked).map_err(|e| Unready::Pending(format!("annotation {TIMESTAMP}: {e}")))?;
-    // The status knows no fractions.
+    // Times in the status have no fractions.
     let asked = Timestamp::from_unix(asked.unix());
     let updated = operation.get("lastUpdateTime").and_then(Value::as_str);
     let updated = updated.and_then(|text| parse_rfc3339(text).ok()).unwrap_or_default();
@@ -67,7 +67,7 @@ pub fn check(object: &Value) -> Result<(), Unready> {
     Ok(())
 }
 
-/// What went wrong last, with its codes.
+/// The last error, with its codes.
 pub fn last_error(object: &Value) -> Option<Failed> {
     let error = object["status"]["lastError"].as_object()?;
     let text = error.get("description").and_then(Value::as_str).unwrap_or_default();
@@ -79,7 +79,7 @@ pub fn last_error(object: &Value) -> Option<Failed> {
     })
 }
 
-/// Whether a migration of the object has come to its end.
+/// Whether the migration of the object has finished.
 pub fn is_migrated(object: &Value) -> bool {
     let operation = &object["status"]["lastOperation"];
     operation["type"] == "Migrate" && operation["state"] == "Succeeded"
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_nobody_asked_anything_of_is_ready() {
+    fn an_object_without_request_is_ready() {
         let mut object = ready();
         object["metadata"]["annotations"] = Value::Null;
         assert_eq!(check(&object), Ok(()));

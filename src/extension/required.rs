@@ -1,4 +1,4 @@
-//! Which extensions a seed or a Shoot needs before it is reconciled, and which of them are missing. Pure.
+//! The extensions that a seed or a Shoot needs before it is reconciled, and which of them are missing. Pure.
 //!
 //! Source: `pkg/utils/gardener` (`ComputeRequiredExtensionsForSeed`, `ComputeRequiredExtensionsForShoot`,
 //! `RequiredExtensionsReady`).
@@ -22,7 +22,7 @@ pub type Required = SortedSet<(&'static str, String)>;
 /// Kinds that the provider of a seed must have.
 const OF_PROVIDER: [&str; 3] = ["ControlPlane", "Infrastructure", "Worker"];
 
-/// What the spec of a Seed asks for.
+/// The extensions that the spec of a Seed requires.
 pub fn of_seed(seed: &Value, registrations: &[Arc<ControllerRegistration>]) -> Required {
     let provider = text(&seed["spec"]["provider"]["type"]);
     let mut all: Required = OF_PROVIDER.map(|kind| (kind, provider.to_owned())).into();
@@ -37,8 +37,8 @@ pub fn of_seed(seed: &Value, registrations: &[Arc<ControllerRegistration>]) -> R
     all
 }
 
-/// What a Shoot without workers asks for. `dns` has the types of its DNS providers, those of records that nobody manages
-/// excepted; `backup` is the type of the seed's backup provider.
+/// The extensions that a Shoot without workers requires. `dns` contains the types of its DNS providers, except for
+/// unmanaged records. `backup` is the type of the seed's backup provider.
 pub fn of_shoot(
     shoot: &Value,
     seed: &Value,
@@ -55,7 +55,7 @@ pub fn of_shoot(
     all
 }
 
-/// What is missing, in words; nothing if every extension is installed and healthy.
+/// A text with what is missing; `None` if every extension is installed and healthy.
 pub fn missing(
     required: &Required,
     registrations: &[Arc<ControllerRegistration>],
@@ -79,7 +79,7 @@ pub fn missing(
             Some(first) => std::iter::once(first)
                 .chain(installed)
                 .map(unready)
-                // One that works is enough.
+                // One healthy installation is enough.
                 .reduce(|one, other| one.and_then(|why| other.map(|_| why))),
         };
         if let Some(Some(why)) = complaint
@@ -98,7 +98,7 @@ pub fn missing(
         .then(|| format!("extension controllers missing or unready: {}", complaints.join("; ")))
 }
 
-/// Nobody has begun to work on an object of this kind and type, and why that may be.
+/// No extension has started to work on an object of this kind and type, with the likely reason.
 pub fn unheard(
     kind: &'static str,
     type_name: &str,
@@ -107,7 +107,7 @@ pub fn unheard(
 ) -> Failed {
     let why = "extension did not record a last operation yet";
     match missing(&Required::from([(kind, type_name.to_owned())]), registrations, installations) {
-        None => Failed::new(format!("{why}; it is installed and healthy, so look at its log")),
+        None => Failed::new(format!("{why}; it is installed and healthy, so check its log")),
         Some(missing) => problem(format!("{why}; {missing}")),
     }
 }
@@ -119,7 +119,7 @@ fn installations_of<'a>(
     installations.iter().map(|i| &**i).filter(move |i| i.spec.registration_ref.name == registration)
 }
 
-/// Why an installation does not count.
+/// Why an installation is not ready.
 fn unready(installation: &ControllerInstallation) -> Option<String> {
     let wanted = [("Installed", Status::True), ("Healthy", Status::True), ("Progressing", Status::False)];
     let name = &installation.metadata.name;
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_seed_asks_for() {
+    fn extensions_that_a_seed_requires() {
         let registrations = [
             registration(
                 "a",
@@ -193,7 +193,7 @@ mod tests {
         extension for it in the garden";
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn missing_extensions_are_named() {
         let required = Required::from([("ControlPlane", "Lab".to_owned()), ("Worker", "Lab".to_owned())]);
         let both = json!([{"kind": "ControlPlane", "type": "lab"}, {"kind": "Worker", "type": "lab"}]);
         let registrations = [registration("lab", &both)];

@@ -45,7 +45,7 @@ fn patience_is_upstreams() {
 }
 
 #[test]
-fn the_wait_ends_with_its_time() {
+fn the_wait_ends_after_its_timeout() {
     let patience = Patience::of(&DNS_RECORD);
     let at = |seconds: u64| Attempt {
         begun: Duration::from_secs(10),
@@ -57,7 +57,7 @@ fn the_wait_ends_with_its_time() {
 }
 
 #[test]
-fn a_patch_holds_what_differs_and_the_request() {
+fn a_patch_has_the_differences_and_the_request() {
     let live = json!({"metadata": {"name": "x", "labels": {"theirs": "1"}, "annotations": {OPERATION: "reconcile"}},
         "spec": {"type": "a", "old": 1}, "status": {"state": 1}});
     let mut wish = Wish::new(json!({"type": "a", "old": 1}));

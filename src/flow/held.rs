@@ -1,8 +1,9 @@
-//! What a controller keeps of a flow between two turns.
+//! Keeps a controller's flow between two turns.
 
 use std::fmt;
 
-/// Lends it to a turn. It goes back at the end of the turn, also if a task panics: in the next turn, the flow finds which one.
+/// Lends a value to a turn. It is returned at the end of the turn, even if a task panics: in the next turn, the flow
+/// finds out which task it was.
 pub struct Held<T, F: FnMut(T)> {
     value: Option<T>,
     keep: F,
@@ -15,7 +16,7 @@ impl<T, F: FnMut(T)> fmt::Debug for Held<T, F> {
 }
 
 impl<T, F: FnMut(T)> Held<T, F> {
-    /// Holds nothing yet. `keep` puts a value back, and must not panic.
+    /// Without a value. `keep` stores a value again, and must not panic.
     pub const fn new(keep: F) -> Self {
         Self { value: None, keep }
     }
@@ -25,7 +26,7 @@ impl<T, F: FnMut(T)> Held<T, F> {
         self.value.insert(value)
     }
 
-    /// There will be no next turn: the value does not go back.
+    /// There is no next turn: the value is not returned.
     pub fn forget(&mut self) {
         self.value = None;
     }

@@ -1,8 +1,9 @@
-//! Flows: tasks that depend on each other, each a step that is repeated until it is done (Gardener's `pkg/utils/flow`).
+//! Flows: tasks that depend on each other. Each is a step that is repeated until it is done (Gardener's
+//! `pkg/utils/flow`).
 //!
-//! Nothing holds a thread while it waits: a step returns [`Step::Again`], and the flow says when it wants its next turn. What a
-//! run remembers is which tasks are done; a run that is lost begins anew, and its tasks find in the clusters what they did
-//! before.
+//! Waiting does not block a thread: a step returns [`Step::Again`], and the flow returns when it needs its next turn. A
+//! run stores only which tasks are done. A lost run starts again, and its tasks find their earlier results in the
+//! clusters.
 
 use std::fmt;
 use std::time::Duration;
@@ -18,16 +19,16 @@ mod report;
 pub use held::Held;
 pub use report::{Pacer, Progress};
 
-/// How a step ended.
+/// The result of a step.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Step {
     /// The task is done.
     Done,
     /// It is not done yet.
     Again {
-        /// When to go on.
+        /// When to continue.
         after: Duration,
-        /// What it waits for. If its time runs out, this is the error.
+        /// What it waits for. If the deadline passes, this is the error.
         why: Failed,
     },
 }
@@ -46,7 +47,7 @@ pub struct Failed {
     pub text: String,
     /// Gardener's error codes.
     pub codes: Vec<String>,
-    /// If nothing was sent: when to try again. Then the task has not failed.
+    /// Set if nothing was sent: when to try again. The task has not failed then.
     pub postponed: Option<Duration>,
 }
 
@@ -75,7 +76,7 @@ impl From<String> for Failed {
     }
 }
 
-/// A step outside of a flow: what was postponed is no failed attempt.
+/// For a step outside of a flow: a postponed request is not a failed attempt.
 impl From<Failed> for Failure {
     fn from(failed: Failed) -> Self {
         match failed.postponed {
@@ -91,10 +92,10 @@ impl From<kube::Error> for Failed {
     }
 }
 
-/// What a step knows of its task.
+/// What a step knows about its task.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Attempt {
-    /// When the task began.
+    /// When the task started.
     pub begun: Mono,
     /// Now.
     pub now: Mono,
@@ -114,7 +115,7 @@ struct Task<C> {
     is_skipped: bool,
     /// How long it may take.
     within: Option<Duration>,
-    /// Its errors are tried again after this time.
+    /// Its errors are retried after this time.
     retry: Option<Duration>,
     action: Action<C>,
 }
@@ -122,22 +123,22 @@ struct Task<C> {
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum State {
     Pending,
-    /// Begun, and to be tried again.
+    /// Started, to be tried again.
     Waiting {
         begun: Mono,
         due: Mono,
         tries: u32,
         last: Option<Failed>,
     },
-    /// Being tried. Found in the next turn, it has panicked.
+    /// Being tried. If it has this state in the next turn, it has panicked.
     Trying,
     Done,
-    /// Left out: it counts as done, and not for the progress.
+    /// Skipped: it counts as done, but not for the progress.
     Skipped,
     Failed,
 }
 
-/// A flow, and how far it has come.
+/// A flow and its progress.
 pub struct Flow<C> {
     name: &'static str,
     tasks: Vec<Task<C>>,
@@ -155,13 +156,13 @@ impl<C> fmt::Debug for Flow<C> {
 /// A task that failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TaskError {
-    /// Its name; empty for what comes after all tasks.
+    /// Its name; empty for the steps after all tasks.
     pub task: String,
     /// Why.
     pub failed: Failed,
 }
 
-/// As upstream's flows say it.
+/// In the words of upstream's flows.
 impl fmt::Display for TaskError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.task.is_empty() {
@@ -176,44 +177,44 @@ pub fn describe(errors: &[TaskError]) -> String {
     errors.iter().map(TaskError::to_string).collect::<Vec<String>>().join("; ")
 }
 
-/// A task as it is described; see [`Flow::outline`].
+/// The description of a task; see [`Flow::outline`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Outline {
     /// Its name.
     pub name: String,
-    /// Which tasks must be done before it begins: their places in the list. They come before it.
+    /// The tasks that must be done before it starts, by their index in the list. They precede it.
     pub needs: Vec<usize>,
-    /// It is left out. What needs it may begin as soon as it could have begun itself.
+    /// It is skipped. Its dependents may start as soon as it could have started itself.
     pub is_skipped: bool,
 }
 
-/// How a flow ended.
+/// The result of a flow.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Ended {
-    /// Of its tasks, in the order in which they failed; empty: all are done.
+    /// The errors of its tasks, in the order in which they failed; empty if all are done.
     pub errors: Vec<TaskError>,
-    /// It was ended from outside.
+    /// It was cancelled.
     pub is_cancelled: bool,
 }
 
-/// What a turn came to.
+/// The result of a turn.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Turn {
-    /// It wants the next turn after this time.
+    /// It needs the next turn after this time.
     Again(Duration),
-    /// Nothing runs any more.
+    /// The flow has ended.
     Ended(Ended),
 }
 
 /// Receives the events of a flow.
 pub trait Observer {
-    /// Tasks began or ended.
+    /// Tasks have started or ended.
     fn progress(&mut self, progress: &Progress);
     /// A task is done.
     fn done(&mut self, _task: &str) {}
 }
 
-/// A turn ends after this time even if tasks could go on: others want the worker, too.
+/// A turn ends after this time even if tasks could continue, because other flows need the worker too.
 const TURN_MAX: Duration = Duration::from_secs(2);
 
 /// Describes a task; [`Builder::add`] adds it.
@@ -224,25 +225,25 @@ pub struct Builder<'f, C> {
 }
 
 impl<C> Builder<'_, C> {
-    /// It begins when these are done.
+    /// It starts when these are done.
     pub fn after(mut self, needs: &[TaskId]) -> Self {
         self.task.needs.extend_from_slice(needs);
         self
     }
 
-    /// It is left out.
+    /// Skips the task.
     pub fn skip_if(mut self, skip: bool) -> Self {
         self.task.is_skipped |= skip;
         self
     }
 
-    /// It fails when it is not done after this time.
+    /// It fails if it is not done after this time.
     pub fn within(mut self, time: Duration) -> Self {
         self.task.within = Some(time);
         self
     }
 
-    /// An error is tried again after `interval`, until the task has taken `time`.
+    /// An error is retried after `interval`, until the task has taken `time`.
     pub fn retrying(mut self, interval: Duration, time: Duration) -> Self {
         self.task.retry = Some(interval);
         self.within(time)
@@ -258,7 +259,7 @@ impl<C> Builder<'_, C> {
 }
 
 impl<C> Flow<C> {
-    /// One without tasks.
+    /// A flow without tasks.
     pub const fn new(name: &'static str) -> Self {
         Self { name, tasks: Vec::new(), states: Vec::new(), errors: Vec::new(), is_cancelled: false }
     }
@@ -268,8 +269,8 @@ impl<C> Flow<C> {
         self.name
     }
 
-    /// A task: its name is what people read while it runs, and the id of its errors. It can depend only on tasks that were
-    /// added before, so no flow waits for itself.
+    /// Adds a task. Its name is displayed while it runs, and is the id of its errors. It can depend only on tasks that
+    /// were added before, so a flow has no cycles.
     pub fn task(
         &mut self,
         name: impl Into<String>,
@@ -296,18 +297,18 @@ impl<C> Flow<C> {
         self.tasks.iter().map(of).collect()
     }
 
-    /// Whether the task of this name was run, and is done.
+    /// Whether the task of this name has run and is done.
     pub fn is_done(&self, name: &str) -> bool {
         let is_done = |(task, state): (&Task<C>, &State)| task.name == name && *state == State::Done;
         self.tasks.iter().zip(&self.states).any(is_done)
     }
 
-    /// Begins nothing new, and gives up what waits.
+    /// Starts no more tasks and drops waiting ones.
     pub fn cancel(&mut self) {
         self.is_cancelled = true;
     }
 
-    /// How far it has come.
+    /// Its progress.
     pub fn progress(&self) -> Progress {
         let count = |wanted: &State| self.states.iter().filter(|state| *state == wanted).count();
         let all = self.states.len() - count(&State::Skipped);
@@ -321,7 +322,7 @@ impl<C> Flow<C> {
         Progress::new(self.name, count(&State::Done), all, &running)
     }
 
-    /// Tries whatever is due. `now` is asked before and after each step.
+    /// Tries all due tasks. `now` is called before and after each step.
     pub fn turn(&mut self, context: &mut C, now: &dyn Fn() -> Mono, observer: &mut dyn Observer) -> Turn {
         self.bury();
         let begun = now();
@@ -337,11 +338,11 @@ impl<C> Flow<C> {
                     break;
                 }
             }
-            // What has ended may let others begin.
+            // An ended task may let others start.
             if has_ended && !is_over {
                 continue;
             }
-            // Those who report only once in a while hear of it again.
+            // Observers that skip some reports get another chance.
             observer.progress(&self.progress());
             match self.next_due() {
                 _ if has_ended => return Turn::Again(Duration::ZERO),
@@ -354,7 +355,7 @@ impl<C> Flow<C> {
         }
     }
 
-    /// A task that was being tried when the worker panicked has failed.
+    /// Fails a task that was being tried when the worker panicked.
     fn bury(&mut self) {
         for index in 0..self.states.len() {
             if self.states[index] == State::Trying {
@@ -363,11 +364,11 @@ impl<C> Flow<C> {
         }
     }
 
-    /// Begins what can begin, and drops what was cancelled.
+    /// Starts the tasks that can start, and drops those that were cancelled.
     fn begin(&mut self, now: Mono) -> bool {
         let mut has_begun = false;
-        // Whether the tasks that need this one may begin. They have higher indices. A task that is left out opens the way
-        // as soon as it could have begun itself.
+        // Whether the dependents of a task may start. They have higher indices. A skipped task lets them start as soon
+        // as it could have started itself.
         let mut open = vec![false; self.states.len()];
         for index in 0..self.states.len() {
             let is_ready = self.tasks[index].needs.iter().all(|need| open[need.0]);
@@ -393,7 +394,7 @@ impl<C> Flow<C> {
         has_begun
     }
 
-    /// The tasks that are due, the one that has waited longest first.
+    /// The due tasks, the longest waiting one first.
     fn due(&self, now: Mono) -> Vec<usize> {
         let mut due: Vec<(Mono, usize)> = Vec::new();
         for (index, state) in self.states.iter().enumerate() {
@@ -415,7 +416,7 @@ impl<C> Flow<C> {
         self.states.iter().filter_map(due).min()
     }
 
-    /// Tries a task; whether it ended.
+    /// Tries a task; returns whether it ended.
     fn attempt(
         &mut self,
         index: usize,
@@ -442,7 +443,7 @@ impl<C> Flow<C> {
                 None => (task.retry, failed, tries.saturating_add(1)),
             },
         };
-        // A step may have taken longer than its interval: the pause comes after it.
+        // A step may take longer than its interval, so the pause starts after it.
         let now = now();
         let deadline = task.within.map(|time| begun.saturating_add(time));
         match after {

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use crate::base::clock::Mono;
 
-/// How far a flow has come.
+/// The progress of a flow.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Progress {
-    /// Share of its tasks that are done.
+    /// The share of its tasks that are done.
     pub percent: u32,
-    /// What it does at the moment.
+    /// The running tasks.
     pub description: String,
 }
 
@@ -25,7 +25,8 @@ impl Progress {
     }
 }
 
-/// Limits how often a flow reports: the first report comes at once, and then the newest one at most once per period.
+/// Limits how often a flow reports: the first report is sent at once, later ones at most once per period, always the
+/// newest.
 #[derive(Clone, Debug)]
 pub struct Pacer {
     period: Duration,
@@ -38,26 +39,26 @@ impl Pacer {
         Self { period, told: None }
     }
 
-    /// How long to wait until something new may be told.
+    /// How long to wait until the next report is allowed.
     pub fn left(&self, now: Mono) -> Duration {
         let since = self.told.as_ref().map(|(at, _)| now.saturating_sub(*at));
         since.map_or(Duration::ZERO, |since| self.period.saturating_sub(since))
     }
 
-    /// Whether something is new, however recent the last report is: the end of a flow is always reported.
+    /// Whether something is new, regardless of the time of the last report: the end of a flow is always reported.
     pub fn tells_at_the_end(&mut self, progress: &Progress, now: Mono) -> bool {
         let is_new = self.told.as_ref().is_none_or(|(_, told)| told != progress);
         self.told = Some((now, progress.clone()));
         is_new
     }
 
-    /// Whether to report now. Otherwise the next turn asks again.
+    /// Whether to report now. Otherwise the next turn checks again.
     pub fn is_due(&self, progress: &Progress, now: Mono) -> bool {
         let told = self.told.as_ref();
         told.is_none_or(|(at, told)| told != progress && now.saturating_sub(*at) >= self.period)
     }
 
-    /// Notes that the report was written. Without this, it stays due.
+    /// Records that the report was written. Without this call, it stays due.
     pub fn has_told(&mut self, progress: &Progress, now: Mono) {
         self.told = Some((now, progress.clone()));
     }
@@ -83,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn reports_keep_their_distance() {
+    fn reports_keep_their_period() {
         let progress = |percent| Progress { percent, description: String::new() };
         let at = |seconds| Mono::default().saturating_add(Duration::from_secs(seconds));
         let mut pacer = Pacer::new(Duration::from_secs(5));
@@ -92,7 +93,7 @@ mod tests {
             .map(|(seconds, percent)| {
                 let (progress, now) = (progress(percent), at(seconds));
                 let is_due = pacer.is_due(&progress, now);
-                // Whoever is refused asks again.
+                // After a refusal, the caller asks again.
                 assert_eq!(pacer.is_due(&progress, now), is_due);
                 if is_due {
                     pacer.has_told(&progress, now);

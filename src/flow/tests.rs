@@ -6,7 +6,7 @@ use super::*;
 use crate::base::sorted::SortedSet;
 use crate::base::thread;
 
-/// What the tasks of a test did, and the time.
+/// A log of what the tasks of a test did, and the time.
 #[derive(Default)]
 struct World {
     log: Vec<String>,
@@ -42,7 +42,7 @@ fn does(name: &'static str) -> impl Fn(&mut World, &Attempt) -> Result<Step, Fai
     }
 }
 
-/// Takes turns until the flow has ended; time goes by as the flow asks for it.
+/// Takes turns until the flow has ended; time advances as the flow requests it.
 fn run(flow: &mut Flow<World>, world: &mut World, observer: &mut dyn Observer) -> (Ended, Duration) {
     let mut time = Duration::ZERO;
     for _ in 0..10_000 {
@@ -58,7 +58,7 @@ fn run(flow: &mut Flow<World>, world: &mut World, observer: &mut dyn Observer) -
 const ENDED_WELL: Ended = Ended { errors: Vec::new(), is_cancelled: false };
 
 #[test]
-fn tasks_run_when_what_they_need_is_done() {
+fn tasks_run_when_their_dependencies_are_done() {
     let mut flow = Flow::new("Flow");
     let a = flow.task("a", does("a")).add();
     let b = flow.task("b", does("b")).after(&[a]).skip_if(true).add();
@@ -68,7 +68,7 @@ fn tasks_run_when_what_they_need_is_done() {
     let (mut world, mut notes) = (World::default(), Notes::default());
     assert!(!flow.is_done("a"));
     assert_eq!(run(&mut flow, &mut world, &mut notes).0, ENDED_WELL);
-    assert_eq!(["a", "b", "e"].map(|name| flow.is_done(name)), [true, false, true], "b was left out");
+    assert_eq!(["a", "b", "e"].map(|name| flow.is_done(name)), [true, false, true], "b was skipped");
     assert_eq!(world.log, ["a", "c", "d", "e"]);
     let expected = ["0 Starting Flow", "done a", "25 c", "done c", "50 ", "50 d", "done d", "75 ", "75 e"];
     assert_eq!(notes.0[..9], expected);
@@ -76,7 +76,7 @@ fn tasks_run_when_what_they_need_is_done() {
 }
 
 #[test]
-fn a_task_that_is_left_out_waits_for_what_it_needs() {
+fn a_skipped_task_waits_for_its_dependencies() {
     let mut flow = Flow::new("Flow");
     let a = flow.task("a", |_: &mut World, _| Err(Failed::new("no"))).add();
     let b = flow.task("b", does("b")).after(&[a]).skip_if(true).add();
@@ -84,14 +84,11 @@ fn a_task_that_is_left_out_waits_for_what_it_needs() {
     let mut world = World::default();
     let (ended, _) = run(&mut flow, &mut world, &mut Silent);
     assert_eq!(ended.errors.len(), 1);
-    assert!(
-        world.log.is_empty(),
-        "what needs a failed task, also through one that is left out, never begins"
-    );
+    assert!(world.log.is_empty(), "dependents of a failed task never start, also across a skipped task");
 }
 
 #[test]
-fn a_failure_stops_what_depends_on_it_and_nothing_else() {
+fn a_failure_stops_only_its_dependents() {
     let mut flow = Flow::new("Flow");
     let a = flow.task("a", does("a")).add();
     let codes = vec!["ERR_CONFIGURATION_PROBLEM".to_owned()];
@@ -109,7 +106,7 @@ fn a_failure_stops_what_depends_on_it_and_nothing_else() {
 }
 
 #[test]
-fn waiting_retrying_and_running_out_of_time() {
+fn waiting_retrying_and_timing_out() {
     let mut flow = Flow::new("Flow");
     let ready_at = |seconds| {
         move |_: &mut World, attempt: &Attempt| {
@@ -132,7 +129,7 @@ fn waiting_retrying_and_running_out_of_time() {
         if attempt.now < at(10) {
             return Err(Failed { postponed, ..Failed::new("nothing was sent") });
         }
-        assert_eq!(attempt.tries, 0, "what was not sent is no try");
+        assert_eq!(attempt.tries, 0, "a request that was not sent is no try");
         Ok(Step::Done)
     };
     flow.task("postponed", postponed).add();
@@ -142,7 +139,7 @@ fn waiting_retrying_and_running_out_of_time() {
     assert_eq!(took.as_secs(), 58);
 }
 
-/// A flow whose tasks find in the world what was done before.
+/// A flow whose tasks find their earlier results in the world.
 fn diamond(bad: Option<usize>) -> Flow<World> {
     let mut flow = Flow::new("Flow");
     let mut ids: Vec<TaskId> = Vec::new();
@@ -168,7 +165,7 @@ fn diamond(bad: Option<usize>) -> Flow<World> {
 }
 
 #[test]
-fn a_panic_in_any_task_is_its_error_and_the_next_run_ends_well() {
+fn a_panic_in_any_task_is_its_error_and_the_next_run_succeeds() {
     for bad in 0..6 {
         let (mut flow, mut world) = (diamond(Some(bad)), World::default());
         let mut time = Duration::ZERO;
@@ -189,9 +186,9 @@ fn a_panic_in_any_task_is_its_error_and_the_next_run_ends_well() {
     }
 }
 
-/// As controllers keep a flow: out of the map while it has its turn.
+/// As controllers keep a flow: outside of the map during its turn.
 #[test]
-fn a_flow_whose_task_panics_is_there_for_its_next_turn() {
+fn a_flow_whose_task_panics_is_kept_for_its_next_turn() {
     let mut flow = Flow::new("Flow");
     flow.task("a", does("a")).add();
     flow.task("b", |_: &mut World, _| panic!("b")).add();
@@ -232,7 +229,7 @@ fn a_crash_or_a_stop_between_any_two_turns_loses_nothing() {
                 flow.cancel();
                 let (ended, _) = run(&mut flow, &mut world, &mut Silent);
                 assert!(ended.is_cancelled && ended.errors.iter().all(|error| error.failed.text == "made"));
-                assert_eq!(world.log.len(), done, "a cancelled flow begins nothing and ends at once");
+                assert_eq!(world.log.len(), done, "a cancelled flow starts nothing and ends at once");
             }
             assert_eq!(run(&mut diamond(None), &mut world, &mut Silent).0, ENDED_WELL);
             assert_eq!(world.log.len(), 6, "each once: {:?}", world.log);
@@ -240,7 +237,7 @@ fn a_crash_or_a_stop_between_any_two_turns_loses_nothing() {
     }
 }
 
-/// Flows wait in a queue with the time at which they want their next turn; a turn takes a worker, waiting takes none.
+/// Flows wait in a queue until the time of their next turn. A turn needs a worker, waiting needs none.
 #[test]
 fn a_thousand_flows_share_eight_workers() {
     const FLOWS: usize = 1_000;
@@ -282,12 +279,12 @@ fn a_thousand_flows_share_eight_workers() {
         })
         .collect();
     let turns: usize = workers.into_iter().map(|worker| worker.join().unwrap()).sum();
-    assert!(turns <= 6 * FLOWS, "{turns} turns: each wakes a flow that has something to do");
+    assert!(turns <= 6 * FLOWS, "{turns} turns: each wakes a flow that has work to do");
     assert!(flows.iter().all(|flow| flow.lock().unwrap().1.log.len() == 6));
 }
 
 #[test]
-fn a_slow_flow_gives_its_worker_back() {
+fn a_slow_flow_yields_its_worker() {
     let mut flow = Flow::<Vec<&'static str>>::new("Flow");
     for name in ["a", "b", "c"] {
         let action = move |order: &mut Vec<&'static str>, _: &Attempt| {
@@ -296,7 +293,7 @@ fn a_slow_flow_gives_its_worker_back() {
         };
         flow.task(name, action).add();
     }
-    // Each look at the clock takes a second, so that a turn has time for one step.
+    // Each read of the clock takes a second, so that a turn has time for one step.
     let seconds = std::cell::Cell::new(0);
     let clock = || {
         seconds.set(seconds.get() + 1);
@@ -306,5 +303,5 @@ fn a_slow_flow_gives_its_worker_back() {
     for _ in 0..4 {
         assert!(matches!(flow.turn(&mut order, &clock, &mut Silent), Turn::Again(_)));
     }
-    assert_eq!(order, ["a", "b", "c", "a"], "the one that has waited longest comes first");
+    assert_eq!(order, ["a", "b", "c", "a"], "the longest waiting one is first");
 }

@@ -1,4 +1,4 @@
-//! Brings one object of the cluster to what is desired: GET, then POST or PUT.
+//! Brings one object of the cluster to its desired state: GET, then POST or PUT.
 
 use serde_json::{Value, json};
 
@@ -19,12 +19,12 @@ use crate::kube::{self, DeleteParams, ListParams, Propagation};
 const AUTOSCALER: Resource =
     Resource::new("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", true);
 
-/// Applies one object. `make` makes it, with its labels; it may be asked several times, because it is large and what is
-/// made is not kept while the server is asked. True if it depends on a ServiceAccount that is not there yet what is to be made
-/// of it.
+/// Applies one object. `make` creates the desired object with its labels. It may be called several times, because the
+/// object is large and is not kept during requests. Returns true if the desired object depends on a ServiceAccount that
+/// does not exist yet.
 ///
 /// # Errors
-/// A conflict as it is, everything else with the name of the object.
+/// A conflict unchanged; any other error with the name of the object.
 pub(super) fn apply(
     session: Session<'_>,
     settled: &Settled,
@@ -33,7 +33,8 @@ pub(super) fn apply(
 ) -> Result<bool, Error> {
     let mut result = apply_one(session, settled, make, terms);
     if result.as_ref().is_err_and(Error::is_conflict) {
-        // Status of a busy object changes all the time: one more look spares the whole ManagedResource a failure.
+        // The status of a busy object changes all the time: a second try saves the whole ManagedResource from a
+        // failure.
         result = apply_one(session, settled, make, terms);
     }
     result.map_err(|error| {
@@ -72,7 +73,8 @@ fn apply_one(
     let after = match live {
         None => {
             log::info!(kind, namespace, name; "Creating an object");
-            // An ignored object is created as it is: it will never be changed back, so it must not say so.
+            // An ignored object is created once and never changed back, so it must not have the annotation that
+            // announces this.
             let new = with_token(object);
             let new = if ignored { new } else { merge(new, terms, None) };
             session.create(&resource, &new)?
@@ -93,20 +95,21 @@ fn apply_one(
     Ok(is_open)
 }
 
-/// What becomes of the token of a workload's pods.
+/// What happens to the token of a workload's pods.
 #[derive(Clone, Copy)]
 enum Token {
     /// Nothing is added.
     Left,
     /// It is added.
     Mounted { expiration_seconds: i64 },
-    /// The ServiceAccount is not there yet. No pod can be made before, and then they might be without a token.
+    /// The ServiceAccount does not exist yet. No pod can be created before it exists, and then its pods might have no
+    /// token.
     Unknown,
 }
 
-/// Nobody is asked about objects without pods.
+/// Sends no requests for objects without pods.
 fn token(session: Session<'_>, object: &Value, live: Option<&Value>) -> Result<Token, Error> {
-    // The API servers of shoots have a webhook of their own for it, or none.
+    // The API servers of shoots have their own webhook for it, or none.
     if session.target.class != Class::Seed {
         return Ok(Token::Left);
     }
@@ -131,7 +134,7 @@ fn is_served(session: Session<'_>, namespace: &str) -> Result<bool, Error> {
     Ok(found.is_some_and(|namespace| projected_token::is_served(&namespace.metadata)))
 }
 
-/// What every object must have. Upstream finds out here, too, so that everything before is applied.
+/// A field that every object must have. Upstream finds out here too, so that all objects before it are applied.
 fn missing_field(object: &Value) -> Option<&'static str> {
     let fields = [
         ("apiVersion", &object["apiVersion"]),
@@ -141,7 +144,7 @@ fn missing_field(object: &Value) -> Option<&'static str> {
     fields.into_iter().find(|(_, value)| text(value).is_empty()).map(|(field, _)| field)
 }
 
-/// Kinds that a definition adds or changes are asked for anew.
+/// Looks up kinds again that a definition adds or changes.
 fn forget_kinds(session: Session<'_>, object: &Value) {
     if object["kind"] != "CustomResourceDefinition" {
         return;
@@ -152,7 +155,7 @@ fn forget_kinds(session: Session<'_>, object: &Value) {
     }
 }
 
-/// Whether something else counts the replicas. Nobody is asked as long as there is nothing to decide.
+/// Whether an autoscaler sets the replicas. Sends no requests unless the answer matters.
 fn is_autoscaled(session: Session<'_>, object: &Value, live: &Value) -> Result<bool, Error> {
     let (api_version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
     let is_scaled = matches!(group_of(api_version), "apps" | "extensions")
@@ -176,7 +179,7 @@ fn is_autoscaled(session: Session<'_>, object: &Value, live: &Value) -> Result<b
     }
 }
 
-/// The version of a target may be any, the groups of workloads are regarded as one, and older clients leave them out.
+/// A target matches in any version. The groups of workloads count as one, and older clients omit them.
 fn is_target(target: &Value, object: &Value) -> bool {
     let group = group_of(text(&target["apiVersion"]));
     target["kind"] == object["kind"]
@@ -197,8 +200,9 @@ fn replace(session: Session<'_>, resource: &Resource, merged: &Value, live: Valu
     }
 }
 
-/// Whether an object is deleted when its update is invalid: on request, and a ConfigMap or Secret that can never be
-/// updated. An immutable one that is wrong for another reason stays: its successor would be refused, too.
+/// Whether an object is deleted when its update is invalid: on request, and if it is a ConfigMap or Secret that can
+/// never be updated. An immutable one that is invalid for another reason stays, because its replacement would be
+/// refused too.
 fn may_recreate(merged: &Value, error: &kube::Error) -> bool {
     let is_data =
         merged["apiVersion"] == "v1" && (merged["kind"] == "ConfigMap" || merged["kind"] == "Secret");
@@ -262,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_made_anew() {
+    fn which_objects_are_recreated() {
         let object = |api_version: &str, kind: &str, annotation: &str| {
             let annotations = json!({"resources.gardener.cloud/delete-on-invalid-update": annotation});
             json!({"apiVersion": api_version, "kind": kind, "metadata": {"annotations": annotations}})

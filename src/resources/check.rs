@@ -1,8 +1,8 @@
-//! Looks at applied objects: are they healthy, are they rolled out.
+//! Checks whether applied objects are healthy and rolled out.
 //!
-//! Upstream runs two controllers with watches on every kind that was ever applied. Here one controller reads the bodies of
-//! kinds that report health or progress. For other kinds it only needs to know which objects exist. `workload` and `inventory`
-//! wake it when an object changes; objects that neither of them covers are polled.
+//! Upstream runs two controllers with watches on every kind that was ever applied. Here one controller reads the bodies
+//! of kinds that report health or progress. For other kinds it only needs to know which objects exist. `workload` and
+//! `inventory` wake it when an object changes; objects that neither of them covers are polled.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +31,7 @@ use crate::format::view;
 use crate::kube::{ListParams, Verdict};
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
 
-/// Checks the objects of ManagedResources. Its keys are theirs.
+/// Checks the objects of ManagedResources. Its keys are their keys.
 #[derive(Debug)]
 pub struct ChecksReconciler(pub(super) Arc<Shared>);
 
@@ -42,7 +42,7 @@ impl Reconciler for ChecksReconciler {
         let raw = match own {
             Own::Read { raw, .. } => raw,
             Own::Busy => return Ok(later()),
-            // The applier says so in a condition.
+            // The applier reports it in a condition.
             Own::Gone | Own::TooLarge(_) => return Ok(Outcome::Done),
         };
         let resource = view::look::<ManagedResource>(&raw).map_err(Failure::terminal)?;
@@ -53,7 +53,7 @@ impl Reconciler for ChecksReconciler {
         let period = self.0.settings.check_period;
         let applied = status_of(&resource.status.conditions, APPLIED);
         if !matches!(applied, Some(Status::True | Status::Unknown)) {
-            // The store may never have seen a difference: nobody else would come back.
+            // The store may never have seen a difference, so nothing else would wake this key.
             return Ok(super::jittered(period));
         }
         let present = Present { conditions: &resource.status.conditions, now: cx.clock.now() };
@@ -61,14 +61,15 @@ impl Reconciler for ChecksReconciler {
         let next = with_status(&raw, &found, None);
         let again = again(&found, present.now, period);
         session.write_status(raw, &next).map_err(Error::into_failure)?;
-        // Whoever has an eye on the objects wakes us; what they miss is found when everything is applied again.
+        // Watches of the objects wake this controller. Changes that they miss are found with the next full apply.
         let is_covered = again == period && self.0.covers(&target, &resource.status.resources, session);
         Ok(super::jittered(if is_covered { self.0.settings.sync_period } else { again }))
     }
 }
 
 impl Shared {
-    /// Whether changes of all these objects are noticed without us. Kinds that nobody lists are listed from now on.
+    /// Whether changes of all these objects are noticed without polling. Kinds that are not listed yet are listed from
+    /// now on.
     fn covers(&self, target: &Arc<Target>, objects: &[ObjectReference], session: Session<'_>) -> bool {
         let Some(lanes) = self.lanes().filter(|_| Arc::ptr_eq(target, &self.targets.seed)) else {
             return false;
@@ -85,10 +86,10 @@ impl Shared {
     }
 }
 
-/// The shortest time between two looks at the objects of one ManagedResource.
+/// The shortest time between two checks of the objects of one ManagedResource.
 const AGAIN_MIN: Duration = Duration::from_secs(2);
 
-/// When to look again: soon after something went wrong or moved on, then less and less often.
+/// When to check again: soon after a failure or progress, then less and less often.
 fn again(found: &[Condition], now: Timestamp, period: Duration) -> Duration {
     let is_calm =
         |c: &Condition| c.status == if c.kind == PROGRESSING { Status::False } else { Status::True };
@@ -152,7 +153,7 @@ fn unhealthy(
     Some(present.with(HEALTHY, Status::False, &format!("{kind}Unhealthy"), &text))
 }
 
-/// What cannot be found out is reported only if it is not a passing weakness of the server.
+/// An undetermined state is reported only if it is not a transient weakness of the server.
 fn unknown(present: Present<'_>, object: &ObjectReference, error: Error) -> Result<Condition, Error> {
     match &error {
         Error::Request(e) if matches!(e.verdict(), Verdict::Denied | Verdict::Invalid) => {
@@ -204,7 +205,7 @@ fn count_pods(session: Session<'_>, object: &ObjectReference, live: &Value) -> R
     Ok(count)
 }
 
-/// What is known of an object.
+/// The known state of an object.
 enum Seen {
     Missing,
     Present,
@@ -214,10 +215,10 @@ enum Seen {
 /// Kinds whose objects need not be read, by namespace.
 type Place = (String, String, String);
 
-/// Which objects are there. Several of a kind in a namespace are asked for at once.
+/// Which objects exist. Several objects of a kind in a namespace are listed at once.
 struct Inventory<'a> {
     session: Session<'a>,
-    /// How many objects there should be.
+    /// How many objects should exist.
     expected: SortedMap<Place, usize>,
     listed: SortedMap<Place, SortedSet<String>>,
 }
@@ -245,7 +246,7 @@ impl<'a> Inventory<'a> {
         Ok(found.map_or(Seen::Missing, |_| Seen::Present))
     }
 
-    /// Whether a list names the object. If not, it may still be there: without our label, or made since.
+    /// Whether a list contains the object. If not, it may still exist: without our label, or created since.
     fn is_listed(&mut self, object: &ObjectReference) -> Result<bool, Error> {
         let place = place(object);
         if self.expected.get(&place).is_none_or(|count| *count < 2) {
@@ -289,7 +290,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn trouble_is_looked_at_more_often() {
+    fn problems_are_checked_more_often() {
         let now = Timestamp::from_unix(1_000);
         let condition = |kind: &str, status: Status, age_s: u64| {
             let at = now.minus(Duration::from_secs(age_s));

@@ -1,6 +1,6 @@
-//! From the data of Secrets to a plan: which objects there are, in which order they are applied, and what the status will
-//! say of them. Documents are looked at one by one; what is kept of each is its text, because its value takes many times as
-//! much. A broken document is recorded, and the rest goes on.
+//! Turns the data of Secrets into a plan: the objects, the order in which they are applied, and what the status will
+//! contain about them. Documents are read one by one. Only the text of each is kept, because its value takes many times
+//! as much memory. A broken document is recorded, and the others are still applied.
 
 use ring::digest;
 use serde_json::{Value, json};
@@ -28,7 +28,7 @@ pub(super) struct Manifest {
     pub(super) bytes: Vec<u8>,
 }
 
-/// Whether objects of a kind have a namespace.
+/// Whether objects of a kind are namespaced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Scope {
     Namespaced,
@@ -40,9 +40,9 @@ pub(super) enum Scope {
 /// Why there is no plan.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Refusal {
-    /// The ManagedResource asks for more than the applier has.
+    /// The ManagedResource needs more than the applier has.
     TooLarge(String),
-    /// Others take the memory at the moment.
+    /// The memory is in use at the moment.
     Busy,
 }
 
@@ -56,7 +56,7 @@ impl Refusal {
     }
 }
 
-/// One object that is to be applied.
+/// One object to apply.
 #[derive(Clone, Debug)]
 pub(super) struct Planned {
     document: Document,
@@ -64,16 +64,16 @@ pub(super) struct Planned {
 }
 
 impl Planned {
-    /// The object as its manifest has it.
+    /// The object as in its manifest.
     pub(super) fn value(&self, scope_of: &mut dyn FnMut(&str, &str) -> Scope) -> Value {
-        // It was read before, with the same result.
+        // The text was parsed before, with the same result.
         let mut object = self.document.value().unwrap_or_default();
         default_namespace(&mut object, scope_of);
         object
     }
 }
 
-/// What could not be read: the first problems, and how many there are.
+/// Manifests that could not be read: the first problems, and their number.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Problems {
     first: Vec<String>,
@@ -96,26 +96,27 @@ impl Problems {
     }
 }
 
-/// What the manifests say.
+/// The content of the manifests.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Plan {
-    /// The objects, in the order in which they are applied.
+    /// The objects, in the order of application.
     pub(super) objects: Vec<Planned>,
-    /// What the status will say of them, sorted as it has them.
+    /// The references for the status, in its order.
     pub(super) references: Vec<ObjectReference>,
-    /// Objects that are no longer to be managed.
+    /// Objects that must not be managed any more.
     pub(super) orphans: Vec<Identity>,
-    /// What could not be read.
+    /// Manifests that could not be read.
     pub(super) problems: Problems,
-    /// Hex of SHA-256: for each object the whole value of its key, as upstream counts.
+    /// Hex of SHA-256: it covers the whole value of the key for each object, as in upstream.
     pub(super) checksum: String,
 }
 
-/// Memory that one reference takes in all the forms that the status passes through, and each label and annotation of it.
+/// The memory that one reference takes in all its forms on the way to the status, and each of its labels and
+/// annotations.
 const REFERENCE_BYTES: usize = 6 << 10;
 const LABEL_BYTES: usize = 330;
 
-/// Makes a plan of manifests, one after the other.
+/// Creates a plan from manifests, one after the other.
 pub(super) struct Planner<'a> {
     plan: Plan,
     hash: digest::Context,
@@ -123,7 +124,7 @@ pub(super) struct Planner<'a> {
     /// Bytes and values of the references in the status.
     status_bytes: usize,
     status_nodes: usize,
-    /// Memory for what is kept, and for the largest object.
+    /// Memory for the kept texts, and for the largest object.
     kept: usize,
     largest: usize,
     inject: &'a SortedMap<String, String>,
@@ -132,7 +133,7 @@ pub(super) struct Planner<'a> {
 }
 
 impl<'a> Planner<'a> {
-    /// A plan with nothing in it. `inject` are labels for every object; the ManagedResource itself takes `own_bytes`.
+    /// An empty plan. `inject` are labels for every object; the ManagedResource itself takes `own_bytes`.
     pub(super) fn new(
         own_bytes: usize,
         inject: &'a SortedMap<String, String>,
@@ -156,7 +157,7 @@ impl<'a> Planner<'a> {
     /// Adds the documents of one key.
     ///
     /// # Errors
-    /// Only that there can be no plan; what is broken is recorded.
+    /// Only reasons that prevent a plan; broken documents are recorded.
     pub(super) fn add(&mut self, manifest: &Manifest) -> Result<(), Refusal> {
         let Manifest { secret, key, bytes } = manifest;
         let key_text = format!("key {key:?} in Secret {secret:?}");
@@ -185,7 +186,7 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
-    /// Makes sure of memory for the window of a packed key, while it grows.
+    /// Reserves memory for the window of a packed key, while it grows.
     fn hold_window(&mut self, key: &str, bytes: &[u8]) -> Result<(), Refusal> {
         let window = if key.ends_with(".br") { brotli::window_bytes(bytes).unwrap_or(0) } else { 0 };
         if window > limits::BROTLI_WINDOW_BYTES_MAX {
@@ -195,7 +196,7 @@ impl<'a> Planner<'a> {
         if window == 0 { Ok(()) } else { self.hold(window + window / 2) }
     }
 
-    /// Its outline, and the memory that its value takes.
+    /// Its outline, and the memory of its value.
     fn read(
         &mut self,
         document: Result<Document, Trouble>,
@@ -241,23 +242,23 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
-    /// Makes sure of memory for what is kept and so much more.
+    /// Reserves memory for the kept texts and this much more.
     fn hold(&mut self, more: usize) -> Result<(), Refusal> {
         let all = self.kept + 4 * self.status_bytes + more;
         if all > limits::APPLIER_MEMORY_BYTES_MAX {
             let max = limits::APPLIER_MEMORY_BYTES_MAX >> 20;
             return Err(Refusal::TooLarge(format!("it takes more than {max} MiB of memory to apply")));
         }
-        // More Secrets may be read.
+        // Other Secrets may still be read.
         if self.permit.hold(all.max(limits::APPLIER_READ_BYTES)) { Ok(()) } else { Err(Refusal::Busy) }
     }
 
-    /// The plan, with memory to carry it out.
+    /// The plan, with memory to execute it.
     ///
     /// # Errors
-    /// There is not enough.
+    /// There is not enough memory.
     pub(super) fn finish(mut self) -> Result<Plan, Refusal> {
-        // Desired and live object at the same time, and their texts.
+        // The desired and the live object at the same time, and their texts.
         self.hold(2 * self.largest + self.largest / 4)?;
         let mut plan = self.plan;
         plan.checksum = hex::encode(self.hash.finish().as_ref());
@@ -267,8 +268,8 @@ impl<'a> Planner<'a> {
     }
 }
 
-/// Objects of namespaced kinds live in `default` if they do not say where; others never say it. Of an unknown kind the
-/// first is assumed.
+/// Objects of namespaced kinds default to namespace `default`; others have none. An unknown kind is assumed to be
+/// namespaced.
 fn default_namespace(object: &mut Value, scope_of: &mut dyn FnMut(&str, &str) -> Scope) {
     let (api_version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
     let is_named = !api_version.is_empty() && !kind.is_empty();
@@ -299,7 +300,7 @@ mod tests {
         }
     }
 
-    /// A plan that there is, in plain values.
+    /// A successful plan, in plain values.
     struct Decoded {
         objects: Vec<Value>,
         orphans: Vec<Identity>,
@@ -366,7 +367,7 @@ mod tests {
         );
         let decoded =
             all(&[manifest("k", text), manifest("bytes", [0xff, 0xfe]), manifest("last", config_map("c"))]);
-        // What has no name is an object: applying it will tell.
+        // A document without name is an object: applying it reports the problem.
         assert_eq!(names(&decoded), ["", "a", "b", "c"]);
         let errors: Vec<&str> = decoded.errors.iter().map(String::as_str).collect();
         let [yaml, text, bytes] = errors[..] else { panic!("{errors:?}") };
@@ -444,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_large_is_refused_as_a_whole() {
+    fn a_plan_that_is_too_large_is_refused() {
         let one = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"}}"#;
         let annotated = |n: usize, bytes: usize| {
             let (name, text) = (format!("a{n}"), "x".repeat(bytes));
@@ -474,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn who_finds_no_memory_comes_again() {
+    fn a_plan_without_memory_is_retried() {
         let memory = memory::Memory::default();
         let (mut other, mut permit) = (memory.permit(), memory.permit());
         assert!(other.hold(limits::APPLIER_MEMORY_BYTES_MAX));

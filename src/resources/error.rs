@@ -9,20 +9,20 @@ use crate::runtime::controller::Failure;
 /// An operation of the applier that failed.
 #[derive(Debug)]
 pub enum Error {
-    /// The server did not do what it was asked.
+    /// The server refused or failed a request.
     Request(kube::Error),
-    /// No server has this kind, at least not yet.
+    /// No server serves this kind, at least not yet.
     UnknownKind {
         /// Group and version.
         api_version: String,
         /// The kind.
         kind: String,
     },
-    /// A manifest has no such field, and is no object without it.
+    /// A required field is missing in a manifest.
     Incomplete(&'static str),
-    /// A ManagedResource that is too large to be applied.
+    /// A ManagedResource that is too large to apply.
     TooLarge(String),
-    /// An annotation has a value that means nothing.
+    /// An annotation has an invalid value.
     Annotation {
         /// Its name.
         name: &'static str,
@@ -33,30 +33,30 @@ pub enum Error {
     ReadSecret {
         /// Its name.
         name: String,
-        /// Why; `None`: it does not exist.
+        /// The cause; `None` if it does not exist.
         source: Option<kube::Error>,
     },
     /// An object could not be applied.
     Apply {
         /// `group/kind/namespace/name`.
         object: String,
-        /// Why.
+        /// The cause.
         source: Box<Error>,
     },
-    /// The server called an update invalid, so the object was deleted, to be made anew.
+    /// The server considered an update invalid, so the object was deleted and will be created again.
     Recreate(kube::Error),
     /// Objects could not be deleted or released, or documents not be decoded; one sentence each.
     Several(Vec<String>),
 }
 
 impl Error {
-    /// Whether somebody else changed the object in between.
+    /// Whether another client changed the object in between.
     pub fn is_conflict(&self) -> bool {
         matches!(self, Self::Request(e) if e.is_conflict() || e.is_already_exists())
     }
 
-    /// Whether the client sent nothing, for the lease or the server was not there: this says nothing about the object, and
-    /// is not reported.
+    /// Whether the client did not send the request, because of the lease or an unavailable server. This says nothing
+    /// about the object and is not reported.
     pub fn is_postponed(&self) -> bool {
         match self {
             Self::Request(request) | Self::ReadSecret { source: Some(request), .. } => {
@@ -67,7 +67,7 @@ impl Error {
         }
     }
 
-    /// The server cannot be reached, or does not answer.
+    /// The server is unreachable, or does not answer.
     pub fn is_away(&self) -> bool {
         matches!(self, Self::Request(request) if request.verdict() == kube::Verdict::Unreachable)
     }
@@ -77,7 +77,7 @@ impl Error {
         chain(self)
     }
 
-    /// What the pool gets: a request's own error, which may say when to come again.
+    /// The failure for the pool: the request's own error, which may contain a retry delay.
     pub fn into_failure(self) -> Failure {
         match self {
             Self::Request(request) => request.into(),
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_text_says_what_and_why_once() {
+    fn the_text_has_operation_and_cause_once() {
         let failure =
             kube::Failure { code: 422, reason: "Invalid".into(), message: "no".into(), ..Default::default() };
         let request = Error::Request(kube::Error::Api(Box::new(failure.clone())));
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_was_not_sent_is_seen_through_what_was_tried() {
+    fn an_unsent_request_is_found_among_the_causes() {
         let fenced = || kube::Error::Fenced("not ours".to_owned());
         let read = |source| Error::ReadSecret { name: "s".into(), source };
         let apply = |source| Error::Apply { object: "o".into(), source: Box::new(source) };

@@ -1,4 +1,4 @@
-//! What is wrong with a ManagedResource, for whoever reports on a Seed or a Shoot.
+//! Faults of ManagedResources, for reports about a Seed or a Shoot.
 
 use std::time::Duration;
 
@@ -8,22 +8,22 @@ use crate::api::condition::{Finding, Status};
 use crate::base::clock::Timestamp;
 use crate::format::duration;
 
-/// What is wrong with a ManagedResource.
+/// A fault of a ManagedResource.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Fault {
     /// It cannot be applied, or is not healthy.
     Certain(Finding),
-    /// The applier is at work, or what it has applied is. With every change of an extension there is a moment of this.
+    /// It is being applied, or its objects are being rolled out. Every change of an extension causes this for a moment.
     Passing(Finding),
 }
 
 impl Fault {
-    /// Whether it may be gone in a moment.
+    /// Whether the fault may disappear by itself soon.
     pub const fn is_passing(&self) -> bool {
         matches!(self, Self::Passing(_))
     }
 
-    /// What it is.
+    /// The reason and message.
     pub fn into_finding(self) -> Finding {
         match self {
             Self::Certain(finding) | Self::Passing(finding) => finding,
@@ -37,7 +37,7 @@ fn reported(condition: &WatchedCondition) -> Fault {
 }
 
 impl Watched {
-    /// What is wrong with it, if something is. A roll-out is a fault at once, or, with a threshold and the present time, when it
+    /// The fault, if there is one. A roll-out is a fault at once, or, with a threshold and the present time, when it
     /// takes longer than that.
     pub fn fault(&self, patience: Option<(Duration, Timestamp)>) -> Option<Fault> {
         let key = self.metadata.key();
@@ -87,7 +87,7 @@ impl Watched {
         Some(Fault::Passing(Finding::new("ProgressingRolloutStuck", text)))
     }
 
-    /// Whether its annotation says that it is left alone.
+    /// Whether its annotation says that it is ignored.
     pub fn is_ignored(&self) -> bool {
         super::trigger::is_ignored(&self.metadata)
     }

@@ -1,8 +1,8 @@
 //! Collects Secrets and ConfigMaps that nothing refers to any more.
 //!
-//! Gardener never changes the content of such objects: a new content is a new object, and whatever uses it says so in an
-//! annotation. What is old and named by no annotation in its namespace goes. That is done in the seed, and in each cluster of a Shoot
-//! that is served.
+//! Gardener never changes the content of such objects: a new content gets a new object, and its users refer to it in an
+//! annotation. Old objects without such an annotation in their namespace are deleted. This is done in the seed, and in
+//! each served cluster of a Shoot.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,37 +18,39 @@ use crate::base::sorted::SortedMap;
 use crate::kube::{DeleteParams, ListItem, ListParams};
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
 
-/// Younger ones stay: whoever made them may not have come to use them yet.
+/// Younger ones stay, because their user may not be written yet.
 const AGE_MIN: Duration = Duration::from_secs(600);
 
 const PROMETHEUS: Resource = Resource::new("monitoring.coreos.com", "v1", "Prometheus", "prometheuses", true);
 
-/// Everything whose annotations count.
+/// All kinds whose annotations count.
 const USERS: [Resource; 8] =
     [DEPLOYMENT, STATEFUL_SET, DAEMON_SET, JOB, CRON_JOB, POD, MANAGED_RESOURCE, PROMETHEUS];
 
-/// How soon a Shoot is looked at after it is served, at most: what begins together is spread over this time.
+/// The longest delay before the first collection in a Shoot that is served: collections that start together are spread
+/// over this time.
 const FIRST_MAX: Duration = Duration::from_secs(3_600);
-/// How soon to try a Shoot again that is away.
+/// How soon to retry an unreachable Shoot.
 const AWAY_AGAIN: Duration = Duration::from_secs(600);
 
 /// Collects garbage. Its keys are those of [`key`].
 #[derive(Debug)]
 pub struct GarbageCollector(pub(super) Arc<Shared>);
 
-/// The key of the cluster whose ManagedResources are in a namespace of the seed; that of the seed if it is empty.
+/// The key of the cluster whose ManagedResources are in a namespace of the seed. An empty namespace stands for the
+/// seed.
 pub(super) fn key(namespace: &str) -> Key {
     Key::new(namespace, "garbage")
 }
 
-/// When to look at a Shoot first. Nothing that began with it is garbage before.
+/// The delay before the first collection in a Shoot. No object that was created at that time is garbage before.
 pub(super) fn first(chance: f64) -> Duration {
     AGE_MIN + (FIRST_MAX - AGE_MIN).mul_f64(chance)
 }
 
 impl Reconciler for GarbageCollector {
     fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
-        // One that is not served any more is looked at when it is again.
+        // A cluster that is not served any more gets a new key when it is served again.
         let Some(target) = self.0.targets.at(&key.namespace) else { return Ok(Outcome::Done) };
         let failure = match collect(self.0.session(&target, cx)) {
             Ok(()) if key.namespace.is_empty() => return Ok(Outcome::After(self.0.settings.collect_period)),
@@ -56,7 +58,7 @@ impl Reconciler for GarbageCollector {
             Err(error) => error,
         };
         if !key.namespace.is_empty() && failure.is_away() {
-            // The look at the cluster says so.
+            // The check of the cluster reports the failure.
             return Err(Failure::later(AWAY_AGAIN, failure));
         }
         Err(failure.into_failure())
@@ -93,7 +95,7 @@ fn collect(session: Session<'_>) -> Result<(), Error> {
     if problems.is_empty() { Ok(()) } else { Err(Error::Several(problems)) }
 }
 
-/// Hands over each object, or the key of one that cannot be read: it may refer to something.
+/// Calls back with each object, or with the key of an unreadable one, which may contain references.
 fn each(
     session: Session<'_>,
     resource: &Resource,
@@ -101,7 +103,7 @@ fn each(
     see: &mut dyn FnMut(Result<ObjectMeta, Key>),
 ) -> Result<(), Error> {
     let params = ListParams { label_selector, metadata_only: true, ..ListParams::default() };
-    // A list that begins anew repeats itself, which harms neither suspects nor those spared.
+    // A restarted list repeats objects, which is harmless for suspects and spared ones.
     let listed =
         session.target.client.list_each(resource, "", &params, &mut |item: ListItem<Metadata>| match item {
             ListItem::Object(object) => see(Ok(object.metadata)),
@@ -143,14 +145,14 @@ struct Suspect {
     name: String,
 }
 
-/// The object must be this one still when it is deleted.
+/// The object must still be the same one when it is deleted.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Version {
     uid: String,
     resource_version: String,
 }
 
-/// What will be deleted, as far as is known.
+/// The objects to delete, as far as is known.
 #[derive(Debug, Default)]
 struct Garbage(SortedMap<Suspect, Version>);
 
@@ -165,7 +167,7 @@ impl Garbage {
         }
     }
 
-    /// An object whose annotations may refer to suspects.
+    /// Spares the suspects that an object's annotations refer to.
     fn spare(&mut self, user: &ObjectMeta) {
         for (annotation, name) in &user.annotations {
             if let Some(kind) = reference_kind(annotation) {
@@ -174,14 +176,14 @@ impl Garbage {
         }
     }
 
-    /// An object that cannot be read may refer to everything in its namespace.
+    /// Spares all suspects of a namespace, because an unreadable object may refer to them.
     fn spare_all(&mut self, namespace: &str) {
         self.0.retain(|suspect, _| suspect.namespace != namespace && !namespace.is_empty());
     }
 }
 
-/// What an annotation refers to: `reference.resources.gardener.cloud/{secret|configmap}-<suffix>: <name>`. Gardener writes eight
-/// hex digits as the suffix, others what they like; upstream takes any that has no further dash.
+/// The kind that an annotation refers to: `reference.resources.gardener.cloud/{secret|configmap}-<suffix>: <name>`.
+/// Gardener writes eight hex digits as the suffix, others any text; upstream accepts each one without another dash.
 fn reference_kind(annotation: &str) -> Option<Kind> {
     let (kind, suffix) = annotation.strip_prefix(REFERENCE_PREFIX)?.split_once('-')?;
     match kind {
@@ -232,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_named_is_spared() {
+    fn referenced_objects_are_spared() {
         let secret = "reference.resources.gardener.cloud/secret-12ab34cd";
         let table = [
             (Kind::Secret, "a", secret, "x", true),

@@ -1,5 +1,5 @@
-//! What informers keep of objects whose content they do not need. One type for all of them: each type of object that is
-//! watched costs the program 14 kB.
+//! The part of objects that informers keep if they do not need the content. All of them share one type, because each
+//! watched type adds 14 kB to the program.
 
 use serde::Deserialize;
 

@@ -1,5 +1,5 @@
-//! Which applied objects are there, kind by kind: one list of metadata serves all ManagedResources of the seed. Workloads are
-//! watched instead (`workload`); what such a list says of them nobody needs.
+//! Which applied objects exist, kind by kind: one list of metadata serves all ManagedResources of the seed. Workloads
+//! are watched instead (`workload`), so such lists do not matter for them.
 
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -16,7 +16,7 @@ use crate::base::sorted::SortedMap;
 use crate::kube::ListParams;
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
 
-/// The shortest average time between the beginnings of two lists, of whatever kinds.
+/// The shortest average time between the starts of two lists of any kinds.
 const LIST_EVERY: Duration = Duration::from_secs(6);
 
 /// A kind as a key: its API version and its name.
@@ -24,18 +24,18 @@ pub(super) fn kind_key(api_version: &str, kind: &str) -> Key {
     Key::new(api_version, kind)
 }
 
-/// What a list said.
+/// The content of a list.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct Listing {
     listed_at: Mono,
     /// Hashes of the objects' keys.
     objects: HashSet<u64>,
-    /// By ManagedResource, a hash of its objects, whatever their order.
+    /// A hash of the objects of each ManagedResource, independent of their order.
     owners: SortedMap<Key, u64>,
 }
 
 impl Listing {
-    /// `owner` is the ManagedResource of the object; `versions` count if a change of the object matters.
+    /// `owner` is the ManagedResource of the object. `versions` includes the object's version, if its changes matter.
     fn add(&mut self, object: &ObjectMeta, owner: Option<Key>, versions: bool) {
         self.objects.insert(hash(&(&object.namespace, &object.name)));
         let version = if versions { object.resource_version.as_str() } else { "" };
@@ -45,7 +45,8 @@ impl Listing {
         }
     }
 
-    /// ManagedResources whose objects are not what they were. Whoever made the first object of one has looked at it.
+    /// ManagedResources whose objects have changed. A ManagedResource with its first objects is not included, because
+    /// the applier has checked those.
     fn changed_since(&self, old: &Self) -> Vec<Key> {
         let is_other = |(owner, sum): &(&Key, &u64)| self.owners.get(owner) != Some(sum);
         old.owners.iter().filter(is_other).map(|(owner, _)| owner.clone()).collect()
@@ -64,7 +65,7 @@ pub(super) struct Inventory(Mutex<SortedMap<Key, Listing>>);
 
 impl Inventory {
     fn lock(&self) -> MutexGuard<'_, SortedMap<Key, Listing>> {
-        // One map, changed by single calls: no panic can leave it half changed.
+        // One map, changed by single calls: a panic cannot leave it half changed.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -74,18 +75,18 @@ impl Inventory {
         usual.max(LIST_EVERY.saturating_mul(kinds))
     }
 
-    /// Whether a kind is listed again and again. A list that is too old does not count: nobody may renew it any more.
+    /// Whether a kind is listed periodically. An outdated list does not count, because it may not be renewed any more.
     pub(super) fn covers(&self, kind: &Key, now: Mono, usual: Duration) -> bool {
         let age_max = self.period(usual) * 2;
         self.lock().get(kind).is_some_and(|listing| now.saturating_sub(listing.listed_at) < age_max)
     }
 
-    /// Whether the last list of a kind had this object.
+    /// Whether the last list of a kind contained this object.
     pub(super) fn has(&self, kind: &Key, namespace: &str, name: &str) -> bool {
         self.lock().get(kind).is_some_and(|listing| listing.objects.contains(&hash(&(namespace, name))))
     }
 
-    /// Takes a new list; returns the ManagedResources for which it has news. A kind without objects is forgotten.
+    /// Stores a new list and returns the ManagedResources with changes. A kind without objects is forgotten.
     fn put(&self, kind: &Key, listing: Listing) -> Vec<Key> {
         let mut all = self.lock();
         let old = all.remove(kind);
@@ -110,7 +111,7 @@ impl Reconciler for InventoryReconciler {
     fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
         let target = &self.0.targets.seed;
         let listing = match list(self.0.session(target, cx), key) {
-            // The token has just run out, and the next one is on its way.
+            // The token has just expired, and its successor is on its way.
             Err(Error::Request(error)) if error.status_code() == Some(401) => {
                 return Err(Failure::later(LIST_EVERY, error));
             }
@@ -145,14 +146,14 @@ fn list(session: Session<'_>, kind: &Key) -> Result<Listing, Error> {
         None => listing = new.clone(),
     });
     match listed {
-        // The definition has just gone, or the kind has no lists.
+        // The definition was just deleted, or the kind cannot be listed.
         Err(error) if error.is_not_found() || error.status_code() == Some(405) => Ok(new),
         Err(error) => Err(error.into()),
         Ok(()) => Ok(listing),
     }
 }
 
-/// Whether the objects of a kind say something about their health: others are there or not.
+/// Whether the objects of a kind report their health. For other kinds, only their existence matters.
 pub(super) fn is_read(api_version: &str, kind: &str) -> bool {
     health::check_of(api_version, kind).is_some() || progress::concerns(api_version, kind)
 }
@@ -167,7 +168,8 @@ mod tests {
 
     /// Owner, name and version of an object.
     type Sample = (&'static str, &'static str, &'static str);
-    /// What happened, the objects now, and the owners whose objects changed: compared by name, and by name and version.
+    /// The change, the objects after it, and the owners whose objects changed: compared by name, and by name and
+    /// version.
     type Case<'a> = (&'a str, &'a [Sample], &'a [&'a str], &'a [&'a str]);
 
     fn listing(at: u64, objects: &[Sample], versions: bool) -> Listing {
@@ -192,7 +194,7 @@ mod tests {
             ("another version", &[("one", "a", "9"), old[1], old[2], old[3]], &[], &["one"]),
             ("one object is gone", &[old[0], old[2], old[3]], &["one"], &["one"]),
             ("all of one are gone", &[old[0], old[1], old[3]], &["two"], &["two"]),
-            ("one that nobody applied is gone", &old[..3], &[], &[]),
+            ("one without owner is gone", &old[..3], &[], &[]),
             ("another owner", &[old[0], ("two", "b", "2"), old[2], old[3]], &["one", "two"], &["one", "two"]),
             ("a new one", &[old[0], old[1], old[2], old[3], ("three", "e", "5")], &[], &[]),
         ];
@@ -206,13 +208,13 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_is_known_while_its_list_is_fresh() {
+    fn a_kind_is_covered_while_its_list_is_fresh() {
         let inventory = Inventory::default();
         let kind = kind_key("v1", "ConfigMap");
         assert!(!inventory.covers(&kind, s(0), s(60)) && !inventory.has(&kind, "n", "a"));
         assert!(
             inventory.put(&kind, listing(100, &[("one", "a", "1")], false)).is_empty(),
-            "nothing is news"
+            "nothing has changed"
         );
         assert!(inventory.has(&kind, "n", "a") && !inventory.has(&kind, "n", "b"));
         assert!(inventory.covers(&kind, s(219), s(60)) && !inventory.covers(&kind, s(220), s(60)));

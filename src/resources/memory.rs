@@ -1,4 +1,4 @@
-//! How much memory rounds may take, all together: a ManagedResource of a megabyte can describe objects of a gigabyte.
+//! Limits the memory of all rounds together: a ManagedResource of a megabyte can describe objects of a gigabyte.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,27 +7,27 @@ use serde_json::Value;
 
 use crate::limits;
 
-/// A map of up to eleven entries, and one of more for each six.
+/// A map of up to eleven entries. A larger map counts one more for each six entries.
 const MAP_BYTES: usize = 640;
 /// A list of values, grown by doubling, per item.
 pub(super) const ITEM_BYTES: usize = 48;
 /// An entry of a map, without its value and the text of its key.
 pub(super) const KEY_BYTES: usize = 16;
-/// The memory of one value of a text that was not read yet, at most: every third could be a map.
+/// The maximum memory of one value in a text that was not parsed yet: every third value could be a map.
 const NODE_BYTES: usize = 240;
 
-/// What all rounds share.
+/// The budget that all rounds share.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Memory(Arc<AtomicUsize>);
 
 impl Memory {
-    /// A permit for nothing yet.
+    /// An empty permit.
     pub(super) fn permit(&self) -> Permit {
         Permit { taken: Arc::clone(&self.0), held: 0 }
     }
 }
 
-/// What one round may take; given back when it ends.
+/// The memory of one round, returned when it ends.
 #[derive(Debug)]
 pub(super) struct Permit {
     taken: Arc<AtomicUsize>,
@@ -35,8 +35,8 @@ pub(super) struct Permit {
 }
 
 impl Permit {
-    /// Takes so much, instead of what was held before. False if the others leave less; then nothing changes. A round that is
-    /// alone may take more than several together, whose sizes are estimates.
+    /// Takes this much instead of the present amount. Returns false, without a change, if the others leave less. A
+    /// single round may take more than several together, because sizes are estimates.
     pub(super) fn hold(&mut self, bytes: usize) -> bool {
         let held = self.held;
         let next = |taken: usize| {
@@ -62,7 +62,7 @@ impl Drop for Permit {
     }
 }
 
-/// About what a value takes.
+/// The approximate memory of a value.
 pub(super) fn of(value: &Value) -> usize {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => 0,
@@ -75,13 +75,13 @@ pub(super) fn of(value: &Value) -> usize {
     }
 }
 
-/// What a map of so many entries takes, without them.
+/// The memory of a map with this many entries, without the entries.
 pub(super) fn of_map(entries: usize) -> usize {
     MAP_BYTES * if entries < 12 { usize::from(entries > 0) } else { entries.div_ceil(6) }
 }
 
-/// What the value of a text of YAML takes at most: each node but the first follows one of these characters, or an alias stands
-/// for it.
+/// The maximum memory of the value of a YAML text: each node except the first follows one of these characters, or an
+/// alias refers to it.
 pub(super) fn of_text(text: &str) -> usize {
     let marks = text.bytes().filter(|b| b",:[{-?\n".contains(b)).count();
     let has_aliases = text.contains('*');
@@ -89,7 +89,7 @@ pub(super) fn of_text(text: &str) -> usize {
     nodes.min(limits::DOCUMENT_NODES_MAX) * NODE_BYTES + text.len()
 }
 
-/// The beginning of a text that is too long.
+/// The start of a text that is too long.
 pub(super) fn shortened(text: &str, bytes_max: usize) -> String {
     const MORE: &str = " …";
     if text.len() <= bytes_max {
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn small_maps_are_the_dear_ones() {
+    fn small_maps_are_the_expensive_ones() {
         let table = [
             (json!(null), 0),
             (json!("abc"), 3),

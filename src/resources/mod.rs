@@ -1,17 +1,18 @@
-//! The embedded applier of ManagedResources: what gardener-resource-manager does with them in a seed.
+//! The embedded applier of ManagedResources, which does the work of gardener-resource-manager in a seed.
 //!
-//! A ManagedResource names Secrets with manifests; the applier keeps a cluster as they say, and reports in three
-//! conditions. Each class has its `target`: the seed for class `seed`, with the client type `Applier`, and clusters of shoots that
-//! come and go. It works only while the lease that
-//! gardener-resource-manager itself uses is held: its client asks. What is recorded in `status.resources` is exact, so that
-//! the real program can take over at any time.
+//! A ManagedResource names Secrets with manifests. The applier keeps a cluster in the described state and reports three
+//! conditions. Each class has its `target`: the seed for class `seed`, with the client type `Applier`, and clusters of
+//! shoots, which are added and removed at runtime. It works only while the agent holds the lease that
+//! gardener-resource-manager itself uses: its client checks the lease. The records in `status.resources` are exact, so
+//! that the real program can take over at any time.
 //!
-//! The way of the data: `reconcile` reads the ManagedResource and its Secrets live, `unpack` cuts them into documents,
-//! `decode` plans what becomes of them, `order` sorts them, `memory` says whether there is room, `removal` says what happens to objects that left the set, `merge` makes of a desired and a live
-//! object the one to write, `unchanged` saves writes that would change nothing. `workload` hears at once
-//! what becomes of applied workloads, `inventory` now and then of the others; `health` and `progress` look at applied
-//! objects, `garbage` at Secrets and ConfigMaps that nothing refers to any more. Only `reconcile`, `apply`, `remove`,
-//! `check`, `inventory` and `garbage` talk to a server; the rest is pure.
+//! The data flow: `reconcile` reads the live ManagedResource and its Secrets, `unpack` splits them into documents,
+//! `decode` plans what to do with them, `order` sorts them, `memory` checks whether there is room, `removal` decides
+//! about objects that left the set, `merge` combines a desired and a live object into the one to write, `unchanged`
+//! skips writes without effect. `workload` notices changes of applied workloads at once, `inventory` notices changes of
+//! other kinds periodically; `health` and `progress` check applied objects, `garbage` collects Secrets and ConfigMaps
+//! that nothing refers to any more. Only `reconcile`, `apply`, `remove`, `check`, `inventory` and `garbage` send
+//! requests to a server; the rest is pure.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -69,7 +70,7 @@ pub use workload::watch_workloads;
 
 use trigger::{wants_apply, wants_check};
 
-/// How many ManagedResources are applied at once, and how many are checked, as gardener-resource-manager does.
+/// How many ManagedResources are applied and how many are checked at once, as in gardener-resource-manager.
 const APPLY_WORKERS: u32 = 20;
 const CHECK_WORKERS: u32 = 5;
 
@@ -100,7 +101,7 @@ pub fn add(resources: &Resources, managed: &Source<Watched>, secrets: &Marks, gr
     group.run(collect, resources.garbage_collector());
 }
 
-/// Wakes the lane when a ManagedResource changes and this is a reason for the applier of its class.
+/// Wakes the queue when a change of a ManagedResource matters for the applier of its class.
 fn wake(
     resources: &Resources,
     lane: &Lane,
@@ -117,21 +118,21 @@ fn wake(
     });
 }
 
-/// How often things are done without a reason (a tenth more or less), and by whom.
+/// How often periodic work runs (a tenth more or less), and whether garbage is collected.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// How often a ManagedResource is applied.
     pub sync_period: Duration,
-    /// How often its objects are looked at.
+    /// How often its objects are checked.
     pub check_period: Duration,
     /// How often garbage is collected.
     pub collect_period: Duration,
-    /// Whether garbage is collected at all: then Secrets and ConfigMaps that say so are left to it.
+    /// Whether garbage is collected at all. If so, Secrets and ConfigMaps with the label are left to the collector.
     pub collector_runs: bool,
 }
 
 impl Default for Settings {
-    /// As gardener-resource-manager runs in a seed.
+    /// The defaults of gardener-resource-manager in a seed.
     fn default() -> Self {
         Self {
             sync_period: Duration::from_secs(3_600),
@@ -142,17 +143,17 @@ impl Default for Settings {
     }
 }
 
-/// A period, between 90 % and 110 % of it: what begins together shall not come back together.
+/// A period, between 90 % and 110 % of it, so that keys that start together spread out.
 fn jittered(period: Duration) -> Outcome {
     Outcome::After(period.mul_f64(0.9 + 0.2 * random::unit()))
 }
 
-/// When to come again to a ManagedResource for which there was no room.
+/// When to retry a ManagedResource for which there was no memory.
 fn later() -> Outcome {
     jittered(Duration::from_secs(1))
 }
 
-/// What the reconcilers share.
+/// The state that the reconcilers share.
 #[derive(Debug)]
 struct Shared {
     client: kube::Applier,
@@ -160,11 +161,11 @@ struct Shared {
     memory: memory::Memory,
     settings: Settings,
     workloads: workload::Workloads,
-    /// Once they run.
+    /// Set once they run.
     lanes: Mutex<Option<Lanes>>,
 }
 
-/// Where ManagedResources wait to be applied or checked, kinds to be listed, and clusters to be rid of garbage.
+/// The queues: ManagedResources to apply and to check, kinds to list, and clusters to collect garbage in.
 #[derive(Clone, Debug)]
 struct Lanes {
     apply: Lane,
@@ -188,7 +189,7 @@ impl Shared {
 pub struct Resources(Arc<Shared>);
 
 impl Resources {
-    /// An applier that has not done anything yet.
+    /// An applier that has not started.
     pub fn new(client: kube::Applier, settings: Settings) -> Self {
         let targets = target::Targets::new(Target::seed(&client));
         Self(Arc::new(Shared {
@@ -201,8 +202,8 @@ impl Resources {
         }))
     }
 
-    /// From now on, ManagedResources without a class in a namespace are applied to this target; without one they are left
-    /// alone, and what was applied stays. The client is one that asks the lease before it writes.
+    /// Sets the target for ManagedResources without a class in a namespace. Without a target they are not touched, and
+    /// applied objects stay. The client must check the lease before it writes.
     pub fn set_target(&self, namespace: &str, target: Option<Target>, managed: &Source<Watched>) {
         let is_served = target.is_some();
         self.0.targets.set(namespace, target);
@@ -223,7 +224,7 @@ impl Resources {
         ResourcesReconciler(Arc::clone(&self.0))
     }
 
-    /// Checks their objects.
+    /// Checks the objects of ManagedResources.
     pub fn checks(&self) -> ChecksReconciler {
         ChecksReconciler(Arc::clone(&self.0))
     }

@@ -2,20 +2,20 @@
 
 /// Prefix of everything below.
 pub const PREFIX: &str = "resources.gardener.cloud/";
-/// The class of what is applied to the seed.
+/// The class of ManagedResources for the seed.
 pub const SEED_CLASS: &str = "seed";
-/// What may stand where there is no class.
+/// The explicit name of the default class.
 pub const DEFAULT_CLASS: &str = "resources";
-/// Finalizer of the applier of the default class; that of another class follows after a dash.
+/// Finalizer of the applier of the default class. Other classes append a dash and their name.
 pub const FINALIZER_PREFIX: &str = "resources.gardener.cloud/gardener-resource-manager";
 /// Finalizer of the applier of class `seed`.
 pub const SEED_FINALIZER: &str = "resources.gardener.cloud/gardener-resource-manager-seed";
 
-/// Whom an object belongs to: `<namespace>/<name>` of its ManagedResource.
+/// The owner of an object: `<namespace>/<name>` of its ManagedResource.
 pub const ORIGIN: &str = "resources.gardener.cloud/origin";
-/// The notice for people who look at an object.
+/// The notice for people who read an object.
 pub const DESCRIPTION: &str = "resources.gardener.cloud/description";
-/// The text of the notice, as upstream writes it: a different one would be a write on each hand-over.
+/// The text of the notice, equal to upstream's: a different one would cause a write on each hand-over.
 pub const DESCRIPTION_TEXT: &str = "DO NOT EDIT - This resource is managed by gardener-resource-manager.\n\
     Any modifications are discarded and the resource is returned to the original state.";
 /// Label on objects, pod templates and volume claim templates.
@@ -23,26 +23,26 @@ pub const MANAGED_BY: &str = "resources.gardener.cloud/managed-by";
 /// Its value in a seed.
 pub const MANAGED_BY_VALUE: &str = "gardener";
 
-/// On a ManagedResource: leave it alone. On an object: create it, never change it.
+/// On a ManagedResource: ignore it. On an object: create it, but never change it.
 pub const IGNORE: &str = "resources.gardener.cloud/ignore";
-/// `Ignore`: the object is no longer part of the set, and is released.
+/// `Ignore`: the object does not belong to the set any more, and is released.
 pub const MODE: &str = "resources.gardener.cloud/mode";
 /// The value of [`MODE`] that releases.
 pub const MODE_IGNORE: &str = "Ignore";
 /// The object is never deleted.
 pub const KEEP_OBJECT: &str = "resources.gardener.cloud/keep-object";
-/// An update that the server calls invalid is answered by deleting the object.
+/// If the server considers an update invalid, the object is deleted.
 pub const DELETE_ON_INVALID_UPDATE: &str = "resources.gardener.cloud/delete-on-invalid-update";
 /// How that deletion treats dependents.
 pub const PROPAGATION_ON_INVALID_UPDATE: &str =
     "resources.gardener.cloud/deletion-propagation-on-invalid-update";
-/// `spec.replicas` stays as it is.
+/// `spec.replicas` is not changed.
 pub const PRESERVE_REPLICAS: &str = "resources.gardener.cloud/preserve-replicas";
-/// CPU and memory of containers stay as they are.
+/// CPU and memory of containers are not changed.
 pub const PRESERVE_RESOURCES: &str = "resources.gardener.cloud/preserve-resources";
 /// The object counts neither for `ResourcesHealthy` nor for `ResourcesProgressing`.
 pub const SKIP_HEALTH_CHECK: &str = "resources.gardener.cloud/skip-health-check";
-/// After this time in deletion, finalizers are taken away.
+/// If the deletion takes longer than this time, finalizers are removed.
 pub const FINALIZE_DELETION_AFTER: &str = "resources.gardener.cloud/finalize-deletion-after";
 
 /// The condition about applying.
@@ -52,7 +52,7 @@ pub const HEALTHY: &str = "ResourcesHealthy";
 /// The condition about rolling out.
 pub const PROGRESSING: &str = "ResourcesProgressing";
 
-/// Reasons of the three conditions.
+/// The reasons of the three conditions.
 pub mod reason {
     /// Everything is applied.
     pub const APPLY_SUCCEEDED: &str = "ApplySucceeded";
@@ -60,7 +60,7 @@ pub mod reason {
     pub const APPLY_FAILED: &str = "ApplyFailed";
     /// A document could not be read.
     pub const DECODING_FAILED: &str = "DecodingFailed";
-    /// Work is going on.
+    /// The apply is in progress.
     pub const APPLY_PROGRESSING: &str = "ApplyProgressing";
     /// An object could not be deleted.
     pub const DELETION_FAILED: &str = "DeletionFailed";
@@ -68,15 +68,15 @@ pub mod reason {
     pub const DELETION_PENDING: &str = "DeletionPending";
     /// An object could not be released.
     pub const RELEASE_FAILED: &str = "ReleaseOfOrphanedResourcesFailed";
-    /// The ManagedResource is to be left alone.
+    /// The ManagedResource is ignored.
     pub const IGNORED: &str = "ManagedResourceIgnored";
-    /// The objects changed and were not looked at since.
+    /// The objects changed and were not checked since.
     pub const CHECKS_PENDING: &str = "ChecksPending";
     /// A Secret could not be read.
     pub const CANNOT_READ_SECRET: &str = "CannotReadSecret";
     /// All objects are healthy.
     pub const RESOURCES_HEALTHY: &str = "ResourcesHealthy";
-    /// The health of an object could not be found out.
+    /// The health of an object could not be determined.
     pub const HEALTH_CHECK_ERROR: &str = "HealthCheckError";
     /// All objects are rolled out.
     pub const ROLLED_OUT: &str = "ResourcesRolledOut";

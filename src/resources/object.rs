@@ -11,7 +11,7 @@ pub(super) fn group_of(api_version: &str) -> &str {
     api_version.split_once('/').map_or("", |(group, _)| group)
 }
 
-/// A map of texts, as labels and annotations are. What is not text is left out.
+/// A map of texts, such as labels and annotations. Values of other types are omitted.
 pub(super) fn texts(value: &Value) -> SortedMap<String, String> {
     let entries = value.as_object().into_iter().flatten();
     entries.filter_map(|(k, v)| Some((k.clone(), v.as_str()?.to_owned()))).collect()
@@ -27,7 +27,7 @@ pub(super) fn annotations(object: &Value) -> SortedMap<String, String> {
     texts(&object["metadata"]["annotations"])
 }
 
-/// Whether a value says nothing: absent, `null`, or an empty text, list or map.
+/// Whether a value is empty: absent, `null`, or an empty text, list or map.
 pub(super) fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -38,7 +38,7 @@ pub(super) fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// The map at a path, made where it is missing. Whatever else stands in the way is replaced: the API has maps there.
+/// The map at a path. Missing maps are created. Values of other types are replaced, because the API has maps there.
 pub(super) fn map_at<'a>(value: &'a mut Value, path: &[&str]) -> &'a mut Map<String, Value> {
     let map = as_map(value);
     match path {
@@ -57,7 +57,7 @@ fn as_map(value: &mut Value) -> &mut Map<String, Value> {
     }
 }
 
-/// Sets a key of the map at a path; `None` and an empty value remove it.
+/// Sets a key of the map at a path; `None` or an empty value removes it.
 pub(super) fn set(value: &mut Value, path: &[&str], key: &str, new: Value) {
     if !is_empty(&new) {
         map_at(value, path).insert(key.to_owned(), new);
@@ -66,7 +66,7 @@ pub(super) fn set(value: &mut Value, path: &[&str], key: &str, new: Value) {
     }
 }
 
-/// The map at a path, if it is there.
+/// The map at a path, if it exists.
 pub(super) fn find_map<'a>(value: &'a mut Value, path: &[&str]) -> Option<&'a mut Map<String, Value>> {
     path.iter().try_fold(value, |value, key| value.get_mut(*key))?.as_object_mut()
 }
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn maps_are_made_on_the_way() {
+    fn missing_maps_are_created() {
         let mut value = json!({"a": "text"});
         map_at(&mut value, &["a", "b"]).insert("c".into(), json!(1));
         assert_eq!(value, json!({"a": {"b": {"c": 1}}}));
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_labels_are_left_out() {
+    fn invalid_labels_are_omitted() {
         let object = json!({"metadata": {"labels": {"a": "b", "n": 1, "z": null}}});
         assert_eq!(labels(&object), SortedMap::from([("a".to_owned(), "b".to_owned())]));
         assert!(annotations(&json!("text")).is_empty());

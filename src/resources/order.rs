@@ -5,10 +5,10 @@ use serde_json::Value;
 use super::object::text;
 use crate::chart::manifest::install_rank;
 
-/// Where an object stands: by its kind, then by its name.
+/// The position of an object: by its kind, then by its name.
 pub(super) type Rank = (usize, String, String);
 
-/// What to sort objects by.
+/// The sort key of objects.
 pub(super) fn rank(object: &Value) -> Rank {
     let (place, unknown) = install_rank(text(&object["kind"]));
     (place, unknown.to_owned(), text(&object["metadata"]["name"]).to_owned())

@@ -5,14 +5,14 @@ use serde_json::Value;
 use super::health::{condition, current, missing, number, observed, replicas};
 use super::object::{group_of, text};
 
-/// What the look at one object says.
+/// The result of a check of one object.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Progress {
     /// It is rolled out.
     Done,
-    /// It is not, because.
+    /// It is being rolled out, for this reason.
     Running(String),
-    /// It is, if this many pods match its selector.
+    /// It is rolled out if this many pods match its selector.
     Pods(i64),
 }
 
@@ -31,12 +31,12 @@ fn check_of(api_version: &str, kind: &str) -> Option<Check> {
     Some(check)
 }
 
-/// Whether objects of the kind are rolled out at all.
+/// Whether objects of the kind have roll-outs at all.
 pub(super) fn concerns(api_version: &str, kind: &str) -> bool {
     check_of(api_version, kind).is_some()
 }
 
-/// Looks at one object.
+/// Checks one object.
 pub(super) fn check(object: &Value) -> Progress {
     let (api_version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
     match check_of(api_version, kind).map_or(Ok(()), |check| check(object)) {
@@ -77,7 +77,7 @@ fn updated(have: i64, want: i64) -> Result<(), String> {
     if have >= want { Ok(()) } else { Err(format!("{have} of {want} replica(s) have been updated")) }
 }
 
-/// Whether a pod counts as one of its Deployment's: not those that ended, were evicted or are being replaced.
+/// Whether a pod counts for its Deployment: not if it has ended, was evicted or is being replaced.
 pub(super) fn counts(pod: &Value) -> bool {
     let status = &pod["status"];
     let has = |kind: &str, value: &str, reason: &str| {
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_that_roll_out() {
+    fn groups_with_roll_outs() {
         let table = [
             ("apps/v1", "Deployment", true),
             ("apps/v1", "ReplicaSet", false),

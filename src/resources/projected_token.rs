@@ -1,6 +1,6 @@
-//! The token of pods whose ServiceAccount says that it mounts none. In a seed, gardener-resource-manager adds a projected
-//! volume to such pods when they are created (its webhook `projected-token-mount`). Here the applier adds it to the pod
-//! template when it applies the workload. Charts made from Gardener's template rely on it.
+//! The token of pods whose ServiceAccount disables the automatic mount. In a seed, gardener-resource-manager adds a
+//! projected volume to such pods when they are created (its webhook `projected-token-mount`). Here the applier adds it
+//! to the pod template when it applies the workload. Charts made from Gardener's template rely on it.
 
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ const SKIP: &str = "projected-token-mount.resources.gardener.cloud/skip";
 const EXPIRATION: &str = "projected-token-mount.resources.gardener.cloud/expiration-seconds";
 const EXPIRATION_SECONDS: i64 = 43_200;
 const VOLUME: &str = "kube-api-access-gardener";
-/// Begins the names of volumes that hold a token.
+/// The name prefix of volumes that contain a token.
 const VOLUME_PREFIX: &str = "kube-api-access-";
 const MOUNT_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
@@ -20,7 +20,7 @@ const MOUNT_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 const ROLE: &str = "gardener.cloud/role";
 const EXCEPTED: [&str; 2] = ["kube-system", "kubernetes-dashboard"];
 
-/// The place of the pod, or of the template for pods, in an object of a kind.
+/// The path of the pod, or of the pod template, in an object of a kind.
 fn place(kind: &str) -> Option<&'static str> {
     match kind {
         "Pod" => Some(""),
@@ -39,12 +39,12 @@ fn has_volume(pod: &Value, is_it: impl Fn(&str) -> bool) -> bool {
     volumes.into_iter().any(|volume| is_it(text(&volume["name"])))
 }
 
-/// Whether the webhook serves a namespace.
+/// Whether the webhook handles a namespace.
 pub(super) fn is_served(namespace: &ObjectMeta) -> bool {
     namespace.labels.contains_key(ROLE) && !EXCEPTED.contains(&namespace.name.as_str())
 }
 
-/// The name of the ServiceAccount on which it depends whether the pods of this object get the volume.
+/// The ServiceAccount that decides whether the pods of this object get the volume.
 pub(super) fn account(object: &Value) -> Option<&str> {
     let pod = pod(object)?;
     let (labels, spec) = (&pod["metadata"]["labels"], &pod["spec"]);
@@ -53,25 +53,26 @@ pub(super) fn account(object: &Value) -> Option<&str> {
         || labels["app"] == "gardener-resource-manager"
         || labels["static-pod"] == "true"
         || has_volume(pod, |name| name.starts_with(VOLUME_PREFIX));
-    // If the pod itself says yes, Kubernetes mounts the token.
+    // If the pod itself enables the mount, Kubernetes mounts the token.
     let decides = spec["automountServiceAccountToken"].is_boolean();
     (!matches!(name, "" | "default") && !is_excepted && !decides).then_some(name)
 }
 
-/// What is decided already: nobody can add a volume to a Pod or a Job that is there. Whether it has it.
+/// Whether an existing Pod or Job has the volume; `None` for kinds that can be changed. Volumes of an existing Pod or
+/// Job are immutable.
 pub(super) fn decided(live: Option<&Value>) -> Option<bool> {
     let live = live.filter(|live| matches!(text(&live["kind"]), "Pod" | "Job"))?;
     Some(has_volume(pod(live)?, |name| name == VOLUME))
 }
 
-/// For how long a token is valid.
+/// The lifetime of a token.
 pub(super) fn expiration_seconds(object: &Value) -> Result<i64, Error> {
     let annotation = pod(object).map_or(&Value::Null, |pod| &pod["metadata"]["annotations"][EXPIRATION]);
     let Some(value) = annotation.as_str() else { return Ok(EXPIRATION_SECONDS) };
     value.parse().map_err(|_| Error::Annotation { name: EXPIRATION, value: value.to_owned() })
 }
 
-/// Adds the volume, and mounts it in all containers that have nothing at its place.
+/// Adds the volume, and mounts it in all containers without a mount at its path.
 pub(super) fn mount(object: &mut Value, expiration_seconds: i64) {
     let Some(pod) = place(text(&object["kind"])).and_then(|path| object.pointer_mut(path)) else { return };
     let volume = json!({"name": VOLUME, "projected": {"defaultMode": 420, "sources": [
@@ -84,7 +85,7 @@ pub(super) fn mount(object: &mut Value, expiration_seconds: i64) {
     push(&mut spec["volumes"], volume);
     let mount = json!({"name": VOLUME, "mountPath": MOUNT_PATH, "readOnly": true});
     for list in ["containers", "initContainers"] {
-        // A list that is not there must not appear.
+        // A missing list must stay missing.
         let Some(containers) = spec.get_mut(list).and_then(Value::as_array_mut) else { continue };
         for container in containers {
             let mut mounts = container["volumeMounts"].as_array().into_iter().flatten();
@@ -159,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn which_namespaces_are_served() {
+    fn which_namespaces_are_handled() {
         let served = |name: &str, labels: Value| {
             is_served(&serde_json::from_value(json!({"name": name, "labels": labels})).unwrap())
         };
@@ -170,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_change_stays_as_it_is() {
+    fn immutable_objects_stay() {
         for (kind, is_fixed) in [("Pod", true), ("Job", true), ("Deployment", false), ("CronJob", false)] {
             let mut live = workload(kind, &plain());
             assert_eq!(decided(Some(&live)), is_fixed.then_some(false), "{kind}");
@@ -193,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn the_volume_is_that_of_the_webhook() {
+    fn the_volume_equals_the_webhooks() {
         let expected = json!([{"name": "kube-api-access-gardener", "projected": {"defaultMode": 420, "sources": [
             {"serviceAccountToken": {"expirationSeconds": 43200, "path": "token"}},
             {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},

@@ -1,4 +1,4 @@
-//! One round over one ManagedResource.
+//! One reconciliation of one ManagedResource.
 
 use std::fmt;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ use crate::limits;
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
 use crate::runtime::events::{About, News};
 
-/// Applies ManagedResources. Its keys are theirs.
+/// Applies ManagedResources. Its keys are their keys.
 #[derive(Debug)]
 pub struct ResourcesReconciler(pub(super) Arc<Shared>);
 
@@ -65,10 +65,10 @@ impl Reconciler for ResourcesReconciler {
     }
 }
 
-/// What can be read of any ManagedResource.
+/// The fields that can be read from any ManagedResource.
 const OUTLINE: [&[&str]; 3] = [&["metadata"], &["spec", "class"], &["status", "conditions"]];
 
-/// A ManagedResource that is too large says so, and nothing is done about it.
+/// Reports that a ManagedResource is too large; nothing else is done.
 fn unread(shared: &Shared, cx: &Context, key: &Key, why: String) -> Result<(), Failure> {
     let Key { namespace, name } = key;
     let found = shared.client.find_with(&MANAGED_RESOURCE, namespace, name, &mut |body| {
@@ -94,9 +94,9 @@ fn unread(shared: &Shared, cx: &Context, key: &Key, why: String) -> Result<(), F
 struct Round<'a> {
     shared: &'a Shared,
     session: Session<'a>,
-    /// The ManagedResource as it was last read or written.
+    /// The ManagedResource as last read or written.
     raw: Value,
-    /// Memory for it, of which the permit is held until the round is over.
+    /// Its memory; the permit is held until the reconciliation ends.
     own_bytes: usize,
     permit: Permit,
     resource: ManagedResource,
@@ -149,7 +149,7 @@ impl Round<'_> {
             Ok(is_open) => is_open,
             Err(error) => return self.fail(reason::APPLY_FAILED, error),
         };
-        // Kinds that nobody could tell of in the beginning are known by now.
+        // Kinds that were unknown at the start may be known now.
         let session = self.session;
         with_scopes(&mut plan.references, &mut |api_version, kind| scope(session, &old, api_version, kind));
         let generation = self.resource.metadata.generation;
@@ -159,7 +159,7 @@ impl Round<'_> {
         Ok(super::jittered(if is_open { settings.check_period } else { settings.sync_period }))
     }
 
-    /// Puts our finalizer on, and takes the request for a round off.
+    /// Adds our finalizer and removes the operation annotation.
     fn prepare(&mut self) -> Result<(), Error> {
         let metadata = &self.resource.metadata;
         let mut change = Map::new();
@@ -178,7 +178,7 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// Reads all Secrets, in the order of the Secrets and, within one, of the keys; one of them is held at a time.
+    /// Reads all Secrets in order, and their keys in order. Only one Secret is in memory at a time.
     fn plan(&mut self) -> Result<Plan, NoPlan> {
         let references = &self.resource.spec.secret_refs;
         if references.len() > limits::MANAGED_RESOURCE_SECRETS_MAX {
@@ -195,7 +195,7 @@ impl Round<'_> {
             let secret: Option<SecretData> =
                 session.own.find_plain(&SECRET, namespace, name).map_err(|e| failed(Some(e)))?;
             for (key, value) in secret.ok_or_else(|| failed(None))?.data {
-                // The server stores nothing but Base64 there; an empty value is reported by whoever misses objects.
+                // The server stores only Base64 there. An empty value is noticed as missing objects.
                 let bytes = base64::decode(value.as_bytes()).unwrap_or_default();
                 let manifest = Manifest { secret: name.clone(), key, bytes };
                 planner.add(&manifest).map_err(NoPlan::Refused)?;
@@ -204,7 +204,8 @@ impl Round<'_> {
         planner.finish().map_err(NoPlan::Refused)
     }
 
-    /// Deletes what left the set and lets go of what nobody manages any more, before anything new is applied.
+    /// Deletes objects that left the set, and releases objects that are not managed any more, before new objects are
+    /// applied.
     fn shrink(&mut self, old: &[ObjectReference], plan: &Plan) -> Result<Option<Outcome>, Error> {
         let equivalences = Equivalences::new(&self.resource.spec.equivalences);
         let orphans: Vec<Identity> =
@@ -222,7 +223,7 @@ impl Round<'_> {
         self.fail(reason::RELEASE_FAILED, Error::Several(failed)).map(Some)
     }
 
-    /// Deletes objects; an outcome if they are not all gone.
+    /// Deletes objects; returns an outcome if some still exist.
     fn remove(&mut self, objects: &[ObjectReference]) -> Result<Option<Outcome>, Error> {
         let delete_claims = self.resource.spec.delete_persistent_volume_claims;
         let rules = Rules { delete_claims, collector_runs: self.shared.settings.collector_runs };
@@ -233,13 +234,14 @@ impl Round<'_> {
         if pending.is_empty() {
             return self.fail(reason::DELETION_FAILED, Error::Several(failed)).map(Some);
         }
-        // As long as something moves, the next look comes soon, whatever failed besides.
+        // While objects are being deleted, check again soon, regardless of failures.
         let problems = [failed, pending].concat();
         self.write(self.present().deletion_pending(&problems.join("; ")), None)?;
         Ok(Some(Outcome::After(PENDING_AGAIN)))
     }
 
-    /// Applies one after the other; the first problem ends the round. True if one of them is to be looked at again soon.
+    /// Applies the objects in order; the first problem ends the reconciliation. Returns true if one must be checked
+    /// again soon.
     fn apply_all(&self, objects: &[Planned], old: &[ObjectReference]) -> Result<bool, Error> {
         let mut is_open = false;
         let spec = &self.resource.spec;
@@ -267,7 +269,7 @@ impl Round<'_> {
         Ok(is_open)
     }
 
-    /// Reports a failure and returns it, so that the key comes back.
+    /// Reports a failure and returns it, so that the key is retried.
     fn fail(&mut self, reason: &str, error: Error) -> Result<Outcome, Error> {
         if !error.is_postponed() {
             self.tell(reason, &error.text());
@@ -301,8 +303,8 @@ impl Round<'_> {
     }
 }
 
-/// If nobody can be asked, what was recorded tells: an object must not seem to have left the set. If nothing was, an error is
-/// like a kind that is not served: applying the object will tell.
+/// If no server answers, the recorded scope is used, so that an object does not seem to have left the set. Without a
+/// record, an error counts as an unknown kind: applying the object reports it.
 fn scope(session: Session<'_>, old: &[ObjectReference], api_version: &str, kind: &str) -> Scope {
     match session.resource(api_version, kind) {
         Ok(Some(resource)) if resource.namespaced => Scope::Namespaced,
@@ -326,7 +328,7 @@ struct SecretData {
     data: SortedMap<String, String>,
 }
 
-/// The entries of `data`, not more than anybody needs.
+/// The entries of `data`, limited to what a plan may need.
 fn entries<'de, D: Deserializer<'de>>(from: D) -> Result<SortedMap<String, String>, D::Error> {
     from.deserialize_any(Entries)
 }

@@ -1,4 +1,4 @@
-//! Which object is which: identity without versions, kinds that are regarded as one, the list in the status.
+//! The identity of objects: without versions, with equivalent kinds, and the list in the status.
 
 use std::fmt;
 
@@ -10,8 +10,8 @@ use super::object::{annotations, group_of, labels, text};
 use crate::api::resources::{GroupKind, ObjectReference};
 use crate::base::sorted::{SortedMap, SortedSet};
 
-/// An object, whatever version it is written in. An empty namespace counts as `default`: whether a kind has namespaces
-/// may not have been known when an object was recorded.
+/// The identity of an object, regardless of its version. An empty namespace counts as `default`, because it may have
+/// been unknown whether the kind is namespaced when an object was recorded.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(super) struct Identity {
     pub(super) group: String,
@@ -55,7 +55,7 @@ pub(super) fn describe(reference: &ObjectReference) -> String {
     format!("{}/{kind}/{namespace}/{name}", reference.api_version)
 }
 
-/// What the status records of a desired object: its own labels, the injected ones, and who manages it.
+/// The record of a desired object in the status: its own labels, the injected ones, and its manager.
 pub(super) fn reference(object: &Value, inject: &SortedMap<String, String>) -> ObjectReference {
     let mut all = labels(object);
     all.extend(inject.clone());
@@ -71,19 +71,19 @@ pub(super) fn reference(object: &Value, inject: &SortedMap<String, String>) -> O
     }
 }
 
-/// About how many bytes a reference has in the status.
+/// The approximate size of a reference in the status, in bytes.
 pub(super) fn size(reference: &ObjectReference) -> usize {
     let ObjectReference { api_version, kind, namespace, name, labels, annotations } = reference;
     let texts = labels.iter().chain(annotations).map(|(key, value)| key.len() + value.len() + 6);
     50 + api_version.len() + kind.len() + namespace.len() + name.len() + texts.sum::<usize>()
 }
 
-/// How many values a reference is in the status, keys included.
+/// The number of values of a reference in the status, including keys.
 pub(super) fn nodes(reference: &ObjectReference) -> usize {
     13 + 2 * (reference.labels.len() + reference.annotations.len())
 }
 
-/// What recorded objects tell of their kind.
+/// The scope of a kind according to recorded objects.
 pub(super) fn recorded_scope(references: &[ObjectReference], api_version: &str, kind: &str) -> Scope {
     let is_of_kind = |r: &&ObjectReference| r.api_version == api_version && r.kind == kind;
     match references.iter().find(is_of_kind) {
@@ -93,7 +93,7 @@ pub(super) fn recorded_scope(references: &[ObjectReference], api_version: &str, 
     }
 }
 
-/// Takes the namespaces away of objects that have none.
+/// Removes the namespace from objects of cluster-scoped kinds.
 pub(super) fn with_scopes(references: &mut [ObjectReference], scope_of: &mut dyn FnMut(&str, &str) -> Scope) {
     for reference in &mut *references {
         let has_namespace = !reference.namespace.is_empty();
@@ -104,17 +104,17 @@ pub(super) fn with_scopes(references: &mut [ObjectReference], scope_of: &mut dyn
     sort(references);
 }
 
-/// Sorts references as the status has them.
+/// Sorts references in the order of the status.
 pub(super) fn sort(references: &mut [ObjectReference]) {
     references.sort_by_cached_key(|r| Identity::of(r).to_string());
 }
 
-/// Sets of kinds, each regarded as one kind. Sets with a common member are one set.
+/// Sets of equivalent kinds. Sets with a common member are joined.
 #[derive(Debug)]
 pub(super) struct Equivalences(Vec<SortedSet<GroupKind>>);
 
 impl Equivalences {
-    /// Those that every applier knows, and those of one ManagedResource.
+    /// The sets that every applier knows, and those of one ManagedResource.
     pub(super) fn new(more: &[Vec<GroupKind>]) -> Self {
         let pair = |a: &str, b: &str, kind: &str| {
             [a, b].map(|group| GroupKind { group: group.to_owned(), kind: kind.to_owned() }).to_vec()
@@ -140,7 +140,7 @@ impl Equivalences {
         self.0.push(union);
     }
 
-    /// The same for all objects that are regarded as one.
+    /// The same identity for all equivalent objects.
     pub(super) fn canonical(&self, identity: Identity) -> Identity {
         let kind = GroupKind { group: identity.group.clone(), kind: identity.kind.clone() };
         match self.0.iter().find(|set| set.contains(&kind)).and_then(SortedSet::first) {
@@ -150,7 +150,7 @@ impl Equivalences {
     }
 }
 
-/// Recorded objects, to be found by what they are.
+/// Recorded objects, indexed by identity.
 #[derive(Debug)]
 pub(super) struct Recorded<'a> {
     equivalences: &'a Equivalences,
@@ -170,7 +170,7 @@ impl<'a> Recorded<'a> {
     }
 }
 
-/// Those of `old` that are not in `new`: objects that left the set.
+/// The objects of `old` that are not in `new`: they left the set.
 pub(super) fn removed(
     old: &[ObjectReference],
     new: &[ObjectReference],
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_left_the_set() {
+    fn which_objects_left_the_set() {
         let more = [vec![
             GroupKind { group: "a".into(), kind: "K".into() },
             GroupKind { group: "b".into(), kind: "L".into() },
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_recorded_tells_of_its_kind() {
+    fn records_show_the_scope_of_a_kind() {
         let recorded = [object("v1 Secret n/x"), object("rbac/v1 ClusterRole /x")];
         let table = [
             ("v1", "Secret", Scope::Namespaced),
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_that_was_unknown_in_the_beginning_is_recorded_as_it_is() {
+    fn a_kind_that_was_unknown_at_first_is_recorded_with_its_scope() {
         let mut references = [object("z/v1 Hook n/x"), object("v1 Secret n/x"), object("v1 Other n/x")];
         with_scopes(&mut references, &mut |_, kind| match kind {
             "Hook" => Scope::Cluster,

@@ -1,4 +1,4 @@
-//! What happens to an object that left the set, or whose ManagedResource goes.
+//! Decides about an object that left the set, or whose ManagedResource is being deleted.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use crate::api::resources::GARBAGE_COLLECTABLE;
 use crate::base::clock::Timestamp;
 use crate::format::duration;
 
-/// What to do about one object.
+/// The decision about one object.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Fate {
-    /// It is gone, or somebody said that it stays: off the books.
+    /// It is gone, or must stay: remove its record.
     Done,
-    /// It is to be deleted, if it is not being deleted already. It counts until a later look finds it gone.
+    /// Delete it, if it is not being deleted already. Its record stays until a later check finds it gone.
     Delete(Deletion),
 }
 
@@ -25,24 +25,24 @@ pub(super) enum Fate {
 pub(super) struct Deletion {
     /// Whether the deletion waits for dependents.
     pub(super) foreground: bool,
-    /// Whether a deletion was asked for before, so that there is nothing to do but wait.
+    /// Whether it is already being deleted, so that only waiting is left.
     pub(super) is_running: bool,
-    /// Label selector of volume claims that go with it; empty if none do.
+    /// Label selector of volume claims to delete with it; empty if there are none.
     pub(super) claims: String,
-    /// Whether it has been in deletion for so long that its finalizers are taken away.
+    /// Whether its deletion has taken so long that its finalizers are removed.
     pub(super) finalize: bool,
 }
 
-/// What the circumstances allow.
+/// The circumstances of a decision.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Circumstances {
-    /// Whether volume claims of StatefulSets go with them.
+    /// Whether volume claims of StatefulSets are deleted with them.
     pub(super) delete_claims: bool,
-    /// Whether somebody collects Secrets and ConfigMaps that are not used any more.
+    /// Whether a collector deletes unused Secrets and ConfigMaps.
     pub(super) collector_runs: bool,
-    /// The time.
+    /// The present time.
     pub(super) now: Timestamp,
-    /// When the deletion of the object began.
+    /// When the deletion of the object started.
     pub(super) deleted_at: Option<Timestamp>,
 }
 
@@ -69,14 +69,14 @@ fn is_collectable(live: &Value) -> bool {
         && is_true(text(&live["metadata"]["labels"][GARBAGE_COLLECTABLE]))
 }
 
-/// Selector of the volume claims of a StatefulSet; empty for others, and for one without templates.
+/// Selector of the volume claims of a StatefulSet; empty for other kinds, and without claim templates.
 fn claim_selector(live: &Value) -> String {
     let is_set = live["kind"] == "StatefulSet" && group_of(text(&live["apiVersion"])) == "apps";
     let has_templates = live["spec"]["volumeClaimTemplates"].as_array().is_some_and(|list| !list.is_empty());
     if is_set && has_templates { match_labels(&live["spec"]["selector"]).join(",") } else { String::new() }
 }
 
-/// A LabelSelector as text for a list.
+/// A LabelSelector as text for a list request.
 pub(super) fn selector(selector: &Value) -> String {
     let mut terms = match_labels(selector);
     for expression in selector["matchExpressions"].as_array().into_iter().flatten() {
@@ -93,7 +93,7 @@ pub(super) fn selector(selector: &Value) -> String {
     terms.join(",")
 }
 
-/// The claims of a StatefulSet carry these, and need not match anything else of its selector.
+/// The claims of a StatefulSet have these labels, but need not match the rest of its selector.
 fn match_labels(selector: &Value) -> Vec<String> {
     let labels = selector["matchLabels"].as_object().into_iter().flatten();
     labels.map(|(key, value)| format!("{key}={}", text(value))).collect()
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn the_collector_gets_what_is_its_own() {
+    fn the_collector_gets_its_own_objects() {
         let table = [
             ("v1", "Secret", "true", true, Fate::Done),
             ("v1", "ConfigMap", "true", true, Fate::Done),
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn finalizers_go_after_a_time() {
+    fn finalizers_are_removed_after_a_time() {
         let table = [
             ("1m", Some(59), true, false),
             ("1m", Some(60), true, true),

@@ -1,4 +1,4 @@
-//! Takes objects out of the cluster, and lets go of those that are no longer managed.
+//! Deletes objects from the cluster, and releases those that are not managed any more.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -17,13 +17,13 @@ use crate::api::resources::ObjectReference;
 use crate::format::view;
 use crate::kube::{DeleteParams, ListParams, Propagation};
 
-/// How long to wait before looking again whether deleted objects are gone.
+/// How long to wait before checking again whether deleted objects are gone.
 pub(super) const PENDING_AGAIN: Duration = Duration::from_secs(5);
 
-/// Warnings that the message about a pending deletion repeats.
+/// The number of warnings in the message about a pending deletion.
 const EVENTS_MAX: usize = 5;
 
-/// What is left of a removal.
+/// What remains of a removal.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Left {
     /// Objects that are being deleted, one sentence each.
@@ -32,19 +32,19 @@ pub(super) struct Left {
     pub(super) failed: Vec<String>,
 }
 
-/// What may happen to objects on the way out.
+/// The rules for removed objects.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rules {
-    /// Whether volume claims of StatefulSets go with them.
+    /// Whether volume claims of StatefulSets are deleted with them.
     pub(super) delete_claims: bool,
-    /// Whether somebody collects Secrets and ConfigMaps that are not used any more.
+    /// Whether a collector deletes unused Secrets and ConfigMaps.
     pub(super) collector_runs: bool,
 }
 
-/// Deletes objects, each independently of the others.
+/// Deletes objects independently of each other.
 ///
 /// # Errors
-/// Only that the lease is not ours; everything else is reported in [`Left`].
+/// Only that the lease is not ours; everything else is in [`Left`].
 pub(super) fn remove(session: Session<'_>, objects: &[ObjectReference], rules: Rules) -> Result<Left, Error> {
     let mut left = Left::default();
     for object in objects {
@@ -63,7 +63,7 @@ pub(super) fn remove(session: Session<'_>, objects: &[ObjectReference], rules: R
     Ok(left)
 }
 
-/// `None` if the object is gone or stays; else what there is to say about its deletion.
+/// `None` if the object is gone or stays; otherwise a remark about its deletion.
 fn remove_one(session: Session<'_>, object: &ObjectReference, rules: Rules) -> Result<Option<String>, Error> {
     let Some((resource, live)) = session.find::<Value>(object)? else { return Ok(None) };
     let Rules { delete_claims, collector_runs } = rules;
@@ -72,7 +72,7 @@ fn remove_one(session: Session<'_>, object: &ObjectReference, rules: Rules) -> R
     let Fate::Delete(deletion) = fate(&live, circumstances) else { return Ok(None) };
     match delete(session, &resource, &live, &deletion) {
         Ok(()) => Ok(Some(warnings(session, object))),
-        // Somebody was faster: the next look tells.
+        // Another client was faster: the next check shows the result.
         Err(error) if error.is_conflict() => Ok(Some(String::new())),
         Err(Error::Request(error)) if error.is_not_found() => Ok(None),
         Err(error) => Err(error),
@@ -80,7 +80,7 @@ fn remove_one(session: Session<'_>, object: &ObjectReference, rules: Rules) -> R
 }
 
 fn metadata(live: &Value) -> crate::api::meta::ObjectMeta {
-    // Whatever is not readable counts as missing.
+    // An unreadable object counts as one without metadata.
     view::look::<Metadata>(live).unwrap_or_default().metadata
 }
 
@@ -104,7 +104,7 @@ fn delete(session: Session<'_>, resource: &Resource, live: &Value, deletion: &De
     session.delete(resource, live, &params)
 }
 
-/// Takes all finalizers away: the deletion has lasted longer than somebody was ready to wait.
+/// Removes all finalizers, because the deletion has exceeded its time limit.
 fn finalize(session: Session<'_>, resource: &Resource, live: &Value) -> Result<(), Error> {
     let name = text(&live["metadata"]["name"]);
     log::warn!(kind = &*resource.kind, name; "Removing finalizers of an object that is not deleted in time");
@@ -123,10 +123,10 @@ fn finalize(session: Session<'_>, resource: &Resource, live: &Value) -> Result<(
     Ok(())
 }
 
-/// `v1` Events, because only they can be selected by the object they are about.
+/// `v1` Events, because only these can be selected by the object that they are about.
 const EVENT: Resource = Resource::new("", "v1", "Event", "events", true);
 
-/// Why the load balancer of a Service does not go: the last warnings about it. Empty for other kinds.
+/// Why the load balancer of a Service is not deleted: the last warnings about it. Empty for other kinds.
 pub(super) fn warnings(session: Session<'_>, object: &ObjectReference) -> String {
     if object.kind != "Service" || !group_of(&object.api_version).is_empty() {
         return String::new();
@@ -150,7 +150,7 @@ pub(super) fn warnings(session: Session<'_>, object: &ObjectReference) -> String
     format!(" ({})", Vec::from(last).join("; "))
 }
 
-/// Takes our marks off objects that are to be managed by nobody any more; one sentence for each failure.
+/// Removes our marks from objects that must not be managed any more; returns one sentence for each failure.
 ///
 /// # Errors
 /// Only that the lease is not ours.

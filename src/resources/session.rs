@@ -1,5 +1,5 @@
-//! The seed, where ManagedResources are, and the cluster that their objects are applied to, as one reconciliation sees them.
-//! The clients ask the lease before each write.
+//! The seed, which contains ManagedResources, and the target cluster of their objects, as one reconciliation uses them.
+//! The clients check the lease before each write.
 
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -18,7 +18,8 @@ use crate::kube::{self, Client, DeleteParams, ListItem, ListParams, Patch, Undec
 use crate::limits;
 use crate::runtime::controller::Context;
 
-/// The clients and the context of one reconciliation. All methods but [`Session::write_status`] are about the target.
+/// The clients and the context of one reconciliation. All methods except [`Session::write_status`] are about the
+/// target.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Session<'a> {
     /// For ManagedResources and their Secrets.
@@ -30,35 +31,35 @@ pub(super) struct Session<'a> {
 /// A ManagedResource.
 pub(super) enum Own {
     Gone,
-    /// Others take the memory at the moment.
+    /// The memory is in use at the moment.
     Busy,
-    /// What is wrong with it.
+    /// It is too large, for this reason.
     TooLarge(String),
     Read {
         raw: Value,
-        /// Memory that it takes.
+        /// The memory that it takes.
         bytes: usize,
     },
 }
 
 impl Session<'_> {
-    /// The time.
+    /// The present time.
     pub(super) fn now(&self) -> Timestamp {
         self.cx.clock.now()
     }
 
-    /// Where a kind is served.
+    /// The resource of a kind.
     pub(super) fn resource(&self, api_version: &str, kind: &str) -> Result<Option<Resource>, Error> {
         Ok(self.target.discovery.resource_for(api_version, kind)?)
     }
 
-    /// Where a kind is served, which it must be.
+    /// The resource of a kind; an error if it is not served.
     pub(super) fn served(&self, api_version: &str, kind: &str) -> Result<Resource, Error> {
         let unknown = || Error::UnknownKind { api_version: api_version.to_owned(), kind: kind.to_owned() };
         self.resource(api_version, kind)?.ok_or_else(unknown)
     }
 
-    /// A recorded object and where it is served; `None` if it, or its kind, is gone.
+    /// A recorded object and its resource; `None` if the object or its kind is gone.
     pub(super) fn find<T: DeserializeOwned>(
         &self,
         of: &ObjectReference,
@@ -68,18 +69,18 @@ impl Session<'_> {
         Ok(found.map(|object| (resource, object)))
     }
 
-    /// Creates an object; returns what the server made of it.
+    /// Creates an object and returns the server's version of it.
     pub(super) fn create(&self, r: &Resource, object: &Value) -> Result<Value, Error> {
         let namespace = text(&object["metadata"]["namespace"]);
         Ok(self.target.client.create(r, namespace, object)?)
     }
 
-    /// Replaces an object or a subresource; returns what the server made of it.
+    /// Replaces an object or a subresource and returns the server's version of it.
     pub(super) fn replace(&self, r: &Resource, sub: &str, object: &Value) -> Result<Value, Error> {
         replace(&self.target.client, r, sub, object)
     }
 
-    /// Merges into the metadata of an object, if nobody has changed it since it was read.
+    /// Merges into the metadata of an object, if it has not changed since it was read.
     pub(super) fn patch_metadata(&self, r: &Resource, live: &Value, change: &Value) -> Result<Value, Error> {
         patch_metadata(&self.target.client, r, live, change)
     }
@@ -89,7 +90,8 @@ impl Session<'_> {
         patch_metadata(self.own, &MANAGED_RESOURCE, live, change)
     }
 
-    /// Reads a list object by object, and keeps none. `None`: the list begins anew, forget what came before.
+    /// Reads a list object by object, without keeping them. `None` means that the list restarts: forget earlier
+    /// objects.
     pub(super) fn each<T: DeserializeOwned>(
         &self,
         r: &Resource,
@@ -121,7 +123,7 @@ impl Session<'_> {
         Ok(self.target.client.delete(r, namespace, name, params)?)
     }
 
-    /// Deletes what a selector selects.
+    /// Deletes the objects that match a selector.
     pub(super) fn delete_all(
         &self,
         r: &Resource,
@@ -132,7 +134,7 @@ impl Session<'_> {
         Ok(self.target.client.delete_collection(r, namespace, &list, &DeleteParams::default())?)
     }
 
-    /// Writes the status of a ManagedResource if it is different; returns the ManagedResource as it is then.
+    /// Writes the status of a ManagedResource if it differs; returns the resulting ManagedResource.
     pub(super) fn write_status(&self, before: Value, after: &Value) -> Result<Value, Error> {
         if before["status"] == after["status"] {
             return Ok(before);
@@ -155,7 +157,7 @@ fn patch_metadata(client: &Client, r: &Resource, live: &Value, change: &Value) -
     Ok(client.patch(r, namespace, name, "", &Patch::Merge(patch))?)
 }
 
-/// A ManagedResource as it is now, with memory to write its status.
+/// The live ManagedResource, with memory to write its status.
 pub(super) fn managed_resource(own: &kube::Applier, key: &Key, permit: &mut Permit) -> Result<Own, Error> {
     let (mut bytes, mut is_busy) = (0, false);
     let found = own.find_with(&MANAGED_RESOURCE, &key.namespace, &key.name, &mut |body| {
@@ -170,7 +172,7 @@ pub(super) fn managed_resource(own: &kube::Applier, key: &Key, permit: &mut Perm
             let why = format!("the ManagedResource takes more than {max} MiB of memory");
             return Err(serde::de::Error::custom(why));
         }
-        // As it is read, as it is written, and the server's answer.
+        // The read version, the written version, and the server's answer.
         bytes = 3 * once;
         is_busy = !permit.hold(bytes + body.len());
         if is_busy { Ok(Value::Null) } else { value::read_within(body, nodes) }

@@ -1,4 +1,4 @@
-//! What the status of a ManagedResource says in each phase.
+//! The status of a ManagedResource in each phase.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ use crate::api::resources::ObjectReference;
 use crate::base::clock::Timestamp;
 use crate::limits;
 
-/// The conditions so far, and the time of the change.
+/// The present conditions, and the time of the change.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Present<'a> {
     pub(super) conditions: &'a [Condition],
@@ -25,7 +25,7 @@ impl Present<'_> {
         old.updated(self.now, status, Finding::new(reason, message))
     }
 
-    /// Somebody asked to leave the ManagedResource alone.
+    /// The ManagedResource is marked as ignored.
     pub(super) fn ignored(self) -> Vec<Condition> {
         let text = "ManagedResource is marked to be ignored.";
         [(APPLIED, Status::True), (HEALTHY, Status::True), (PROGRESSING, Status::False)]
@@ -33,7 +33,7 @@ impl Present<'_> {
             .to_vec()
     }
 
-    /// There is something new to apply: what the checks found before says nothing any more.
+    /// New objects must be applied, so earlier results of the checks are void.
     pub(super) fn changed(self) -> Vec<Condition> {
         let healthy = "The health checks have not yet been executed for the current set of resources.";
         let progressing = "Checks have not yet been executed for the current set of resources.";
@@ -44,7 +44,7 @@ impl Present<'_> {
         ]
     }
 
-    /// A problem stays readable until it is known to be over.
+    /// A problem stays readable until it is certainly over.
     fn applying(self) -> Condition {
         let problems = [reason::APPLY_FAILED, reason::DELETION_FAILED, reason::DELETION_PENDING];
         match condition::find(self.conditions, APPLIED).filter(|c| problems.contains(&c.reason.as_str())) {
@@ -56,7 +56,7 @@ impl Present<'_> {
         }
     }
 
-    /// The ManagedResource is going, with its objects or without. What is known of their deletion stays readable.
+    /// The ManagedResource is being deleted, with or without its objects. Facts about their deletion stay readable.
     pub(super) fn deleting(self, with_objects: bool) -> Vec<Condition> {
         let text = "The resources are currently being deleted.";
         let mut all = vec![
@@ -77,7 +77,7 @@ impl Present<'_> {
         vec![self.with(APPLIED, Status::False, reason, message)]
     }
 
-    /// `ResourcesApplied` while deleted objects are still there.
+    /// `ResourcesApplied` while deleted objects still exist.
     pub(super) fn deletion_pending(self, message: &str) -> Vec<Condition> {
         vec![self.with(APPLIED, Status::Progressing, reason::DELETION_PENDING, message)]
     }
@@ -93,7 +93,7 @@ impl Present<'_> {
     }
 }
 
-/// What was applied.
+/// The applied state.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Applied<'a> {
     pub(super) references: &'a [ObjectReference],
@@ -108,7 +108,7 @@ pub(super) fn with_status(raw: &Value, changed: &[Condition], applied: Option<Ap
     let status = map_at(&mut next, &["status"]);
     status.insert("conditions".to_owned(), conditions);
     if let Some(applied) = applied {
-        // A reference is a struct of texts: it always becomes a value.
+        // A reference is a struct of texts, so this cannot fail.
         status.insert("resources".to_owned(), serde_json::to_value(applied.references).unwrap_or_default());
         status.insert("secretsDataChecksum".to_owned(), json!(applied.checksum));
         status.insert("observedGeneration".to_owned(), json!(applied.generation));
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_of_a_deletion_stays_readable() {
+    fn facts_about_a_deletion_stay_readable() {
         let text = "The resources are currently being deleted.";
         for (reason, expected) in
             [("DeletionPending", "why"), ("DeletionFailed", "why"), ("ApplyFailed", text)]
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn the_status_keeps_what_it_does_not_know() {
+    fn the_status_keeps_unknown_fields() {
         let raw = json!({"metadata": {"name": "x", "resourceVersion": "7"}, "status": {"other": 1,
             "observedGeneration": 1, "conditions": [{"type": "Foreign", "status": "True"}]}});
         let changed = present(&[]).applied(None);

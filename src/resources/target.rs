@@ -1,7 +1,7 @@
 //! The clusters to which ManagedResources are applied, and which ManagedResource belongs to which cluster.
 //!
-//! ManagedResources and their Secrets are always in the seed. Those of class `seed` are applied there; those without a class
-//! are for the cluster of the shoot in whose namespace they are. Such targets come and go while the applier runs.
+//! ManagedResources and their Secrets are always in the seed. Class `seed` is applied there; those without a class are
+//! for the cluster of the shoot in whose namespace they are. Such targets are added and removed while the applier runs.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -17,12 +17,12 @@ use crate::kube::{Applier, Client, Discovery};
 pub enum Class {
     /// `seed`.
     Seed,
-    /// None, or the name of upstream's default.
+    /// No class, or the name of upstream's default.
     Shoot,
 }
 
 impl Class {
-    /// Whether `spec.class` means it.
+    /// Whether `spec.class` has this class.
     pub(super) fn is(self, class: &str) -> bool {
         match self {
             Self::Seed => class == names::SEED_CLASS,
@@ -47,7 +47,7 @@ pub struct Target {
     pub(super) discovery: Discovery,
     pub(super) settled: Settled,
     pub(super) inventory: Inventory,
-    /// Before the key of the ManagedResource, in the annotation of its objects.
+    /// The prefix of the ManagedResource's key, in the annotation of its objects.
     origin_prefix: String,
 }
 
@@ -69,28 +69,28 @@ impl Target {
         Self::new(Class::Seed, client.0.clone(), String::new())
     }
 
-    /// The cluster of a shoot. Its objects say that they come from the cluster `identity`.
+    /// The cluster of a shoot. Its objects record the cluster `identity` as their origin.
     pub fn shoot(client: Client, identity: &str) -> Self {
         Self::new(Class::Shoot, client, format!("{identity}:"))
     }
 
-    /// What the objects of a ManagedResource say about where they come from.
+    /// The origin annotation of a ManagedResource's objects.
     pub(super) fn origin(&self, owner: &Key) -> String {
         format!("{}{owner}", self.origin_prefix)
     }
 
-    /// The ManagedResource that an object says it comes from.
+    /// The ManagedResource that an object's origin annotation names.
     pub(super) fn owner(&self, origin: &str) -> Option<Key> {
         let (namespace, name) = origin.strip_prefix(&self.origin_prefix)?.split_once('/')?;
         Some(Key::new(namespace, name))
     }
 }
 
-/// All targets at the moment.
+/// All present targets.
 #[derive(Debug)]
 pub(super) struct Targets {
     pub(super) seed: Arc<Target>,
-    /// Those of shoots, by their namespace in the seed.
+    /// The targets of shoots, by their namespace in the seed.
     shoots: RwLock<SortedMap<String, Arc<Target>>>,
 }
 
@@ -99,9 +99,9 @@ impl Targets {
         Self { seed: Arc::new(seed), shoots: RwLock::default() }
     }
 
-    /// Sets the target of a namespace, or takes it away.
+    /// Sets the target of a namespace, or removes it.
     pub(super) fn set(&self, namespace: &str, target: Option<Target>) {
-        // One map, changed by single calls: no panic can leave it half changed.
+        // One map, changed by single calls: a panic cannot leave it half changed.
         let mut shoots = self.shoots.write().unwrap_or_else(PoisonError::into_inner);
         match target {
             Some(target) => shoots.insert(namespace.to_owned(), Arc::new(target)),
@@ -109,7 +109,7 @@ impl Targets {
         };
     }
 
-    /// The target for the cluster of a namespace; for none, the seed.
+    /// The target for the cluster of a namespace; an empty namespace stands for the seed.
     pub(super) fn at(&self, namespace: &str) -> Option<Arc<Target>> {
         if namespace.is_empty() {
             return Some(Arc::clone(&self.seed));
@@ -117,8 +117,8 @@ impl Targets {
         self.shoots.read().unwrap_or_else(PoisonError::into_inner).get(namespace).map(Arc::clone)
     }
 
-    /// The target that has something to do with a ManagedResource. One whose finalizer is on it comes before the one that
-    /// `class` names, because it has to clean up first; of several, the one that was first.
+    /// The target that is responsible for a ManagedResource. A target whose finalizer it has wins over the one that
+    /// `class` names, because it must clean up first; of several, the first one wins.
     pub(super) fn of(&self, metadata: &ObjectMeta, class: &str) -> Option<Arc<Target>> {
         let shoots = self.shoots.read().unwrap_or_else(PoisonError::into_inner);
         let both = [Some(&self.seed), shoots.get(&metadata.namespace)];
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_say_where_they_come_from() {
+    fn objects_record_their_origin() {
         let key = Key::new("shoot--a--b", "core");
         assert_eq!(Target::seed(&Applier(client())).origin(&key), "shoot--a--b/core");
         let shoot = Target::shoot(client(), "one");

@@ -1,4 +1,4 @@
-//! Which changes wake which controller, and what is to be done about a ManagedResource at all.
+//! Which changes wake which controller, and what to do about a ManagedResource.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -14,15 +14,15 @@ use crate::format::view;
 use crate::limits;
 use crate::runtime::informer;
 
-/// What an informer keeps of a ManagedResource.
+/// The part of a ManagedResource that an informer keeps.
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
 #[serde(from = "Whole")]
 pub struct Watched {
     /// Its metadata.
     pub metadata: ObjectMeta,
-    /// What matters of its spec.
+    /// The relevant part of its spec.
     pub spec: WatchedSpec,
-    /// What matters of its status.
+    /// The relevant part of its status.
     pub status: WatchedStatus,
 }
 
@@ -40,7 +40,7 @@ impl From<Whole> for Watched {
         let Whole { mut metadata, mut spec, mut status } = whole;
         metadata.annotations.retain(|name, _| [OPERATION, names::IGNORE].contains(&name.as_str()));
         metadata.labels.retain(|name, _| [INSTALLATION_LABEL, CARE_LABEL].contains(&name.as_str()));
-        // One more than may be is enough to know.
+        // One more than the limit is enough to know that there are too many.
         spec.secret_refs.truncate(limits::MANAGED_RESOURCE_SECRETS_MAX + 1);
         if !REPORTED.contains(&metadata.namespace.as_str()) {
             for condition in status.conditions.iter_mut().filter(|condition| !condition.is_fault()) {
@@ -51,15 +51,15 @@ impl From<Whole> for Watched {
     }
 }
 
-/// Namespaces whose ManagedResources are reported to the garden with reason and message: those of the seed itself. Of the many
-/// of shoots, only those of faults are kept.
+/// Namespaces whose ManagedResources are reported to the garden with reason and message: those of the seed itself. In
+/// the many namespaces of shoots, reason and message are kept only for faults.
 pub const REPORTED: [&str; 2] = ["garden", "istio-system"];
 
-/// What an informer keeps of the spec of a ManagedResource.
+/// The part of the spec of a ManagedResource that an informer keeps.
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WatchedSpec {
-    /// Which applier is responsible.
+    /// The class of the responsible applier.
     #[serde(deserialize_with = "or_default")]
     pub class: String,
     /// Secrets with manifests.
@@ -67,7 +67,7 @@ pub struct WatchedSpec {
     pub secret_refs: Vec<SecretReference>,
 }
 
-/// What an informer keeps of the status of a ManagedResource.
+/// The part of the status of a ManagedResource that an informer keeps.
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WatchedStatus {
@@ -78,7 +78,7 @@ pub struct WatchedStatus {
     pub observed_generation: i64,
 }
 
-/// What an informer keeps of a condition.
+/// The part of a condition that an informer keeps.
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct WatchedCondition {
@@ -87,9 +87,9 @@ pub struct WatchedCondition {
     pub kind: String,
     /// Its status.
     pub status: Status,
-    /// Why, as one word; kept only where it is reported.
+    /// The reason as one word; kept only where it is reported.
     pub reason: String,
-    /// Why, for people; kept only where it is reported.
+    /// The message for people; kept only where it is reported.
     pub message: String,
     /// When `status` last changed.
     #[serde(rename = "lastTransitionTime", deserialize_with = "timestamp::deserialize")]
@@ -97,7 +97,8 @@ pub struct WatchedCondition {
 }
 
 impl WatchedCondition {
-    /// Whether somebody should hear of it. It is no fault that the objects of one are not all healthy yet, or all rolled out.
+    /// Whether it is a fault to report. It is no fault that the objects of a ManagedResource are not yet healthy or
+    /// rolled out.
     pub fn is_fault(&self) -> bool {
         let fault = if self.kind == names::PROGRESSING { Status::True } else { Status::False };
         [fault, Status::Unknown].contains(&self.status)
@@ -105,12 +106,13 @@ impl WatchedCondition {
 }
 
 impl Watched {
-    /// Why it could not be applied, if the applier says so: before it has been applied once, nothing else tells.
+    /// Why it could not be applied, according to its condition. Before the first success, no other condition shows
+    /// this.
     pub fn apply_problem(&self) -> Option<&str> {
         let kept = [reason::APPLY_FAILED, reason::DELETION_FAILED, reason::DELETION_PENDING];
         let is_problem = |condition: &&WatchedCondition| match condition.status {
             Status::False => true,
-            // The next try keeps the problem of the last one.
+            // The next try keeps the last problem.
             Status::Progressing => kept.contains(&condition.reason.as_str()),
             Status::True | Status::Unknown => false,
         };
@@ -118,7 +120,7 @@ impl Watched {
         applied.filter(is_problem).map(|condition| condition.message.as_str()).filter(|why| !why.is_empty())
     }
 
-    /// Why it is not healthy, in this generation or a later one.
+    /// Why it is not healthy in this generation or a later one.
     pub fn unhealthy(&self, generation: i64) -> Option<String> {
         if self.metadata.generation < generation
             || self.status.observed_generation != self.metadata.generation
@@ -143,7 +145,7 @@ impl informer::Object for Watched {
         &self.metadata
     }
 
-    /// Enough to know whose it is, so that it gets a condition; the class comes before all lists.
+    /// The fields that identify its applier, so that it gets a condition; the class precedes all lists.
     fn of_head(head: &Value) -> Option<Self> {
         let metadata = view::look::<ObjectMeta>(&head["metadata"]).ok()?;
         let class = head["spec"]["class"].as_str().unwrap_or_default().to_owned();
@@ -152,20 +154,20 @@ impl informer::Object for Watched {
     }
 }
 
-/// What is to be done about a ManagedResource.
+/// What to do about a ManagedResource.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Duty {
-    /// Somebody else's, or nothing at the moment.
+    /// It belongs to another applier, or nothing is to be done now.
     Nothing,
-    /// Its objects and our finalizer go: it is being deleted, or another applier takes over.
+    /// Delete its objects and remove our finalizer: it is being deleted, or another applier takes over.
     Delete,
-    /// It is to be left alone, and says so.
+    /// Ignore it, and report that.
     Ignore,
-    /// Its objects are to be as it says.
+    /// Apply its objects.
     Apply,
 }
 
-/// The operation that asks to do nothing for the time being.
+/// The operation that asks to wait.
 const WAIT: &str = "wait-for-state";
 
 /// Decides for the applier of a class, from metadata and `spec.class`.
@@ -181,23 +183,23 @@ pub(super) fn duty(us: Class, metadata: &ObjectMeta, class: &str) -> Duty {
     if is_ignored(metadata) { Duty::Ignore } else { Duty::Apply }
 }
 
-/// Whether its objects are looked at, once it is applied. An operation that somebody asked for is no reason not to.
+/// Whether its objects are checked once it is applied. A requested operation does not stop the checks.
 pub(super) fn is_checked(us: Class, metadata: &ObjectMeta, class: &str) -> bool {
     metadata.deletion_timestamp.is_none() && us.is(class) && !is_ignored(metadata)
 }
 
-/// Whether our finalizer is on it.
+/// Whether it has our finalizer.
 pub(super) fn is_ours(us: Class, metadata: &ObjectMeta) -> bool {
     metadata.finalizers.iter().any(|f| f == us.finalizer())
 }
 
-/// Whether an applier of another class has not let go yet.
+/// Whether an applier of another class has not released it yet.
 fn is_held_by_other(us: Class, metadata: &ObjectMeta) -> bool {
     let first = metadata.finalizers.iter().find(|f| f.starts_with(names::FINALIZER_PREFIX));
     first.is_some_and(|f| f != us.finalizer())
 }
 
-/// The operation that somebody asked for.
+/// The requested operation.
 pub(super) fn operation(metadata: &ObjectMeta) -> &str {
     metadata.annotations.get(OPERATION).map_or("", String::as_str)
 }
@@ -214,7 +216,7 @@ fn concerns(us: Class, watched: &Watched) -> bool {
     us.is(&watched.spec.class) || is_ours(us, &watched.metadata)
 }
 
-/// Whether the change of a ManagedResource is a reason to apply it. `None`: not there.
+/// Whether the change of a ManagedResource requires applying it. `None` means that it does not exist.
 pub(super) fn wants_apply(us: Class, old: Option<&Watched>, new: Option<&Watched>) -> bool {
     let Some(new) = new else { return old.is_some_and(|old| concerns(us, old)) };
     if !concerns(us, new) {
@@ -238,7 +240,7 @@ pub(super) fn wants_apply(us: Class, old: Option<&Watched>, new: Option<&Watched
         || (is_held_by_other(us, before) && !is_held_by_other(us, after))
 }
 
-/// Whether the change of a ManagedResource is a reason to look at the health of its objects.
+/// Whether the change of a ManagedResource requires a health check of its objects.
 pub(super) fn wants_check(us: Class, old: Option<&Watched>, new: Option<&Watched>) -> bool {
     let Some(new) = new.filter(|new| us.is(&new.spec.class)) else { return false };
     let Some(old) = old else { return true };
@@ -283,7 +285,7 @@ mod tests {
             ("istio-system", "True", "text"),
             ("shoot--a--b", "True", ""),
             ("shoot--a--b", "Progressing", ""),
-            // Somebody should hear of it.
+            // A fault to report.
             ("shoot--a--b", "False", "text"),
             ("shoot--a--b", "Unknown", "text"),
         ];
@@ -306,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_applier_could_not_do() {
+    fn problems_of_an_applier() {
         let table = [
             ("False", "ApplyFailed", Some("why")),
             ("False", "DecodingFailed", Some("why")),
@@ -325,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_too_large_still_has_an_owner() {
+    fn a_managed_resource_that_is_too_large_still_has_an_owner() {
         let head =
             json!({"metadata": {"name": "x", "generation": 3}, "spec": {"class": "seed", "secretRefs": [1]}});
         let watched = <Watched as informer::Object>::of_head(&head).unwrap();
@@ -477,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_belong_to_managed_resources_beside_them() {
+    fn secrets_belong_to_managed_resources_of_their_namespace() {
         let ours = watched(json!({}));
         assert!(reads_secret(&ours, &Key::new("garden", "s")));
         assert!(!reads_secret(&ours, &Key::new("other", "s")));

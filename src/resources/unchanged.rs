@@ -1,8 +1,8 @@
 //! Whether a write would change anything.
 //!
-//! A manifest leaves out what the server fills in, so that the merged object differs from the live one for ever, and every
-//! round would write it again only for the server to find out that nothing changed. So we remember, per object, how it
-//! stood after the last write and what would have been written then: if both are the same again, so is the result.
+//! A manifest omits fields that the server fills in, so the merged object always differs from the live one. Every round
+//! would write it again, only for the server to find out that nothing changed. So we remember, per object, its state
+//! after the last write and what would have been written then: if both are the same again, so is the result.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -15,12 +15,12 @@ use crate::limits;
 
 type Hash = [u8; 16];
 
-/// What the server made of earlier writes: 48 bytes for each object.
+/// The results of earlier writes: 48 bytes per object.
 #[derive(Debug, Default)]
 pub(super) struct Settled(Mutex<HashMap<Hash, (Hash, Hash)>>);
 
 impl Settled {
-    /// Whether `merged` is what is there already, as far as the server is concerned.
+    /// Whether the server would consider `merged` equal to the live object.
     pub(super) fn is(&self, identity: &Identity, live: &Value, merged: &Value) -> bool {
         if same(live, merged) {
             return true;
@@ -29,7 +29,7 @@ impl Settled {
         known == Some((fingerprint(live), fingerprint(merged)))
     }
 
-    /// Remembers that the server answered with `live`, for which `merged` would be the next write.
+    /// Records that the server answered with `live`, for which `merged` would be the next write.
     pub(super) fn remember(&self, identity: &Identity, live: &Value, merged: &Value) {
         let (key, entry) = (hash_text(&identity.to_string()), (fingerprint(live), fingerprint(merged)));
         let mut known = self.lock();
@@ -41,12 +41,12 @@ impl Settled {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Hash, (Hash, Hash)>> {
-        // One map, changed by single calls: no panic can leave it half changed.
+        // One map, changed by single calls: a panic cannot leave it half changed.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Whether two objects say the same; a field that is `null` is a field that is missing.
+/// Whether two objects are equal; a `null` field counts as missing.
 fn same(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Object(a), Value::Object(b)) => {
@@ -60,7 +60,7 @@ fn same(a: &Value, b: &Value) -> bool {
     }
 }
 
-/// A hash of everything but what changes without a change of the desired state.
+/// A hash of everything except fields that change without a change of the desired state.
 fn fingerprint(object: &Value) -> Hash {
     let mut context = digest::Context::new(&digest::SHA256);
     for (key, value) in object.as_object().into_iter().flatten() {
@@ -80,7 +80,7 @@ fn fingerprint(object: &Value) -> Hash {
 }
 
 fn feed(context: &mut digest::Context, key: &str, value: &Value) {
-    // Maps are sorted and JSON is unambiguous, so the text of key and value stands for them.
+    // Maps are sorted and JSON is unambiguous, so the text identifies key and value.
     context.update(format!("{key:?}:{value}\n").as_bytes());
 }
 
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_not_written_again_until_something_changes() {
+    fn an_object_is_not_written_again_until_something_changes() {
         let settled = Settled::default();
         let live = json!({"metadata": {"uid": "u", "resourceVersion": "1"}, "spec": {"a": 1, "default": 2}});
         let merged = json!({"metadata": {"uid": "u", "resourceVersion": "1"}, "spec": {"a": 1}});

@@ -1,5 +1,5 @@
-//! From the value of a Secret's key to the texts of its documents. A key that ends in `.br` holds a Brotli stream, which is
-//! unpacked piece by piece; nothing is made of a text before it is known how many documents there are, and how large.
+//! Splits the value of a Secret's key into the texts of its documents. A key that ends in `.br` holds a Brotli stream,
+//! which is unpacked piece by piece. The number and size of the documents are checked before any text is parsed.
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read};
@@ -13,7 +13,7 @@ use crate::kube::value;
 use crate::limits;
 
 const BUFFER_BYTES: usize = 16 << 10;
-/// What a plan needs of an object.
+/// The fields of an object that a plan needs.
 const OUTLINE: [&[&str]; 3] = [&["apiVersion"], &["kind"], &["metadata"]];
 
 /// One document that is not empty.
@@ -25,12 +25,12 @@ pub(super) struct Document {
     lines_above: u64,
 }
 
-/// Why a document, or a key, says nothing.
+/// Why a document or a key cannot be used.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Trouble {
-    /// It is broken; others are good.
+    /// It is broken; others may be valid.
     Broken(String),
-    /// It asks for more than the applier has. Its content is not known, so nothing is applied or deleted.
+    /// It exceeds the applier's limits. Its content is unknown, so nothing is applied or deleted.
     TooLarge(String),
 }
 
@@ -41,7 +41,7 @@ impl fmt::Display for Trouble {
     }
 }
 
-/// How much there may still be.
+/// The remaining limits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Room {
     /// Documents, the broken ones included.
@@ -51,7 +51,7 @@ pub(super) struct Room {
 }
 
 impl Room {
-    /// Of one ManagedResource.
+    /// The limits of one ManagedResource.
     pub(super) const ALL: Self = Self {
         documents: limits::MANAGED_RESOURCE_OBJECTS_MAX,
         bytes: limits::MANAGED_RESOURCE_TEXT_BYTES_MAX,
@@ -61,7 +61,7 @@ impl Room {
 /// The documents of one key, broken ones included.
 ///
 /// # Errors
-/// A broken Brotli stream; more than there is room for.
+/// A broken Brotli stream, or an exceeded limit.
 pub(super) fn documents(
     key: &str,
     bytes: &[u8],
@@ -79,7 +79,7 @@ pub(super) fn documents(
 struct Pieces<'a> {
     room: &'a mut Room,
     found: Vec<Result<Document, Trouble>>,
-    /// Lines above the piece that is read.
+    /// Lines above the current piece.
     lines: u64,
 }
 
@@ -102,7 +102,7 @@ impl Pieces<'_> {
         }
     }
 
-    /// Appends the next line. Zero at the end.
+    /// Appends the next line. Returns zero at the end.
     fn line(&mut self, from: &mut dyn BufRead, piece: &mut Vec<u8>) -> Result<usize, Trouble> {
         let document_max = limits::DOCUMENT_BYTES_MAX - piece.len();
         let most = u64::try_from(self.room.bytes.min(document_max)).unwrap_or(u64::MAX);
@@ -116,7 +116,7 @@ impl Pieces<'_> {
         Ok(read)
     }
 
-    /// One piece of a stream: one document of YAML, or several of JSON.
+    /// Adds one piece of a stream: one document of YAML, or several of JSON.
     fn add(&mut self, piece: &[u8]) -> Result<(), Trouble> {
         let Ok(text) = str::from_utf8(piece) else {
             return self.push(Err(Trouble::Broken("not UTF-8".to_owned())));
@@ -130,7 +130,8 @@ impl Pieces<'_> {
         self.push(Ok(Document { text: text.to_owned(), is_json: false, lines_above: self.lines }))
     }
 
-    /// Several JSON documents may follow each other without a separator; YAML allows only one. False if it is not JSON.
+    /// Several JSON documents may follow each other without a separator, unlike in YAML. Returns false if the text is
+    /// not JSON.
     fn add_json(&mut self, text: &str) -> Result<bool, Trouble> {
         let mut documents = serde_json::Deserializer::from_str(text).into_iter::<IgnoredAny>();
         let (mut ends, mut nodes_max) = (vec![0], 0);
@@ -165,7 +166,7 @@ impl Pieces<'_> {
 }
 
 impl Document {
-    /// What the document says; `Null` if it holds comments only.
+    /// The parsed document; `Null` if it contains only comments.
     pub(super) fn value(&self) -> Result<Value, Trouble> {
         if self.is_json {
             let read = value::read_within(self.text.as_bytes(), limits::DOCUMENT_NODES_MAX);
@@ -177,7 +178,7 @@ impl Document {
         })
     }
 
-    /// What a plan needs of the document, if `hold` finds the memory for it, and the memory that its whole value takes.
+    /// The fields that a plan needs, if `hold` reserves the memory for it, and the memory of the whole value.
     pub(super) fn outline<E>(
         &self,
         hold: &mut dyn FnMut(usize) -> Result<(), E>,
@@ -234,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_hold_before_anything_is_made() {
+    fn limits_are_checked_before_anything_is_parsed() {
         let many = limits::MANAGED_RESOURCE_OBJECTS_MAX + 1;
         let deep = format!("a: {}1{}", "[".repeat(200), "]".repeat(200));
         let nested_anchors: String =
@@ -286,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn of_json_only_the_outline_is_made() {
+    fn only_the_outline_of_json_is_parsed() {
         let text = r#"{"apiVersion":"v1","kind":"K","metadata":{"name":"n"},"spec":{"a":[{"b":1}]}}"#;
         let document = all("k", text.as_bytes()).unwrap().remove(0).unwrap();
         let mut held = Vec::new();
@@ -302,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn one_key_leaves_the_next_what_it_did_not_need() {
+    fn a_key_leaves_its_unused_limits_to_the_next() {
         let mut room = Room { documents: 3, bytes: 20 };
         assert_eq!(documents("a", b"{}{}", &mut room).unwrap().len(), 2);
         assert_eq!((room.documents, room.bytes), (1, 16));

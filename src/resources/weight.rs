@@ -1,5 +1,5 @@
-//! About how much memory the value of a JSON text takes, found without making the value: a text of a megabyte can become
-//! values of a gigabyte. The text is read as strictly as when its value is made.
+//! The approximate memory of the value of a JSON text, computed without creating the value: a text of a megabyte can
+//! become values of a gigabyte. The text is parsed as strictly as for its value.
 
 use std::fmt;
 
@@ -7,10 +7,11 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
 
 use super::memory::{ITEM_BYTES, KEY_BYTES, of_map};
 
-/// What the value of one object takes, without the bookkeeping of field managers, which [`crate::kube::value`] leaves out.
+/// The memory of the value of one object, without the bookkeeping of field managers, which [`crate::kube::value`]
+/// omits.
 ///
 /// # Errors
-/// Text that is no JSON.
+/// The text is not JSON.
 pub(super) fn of_json(text: &[u8]) -> serde_json::Result<usize> {
     let mut deserializer = serde_json::Deserializer::from_slice(text);
     let bytes = Weight(Place::Object).deserialize(&mut deserializer)?;
@@ -101,7 +102,7 @@ mod tests {
     use crate::resources::memory;
 
     #[test]
-    fn it_is_what_the_value_takes() {
+    fn the_weight_is_that_of_the_value() {
         let many: serde_json::Map<_, _> = (0..40).map(|n| (format!("k{n}"), json!([n, "x"]))).collect();
         let table = [
             json!(null),
@@ -118,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_json_is_told() {
+    fn invalid_json_is_an_error() {
         for text in ["", "{", "{} x", "[1,]", r#"{"a":1e999}"#, r#"["\ud800"]"#, &"[".repeat(200)] {
             let made = value::read_within(text.as_bytes(), usize::MAX).unwrap_err();
             assert_eq!(of_json(text.as_bytes()).unwrap_err().to_string(), made.to_string(), "{text}");

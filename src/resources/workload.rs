@@ -1,8 +1,8 @@
-//! Watches the metadata of applied Deployments, StatefulSets and DaemonSets. The applier reverts a change of one within seconds,
-//! and reports the health of its pods as quickly.
+//! Watches the metadata of applied Deployments, StatefulSets and DaemonSets. The applier reverts a change of one within
+//! seconds, and reports the health of its pods as quickly.
 //!
-//! A rollout changes the status of a workload many times, and another program may keep changing its spec. So checks of one
-//! ManagedResource keep a minimum distance, and the distance between corrections grows.
+//! A roll-out changes the status of a workload many times, and another program may keep changing its spec. So there is
+//! a minimum time between checks of one ManagedResource, and the time between corrections grows.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -20,15 +20,15 @@ use crate::runtime::pool::Lane;
 use crate::runtime::source::Source;
 use crate::runtime::store::Change;
 
-/// What comes within this time is looked at together.
+/// Changes within this time are handled together.
 const GATHER: Duration = Duration::from_millis(500);
-/// Between two looks, or two corrections, of one ManagedResource, at first.
+/// The initial time between two checks, or two corrections, of one ManagedResource.
 const PAUSE_MIN: Duration = Duration::from_secs(2);
-/// The longest time between two looks: with the first, they follow within five seconds.
+/// The longest time between two checks: together with the first delay, they follow within five seconds.
 const LOOK_PAUSE_MAX: Duration = Duration::from_secs(4);
 /// The longest time between two corrections.
 const CORRECT_PAUSE_MAX: Duration = Duration::from_secs(60);
-/// A correction that is due goes before the look.
+/// A correction that is due precedes the check.
 const LOOK_AFTER_CORRECTION: Duration = Duration::from_secs(1);
 
 /// The workloads of the seed, by kind.
@@ -36,7 +36,7 @@ const LOOK_AFTER_CORRECTION: Duration = Duration::from_secs(1);
 pub(super) struct Workloads([Source<Head>; 3]);
 
 impl Workloads {
-    /// Whether somebody watches the objects of a kind.
+    /// Whether the objects of a kind are watched.
     pub(super) fn covers(&self, kind: &Key) -> bool {
         let index = OPTIONS.iter().position(|o| o.resource.kind == kind.name && kind.namespace == "apps/v1");
         index.and_then(|index| self.0.get(index)).is_some_and(|source| source.store().is_synced())
@@ -58,7 +58,7 @@ pub fn watch_workloads(resources: &Resources, group: &mut Group) {
     }
 }
 
-/// Wakes those who correct and those who look.
+/// Wakes the queues of corrections and checks.
 pub(super) fn wake(resources: &Resources, correct: &Lane, look: &Lane, group: &mut Group) {
     let corrections = Arc::new(Pacer::new(CORRECT_PAUSE_MAX));
     let looks = Arc::new(Pacer::new(LOOK_PAUSE_MAX));
@@ -82,7 +82,7 @@ pub(super) fn wake(resources: &Resources, correct: &Lane, look: &Lane, group: &m
     }
 }
 
-/// The ManagedResources that an object belongs to, or belonged to before somebody changed that.
+/// The present and the previous ManagedResource of an object.
 fn owners(shared: &Shared, change: &Change<Head>) -> Vec<Key> {
     let owner =
         |workload: &Arc<Head>| shared.targets.seed.owner(workload.metadata().annotations.get(names::ORIGIN)?);
@@ -91,7 +91,7 @@ fn owners(shared: &Shared, change: &Change<Head>) -> Vec<Key> {
     owners
 }
 
-/// What a change is a reason for.
+/// What a change requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reason {
     None,
@@ -101,7 +101,7 @@ enum Reason {
 
 fn reason(change: &Change<Head>) -> Reason {
     let (old, new) = match (&change.old, &change.new) {
-        // Whoever applied it looks at it, too, or it was there before we came.
+        // The applier has created it and checks it, or it existed before the watch.
         (None, _) => return Reason::None,
         (Some(_), None) => return Reason::Correct,
         (Some(old), Some(new)) => (old.metadata(), new.metadata()),
@@ -110,7 +110,7 @@ fn reason(change: &Change<Head>) -> Reason {
     if wanted(old) == wanted(new) { Reason::Look } else { Reason::Correct }
 }
 
-/// When something is due for a ManagedResource, and how long it waits after that.
+/// When something is due for a ManagedResource, and how long the next one waits after that.
 #[derive(Clone, Copy, Debug)]
 struct Due {
     at: Mono,
@@ -127,7 +127,7 @@ impl Due {
         now >= self.at + self.pause * 2
     }
 
-    /// Again at `now`: with what is due already, else a pause later, which grows unless it was quiet for a while.
+    /// The next time: with what is already due, otherwise after the pause, which grows unless there was a quiet time.
     fn again(self, now: Mono, pause_max: Duration) -> Self {
         if self.at > now {
             return self;
@@ -139,10 +139,10 @@ impl Due {
     }
 }
 
-/// More are not remembered.
+/// The maximum number of remembered ManagedResources.
 const PACED_MAX: usize = 1_000;
 
-/// Keeps things at a distance, by ManagedResource.
+/// Enforces a minimum time between events, by ManagedResource.
 #[derive(Debug)]
 struct Pacer {
     pause_max: Duration,
@@ -156,7 +156,7 @@ impl Pacer {
 
     /// How long to wait.
     fn delay(&self, key: &Key, now: Mono) -> Duration {
-        // One map, changed by single calls: no panic can leave it half changed.
+        // One map, changed by single calls: a panic cannot leave it half changed.
         let mut all = self.due.lock().unwrap_or_else(PoisonError::into_inner);
         if all.len() >= PACED_MAX {
             all.retain(|_, due| !due.is_over(now));
@@ -200,9 +200,9 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_often_is_kept_at_a_distance() {
+    fn frequent_changes_are_spread() {
         let (ms, key) = (Duration::from_millis, Key::new("n", "x"));
-        // A change each 100 ms: when the looks are, and the corrections.
+        // A change each 100 ms: the times of the checks, and of the corrections.
         for (pause_max, expected) in
             [(4, vec![500, 2_500, 6_500, 10_500]), (60, vec![500, 2_500, 6_500, 14_500])]
         {
@@ -211,13 +211,13 @@ mod tests {
             due.dedup();
             assert_eq!(due[..4], expected.into_iter().map(ms).collect::<Vec<_>>(), "{pause_max}");
             assert_eq!(pacer.delay(&Key::new("n", "y"), ms(1)), GATHER, "others do not wait");
-            // After a quiet time it is as at the beginning.
+            // After a quiet time, the pause starts again.
             assert_eq!(pacer.delay(&key, ms(500_000)), GATHER);
         }
     }
 
     #[test]
-    fn not_everything_is_remembered() {
+    fn the_memory_is_bounded() {
         let pacer = Pacer::new(LOOK_PAUSE_MAX);
         for n in 0..PACED_MAX + 10 {
             assert_eq!(pacer.delay(&Key::new("", n.to_string()), Duration::ZERO), GATHER);

@@ -1,5 +1,6 @@
-//! What an informer knows of objects that are many and look alike: a text of each, which says all that somebody reads of it.
-//! Equal texts are kept once, names not at all. Whatever all Shoots of a seed have costs little more than it does for one.
+//! Keeps the objects of an informer if they are many and similar: a text per object with all relevant fields. Equal
+//! texts are stored once, names not at all. Objects that all Shoots of a seed have cost little more than those of a
+//! single Shoot.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,14 +17,14 @@ use crate::base::sorted::{SortedMap, SortedSet};
 use crate::kube::Undecodable;
 use crate::kube::value::Streamed;
 
-/// An object looks different than before, is new or is gone. Versions of it that look the same are not told.
+/// A new, changed or deleted object. Versions with the same text are not reported.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Altered {
     /// The namespace of the object.
     pub namespace: Arc<str>,
-    /// How it looked before.
+    /// The text before.
     pub old: Option<Arc<str>>,
-    /// How it looks now.
+    /// The text now.
     pub new: Option<Arc<str>>,
 }
 
@@ -39,7 +40,7 @@ struct Inner {
     view: StoreView,
 }
 
-/// See the module. Cheap to clone.
+/// The store. Cheap to clone.
 #[derive(Clone)]
 pub struct Alike {
     inner: Arc<Mutex<Inner>>,
@@ -54,7 +55,7 @@ impl fmt::Debug for Alike {
 }
 
 impl Inner {
-    /// The one copy of a text.
+    /// The shared copy of a text.
     fn text(&mut self, text: String) -> Arc<str> {
         let text = Arc::from(text);
         if let Some(known) = self.texts.get(&text) {
@@ -64,7 +65,7 @@ impl Inner {
         text
     }
 
-    /// Leaves out texts that no object has any more.
+    /// Drops texts that no object has any more.
     fn sweep(&mut self) {
         self.texts.retain(|text| Arc::strong_count(text) > 1);
     }
@@ -79,7 +80,7 @@ impl Inner {
         (namespace, old)
     }
 
-    /// Takes out what `is_gone` says.
+    /// Removes the objects for which `is_gone` is true.
     fn take(&mut self, is_gone: impl Fn(&str, &Mark) -> bool) -> Vec<Altered> {
         let mut gone = Vec::new();
         self.namespaces.retain(|namespace, entries| {
@@ -99,29 +100,29 @@ impl Inner {
 }
 
 impl Alike {
-    /// Knows nothing yet. `look` makes the text of an object.
+    /// Empty. `look` creates the text of an object.
     pub fn new(look: fn(&Value) -> String) -> Self {
         Self { inner: Arc::default(), listeners: Listeners::default(), look }
     }
 
-    /// Tells `listener` of what looks different from now on, until the result is dropped.
+    /// Calls `listener` for changes from now on, until the result is dropped.
     pub fn listen(&self, listener: impl Fn(&Altered) + Send + Sync + 'static) -> Listening {
         self.listeners.add(listener)
     }
 
-    /// Whether a complete list was seen.
+    /// Whether a complete list was received.
     pub fn is_synced(&self) -> bool {
         self.lock().view.synced
     }
 
-    /// How the objects of a namespace look; equal ones several times.
+    /// The texts of the objects in a namespace, with duplicates.
     pub fn within(&self, namespace: &str) -> Vec<Arc<str>> {
         let inner = self.lock();
         let entries = inner.namespaces.get(namespace).into_iter().flat_map(SortedMap::values);
         entries.map(|entry| Arc::clone(&entry.text)).collect()
     }
 
-    /// Where objects are that look as `is_wanted` says, and how. It is asked once about equal ones.
+    /// The namespaces and texts of objects that match `is_wanted`. It is called once for equal texts.
     pub fn find(&self, is_wanted: &dyn Fn(&str) -> bool) -> Vec<(Arc<str>, Arc<str>)> {
         let inner = self.lock();
         let wanted: SortedSet<&Arc<str>> = inner.texts.iter().filter(|text| is_wanted(text)).collect();
@@ -182,7 +183,7 @@ impl Keep for Alike {
         Ok(())
     }
 
-    /// What was known of it stays.
+    /// The known text stays.
     fn put_head(&self, _key: Key, _head: &Value) {}
 
     fn remove(&self, key: &Key) {
@@ -222,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_looks_alike_is_kept_once_and_told_when_it_looks_different() {
+    fn equal_texts_are_kept_once_and_changes_are_reported() {
         let alike = Alike::new(|object| object["look"].as_str().unwrap_or_default().to_owned());
         let told = Arc::new(Mutex::new(Vec::new()));
         let telling = Arc::clone(&told);
@@ -256,7 +257,7 @@ mod tests {
         put(&alike, "a", "x", 5, "square");
         alike.remove(&Key::new("b", "x"));
         assert_eq!(news(), [line("a", Some("round"), Some("square")), line("b", Some("round"), None)]);
-        assert_eq!(alike.lock().texts.len(), 1, "nothing is round any more");
+        assert_eq!(alike.lock().texts.len(), 1, "no object has this text any more");
         assert!(!alike.is_synced());
         alike.retain(&[Mark::of(&Key::new("a", "x"))].into());
         assert_eq!(news(), [line("b", Some("square"), None)]);

@@ -1,5 +1,5 @@
-//! What a controller is: a function from a key to "done", "again after" or a failure. The function reads the
-//! object anew each time: a key says that something may be different, never what.
+//! A controller is a function from a key to "done", "again after" or a failure. The function reads the object each
+//! time: a key means that something may have changed, but never what.
 
 use std::error::Error;
 use std::fmt;
@@ -15,31 +15,31 @@ use crate::limits;
 
 use super::events::Recorder;
 
-/// How a reconciliation ended well.
+/// The result of a successful reconciliation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Nothing to do until something changes.
     Done,
     /// Nothing to do until something changes or the time has passed.
     After(Duration),
-    /// The same until a moment. A reconciliation that computes with the present time takes the moment before it: whatever
-    /// happens until its end, a machine that sleeps included, does not make it late.
+    /// The same, at a point in time. A reconciliation that computes with the present time derives the point before it
+    /// starts, so that delays until its end, including a suspended machine, do not make it late.
     At(Mono),
-    /// It goes on after this time: whether it works will be known then. Earlier failures still count.
+    /// Continue after this time: the success is not known yet. Earlier failures still count.
     GoOn(Duration),
 }
 
-/// What went wrong, in words for a log.
+/// The cause, as a text for a log.
 pub type Cause = Box<dyn Error + Send + Sync>;
 
 /// How a reconciliation failed.
 #[derive(Debug)]
 pub enum Failure {
-    /// It may work later: the key comes back after a growing delay.
+    /// It may succeed later: the key is retried with backoff.
     Retry(Cause),
-    /// It cannot work until something changes.
+    /// It cannot succeed until something changes.
     Terminal(Cause),
-    /// It was not tried, because something else has to end first: the key comes back after this time.
+    /// It was not tried, because something else must end first: the key returns after this time.
     Later(Duration, Cause),
 }
 
@@ -49,7 +49,7 @@ impl Failure {
         chain(&**self.cause())
     }
 
-    /// When the server wants to be asked again, if it said so.
+    /// The retry delay that the server requested, if any.
     pub fn retry_after(&self) -> Option<Duration> {
         match find_request(&**self.cause())?.verdict() {
             Verdict::Throttled(after) => after.map(|after| after.min(limits::RETRY_AFTER_MAX)),
@@ -57,7 +57,7 @@ impl Failure {
         }
     }
 
-    /// If it was not tried, or a client did not send a request: when the key may come back. This is no failed attempt.
+    /// If it was not tried, or a client did not send a request: when to retry. This is not a failed attempt.
     pub fn postponed(&self) -> Option<Duration> {
         match self {
             Self::Retry(cause) => find_request(&**cause)?.postponed(),
@@ -66,17 +66,17 @@ impl Failure {
         }
     }
 
-    /// Whether somebody else wrote the object first. That is everyday life, and the next look knows the new version.
+    /// Whether another client wrote the object first. This is normal, and the next try reads the new version.
     pub fn is_conflict(&self) -> bool {
         matches!(self, Self::Retry(cause) if find_request(&**cause).is_some_and(kube::Error::is_conflict))
     }
 
-    /// What to do about the request that failed, if it was one.
+    /// The verdict of the failed request, if it was one.
     pub fn verdict(&self) -> Option<Verdict> {
         find_request(&**self.cause()).map(kube::Error::verdict)
     }
 
-    /// Whether it passes without anybody's help: it was not tried, somebody else was first, or a server gives no answer.
+    /// Whether it resolves itself: it was not tried, another client was faster, or a server does not answer.
     pub fn passes(&self) -> bool {
         let helps_itself = match self.verdict() {
             Some(Verdict::NotFound | Verdict::Denied | Verdict::Invalid) | None => false,
@@ -90,7 +90,7 @@ impl Failure {
         cause
     }
 
-    /// It comes back after `after`, without a failed attempt.
+    /// A retry after `after`, not counted as a failed attempt.
     pub fn later(after: Duration, cause: impl Into<Cause>) -> Self {
         Self::Later(after, cause.into())
     }
@@ -100,7 +100,7 @@ impl Failure {
         Self::Terminal(cause.into())
     }
 
-    /// A failure that comes back, from a sentence.
+    /// A failure that is retried, from a text.
     pub fn retry(cause: impl Into<Cause>) -> Self {
         Self::Retry(cause.into())
     }
@@ -130,25 +130,25 @@ impl<E: Error + Send + Sync + 'static> From<E> for Failure {
     }
 }
 
-/// What a reconciliation is handed besides its key.
+/// The input of a reconciliation besides its key.
 #[derive(Clone, Debug)]
 pub struct Context {
     /// Time.
     pub clock: Clock,
-    /// Pulled when the controller ends: long work looks at it.
+    /// Pulled when the controller ends: long work checks it.
     pub stop: Stop,
     /// Counters.
     pub metrics: Metrics,
-    /// Tells people.
+    /// Emits events.
     pub events: Recorder,
 }
 
 /// One controller.
 pub trait Reconciler: Send + Sync {
-    /// Brings the object of `key` nearer to what it should be.
+    /// Brings the object of `key` closer to its desired state.
     ///
     /// # Errors
-    /// [`Failure`] says whether to come back or to wait for a change.
+    /// [`Failure`] defines whether to retry or to wait for a change.
     fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure>;
 }
 
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_says_when_to_come_again() {
+    fn a_server_may_request_a_retry_delay() {
         let refused = |code, seconds: Option<u64>| {
             let retry_after = seconds.map(Duration::from_secs);
             kube::Error::Api(Box::new(kube::Failure { code, retry_after, ..kube::Failure::default() }))
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_second_is_known() {
+    fn conflicts_are_recognized() {
         let refused = |code, reason: &str| {
             let reason = reason.to_owned();
             kube::Error::Api(Box::new(kube::Failure { code, reason, ..kube::Failure::default() }))
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_passes_is_not_told() {
+    fn transient_failures_are_not_reported() {
         let refused = |code, reason: &str| {
             let reason = reason.to_owned();
             kube::Error::Api(Box::new(kube::Failure { code, reason, ..kube::Failure::default() }))
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_was_not_sent_is_no_failed_attempt() {
+    fn an_unsent_request_is_no_failed_attempt() {
         let fenced = || kube::Error::Fenced("not ours".to_owned());
         let soon = Some(limits::FENCED_AGAIN);
         let table = [

@@ -1,6 +1,6 @@
-//! Kubernetes Events (`events.k8s.io/v1`), as the Go gardenlet writes them: what repeats within ten minutes is counted in
-//! the `series` of its event instead of told again. They are told to people and decide nothing: one that cannot be written
-//! is no error.
+//! Kubernetes Events (`events.k8s.io/v1`), as the Go gardenlet writes them: a repetition within ten minutes is counted
+//! in the `series` of its event instead of written again. Events inform people and decide nothing: a failed write is
+//! not an error.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -17,30 +17,30 @@ use crate::format::time::rfc3339_micros;
 use crate::kube::{Client, Patch};
 use crate::limits;
 
-/// What repeats within this time is the same event.
+/// Repetitions within this time belong to the same event.
 const SERIES: Duration = Duration::from_secs(600);
-/// Events that may be written at once, and the time in which one more may be.
+/// The number of events that may be written at once, and the time after which one more is allowed.
 const BURST: u32 = 25;
 const REFILL: Duration = Duration::from_secs(10);
-/// Nobody waits long for an event.
+/// A short timeout, because events are not important.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// The API server takes notes below 1 kB.
+/// The API server accepts notes below 1 kB.
 const NOTE_CHARS_MAX: usize = 1_000;
 /// Namespace of events about objects without one.
 const DEFAULT_NAMESPACE: &str = "default";
 
-/// What is told of an object.
+/// The content of an event.
 #[derive(Clone, Copy, Debug)]
 pub struct News<'a> {
     /// The controller, as in Gardener: `seed-controller`.
     pub controller: &'a str,
-    /// Something is wrong.
+    /// Whether it is a warning.
     pub warning: bool,
     /// Machine-readable.
     pub reason: &'a str,
-    /// What was being done: `Reconcile`, `Delete`.
+    /// The running operation: `Reconcile`, `Delete`.
     pub action: &'a str,
-    /// For people; no secret.
+    /// For people; without secrets.
     pub note: &'a str,
 }
 
@@ -57,7 +57,7 @@ pub struct About<'a> {
     pub uid: &'a str,
 }
 
-/// An event that was written.
+/// A written event.
 #[derive(Debug)]
 struct Told {
     name: String,
@@ -65,7 +65,7 @@ struct Told {
     last: Mono,
 }
 
-/// What to write.
+/// The write to send.
 #[derive(Debug, PartialEq, Eq)]
 enum Act {
     Create { name: String },
@@ -73,7 +73,7 @@ enum Act {
     Nothing,
 }
 
-/// What was told, and how much may be told now.
+/// The written events, and how many may be written now.
 #[derive(Debug)]
 struct Book {
     told: SortedMap<String, Told>,
@@ -98,7 +98,7 @@ impl Book {
             (told.count, told.last) = (told.count.saturating_add(1), now);
         }
         if self.tokens == 0 {
-            // What is known is counted; the next event that may be written says the count.
+            // Count known events; the next write contains the count.
             return Act::Nothing;
         }
         self.tokens -= 1;
@@ -117,7 +117,7 @@ impl Book {
     }
 }
 
-/// See the module. Cheap to clone.
+/// The recorder of events. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Recorder {
     hostname: Arc<str>,
@@ -125,18 +125,18 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// A recorder that has told nothing yet.
+    /// A recorder without events.
     pub fn new(hostname: &str) -> Self {
         Self { hostname: hostname.into(), book: Arc::new(Mutex::new(Book::new())) }
     }
 
-    /// Tells it in the cluster of `client`.
+    /// Emits an event in the cluster of `client`.
     pub fn tell(&self, client: &Client, clock: &Clock, about: About<'_>, news: News<'_>) {
         let note: String = news.note.chars().take(NOTE_CHARS_MAX).collect();
         let news = News { note: &note, ..news };
         let key = [about.uid, about.name, news.reason, news.action, news.note].join("\n");
         let act = {
-            // Plain values: no panic leaves them half changed.
+            // Plain values: a panic does not leave them half changed.
             let mut book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
             book.decide(&key, about.name, clock.mono())
         };
@@ -156,11 +156,11 @@ impl Recorder {
         };
         if let Err(error) = written {
             if error.is_not_found() {
-                // Its time in the cluster is over: the next one is new.
+                // It has expired in the cluster: the next one is new.
                 self.book.lock().unwrap_or_else(PoisonError::into_inner).told.remove(&key);
             }
             let err = chain(&error);
-            log::debug!(about = about.name, reason = news.reason, err = err.as_str(); "An event was not written");
+            log::debug!(about = about.name, reason = news.reason, err = err.as_str(); "Cannot write an event");
         }
     }
 
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_repeats_is_counted_until_it_is_old() {
+    fn repetitions_are_counted_until_the_event_is_old() {
         let mut book = Book::new();
         let first = book.decide("a", "seed", s(0));
         let name = created(&first).to_owned();

@@ -1,7 +1,8 @@
 //! The right to write: a lease that this process holds, measured on its own monotonic clock.
 //!
-//! No write *begins* when less than its own deadline remains, so that a paused or partitioned process cannot write after
-//! another one took over. It is not a lock: objects that several programs share are written with a resourceVersion too.
+//! No write *starts* when less than its own deadline remains, so that a paused or partitioned process cannot write
+//! after another one took over. It is not a lock: objects that several programs share are also written with a
+//! resourceVersion.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,14 +11,14 @@ use std::time::Duration;
 use crate::base::clock::{Clock, Mono};
 use crate::kube::Permit;
 
-/// A write was refused because the lease does not last long enough.
+/// A write was refused because the remaining time of the lease is too short.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotHeld {
     lease: Arc<str>,
     left: Duration,
 }
 
-/// A fence at the gate of a client: see [`Fence::permit`].
+/// A fence as the permit of a client: see [`Fence::permit`].
 #[derive(Debug)]
 struct Gate {
     fence: Fence,
@@ -32,13 +33,13 @@ impl Permit for Gate {
 
 impl fmt::Display for NotHeld {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "write refused: lease {} is ours for {} ms more", self.lease, self.left.as_millis())
+        write!(f, "write refused: lease {} is held for only {} ms more", self.lease, self.left.as_millis())
     }
 }
 
 impl std::error::Error for NotHeld {}
 
-/// Shared by the elector, which extends it, and the clients, which ask it. Cheap to clone.
+/// Shared by the elector, which extends it, and the clients, which check it. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Fence {
     clock: Clock,
@@ -46,7 +47,7 @@ pub struct Fence {
     term: Arc<Mutex<Term>>,
 }
 
-/// What is known of the lease.
+/// The state of the lease.
 #[derive(Clone, Copy, Debug, Default)]
 struct Term {
     until: Mono,
@@ -55,49 +56,49 @@ struct Term {
 }
 
 impl Fence {
-    /// A fence that nobody passes until [`Fence::extend`].
+    /// A fence that is closed until [`Fence::extend`].
     pub fn new(clock: Clock, lease: &str) -> Self {
         Self { clock, lease: lease.into(), term: Arc::default() }
     }
 
-    /// A fence that is always open: for programs without leader election.
+    /// A fence that is always open, for programs without leader election.
     pub fn open(clock: Clock) -> Self {
         let fence = Self::new(clock, "none");
         fence.extend(Mono::MAX);
         fence
     }
 
-    /// The lease is ours until `until`, whatever the server knows of it.
+    /// The lease is held until `until`, regardless of the server's state.
     pub fn extend(&self, until: Mono) {
         self.set(Term { until, renewed_at: None });
     }
 
-    /// A request that began at `begun` has stored the lease in its server: it is ours for `lasting` from then on.
+    /// The server has stored the lease with a request that started at `begun`: it is held for `lasting` from then on.
     pub fn renew(&self, begun: Mono, lasting: Duration) {
         self.set(Term { until: begun.saturating_add(lasting), renewed_at: Some(begun) });
     }
 
-    /// When the server last stored the lease, at the earliest. `None` if nobody knows.
+    /// When the server last stored the lease, at the earliest. `None` if unknown.
     pub fn renewed_at(&self) -> Option<Mono> {
         self.term().renewed_at
     }
 
-    /// The lease is not ours any more.
+    /// The lease is lost.
     pub fn close(&self) {
         self.extend(Mono::ZERO);
     }
 
-    /// Whether the lease is ours now.
+    /// Whether the lease is held now.
     pub fn is_held(&self) -> bool {
         !self.left().is_zero()
     }
 
-    /// For clients that write under this lease: no write begins when less than `deadline` is left.
+    /// For clients that write under this lease: no write starts when less than `deadline` is left.
     pub fn permit(&self, deadline: Duration) -> Arc<dyn Permit> {
         Arc::new(Gate { fence: self.clone(), deadline })
     }
 
-    /// How long the lease is still ours.
+    /// How long the lease is still held.
     fn left(&self) -> Duration {
         self.term().until.saturating_sub(self.clock.mono())
     }
@@ -110,7 +111,7 @@ impl Fence {
         *self.term.lock().unwrap_or_else(PoisonError::into_inner) = term;
     }
 
-    /// Whether a write that may take `deadline` may begin.
+    /// Whether a write that may take `deadline` may start.
     ///
     /// # Errors
     /// [`NotHeld`] if less than `deadline` is left.

@@ -1,7 +1,7 @@
-//! Controllers that begin and end together: those of the garden side while a Seed is served, those of the applier while
+//! Controllers that start and end together: those of the garden side while a Seed is served, those of the applier while
 //! it holds its lease.
 //!
-//! A controller is added by one function of its folder, which declares its lane, what wakes it, and its reconciler.
+//! A controller is added by one function of its folder, which declares its queue, its triggers, and its reconciler.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,15 +20,15 @@ use super::queue::Retry;
 use super::source::{Listening, Notice, Source};
 use super::store::{Change, StoreView};
 
-/// How a store looks at the moment.
+/// The present state of a store.
 pub type Look = Box<dyn Fn() -> StoreView + Send>;
-/// Makes the state of an informer known to the probes.
+/// Makes the state of an informer available to the probes.
 pub type Announce = Arc<dyn Fn(&'static str, Look) + Send + Sync>;
 
-/// See the module.
+/// The group.
 pub struct Group {
     lanes: Lanes,
-    /// What each reconciliation is handed; its stop ends the informers.
+    /// The context of each reconciliation; its stop ends the informers.
     context: Context,
     announce: Announce,
     running: Vec<Lane>,
@@ -48,12 +48,12 @@ impl Group {
         Self { lanes, context, announce, running: Vec::new(), listening: Vec::new(), informers: Vec::new() }
     }
 
-    /// The lane of a controller, with the number of keys that it may work on at once (`concurrentSyncs`).
+    /// The queue of a controller, with the number of keys that it may process at once (`concurrentSyncs`).
     pub fn lane(&self, name: &'static str, permits: u32, retry: Retry) -> Lane {
         self.lanes.lane(name, usize::try_from(permits).unwrap_or(usize::MAX), retry)
     }
 
-    /// Keeps `source` equal to what the server has.
+    /// Keeps `source` in sync with the server.
     pub fn watch(&mut self, client: &Client, options: Options, source: &(impl Keep + Clone + 'static)) {
         self.follow(client, options, Arc::new(source.clone()));
     }
@@ -61,7 +61,7 @@ impl Group {
     fn follow(&mut self, client: &Client, options: Options, kept: Arc<dyn Keep>) {
         let (stop, name) = (&self.context.stop, options.name);
         let (known, ending) = (Arc::clone(&kept), stop.clone());
-        // An informer that is to end knows nothing and need not.
+        // An informer that is being stopped has no state to report.
         let look = move || {
             let view = known.view();
             StoreView { synced: view.synced || ending.is_stopped(), ..view }
@@ -71,13 +71,13 @@ impl Group {
             Ok(handle) => self.informers.push(handle),
             Err(e) => {
                 let err = chain(&e);
-                log::error!(watch = name, err = err.as_str(); "A watch cannot be started; everything begins anew");
+                log::error!(watch = name, err = err.as_str(); "Cannot start a watch; all controllers restart");
                 stop.stop();
             }
         }
     }
 
-    /// Wakes the lane with the keys that `keys` makes of what is known and of each change.
+    /// Wakes the queue with the keys that `keys` returns for existing objects and for each change.
     pub fn wake<T, K>(
         &mut self,
         lane: &Lane,
@@ -91,7 +91,7 @@ impl Group {
         self.listen(source, move |change| keys(change).into_iter().for_each(|key| lane.add(key)));
     }
 
-    /// Wakes the lane with the keys that `keys` makes of each object that is seen.
+    /// Wakes the queue with the keys that `keys` returns for each object in the watch.
     pub fn wake_seen(
         &mut self,
         lane: &Lane,
@@ -102,12 +102,12 @@ impl Group {
         self.listening.push(marks.listen(move |seen| keys(seen).into_iter().for_each(|key| lane.add(key))));
     }
 
-    /// Keeps up a listening of the caller's own, as long as the controllers run.
+    /// Keeps a subscription of the caller while the controllers run.
     pub fn keep(&mut self, listening: Listening) {
         self.listening.push(listening);
     }
 
-    /// Hands over what is known, as new, and each change, as long as the controllers run.
+    /// Calls back with existing objects, as new, and with each change, while the controllers run.
     pub fn listen<T: Send + Sync + 'static>(
         &mut self,
         source: &Source<T>,
@@ -116,7 +116,7 @@ impl Group {
         self.listening.push(source.listen(listener));
     }
 
-    /// Wakes the lane with these keys whenever the notice comes.
+    /// Wakes the queue with these keys on each notice.
     pub fn wake_on<K: IntoIterator<Item = Key>>(
         &mut self,
         lane: &Lane,
@@ -134,13 +134,13 @@ impl Group {
         self.running.push(lane);
     }
 
-    /// Ends the controllers; what they are working on ends on its own.
+    /// Ends the controllers; running reconciliations end on their own.
     pub fn end(&mut self) {
         self.listening.clear();
         self.running.iter().for_each(Lane::end);
     }
 
-    /// Waits until nothing is being worked on, at most for `d`; false if something still is.
+    /// Waits until nothing is processed, at most for `d`; false if something still is.
     pub fn wait_until_idle(&self, d: Duration) -> bool {
         let clock = &self.context.clock;
         let deadline = clock.mono().saturating_add(d);

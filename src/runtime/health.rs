@@ -1,4 +1,4 @@
-//! Whether the program's own threads make progress: what `/livez` and a watchdog ask. The garden is not part of it.
+//! Whether the program's own threads make progress, for `/livez` and a watchdog. The garden's state does not matter.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -12,7 +12,7 @@ struct Beat {
     within: Duration,
 }
 
-/// Each long-lived thread says that it is alive, and how soon it will say so again. Cheap to clone.
+/// Each long-lived thread reports progress, and how soon it will report again. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Progress {
     clock: Clock,
@@ -20,23 +20,23 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Nobody has promised anything yet.
+    /// Without any reports.
     pub fn new(clock: Clock) -> Self {
         Self { clock, beats: Arc::default() }
     }
 
-    /// `thread` is alive and will say so again `within` this time.
+    /// `thread` makes progress and will report again `within` this time.
     pub fn beat(&self, thread: &'static str, within: Duration) {
         let beat = Beat { at: self.clock.mono(), within };
         self.beats.lock().unwrap_or_else(PoisonError::into_inner).insert(thread, beat);
     }
 
-    /// `thread` ended in good order.
+    /// `thread` has ended regularly.
     pub fn end(&self, thread: &'static str) {
         self.beats.lock().unwrap_or_else(PoisonError::into_inner).remove(thread);
     }
 
-    /// The threads that broke their promise.
+    /// The threads whose report is overdue.
     pub fn stuck(&self) -> Vec<&'static str> {
         let now = self.clock.mono();
         let beats = self.beats.lock().unwrap_or_else(PoisonError::into_inner);
@@ -50,7 +50,7 @@ mod tests {
     use crate::base::clock::{Simulated, Timestamp};
 
     #[test]
-    fn a_thread_that_breaks_its_promise_is_named() {
+    fn a_thread_with_an_overdue_report_is_named() {
         let sim = Simulated::new(Timestamp::from_unix(0), 1);
         let progress = Progress::new(Clock::new(sim.clone()));
         progress.beat("heartbeat", Duration::from_secs(30));

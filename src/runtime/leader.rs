@@ -1,9 +1,9 @@
-//! Leader election over a Lease of the seed, as client-go does it: judged by changes that this process saw on its own
-//! monotonic clock, never by the timestamps of others.
+//! Leader election over a Lease of the seed, like client-go: based on changes that this process has seen on its own
+//! monotonic clock, never on the timestamps of others.
 //!
-//! The holder id is stable per instance, so that a restarted process finds its own lease and goes on at once. Updates are
-//! PUTs with a resourceVersion: the agent's role grants no patch on leases. What the outcome allows is in the
-//! [`Fence`].
+//! The holder id is stable per instance, so that a restarted process recognizes its own lease and continues at once.
+//! Updates are PUTs with a resourceVersion, because the agent's role does not allow patches of leases. The [`Fence`]
+//! holds the result.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,43 +22,43 @@ use crate::limits;
 
 use super::fence::Fence;
 
-/// Where the Lease is and how it is kept.
+/// The location and the timing of the Lease.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Namespace of the Lease.
     pub namespace: String,
     /// Name of the Lease.
     pub name: String,
-    /// Who we are: stable over restarts, different from every other process.
+    /// Our holder id: stable across restarts, and different from every other process.
     pub holder: String,
     /// How long others must see no change before they take over.
     pub lease_duration: Duration,
-    /// How long we try to renew before we stop to lead.
+    /// How long we try to renew before we stop leading.
     pub renew_deadline: Duration,
-    /// Time between two tries to get it.
+    /// Time between two tries to acquire it.
     pub retry_period: Duration,
     /// Time between two renewals. Not shorter than `retry_period`.
     pub renew_period: Duration,
-    /// What becomes of the Lease at the end.
+    /// What happens to the Lease at the end.
     pub keep: Keep,
 }
 
-/// Whether a Lease is kept at the end of its elector, because we begin anew at once. Cheap to clone.
+/// Whether a Lease is kept at the end of its elector, because a new one starts at once. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Keep {
     wanted: Arc<AtomicBool>,
-    /// Nothing begins anew any more.
+    /// No elector follows.
     ended: Stop,
     left: Left,
 }
 
 impl Keep {
-    /// Leases are released, unless [`Keep::want`] says otherwise. After `ended` they are released in any case.
+    /// Leases are released, unless [`Keep::want`] changes that. After `ended`, they are always released.
     pub fn new(ended: &Stop, left: &Left) -> Self {
         Self { wanted: Arc::default(), ended: ended.clone(), left: left.clone() }
     }
 
-    /// Says it before the stop.
+    /// Called before the stop.
     pub fn want(&self, wanted: bool) {
         self.wanted.store(wanted, Ordering::SeqCst);
     }
@@ -69,7 +69,7 @@ impl Keep {
     }
 }
 
-/// Leases that were kept and that no elector has taken yet. Cheap to clone.
+/// Leases that were kept and not yet taken over by an elector. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Left(Arc<Mutex<Vec<Elector>>>);
 
@@ -82,14 +82,14 @@ impl Left {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|left| left.options.name != lease);
     }
 
-    /// Nobody will take them: releases those that still are ours.
+    /// No elector follows: releases those that are still ours.
     pub fn give_back(&self) {
         let left = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         left.into_iter().for_each(|mut elector| elector.release());
     }
 }
 
-/// Hears nothing: of a Lease that is left.
+/// A listener that does nothing, for a kept Lease.
 struct Nobody;
 
 impl Listener for Nobody {
@@ -97,7 +97,7 @@ impl Listener for Nobody {
     fn lost(&self) {}
 }
 
-/// What we saw of the Lease, and when.
+/// The last observed state of the Lease, and when it changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Observed {
     lease: Option<Lease>,
@@ -105,7 +105,7 @@ pub struct Observed {
 }
 
 impl Observed {
-    /// Takes a fresh read into account: only a change moves the time.
+    /// Applies a fresh read: only a change updates the time.
     fn update(&mut self, lease: Option<Lease>, now: Mono) {
         let spec = |lease: &Option<Lease>| lease.as_ref().map(|l| l.spec.clone());
         if spec(&self.lease) != spec(&lease) || self.lease.is_none() {
@@ -115,7 +115,7 @@ impl Observed {
     }
 }
 
-/// What to do next.
+/// The next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// There is no Lease: create it.
@@ -124,11 +124,11 @@ pub enum Step {
     Renew,
     /// It was released or has expired: take it.
     Take,
-    /// Somebody else holds it.
+    /// Another process holds it.
     Stand,
 }
 
-/// Decides from what was seen.
+/// Decides from the observed state.
 pub fn decide(observed: &Observed, holder: &str, now: Mono) -> Step {
     let Some(lease) = &observed.lease else { return Step::Create };
     let duration = Duration::from_secs(u64::try_from(lease.spec.lease_duration_seconds).unwrap_or(0));
@@ -141,7 +141,7 @@ pub fn decide(observed: &Observed, holder: &str, now: Mono) -> Step {
     }
 }
 
-/// How long to wait after a try that `lasted` so long. While we lead, what counts is when it began, since the fence is
+/// How long to wait after a try that took `lasted`. While we lead, the start of the try counts, because the fence is
 /// measured from there.
 fn pause(options: &Options, leading: bool, renewed: bool, lasted: Duration) -> Duration {
     let Options { retry_period, renew_period, .. } = *options;
@@ -149,32 +149,32 @@ fn pause(options: &Options, leading: bool, renewed: bool, lasted: Duration) -> D
     let period = match (leading, renewed) {
         (false, _) => return retry_period,
         (true, true) => renew_period,
-        // The longer period leaves time for fewer tries, so they follow each other sooner.
+        // The longer period leaves time for fewer tries, so retries follow sooner.
         (true, false) if renew_period > retry_period => least,
         (true, false) => retry_period,
     };
     period.saturating_sub(lasted).max(least)
 }
 
-/// What the elector tells the rest of the program.
+/// Notified by the elector.
 pub trait Listener: Send + Sync {
     /// We lead from now on.
     fn elected(&self);
-    /// We do not lead any more. Nothing may be written.
+    /// We do not lead any more, and must not write.
     fn lost(&self);
-    /// Called before the Lease is released: returns when nothing of ours writes any more, after a while in any case.
+    /// Called before the Lease is released. Returns when none of our writes is in flight any more, or after a timeout.
     fn drain(&self) {}
-    /// The Lease came back older than it was written: the server was restored from a backup.
+    /// The Lease is older than our last write: the server was restored from a backup.
     fn restored(&self) {}
     /// Called before each try.
     fn trying(&self) {}
-    /// Somebody else holds the Lease.
+    /// Another process holds the Lease.
     fn standing(&self, holder: &str) {
         let _ = holder;
     }
 }
 
-/// Whether a request runs that a stop should cut off.
+/// Whether a request is in flight that a stop should cut off.
 #[derive(Clone, Default)]
 struct Busy(Arc<Mutex<bool>>);
 
@@ -184,7 +184,7 @@ impl Busy {
     }
 }
 
-/// Keeps one Lease. Runs on a thread of its own with a client of its own, so that no worker can delay it.
+/// Maintains one Lease. It has its own thread and its own client, so that no worker can delay it.
 pub struct Elector {
     client: Client,
     clock: Clock,
@@ -224,11 +224,11 @@ impl Elector {
         }
     }
 
-    /// Campaigns until `stop`, then releases the Lease if it is ours. A request that runs then is cut off.
+    /// Campaigns until `stop`, then releases the Lease if it is ours. A stop cuts off a request in flight.
     pub fn run(&mut self, stop: &Stop) {
         let (busy, client) = (Busy::default(), self.client.clone());
         let asked = busy.clone();
-        // Under the lock: the release that comes next must not be cut off.
+        // Under the lock: the release that follows must not be cut off.
         stop.on_stop(move || {
             asked.with(|busy| {
                 if *busy {
@@ -238,7 +238,7 @@ impl Elector {
         });
         let mut failing = false;
         loop {
-            // In this order: either we see the stop, or the stop sees us.
+            // In this order, so that either we see the stop, or the stop sees the request.
             busy.with(|busy| *busy = true);
             let begun = self.clock.mono();
             let result = if stop.is_stopped() { None } else { Some(self.round()) };
@@ -250,7 +250,7 @@ impl Elector {
                 Err(e) if !failing => {
                     failing = true;
                     let (err, lease) = (chain(e), self.lease_name());
-                    log::warn!(lease = lease.as_str(), err = err.as_str(); "The leader lease cannot be reached");
+                    log::warn!(lease = lease.as_str(), err = err.as_str(); "Cannot reach the leader lease");
                 }
                 Err(_) => {}
             }
@@ -282,8 +282,8 @@ impl Elector {
         format!("{}/{}", self.options.namespace, self.options.name)
     }
 
-    /// While we lead, one write with the resourceVersion that we know; otherwise one read and at most one write. True if the
-    /// Lease is ours for another while.
+    /// While we lead, one write with the known resourceVersion; otherwise one read and at most one write. Returns true
+    /// if the Lease is ours for another period.
     fn round(&mut self) -> Result<bool, Error> {
         self.listener.trying();
         let begun = self.clock.mono();
@@ -293,14 +293,14 @@ impl Elector {
                     self.renewed(lease, begun);
                     return Ok(true);
                 }
-                // Somebody else wrote it, or it was deleted: see what it says.
+                // Another client wrote it, or it was deleted: read it.
                 Err(e) if matches!(e.verdict(), Verdict::Conflict | Verdict::NotFound) => {}
                 Err(e) => return Err(e),
             }
         }
         let lease = self.client.find::<Lease>(&LEASE, &self.options.namespace, &self.options.name)?;
         if self.leading && self.has_gone_back(lease.as_ref()) {
-            log::warn!(lease = self.lease_name().as_str(); "The lease is older than it was written: the server was restored to an older state");
+            log::warn!(lease = self.lease_name().as_str(); "The lease is older than our last write: the server was restored to an older state");
             self.listener.restored();
         }
         self.observed.update(lease, self.clock.mono());
@@ -321,25 +321,25 @@ impl Elector {
                 self.renewed(lease, begun);
                 Ok(true)
             }
-            // Somebody was faster: the next round sees who.
+            // Another process was faster: the next round shows which one.
             Err(e) if matches!(e.verdict(), Verdict::Conflict | Verdict::AlreadyExists) => Ok(false),
             Err(e) => Err(e),
         }
     }
 
-    /// Nobody but us writes a Lease that we hold.
+    /// Only we write a Lease that we hold.
     fn has_gone_back(&self, found: Option<&Lease>) -> bool {
         let Some(wrote) = &self.observed.lease else { return false };
         found.is_none_or(|found| found.is_older_than(wrote))
     }
 
-    /// The Lease is ours, counted from before the request: the server may have stored it at any moment since.
+    /// The Lease is ours, counted from before the request, because the server may have stored it at any time since.
     fn renewed(&mut self, lease: Lease, begun: Mono) {
         self.observed.update(Some(lease), self.clock.mono());
         self.fence.renew(begun, self.options.renew_deadline);
     }
 
-    /// Tells the listener when the fence has opened or has run out.
+    /// Notifies the listener when the fence has opened or closed.
     fn settle(&mut self) {
         if self.fence.is_held() && !self.leading {
             self.leading = true;
@@ -407,7 +407,7 @@ impl Elector {
     }
 
     fn spec(&self, holder: &str, acquired: &str, renewed: &str, transitions: i64) -> Value {
-        // A released lease lasts one second, as upstream: nobody waits for it.
+        // A released lease lasts one second, as in upstream, so that no successor waits for it.
         let seconds = if holder.is_empty() { 1 } else { self.options.lease_duration.as_secs() };
         json!({
             "holderIdentity": holder,
@@ -418,9 +418,9 @@ impl Elector {
         })
     }
 
-    /// A renewal that was cut off may have come through: then the Lease has a version that we have not seen.
+    /// A renewal that was cut off may have succeeded: then the Lease has a version that we do not know.
     fn give_back(&mut self) -> Result<Lease, Error> {
-        // Sockets wait in real time.
+        // Socket timeouts use real time.
         let clock = Clock::system();
         let client = self.client.clone();
         let in_time = || client.with_deadline(limits::RELEASE_TIME_MAX.saturating_sub(clock.mono()));
@@ -447,7 +447,7 @@ impl Elector {
             Ok(_) => log::info!(lease = self.lease_name().as_str(); "Released the leader lease"),
             Err(e) => {
                 let err = chain(&e);
-                log::warn!(lease = self.lease_name().as_str(), err = err.as_str(); "The leader lease was not released");
+                log::warn!(lease = self.lease_name().as_str(), err = err.as_str(); "Cannot release the leader lease");
             }
         }
     }
@@ -473,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_take_a_lease() {
+    fn when_a_lease_may_be_taken() {
         let table = [
             ("there is none", None, 0, Step::Create),
             ("ours, from before the restart", Some(lease("me", "t")), 0, Step::Renew),
@@ -521,7 +521,7 @@ mod tests {
         }
     }
 
-    /// When the tries begin that fail one after the other, each after `lasting`, until the lease has run out: counted from
+    /// The start times of consecutive failing tries, each taking `lasting`, until the lease has expired, counted from
     /// the last renewal.
     fn tries(options: &Options, lasting: Duration) -> Vec<Duration> {
         let mut begins = vec![pause(options, true, true, Duration::ZERO)];
@@ -536,17 +536,17 @@ mod tests {
     }
 
     #[test]
-    fn fewer_renewals_give_nothing_away() {
+    fn fewer_renewals_lose_no_safety() {
         let written = options((15, 10), (2, 2));
         let spared = options((15, 10), (2, 4));
         let half = spared.renew_deadline / 2;
         for (name, options) in [("as written", &written), ("spared", &spared)] {
-            // A renewal that is refused keeps nobody from writing, which needs half of the deadline, ...
+            // A refused renewal does not stop writes, which need half of the deadline, ...
             let refused = tries(options, Duration::from_millis(100));
             assert!(refused[1] + Duration::from_millis(100) <= half, "{name}: {refused:?}");
             // ... there are as many tries before the lease is given up, ...
             assert!(refused.len() >= 4, "{name}: {refused:?}");
-            // ... and two of them if the first is not answered at all.
+            // ... and two of them if the first one times out.
             assert_eq!(tries(options, half).len(), 2, "{name}");
         }
     }

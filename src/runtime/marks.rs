@@ -1,5 +1,5 @@
-//! What an informer knows of objects that are many, when it is enough to notice that one is new or another version: two hashes
-//! of each, no name. A seed with many shoots has tens of thousands of Secrets.
+//! The cache of an informer for kinds with many objects, if it is enough to notice new objects and versions: two hashes
+//! per object, and no name. A seed with many shoots has tens of thousands of Secrets.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -16,19 +16,19 @@ use crate::base::clock::Mono;
 use crate::kube::Undecodable;
 use crate::kube::value::Streamed;
 
-/// A key in 16 bytes: so much of a SHA-256 that no two keys have the same.
+/// A key in 16 bytes: enough of a SHA-256 to avoid collisions.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Mark([u8; 16]);
 
 impl Mark {
     /// The mark of a key.
     pub fn of(key: &Key) -> Self {
-        // No namespace contains a slash.
+        // Namespaces contain no slash.
         Self(first(&[&key.namespace, "/", &key.name]))
     }
 }
 
-/// The marks of a list. Their order is that of hashes: each comes into the middle of the others.
+/// The marks of a list. They arrive in random order, because they are hashes.
 pub type Listed = BTreeSet<Mark>;
 
 /// The first bytes of the SHA-256 of a text.
@@ -40,7 +40,7 @@ fn first<const N: usize>(parts: &[&str]) -> [u8; N] {
     bytes
 }
 
-/// Which version of an object is known. Another version has another hash, but for one in 2^64.
+/// The known version of an object. Other versions have other hashes, except for one in 2^64.
 pub(super) type Version = [u8; 8];
 
 /// The hash of a version.
@@ -48,12 +48,12 @@ pub(super) fn version(text: &str) -> Version {
     first(&[text])
 }
 
-/// An object is new, or another version of it.
+/// An object is new, or has a new version.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Seen {
-    /// Which.
+    /// The object.
     pub key: Key,
-    /// It was not known.
+    /// It was unknown before.
     pub is_new: bool,
 }
 
@@ -63,7 +63,7 @@ struct Inner {
     view: StoreView,
 }
 
-/// The marks of one kind, and the listeners to what is seen. Cheap to clone.
+/// The marks of one kind, and the listeners. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Marks {
     inner: Arc<Mutex<Inner>>,
@@ -78,18 +78,18 @@ impl fmt::Debug for Marks {
 }
 
 impl Marks {
-    /// Tells `listener` of what is seen from now on, until the result is dropped.
+    /// Calls `listener` for new objects and versions from now on, until the result is dropped.
     pub fn listen(&self, listener: impl Fn(&Seen) + Send + Sync + 'static) -> Listening {
         self.listeners.add(listener)
     }
 
-    /// Tells `listener` of what is gone, until the result is dropped. `None`: something is gone, and nobody knows what.
+    /// Calls `listener` for deleted objects, until the result is dropped. `None`: an unknown object was deleted.
     pub fn listen_gone(&self, listener: impl Fn(&Option<Key>) + Send + Sync + 'static) -> Listening {
         self.gone.add(listener)
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // Single calls change the map: no panic can leave it half changed.
+        // Only single calls change the map: a panic cannot leave it half changed.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -118,7 +118,7 @@ impl Keep for Marks {
         Ok(())
     }
 
-    /// Nothing is decoded, so nothing fails.
+    /// Nothing is decoded, so nothing can fail.
     fn put_head(&self, _key: Key, _head: &Value) {}
 
     fn remove(&self, key: &Key) {
@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn marks_tell_keys_and_versions_apart() {
+    fn marks_distinguish_keys_and_versions() {
         let key = Key::new;
         let all = [key("a", "b"), key("", "b"), key("a", ""), key("", "ab"), key("ab", "")];
         let marks: Listed = all.iter().map(Mark::of).collect();

@@ -1,5 +1,5 @@
-//! How controllers run: informers fill stores and queues, one pool of workers empties the queues, a lease says who may
-//! write. Nothing here knows what a seed or a chart is.
+//! The runtime of controllers: informers fill stores and queues, one pool of workers empties the queues, a lease grants
+//! the right to write. Nothing here depends on seeds or charts.
 
 pub mod alike;
 pub mod controller;

@@ -1,10 +1,10 @@
-//! The work queue of one controller: keys, never objects. A key waits at most once, is never worked on twice at the same
-//! time, and comes back later after a failure. The queue takes the time as an argument and holds no lock; the pool
+//! The work queue of one controller: keys, never objects. A key is queued at most once, is never processed twice at the
+//! same time, and returns later after a failure. The queue takes the time as an argument and holds no lock; the pool
 //! (`pool.rs`) guards it.
 //!
-//! The contract is that of client-go's work queue (ordered list, dirty set, processing set; delays and the rate limiter as
-//! layers around it), with one difference: taking a key drops its timer, because the reconciliation that follows decides
-//! anew when it wants to run again.
+//! The contract is client-go's work queue (ordered list, dirty set, processing set; delays and the rate limiter as
+//! layers around it), with one difference: taking a key drops its timer, because the following reconciliation decides
+//! again when to run next.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -14,37 +14,37 @@ use crate::base::clock::Mono;
 use crate::base::sorted::{SortedMap, SortedSet};
 use crate::limits;
 
-/// How long a key waits after its failures.
+/// The backoff of a key.
 #[derive(Clone, Copy, Debug)]
 pub struct Retry {
     /// After the first failure.
     pub first: Duration,
-    /// At most.
+    /// The longest delay.
     pub max: Duration,
 }
 
 impl Retry {
-    /// From 5 ms, as controller-runtime's default, to `max`.
+    /// From 5 ms, controller-runtime's default, to `max`.
     pub const fn up_to(max: Duration) -> Self {
         Self { first: Duration::from_millis(5), max }
     }
 }
 
-/// Upstream's longest delay is 1000 s. A seed that comes back after a night must not wait a quarter of an hour.
+/// Upstream's longest delay is 1000 s. A seed that returns after a night must not wait a quarter of an hour.
 pub const RETRY_DEFAULT: Retry = Retry::up_to(Duration::from_secs(300));
 
-/// See the module.
+/// The queue.
 #[derive(Debug)]
 pub struct Queue<K> {
     retry: Retry,
     ready: VecDeque<K>,
-    /// Everything that must be worked on: what is in `ready`, and what was added while it was being worked on.
+    /// All pending keys: those in `ready`, and those that were added while being processed.
     dirty: SortedSet<K>,
     processing: SortedSet<K>,
     timers: SortedMap<K, Mono>,
     due: SortedSet<(Mono, K)>,
     failures: SortedMap<K, u32>,
-    /// Keys that began to wait, and those that came back after a failure, since the beginning.
+    /// Total number of keys that were queued, and of those that were retried after a failure.
     totals: (u64, u64),
 }
 
@@ -63,7 +63,7 @@ impl<K: Ord + Clone> Queue<K> {
         }
     }
 
-    /// Asks for work on `key` now. False if the queue is full; then the caller must list again later.
+    /// Queues `key` now. False if the queue is full; the caller must list again later then.
     pub fn add(&mut self, key: K) -> bool {
         if self.dirty.contains(&key) {
             return true;
@@ -79,7 +79,7 @@ impl<K: Ord + Clone> Queue<K> {
         true
     }
 
-    /// Asks for work on `key` at `at`, or earlier if an earlier timer is set.
+    /// Queues `key` at `at`, or earlier if an earlier timer is set.
     pub fn add_at(&mut self, key: K, at: Mono) -> bool {
         if self.timers.get(&key).is_some_and(|set| *set <= at) {
             return true;
@@ -93,7 +93,7 @@ impl<K: Ord + Clone> Queue<K> {
         true
     }
 
-    /// The next key to work on; [`Queue::done`] must follow.
+    /// The next key to process; [`Queue::done`] must follow.
     pub fn take(&mut self, now: Mono) -> Option<K> {
         self.fire(now);
         let key = self.ready.pop_front()?;
@@ -103,7 +103,7 @@ impl<K: Ord + Clone> Queue<K> {
         Some(key)
     }
 
-    /// The work on `key` ended. If it was added meanwhile, it waits again.
+    /// The processing of `key` has ended. If it was added meanwhile, it is queued again.
     pub fn done(&mut self, key: &K) {
         self.processing.remove(key);
         if self.dirty.contains(key) {
@@ -111,12 +111,12 @@ impl<K: Ord + Clone> Queue<K> {
         }
     }
 
-    /// It worked: the next failure waits as briefly as the first.
+    /// It succeeded: the backoff is reset.
     pub fn forget(&mut self, key: &K) {
         self.failures.remove(key);
     }
 
-    /// It failed: the key comes back after a growing delay, but not sooner than `least`; the delay is returned.
+    /// It failed: the key returns with backoff, but not sooner than `least`. Returns the delay.
     pub fn retry(&mut self, key: K, now: Mono, least: Duration) -> Duration {
         let failures = self.failures.entry(key.clone()).or_insert(0);
         let delay = backoff::delay_after(self.retry.first, self.retry.max, *failures).max(least);
@@ -126,32 +126,32 @@ impl<K: Ord + Clone> Queue<K> {
         delay
     }
 
-    /// How often `key` failed in a row.
+    /// The number of consecutive failures of `key`.
     pub fn failures(&self, key: &K) -> u32 {
         self.failures.get(key).copied().unwrap_or(0)
     }
 
-    /// When the next timer ends.
+    /// When the next timer expires.
     pub fn next_due(&self) -> Option<Mono> {
         self.due.first().map(|(at, _)| *at)
     }
 
-    /// Keys that wait to be worked on.
+    /// The number of queued keys.
     pub fn depth(&self) -> usize {
         self.ready.len()
     }
 
-    /// Keys that failed last time.
+    /// The number of keys that failed the last time.
     pub fn failing(&self) -> usize {
         self.failures.len()
     }
 
-    /// Keys that began to wait, and those that came back after a failure, since the beginning.
+    /// Total number of keys that were queued, and of those that were retried after a failure.
     pub const fn totals(&self) -> (u64, u64) {
         self.totals
     }
 
-    /// Drops everything that waits. What is being worked on ends on its own.
+    /// Drops all queued keys. Running reconciliations end on their own.
     pub fn clear(&mut self) {
         let processing = std::mem::take(&mut self.processing);
         *self = Self { processing, totals: self.totals, ..Self::new(self.retry) };
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_waits_once_and_is_worked_on_once() {
+    fn a_key_is_queued_once_and_processed_once() {
         let mut q = queue();
         assert!(q.add(1) && q.add(2) && q.add(1));
         assert_eq!(q.take(s(0)), Some(1));
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_wait_longer_until_something_works() {
+    fn failures_back_off_until_a_success() {
         let mut q = queue();
         let delays: Vec<u64> = (0..5).map(|_| q.retry(7, s(0), s(0)).as_secs()).collect();
         assert_eq!(delays, [1, 2, 4, 8, 8]);
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_says_so() {
+    fn a_full_queue_refuses_keys() {
         let mut q = Queue::new(RETRY_DEFAULT);
         for n in 0..limits::QUEUE_KEYS_MAX {
             assert!(q.add(n));
@@ -232,7 +232,7 @@ mod tests {
         assert!(q.add(0));
     }
 
-    /// The obvious version: a list of what waits and a list of what is being worked on.
+    /// The naive implementation: a list of queued keys and a list of keys being processed.
     #[derive(Default)]
     struct Model {
         waiting: Vec<u8>,
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn it_behaves_like_the_obvious_version() {
+    fn it_behaves_like_the_naive_version() {
         let seed = u64::from_be_bytes(random::bytes());
         let mut state = seed | 1;
         let mut next = move |n: u64| {

@@ -1,4 +1,4 @@
-//! What several controllers watch: one informer, one store, and listeners to its changes.
+//! A watch that several controllers share: one informer, one store, and listeners to its changes.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -20,13 +20,13 @@ struct Table<E> {
     listeners: Vec<(u64, Listener<E>)>,
 }
 
-/// The listeners to an event. Cheap to clone.
+/// The listeners of an event. Cheap to clone.
 pub struct Listeners<E>(Arc<Mutex<Table<E>>>);
 
-/// Something happened that no watch shows. The event carries no data.
+/// A signal that no watch delivers. The event carries no data.
 pub type Notice = Listeners<()>;
 
-/// Its listener is called as long as this lives.
+/// Its listener is called while this lives.
 #[must_use = "dropping it ends the listening"]
 pub struct Listening(Box<dyn Fn() + Send + Sync>);
 
@@ -66,8 +66,8 @@ fn lock<E>(table: &Mutex<Table<E>>) -> MutexGuard<'_, Table<E>> {
 }
 
 impl<E: 'static> Listeners<E> {
-    /// Calls `listener` for each event until the result is dropped. An event that is being told at that moment may still
-    /// arrive.
+    /// Calls `listener` for each event until the result is dropped. An event that is being delivered at that moment may
+    /// still arrive.
     pub fn add(&self, listener: impl Fn(&E) + Send + Sync + 'static) -> Listening {
         let mut table = lock(&self.0);
         let id = table.next;
@@ -81,7 +81,7 @@ impl<E: 'static> Listeners<E> {
         }))
     }
 
-    /// Tells everybody who listens now.
+    /// Calls all present listeners.
     pub fn tell(&self, event: &E) {
         let listeners = lock(&self.0).listeners.clone();
         for (_, listener) in listeners {
@@ -90,7 +90,7 @@ impl<E: 'static> Listeners<E> {
     }
 }
 
-/// A store, and the listeners to its changes. Cheap to clone.
+/// A store, and the listeners of its changes. Cheap to clone.
 #[derive(Debug)]
 pub struct Source<T> {
     store: Store<T>,
@@ -110,17 +110,17 @@ impl<T> Default for Source<T> {
 }
 
 impl<T: Send + Sync + 'static> Source<T> {
-    /// What is known.
+    /// The present objects.
     pub fn store(&self) -> &Store<T> {
         &self.store
     }
 
-    /// Tells `listener` of everything that is known, as new, and of every change from now on. It may be told of the same
-    /// object twice at the beginning.
+    /// Calls `listener` for all existing objects, as new, and for every change from now on. At the start, it may be
+    /// called twice for the same object.
     pub fn listen(&self, listener: impl Fn(&Change<T>) + Send + Sync + 'static) -> Listening {
         let listener = Arc::new(listener);
         let later = Arc::clone(&listener);
-        // First the changes, then what is known: the other way round, a change in between would be lost.
+        // Subscribe to changes before reading existing objects: in the other order, a change in between would be lost.
         let listening = self.listeners.add(move |change| later(change));
         for (key, object) in self.store.all() {
             listener(&Change { key, old: None, new: Some(object) });
@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_comes_later_hears_what_is_known_and_then_the_changes() {
+    fn a_late_listener_gets_existing_objects_and_then_changes() {
         let source = Source::<u8>::default();
         let tell = |change: Change<u8>| source.listeners.tell(&change);
         tell(source.store.put(Key::new("", "before"), 1));
@@ -194,11 +194,11 @@ mod tests {
         assert_eq!(all, [(name(), None, Some(1)), (name(), Some(1), Some(2)), (name(), Some(2), None)]);
         drop(listening);
         tell(source.store.put(Key::new("", "after"), 3));
-        assert!(told.try_recv().is_err(), "nobody listens any more");
+        assert!(told.try_recv().is_err(), "the listener was dropped");
     }
 
     #[test]
-    fn a_notice_reaches_everybody_who_listens() {
+    fn a_notice_reaches_all_listeners() {
         let notice = Notice::default();
         let (sender, told) = mpsc::channel();
         let other = sender.clone();

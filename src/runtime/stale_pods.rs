@@ -1,4 +1,4 @@
-//! Pods that will never run again, and are only in the way: found and deleted (Gardener's `pkg/gardenlet/operation/care`).
+//! Finds and deletes pods that will never run again (Gardener's `pkg/gardenlet/operation/care`).
 
 use std::time::Duration;
 
@@ -13,18 +13,18 @@ use crate::kube::{Client, DeleteParams, Error, ListItem, ListParams, Propagation
 /// What to do about a pod.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fate {
-    /// It stays.
+    /// Keep it.
     Stay,
-    /// It is deleted.
+    /// Delete it.
     Delete,
-    /// It is deleted without a wait for its node.
+    /// Delete it without waiting for its node.
     Force,
 }
 
 const TERMINATING_MAX: Duration = Duration::from_secs(300);
 const STALE_REASONS: [&str; 4] = ["Evicted", "NodeAffinity", "NodeLost", "Preempting"];
 
-/// Pods that will never run again are only in the way (Gardener's `pkg/gardenlet/operation/care`, stale pods).
+/// Decides whether a pod will never run again (Gardener's `pkg/gardenlet/operation/care`, stale pods).
 pub fn fate(pod: &Value, now: Timestamp) -> Fate {
     let (metadata, status) = (&pod["metadata"], &pod["status"]);
     if let Ok(deleted) = parse_rfc3339(text(&metadata["deletionTimestamp"])) {
@@ -41,13 +41,13 @@ pub fn fate(pod: &Value, now: Timestamp) -> Fate {
     if is_stale || (is_over && of_replica_set) { Fate::Delete } else { Fate::Stay }
 }
 
-/// Deletes the stale ones of the pods that a list finds. An empty namespace means all.
+/// Deletes the stale pods of a list. An empty namespace means all.
 ///
 /// # Errors
-/// The client's, but not found. One pod that cannot be deleted does not protect the others.
+/// A request fails, but not with "not found". A pod that cannot be deleted does not keep others from being deleted.
 pub fn delete(client: &Client, namespace: &str, params: &ListParams, now: Timestamp) -> Result<(), Error> {
     let mut stale = Vec::new();
-    // One after the other: all together they would be most of the agent's memory.
+    // One by one: together they would take most of the agent's memory.
     client.list_each::<Value>(&POD, namespace, params, &mut |item| match item {
         ListItem::Object(pod) => {
             let fate = fate(&pod, now);

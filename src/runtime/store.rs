@@ -1,4 +1,4 @@
-//! What an informer knows, for everybody to read. One writer, many readers; readers get the object, never the lock.
+//! The cache of an informer. It has one writer and many readers; readers get the object, never the lock.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -7,7 +7,7 @@ use crate::api::meta::Key;
 use crate::base::clock::Mono;
 use crate::base::sorted::SortedMap;
 
-/// Objects of one kind, reduced to the fields that somebody reads. Cheap to clone.
+/// Objects of one kind, reduced to the fields that are used. Cheap to clone.
 #[derive(Debug)]
 pub struct Store<T> {
     inner: Arc<RwLock<Inner<T>>>,
@@ -17,18 +17,18 @@ pub struct Store<T> {
 struct Inner<T> {
     objects: SortedMap<Key, Arc<T>>,
     synced: bool,
-    /// When the server last said something.
+    /// When the server last sent something.
     heard_at: Option<Mono>,
 }
 
-/// What a store looks like from outside.
+/// The state of a cache for observers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreView {
-    /// It has seen a complete list.
+    /// It has received a complete list.
     pub synced: bool,
-    /// How many objects there are.
+    /// The number of objects.
     pub objects: usize,
-    /// When the server last said something about them.
+    /// When the server last sent something about them.
     pub heard_at: Option<Mono>,
 }
 
@@ -46,19 +46,19 @@ impl<T> Default for Store<T> {
     }
 }
 
-/// What became different: `old` is absent for a new object, `new` for one that is gone.
+/// A change: `old` is absent for a new object, `new` for a deleted one.
 #[derive(Debug)]
 pub struct Change<T> {
     /// The object.
     pub key: Key,
-    /// As it was known before.
+    /// The state before.
     pub old: Option<Arc<T>>,
-    /// As it is now.
+    /// The state now.
     pub new: Option<Arc<T>>,
 }
 
 impl<T> Store<T> {
-    /// An empty store that has not seen a list yet.
+    /// An empty store that has not received a list yet.
     pub fn new() -> Self {
         Self::default()
     }
@@ -90,7 +90,7 @@ impl<T> Store<T> {
         self.read(|inner| inner.objects.values().map(Arc::clone).collect())
     }
 
-    /// How many objects there are.
+    /// The number of objects.
     pub fn len(&self) -> usize {
         self.read(|inner| inner.objects.len())
     }
@@ -100,12 +100,12 @@ impl<T> Store<T> {
         self.len() == 0
     }
 
-    /// Whether the store has seen a complete list.
+    /// Whether the store has received a complete list.
     pub fn is_synced(&self) -> bool {
         self.read(|inner| inner.synced)
     }
 
-    /// What the store looks like from outside.
+    /// The state of the store for observers.
     pub fn view(&self) -> StoreView {
         self.read(|inner| StoreView {
             synced: inner.synced,
@@ -114,25 +114,25 @@ impl<T> Store<T> {
         })
     }
 
-    /// The server said something.
+    /// The server has sent something.
     pub(in crate::runtime) fn heard(&self, at: Mono) {
         self.write(|inner| inner.heard_at = Some(at));
     }
 
-    /// Puts one object in. Only informers write.
+    /// Stores an object. Only informers write.
     pub(in crate::runtime) fn put(&self, key: Key, object: T) -> Change<T> {
         let new = Arc::new(object);
         let old = self.write(|inner| inner.objects.insert(key.clone(), Arc::clone(&new)));
         Change { key, old, new: Some(new) }
     }
 
-    /// Takes one object out.
+    /// Removes an object.
     pub(in crate::runtime) fn remove(&self, key: &Key) -> Change<T> {
         let old = self.write(|inner| inner.objects.remove(key));
         Change { key: key.clone(), old, new: None }
     }
 
-    /// Nobody keeps the store any more: it knows nothing.
+    /// The store is not maintained any more: it is emptied.
     pub(in crate::runtime) fn clear(&self) {
         self.write(|inner| {
             inner.objects.clear();
@@ -140,7 +140,7 @@ impl<T> Store<T> {
         });
     }
 
-    /// A complete list ended: whatever it did not contain is gone.
+    /// A complete list has ended: objects that it did not contain are gone.
     pub(in crate::runtime) fn keep(&self, listed: &Listed) -> Vec<Change<T>> {
         let is_gone = |key: &&Key| !listed.contains(&Mark::of(key));
         let gone: Vec<Key> = self.read(|inner| inner.objects.keys().filter(is_gone).cloned().collect());
@@ -150,7 +150,7 @@ impl<T> Store<T> {
     }
 
     fn read<R>(&self, f: impl FnOnce(&Inner<T>) -> R) -> R {
-        // A map insert cannot leave the map half changed; a panic of the writer is repaired by its next list.
+        // A map insert cannot leave the map half changed; the next list repairs a panic of the writer.
         f(&self.inner.read().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_tells_what_is_gone() {
+    fn a_list_shows_what_is_gone() {
         let store = Store::new();
         for name in ["a", "b", "c"] {
             let change = store.put(key(name), 1);

@@ -1,4 +1,4 @@
-//! How controllers write objects that others write too.
+//! Helpers to write objects that others write too.
 
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -8,11 +8,11 @@ use crate::api::meta::{Key, Resource};
 use crate::api::patch::difference;
 use crate::kube::{Client, Error, Patch};
 
-/// Creates the object or patches it to what `mutate` makes of it (JSON merge patch of the difference, nothing if there is
-/// none). `mutate` gets the live object, or one with kind, name and namespace only. Returns the object as it is now.
+/// Creates the object, or patches it to the result of `mutate` (a JSON merge patch of the difference, nothing if there
+/// is none). `mutate` gets the live object, or one with kind, name and namespace only. Returns the resulting object.
 ///
 /// # Errors
-/// The client's.
+/// A request fails.
 pub fn ensure(
     client: &Client,
     resource: &Resource,
@@ -41,10 +41,10 @@ fn bare(resource: &Resource, key: &Key) -> Value {
     json!({"apiVersion": resource.api_version(), "kind": resource.kind, "metadata": metadata})
 }
 
-/// Deletes the object; true if it was already gone.
+/// Deletes the object; returns true if it was already gone.
 ///
 /// # Errors
-/// The client's, but not found.
+/// A request fails, but not with "not found".
 pub fn delete(client: &Client, resource: &Resource, key: &Key) -> Result<bool, Error> {
     match client.delete(resource, &key.namespace, &key.name, &crate::kube::DeleteParams::default()) {
         Ok(()) => Ok(false),
@@ -53,11 +53,12 @@ pub fn delete(client: &Client, resource: &Resource, key: &Key) -> Result<bool, E
     }
 }
 
-/// Adds a finalizer, or removes it: a JSON merge patch with resourceVersion, because others keep theirs in the same list.
-/// Nothing is written if it is there, or is gone. `finalizers` and `version` are those of the object as read.
+/// Adds or removes a finalizer with a JSON merge patch and resourceVersion, because other writers have theirs in the
+/// same list. Nothing is written if it is already there, or already gone. `finalizers` and `version` are from the
+/// object as read.
 ///
 /// # Errors
-/// The client's; removing from an object that is gone is none.
+/// A request fails. Removing it from a deleted object is no error.
 pub fn finalizer(
     client: &Client,
     resource: &Resource,
@@ -80,11 +81,11 @@ pub fn finalizer(
     }
 }
 
-/// Writes those of `wanted` that differ from `old` into the status, and nothing of other writers. Where the server knows
-/// no strategic merge, the list is read and merged with its resourceVersion.
+/// Writes the conditions of `wanted` that differ from `old` to the status, and keeps those of other writers. If the
+/// server does not support a strategic merge, the list is read and merged with its resourceVersion.
 ///
 /// # Errors
-/// The client's.
+/// A request fails.
 pub fn conditions(
     client: &Client,
     resource: &Resource,
@@ -95,10 +96,10 @@ pub fn conditions(
     conditions_without(client, resource, key, old, wanted, &[])
 }
 
-/// The same, and removes conditions of these types.
+/// The same, and also removes conditions of these types.
 ///
 /// # Errors
-/// The client's.
+/// A request fails.
 pub fn conditions_without(
     client: &Client,
     resource: &Resource,
@@ -122,7 +123,7 @@ pub fn conditions_without(
 /// Patches the status subresource.
 ///
 /// # Errors
-/// The client's.
+/// A request fails.
 pub fn status_patch<T: DeserializeOwned>(
     client: &Client,
     resource: &Resource,

@@ -1,4 +1,4 @@
-//! What a Secret is to hold. A configuration has the name and the checksum under which the Go secrets manager files the
+//! The configuration of a Secret. It yields the name and the checksum under which the Go secrets manager stores the
 //! same Secret (Gardener's `pkg/utils/secrets`).
 
 use std::fmt;
@@ -10,14 +10,14 @@ use super::hash::{Node, hash};
 use crate::base::sorted::SortedMap;
 use crate::pki::issue::{Names, Usage};
 
-/// A Secret that is to be made.
+/// A Secret to create.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Config {
     /// A certificate authority.
     Ca {
         /// Name of the configuration.
         name: String,
-        /// Common name; that of the certificate is the name of the Secret.
+        /// Common name; the certificate uses the name of the Secret instead.
         common_name: String,
         /// How long it is valid; ten years if unset.
         validity: Option<Duration>,
@@ -28,15 +28,15 @@ pub enum Config {
         name: String,
         /// Common name.
         common_name: String,
-        /// Organizations, which are groups to Kubernetes.
+        /// Organizations, which are groups in Kubernetes.
         organizations: Vec<String>,
-        /// What it is for.
+        /// The key usage.
         usage: Usage,
         /// Names and addresses of a server.
         names: Names,
         /// How long it is valid; ten years if unset.
         validity: Option<Duration>,
-        /// The CA is not put beside the certificate, as `ca.crt`.
+        /// Whether to omit the CA (`ca.crt`) beside the certificate.
         skip_ca: bool,
         /// The CA follows the certificate in `tls.crt`.
         with_chain: bool,
@@ -47,7 +47,7 @@ pub enum Config {
         name: String,
         /// Common name.
         common_name: String,
-        /// Organizations, which are groups to Kubernetes.
+        /// Organizations, which are groups in Kubernetes.
         organizations: Vec<String>,
         /// How long the certificate is valid; ten years if unset.
         validity: Option<Duration>,
@@ -55,7 +55,7 @@ pub enum Config {
         context: String,
         /// The server, without scheme.
         server: String,
-        /// PEM text of the CAs that the server is verified with.
+        /// PEM text of the CAs that verify the server.
         ca: Vec<u8>,
     },
     /// An RSA key that signs ServiceAccount tokens.
@@ -67,7 +67,7 @@ pub enum Config {
         /// For SSH, with a public key beside it.
         for_ssh: bool,
     },
-    /// A key that encrypts what etcd stores.
+    /// A key that encrypts objects in etcd.
     EncryptionKey {
         /// Name of the configuration.
         name: String,
@@ -76,7 +76,7 @@ pub enum Config {
         /// Its length in bytes.
         length: u32,
     },
-    /// Tokens for a file of kube-apiserver.
+    /// Tokens for a token file of kube-apiserver.
     StaticToken {
         /// Name of the configuration.
         name: String,
@@ -118,14 +118,14 @@ pub enum Config {
         server: String,
         /// PEM text of its CAs.
         ca: Vec<u8>,
-        /// Where the token is.
+        /// The path of the token.
         token_file: String,
         /// Namespace of the context.
         namespace: String,
     },
 }
 
-/// Whom a static token names.
+/// The user of a static token.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TokenUser {
     /// Name.
@@ -138,7 +138,7 @@ pub struct TokenUser {
 
 impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A bundle holds keys.
+        // Omit the content: a bundle contains keys.
         f.debug_tuple("Config").field(&self.name()).finish()
     }
 }
@@ -170,8 +170,8 @@ impl Config {
         matches!(self, Self::Leaf { .. } | Self::ClientKubeconfig { .. })
     }
 
-    /// Label `checksum-of-config`. That of a certificate which a CA signs is our own: upstream's walks into the structures
-    /// of Go's standard library.
+    /// Label `checksum-of-config`. For certificates signed by a CA, the checksum is our own, because upstream's
+    /// includes structures of Go's standard library.
     pub fn checksum(&self) -> u64 {
         match self {
             Self::Leaf { .. } | Self::ClientKubeconfig { .. } => self.own_checksum(),
@@ -179,7 +179,7 @@ impl Config {
         }
     }
 
-    /// As Go's structs have it.
+    /// The fields as in Go's structs.
     fn node(&self) -> Node {
         let (kind, fields) = match self {
             Self::Ca { name, common_name, validity } => {
@@ -252,7 +252,8 @@ impl Config {
         ]
     }
 
-    /// Of all that decides what the certificate says, each part with its length: no two configurations look alike.
+    /// Covers everything that affects the certificate. Each part is prefixed with its length, so that no two
+    /// configurations collide.
     fn own_checksum(&self) -> u64 {
         let mut context = digest::Context::new(&digest::SHA256);
         let mut add = |bytes: &[u8]| {
@@ -413,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_changes_a_certificate_changes_its_checksum() {
+    fn every_change_of_a_certificate_changes_its_checksum() {
         let leaf = |change: &dyn Fn(&mut Vec<String>, &mut Names)| {
             let (mut organizations, mut names) = (vec!["a".to_owned()], Names::default());
             change(&mut organizations, &mut names);

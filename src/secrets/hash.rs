@@ -1,7 +1,7 @@
-//! The hash of a configuration, as the Go library `hashstructure` computes it (format 2, zero values left out, FNV-1 of 64
-//! bits). It is part of the names of Secrets, so both programs must agree on it.
+//! The hash of a configuration, as the Go library `hashstructure` computes it (format 2, zero values omitted, 64-bit
+//! FNV-1). It is part of the names of Secrets, so both programs must agree on it.
 
-/// A value as the library sees it.
+/// A value in the library's view.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Node {
     Bool(bool),
@@ -11,9 +11,9 @@ pub(super) enum Node {
     Text(String),
     List(Vec<Node>),
     Map(Vec<(Node, Node)>),
-    /// A pointer that is not nil: what it points to counts even if it is zero.
+    /// A pointer that is not nil: its target counts even if it is zero.
     Pointer(Box<Node>),
-    /// The name of the type without its package, and the exported fields in the order of their declaration.
+    /// The name of the type without its package, and the exported fields in declaration order.
     Struct(&'static str, Vec<(&'static str, Node)>),
 }
 
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn simple_values_hash_as_in_the_library() {
+    fn simple_values_hash_like_the_library() {
         assert_eq!(hash(&Node::text("a")), 12_638_153_115_695_167_422);
         assert_eq!(hash(&Node::Int(5)), 14_856_124_470_027_295_614);
         assert_eq!(hash(&Node::Bool(true)), 12_638_153_115_695_167_454);

@@ -2,32 +2,32 @@
 
 /// Name of the configuration.
 pub const NAME: &str = "name";
-/// Who makes them.
+/// The manager of the Secrets.
 pub const MANAGED_BY: &str = "managed-by";
 /// Its value.
 pub const SECRETS_MANAGER: &str = "secrets-manager";
-/// Which instance of it.
+/// The instance of the manager.
 pub const IDENTITY: &str = "manager-identity";
 /// Checksum of the configuration.
 pub const CHECKSUM: &str = "checksum-of-config";
 /// Checksum of the CA that signed the certificate.
 pub const CHECKSUM_OF_CA: &str = "checksum-of-signing-ca";
-/// When the last rotation began, in seconds since 1970; empty before the first.
+/// When the last rotation started, in seconds since 1970; empty before the first.
 pub const LAST_ROTATION: &str = "last-rotation-initiation-time";
-/// From when it is valid, in seconds since 1970.
+/// The start of its validity, in seconds since 1970.
 pub const ISSUED_AT: &str = "issued-at-time";
-/// Until when a certificate is valid, in seconds since 1970.
+/// The expiry of a certificate, in seconds since 1970.
 pub const VALID_UNTIL: &str = "valid-until-time";
-/// A migration takes it along.
+/// A migration copies it.
 pub const PERSIST: &str = "persist";
-/// Configuration of which this is the bundle.
+/// The configuration whose bundle this is.
 pub const BUNDLE_FOR: &str = "bundle-for";
-/// When it is renewed, in per cent of its validity.
+/// When it is renewed, in percent of its validity.
 pub const RENEW_AFTER: &str = "renew-after-validity-percentage";
-/// A Secret that lends its data to this configuration.
+/// A Secret whose data this configuration reuses.
 pub const USE_DATA_FOR: &str = "secrets-manager-use-data-for-name";
 
-/// Finds the Secrets of one instance.
+/// Selects the Secrets of one instance.
 pub fn selector(identity: &str) -> String {
     format!("{MANAGED_BY}={SECRETS_MANAGER},{IDENTITY}={identity}")
 }

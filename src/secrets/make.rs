@@ -1,4 +1,4 @@
-//! What stands in a Secret (Gardener's `pkg/utils/secrets`).
+//! Creates the content of a Secret (Gardener's `pkg/utils/secrets`).
 
 use std::time::Duration;
 
@@ -18,17 +18,17 @@ use crate::pki::{self, Certificate, Key, password};
 /// The entries of a Secret.
 pub type Data = SortedMap<String, Vec<u8>>;
 
-/// Length of the keys of CAs.
+/// Length of CA keys.
 const CA_KEY_BITS: usize = 3_072;
 /// How long certificates are valid.
 const VALIDITY_YEARS: i64 = 10;
-/// Certificates are valid a little earlier, for clocks that are slow.
+/// Certificates are backdated slightly, for clocks that are behind.
 const CLOCK_SKEW: Duration = Duration::from_secs(60);
 const TOKEN_CHARS: usize = 128;
 const LETTERS: &[u8] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
 
 impl Config {
-    /// The RSA key that has to be made first, by its length in bits; keys of other kinds take no time.
+    /// The length in bits of the RSA key to generate first; keys of other kinds are fast to generate.
     pub const fn rsa_bits(&self) -> Option<usize> {
         match self {
             Self::Ca { .. } => Some(CA_KEY_BITS),
@@ -39,10 +39,10 @@ impl Config {
 }
 
 impl Plan {
-    /// Makes what the Secret holds. `rsa` is the key that [`Config::rsa_bits`] asks for.
+    /// Creates the content of the Secret. `rsa` is the key that [`Config::rsa_bits`] requires.
     ///
     /// # Errors
-    /// A CA whose key does not fit, a system without random numbers.
+    /// The key of a CA does not match, or the system has no random numbers.
     pub fn fill(&self, config: &Config, rsa: Option<&Key>, now: Timestamp) -> Result<Data, pki::Error> {
         match &self.source {
             Some(source) => Ok(source.data.clone()),
@@ -77,7 +77,7 @@ fn make(config: &Config, plan: &Plan, rsa: Option<&Key>, now: Timestamp) -> Resu
         Config::RsaKey { for_ssh, .. } => {
             let mut data = one("id_rsa", rsa()?.to_pem());
             if *for_ssh {
-                let public = rsa()?.ssh_public().ok_or(pki::Error::Key("this is no RSA key"))?;
+                let public = rsa()?.ssh_public().ok_or(pki::Error::Key("this is not an RSA key"))?;
                 data.insert("id_rsa.pub".to_owned(), public.into_bytes());
             }
             data
@@ -127,7 +127,7 @@ fn kubeconfig(name: &str, namespace: &str, (server, ca): (&str, &[u8]), user: &V
 fn client_kubeconfig(config: &Config, plan: &Plan, now: Timestamp) -> Result<Data, pki::Error> {
     let Config::ClientKubeconfig { name, common_name, organizations, validity, context, server, ca } = config
     else {
-        return Err(pki::Error::Key("this is no kubeconfig"));
+        return Err(pki::Error::Key("this is not a kubeconfig"));
     };
     let certificate = Config::Leaf {
         name: name.clone(),
@@ -155,7 +155,7 @@ fn client_kubeconfig(config: &Config, plan: &Plan, now: Timestamp) -> Result<Dat
 fn leaf(config: &Config, plan: &Plan, now: Timestamp) -> Result<Data, pki::Error> {
     let Config::Leaf { common_name, organizations, usage, names, validity, skip_ca, with_chain, .. } = config
     else {
-        return Err(pki::Error::Key("this is no certificate"));
+        return Err(pki::Error::Key("this is not a certificate"));
     };
     let ca = plan.ca.as_ref().ok_or(pki::Error::Key("there is no CA"))?;
     let (not_before_unix_s, not_after_unix_s) = validity_of(*validity, now);
@@ -185,7 +185,7 @@ fn texts<const N: usize>(entries: [(&str, String); N]) -> Data {
     entries.into_iter().map(|(key, value)| (key.to_owned(), value.into_bytes())).collect()
 }
 
-/// From and until when, in seconds since 1970.
+/// Start and expiry, in seconds since 1970.
 fn validity_of(validity: Option<Duration>, now: Timestamp) -> (i64, i64) {
     let from = now.unix() - i64::try_from(CLOCK_SKEW.as_secs()).unwrap_or(0);
     let until = match validity {
@@ -207,19 +207,19 @@ fn token_line(user: &TokenUser) -> String {
     format!("{token},{username},{user_id},{quoted}")
 }
 
-/// Whether the key of a CA is that of its certificate.
+/// Checks that the key of a CA matches its certificate.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The problem.
 pub(super) fn check_ca(secret: &Stored) -> Result<(), String> {
-    let text = str::from_utf8(secret.get("ca.crt")).map_err(|_| "ca.crt is no text".to_owned())?;
+    let text = str::from_utf8(secret.get("ca.crt")).map_err(|_| "ca.crt is not text".to_owned())?;
     let certificate = Certificate::parse_pem(text).map_err(|e| format!("ca.crt: {e}"))?;
     if !certificate.is_ca {
-        return Err("ca.crt: the certificate is not that of a CA".to_owned());
+        return Err("ca.crt: the certificate does not belong to a CA".to_owned());
     }
     let key = Key::from_pem(secret.get("ca.key")).map_err(|e| format!("ca.key: {e}"))?;
     if key.public_key().map_err(|e| format!("ca.key: {e}"))? != certificate.public_key {
-        return Err("ca.key is not the key of ca.crt".to_owned());
+        return Err("ca.key does not belong to ca.crt".to_owned());
     }
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! Which Secrets there are, which of them a configuration means, and what is missing. Pure: the caller reads the Secrets,
-//! writes what is decided here, and says what it wrote.
+//! Decides which Secret a configuration refers to, and what is missing. Pure: the caller reads the Secrets, performs
+//! the decided writes, and reports them back.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,11 +20,11 @@ pub struct Stored {
     pub name: String,
     /// Its labels.
     pub labels: SortedMap<String, String>,
-    /// What it holds.
+    /// Its content.
     pub data: make::Data,
-    /// When it was made.
+    /// When it was created.
     pub created: Timestamp,
-    /// Nobody can change it.
+    /// Its data is immutable.
     pub is_immutable: bool,
     /// `Opaque`, or `kubernetes.io/tls`.
     pub kind: String,
@@ -57,30 +57,30 @@ impl Stored {
         self.label(key).parse().ok().map(Timestamp::from_unix)
     }
 
-    /// By what the newest of several is found: times of objects have no fractions of a second.
+    /// The sort key for the newest of several: creation times have no fractions of a second.
     fn age(&self) -> (Timestamp, Option<Timestamp>) {
         (self.created, self.time(labels::LAST_ROTATION))
     }
 
-    /// Also one of which a part is lost.
+    /// Also true for one of which a part is lost.
     fn is_ca(&self) -> bool {
         self.data.contains_key("ca.key") || (self.data.contains_key("ca.crt") && self.data.len() == 1)
     }
 }
 
-/// When Secrets are made anew.
+/// When Secrets are renewed.
 #[derive(Clone, Debug, Default)]
 pub struct Rotation {
-    /// CAs as well, when their time comes.
+    /// Whether CAs are renewed automatically too.
     pub renews_cas: bool,
-    /// When a rotation was asked for last, by name of the configuration.
+    /// When a rotation was last requested, by name of the configuration.
     pub initiated: SortedMap<String, Timestamp>,
 }
 
-/// With which CA a certificate is signed, if there are two.
+/// The CA that signs a certificate, if there are two.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Signer {
-    /// Server certificates with the old one, client certificates with the current one.
+    /// The old one signs server certificates, the current one client certificates.
     #[default]
     ByUsage,
     /// The current one.
@@ -89,92 +89,92 @@ pub enum Signer {
     Old,
 }
 
-/// How a Secret is made and kept.
+/// Options of a Secret.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Options {
-    /// It belongs to what a migration takes along.
+    /// A migration copies it.
     pub persist: bool,
-    /// After a rotation the one before it stays.
+    /// The previous Secret is kept after a rotation.
     pub keep_old: bool,
-    /// The one before it counts no more.
+    /// The previous Secret is ignored.
     pub ignore_old: bool,
-    /// The one before it counts no more after this time.
+    /// The previous Secret is ignored after this time.
     pub ignore_old_after: Option<Duration>,
     /// Configuration of the CA that signs it.
     pub signed_by: Option<String>,
-    /// Which of its Secrets.
+    /// Which of the CA's Secrets signs it.
     pub signer: Signer,
-    /// When a certificate is renewed, in per cent of its validity; 80 if unset.
+    /// When a certificate is renewed, in percent of its validity; 80 if unset.
     pub renew_after_percent: Option<u32>,
-    /// The name has no checksum.
+    /// The name contains no checksum.
     pub plain_name: bool,
-    /// How long something is valid that is no certificate.
+    /// The validity of content other than certificates.
     pub validity: Option<Duration>,
-    /// More labels; none of the manager's own.
+    /// Additional labels besides the manager's own.
     pub labels: SortedMap<String, String>,
 }
 
 /// The Secrets of one configuration.
 #[derive(Clone, Debug)]
 pub struct Set {
-    /// In use.
+    /// The current one.
     pub current: Arc<Stored>,
-    /// The one before.
+    /// The previous one.
     pub old: Option<Arc<Stored>>,
-    /// Both, for those who verify.
+    /// Both, for verification.
     pub bundle: Option<Arc<Stored>>,
 }
 
-/// What is to be done for a configuration.
+/// The next step for a configuration.
 #[derive(Clone, Debug)]
 pub enum Step {
-    /// The Secret is as it should be.
+    /// The Secret is correct.
     Ready(Arc<Stored>),
-    /// Its labels, or that nobody may change it, are to be set.
+    /// Set its labels, or make it immutable.
     Label {
         /// Its name.
         name: String,
         /// All its labels.
         labels: SortedMap<String, String>,
     },
-    /// None is known. The caller first reads the Secret of that name, and tells with [`Manager::put`] if there is one: one
-    /// that has lost its labels is not in the list.
+    /// No Secret is known. The caller first reads the Secret with that name, and reports an existing one with
+    /// [`Manager::put`]: a Secret that has lost its labels is not in the list.
     Make(Plan),
 }
 
-/// A Secret that is to be made.
+/// A Secret to create.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Its name.
     pub name: String,
-    /// Labels, without those that follow from the data.
+    /// Labels, without those that depend on the data.
     pub labels: SortedMap<String, String>,
-    /// Whose Secret lends its data.
+    /// The Secret whose data is reused.
     pub source: Option<Arc<Stored>>,
     /// The CA that signs it.
     pub ca: Option<Arc<Stored>>,
 }
 
-/// See the module.
+/// The manager.
 #[derive(Debug)]
 pub struct Manager {
     identity: String,
     known: SortedMap<String, Arc<Stored>>,
-    /// When the last rotation began, by name of the configuration.
+    /// When the last rotation started, by name of the configuration.
     rotations: SortedMap<String, Timestamp>,
     sets: SortedMap<String, Set>,
     asked: SortedSet<String>,
 }
 
-/// What is left of a certificate when it is renewed at the latest.
+/// A certificate is renewed at the latest when this much of its validity is left.
 const RENEW_BEFORE: Duration = Duration::from_secs(10 * 24 * 3_600);
 const RENEW_AFTER_PERCENT: i64 = 80;
 
 impl Manager {
-    /// From all Secrets that [`labels::selector`] finds.
+    /// From all Secrets that [`labels::selector`] selects.
     ///
     /// # Errors
-    /// A label that should hold a time and does not.
+    /// A label is not a valid time.
     pub fn new(identity: &str, all: Vec<Stored>, rotation: &Rotation, now: Timestamp) -> Result<Self, Error> {
         let known: SortedMap<_, _> = all.into_iter().map(|s| (s.name.clone(), Arc::new(s))).collect();
         let mut newest: SortedMap<&str, &Stored> = SortedMap::new();
@@ -206,11 +206,12 @@ impl Manager {
         })
     }
 
-    /// What is to be done next for a configuration. The caller does it, tells with [`Manager::put`], and asks again until
-    /// it is [`Step::Ready`].
+    /// Returns the next step for a configuration. The caller performs it, reports it with [`Manager::put`], and asks
+    /// again until the result is [`Step::Ready`].
     ///
     /// # Errors
-    /// A CA that nobody asked for before, and a Secret whose content is not what its name says: it is never replaced.
+    /// A CA was not requested before; or the content of a Secret does not match its name, in which case it is never
+    /// replaced.
     pub fn ask(&mut self, config: &Config, options: &Options, now: Timestamp) -> Result<Step, Error> {
         let ca = options.signed_by.as_deref().map(|ca| self.signer(ca, config, options)).transpose()?;
         let signing = ca.as_ref().map(|ca| checksum_of_data(&ca.data));
@@ -238,27 +239,27 @@ impl Manager {
         Ok(Step::Ready(found))
     }
 
-    /// A Secret is gone.
+    /// A Secret was deleted.
     pub fn forget(&mut self, name: &str) {
         self.known.remove(name);
     }
 
-    /// A Secret as it is now.
+    /// The present state of a Secret.
     pub fn put(&mut self, secret: Stored) {
         self.known.insert(secret.name.clone(), Arc::new(secret));
     }
 
-    /// A Secret by its own name.
+    /// The Secret with this name.
     pub fn known(&self, name: &str) -> Option<&Stored> {
         self.known.get(name).map(|secret| &**secret)
     }
 
-    /// All Secrets that are known.
+    /// All known Secrets.
     pub fn all(&self) -> impl Iterator<Item = &Stored> {
         self.known.values().map(|secret| &**secret)
     }
 
-    /// The configuration of the bundle that belongs to a CA or a key which was asked for.
+    /// The configuration of the bundle for a requested CA or key.
     pub fn bundle_of(&self, config: &Config) -> Option<Config> {
         let set = self.sets.get(config.name())?;
         let pems = |key: &str| {
@@ -273,17 +274,17 @@ impl Manager {
         }
     }
 
-    /// The Secrets of a configuration that was asked for.
+    /// The Secrets of a requested configuration.
     pub fn get(&self, config: &str) -> Option<&Set> {
         self.sets.get(config)
     }
 
-    /// What nobody asked for in this run.
+    /// Secrets that were not requested in this run.
     pub fn unwanted(&self) -> Vec<String> {
         self.known.keys().filter(|name| !self.asked.contains(*name)).cloned().collect()
     }
 
-    /// What nobody asked for in this run of the configurations that were asked for.
+    /// Secrets that were not requested in this run, although their configuration was.
     pub fn outdated(&self) -> Vec<String> {
         let mut all = self.unwanted();
         all.retain(|name| {
@@ -292,7 +293,7 @@ impl Manager {
         all
     }
 
-    /// A CA must say that it is ours, because everything will trust what it signs.
+    /// A CA must have our labels, because everything will trust its certificates.
     fn own(&self, config: &Config, ca: &Stored) -> Result<(), Error> {
         let own = [
             (labels::NAME, config.name()),
@@ -379,7 +380,7 @@ impl Manager {
         Ok(())
     }
 
-    /// The newest Secret of a configuration, besides one.
+    /// The newest Secret of a configuration, except for one.
     fn newest_other(&self, config: &str, name: &str) -> Option<&Arc<Stored>> {
         let same = |other: &&Arc<Stored>| other.name != name && other.label(labels::NAME) == config;
         self.known.values().filter(same).max_by_key(|other| other.age())
@@ -387,11 +388,11 @@ impl Manager {
 }
 
 impl Plan {
-    /// The same with the data of another Secret: `lenders` are those with the label [`labels::USE_DATA_FOR`] of the
-    /// configuration.
+    /// The same, with the data of another Secret. `lenders` are the Secrets with the label [`labels::USE_DATA_FOR`] for
+    /// the configuration.
     ///
     /// # Errors
-    /// If there are several, and if a CA that is lent is damaged.
+    /// There are several; or the lent CA is damaged.
     pub fn lent(mut self, config: &Config, mut lenders: Vec<Stored>) -> Result<Self, Error> {
         if lenders.len() > 1 {
             let secrets = lenders.into_iter().map(|secret| secret.name).collect();
@@ -404,10 +405,10 @@ impl Plan {
         Ok(self)
     }
 
-    /// The Secret, with the labels that follow from its data.
+    /// The Secret, with the labels that depend on its data.
     ///
     /// # Errors
-    /// Data that is not what the configuration asks for.
+    /// The data does not match the configuration.
     pub fn secret(
         &self,
         config: &Config,
@@ -432,22 +433,22 @@ impl Plan {
     }
 }
 
-/// The end of a bundle's name.
+/// The suffix of a bundle's name.
 const BUNDLE: &str = "-bundle";
 
 const OPAQUE: &str = "Opaque";
 const TLS: &str = "kubernetes.io/tls";
 
-/// A CA that is damaged is not replaced, nor trusted.
+/// A damaged CA is neither replaced nor trusted.
 fn intact(ca: &Stored) -> Result<(), Error> {
     if ca.kind != OPAQUE {
-        let why = format!("its type is {:?} and not {OPAQUE}", ca.kind);
+        let why = format!("its type is {:?} instead of {OPAQUE}", ca.kind);
         return Err(Error::Damaged { secret: ca.name.clone(), why });
     }
     make::check_ca(ca).map_err(|why| Error::Damaged { secret: ca.name.clone(), why })
 }
 
-/// Adds the labels that say from when to when a Secret is valid.
+/// Adds the labels with the validity of a Secret.
 fn lifetime(
     labels: &mut SortedMap<String, String>,
     config: &Config,
@@ -473,7 +474,7 @@ fn lifetime(
         }
     };
     let damaged = |why: String| Error::Damaged { secret: secret.name.clone(), why };
-    let text = str::from_utf8(secret.get(key)).map_err(|_| damaged(format!("{key} is no text")))?;
+    let text = str::from_utf8(secret.get(key)).map_err(|_| damaged(format!("{key} is not text")))?;
     let certificate = Certificate::parse_pem(text).map_err(|e| damaged(format!("{key}: {e}")))?;
     if config.is_ca() {
         intact(secret)?;
@@ -482,7 +483,7 @@ fn lifetime(
     Ok(())
 }
 
-/// Whether a certificate is near its end.
+/// Whether a certificate must be renewed.
 fn wants_renewal(secret: &Stored, now: Timestamp) -> Result<bool, Error> {
     let number = |key: &'static str| -> Result<Option<i64>, Error> {
         let text = secret.label(key);

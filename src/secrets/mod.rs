@@ -1,13 +1,13 @@
-//! The secrets manager: keys, certificates and tokens as Secrets, under the names and labels of Gardener's
-//! `pkg/utils/secrets/manager`, so that the Go gardenlet goes on with them and this program with its.
+//! The secrets manager: keys, certificates and tokens as Secrets, with the names and labels of Gardener's
+//! `pkg/utils/secrets/manager`, so that the Go gardenlet and this program can continue with each other's Secrets.
 //!
-//! A [`Config`] says what is wanted. [`Manager`] decides, without a server: which Secret that is, what it is called, whether it
-//! has to be made, who signs it. `make` fills a new one. [`Secrets`] is the manager of a namespace with a client: this is what a
-//! flow uses.
+//! A [`Config`] describes the wanted content. [`Manager`] decides without a server which Secret that is, its name,
+//! whether it must be created, and who signs it. `make` creates the content of a new one. [`Secrets`] is the manager of
+//! a namespace with a client; flows use this.
 //!
-//! Upstream finds a Secret by its name and takes it over, whatever its labels are; it sets the labels. So do we, except for
-//! CAs: a CA that is not labelled as ours, or whose key is not that of its certificate, is an error that names it. It is neither
-//! used nor replaced.
+//! Upstream finds a Secret by its name and takes it over, whatever its labels are; it sets the labels. So do we, except
+//! for CAs: a CA without our labels, or whose key does not belong to its certificate, is an error that names it. It is
+//! neither used nor replaced.
 
 use std::error;
 use std::fmt;
@@ -29,59 +29,59 @@ use crate::base::error::chain;
 use crate::flow::Failed;
 use crate::{kube, pki};
 
-/// Why a Secret cannot be had.
+/// Why a Secret is not available.
 #[derive(Debug)]
 pub enum Error {
-    /// A certificate is to be signed by a CA that nobody asked for before.
+    /// The CA that must sign a certificate was not requested before.
     NoCa {
         /// Its configuration.
         ca: String,
     },
-    /// A label that should hold a number.
+    /// A label is not a number.
     Label {
         /// The Secret.
         secret: String,
         /// The label.
         key: &'static str,
     },
-    /// Several Secrets ask to lend their data to one configuration.
+    /// Several Secrets offer their data for one configuration.
     Lenders {
         /// The configuration.
         config: String,
         /// The Secrets.
         secrets: Vec<String>,
     },
-    /// A Secret that is not what its name says. To replace it could break whatever uses it.
+    /// The content of a Secret does not match its name. Replacing it could break its users.
     Damaged {
         /// The Secret.
         secret: String,
         /// What is wrong with it.
         why: String,
     },
-    /// A CA that has the name of ours and is not labelled as ours.
+    /// A CA has the name of ours, but not our labels.
     Foreign {
         /// The Secret.
         secret: String,
-        /// The labels that it lacks, as `kubectl label` takes them.
+        /// The missing labels, as arguments of `kubectl label`.
         labels: String,
     },
-    /// Somebody else changes a Secret as soon as it is written.
+    /// Another program changes a Secret as soon as it is written.
     Unsettled {
         /// The configuration.
         config: String,
         /// The namespace.
         namespace: String,
     },
-    /// A Secret could not be made.
+    /// A Secret could not be created.
     Make {
         /// The Secret.
         secret: String,
         /// The cause.
         source: pki::Error,
     },
-    /// The seed could not be asked.
+    /// A request to the seed failed.
     Kube {
-        /// What was to be done, and with what.
+        /// What the agent tried, and the object.
         operation: String,
         /// The cause.
         source: kube::Error,
@@ -89,7 +89,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The same with the namespace before the names of Secrets.
+    /// The same, with the namespace before the names of Secrets.
     fn within(mut self, namespace: &str) -> Self {
         let within = |secret: &mut String| *secret = format!("{namespace}/{secret}");
         match &mut self {
@@ -110,7 +110,7 @@ impl fmt::Display for Error {
             Self::NoCa { ca } => write!(f, "there is no CA {ca:?} yet"),
             Self::Label { secret, key } => write!(
                 f,
-                "secret {secret}: label {key} is no number; set it to seconds since 1970, or remove it"
+                "secret {secret}: label {key} is not a number; set it to seconds since 1970, or remove it"
             ),
             Self::Lenders { config, secrets } => {
                 let label = labels::USE_DATA_FOR;
@@ -118,17 +118,17 @@ impl fmt::Display for Error {
             }
             Self::Damaged { secret, why } => write!(
                 f,
-                "secret {secret} is damaged and stays as it is: {why}; restore it from a backup, or delete it to have a new one made"
+                "secret {secret} is damaged and stays as it is: {why}; restore it from a backup, or delete it to get a new one"
             ),
             Self::Foreign { secret, labels } => write!(
                 f,
                 "secret {secret} has the name of a CA of the secrets manager but not its labels, and stays as it is; label it \
-                 with {labels} if it is to be that CA, or delete it to have a new one made"
+                 with {labels} if it is to be that CA, or delete it to get a new one"
             ),
             Self::Unsettled { config, namespace } => write!(
                 f,
-                "somebody else changes the secret of {config} in namespace {namespace} as soon as it is written; look for another \
-                 program that manages it"
+                "another program changes the secret of {config} in namespace {namespace} as soon as it is written; \
+                 find the program that manages it"
             ),
             Self::Make { secret, .. } => write!(f, "make secret {secret}"),
             Self::Kube { operation, .. } => f.write_str(operation),

@@ -16,12 +16,12 @@ pub(super) fn secret_name(config: &str, checksum: Option<&str>, rotated: Option<
     name
 }
 
-/// The part of a name that says what is in the Secret.
+/// The part of a name that depends on the content of the Secret.
 pub(super) fn suffix_of_config(checksum: u64, signing_ca: &str) -> String {
     sha256(format!("{checksum}{signing_ca}").as_bytes())[..8].to_owned()
 }
 
-/// The part of a name that says when its rotation began.
+/// The part of a name that depends on the start of its rotation.
 fn suffix_of_rotation(at: Timestamp) -> String {
     sha256(at.unix().to_string().as_bytes())[..5].to_owned()
 }

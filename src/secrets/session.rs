@@ -1,4 +1,4 @@
-//! The secrets manager of a namespace: reads its Secrets once, and writes what [`Manager`] decides.
+//! The secrets manager of a namespace: reads its Secrets once, and performs the decisions of [`Manager`].
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,22 +19,23 @@ use crate::kube::{self, DeleteParams, Patch, Seed};
 use crate::pki::Key;
 use crate::pki::keys::RsaKeys;
 
-/// When to ask again for a Secret whose RSA key is being made.
+/// When to ask again for a Secret whose RSA key is being generated.
 pub const KEY_AGAIN: Duration = Duration::from_millis(500);
 
-/// Decisions about one Secret: read, make, label. A server that undoes each of them is given up.
+/// The maximum number of steps for one Secret: read, create, label. If a server undoes each of them, the manager gives
+/// up.
 const STEPS_MAX: usize = 8;
 
-/// Where the Secrets are, and what is needed to make them.
+/// The location of the Secrets, and what is needed to create them.
 #[derive(Clone)]
 pub struct Place {
-    /// The seed, through a client that asks the lease before it writes.
+    /// The seed, through a client that checks the lease before it writes.
     pub client: Seed,
     /// The namespace.
     pub namespace: String,
     /// Label `manager-identity`: `gardenlet`.
     pub identity: String,
-    /// Where RSA keys come from.
+    /// Generates RSA keys.
     pub keys: Arc<dyn RsaKeys>,
     /// Time.
     pub clock: Clock,
@@ -57,7 +58,7 @@ impl fmt::Debug for Place {
 /// // In a task:
 /// match secrets.ensure(&ca_seed, &options)? {
 ///     Some(ca) => ...
-///     None => return Ok(Step::again(KEY_AGAIN, "an RSA key is being made")),
+///     None => return Ok(Step::again(KEY_AGAIN, "an RSA key is being generated")),
 /// }
 /// ```
 ///
@@ -66,9 +67,9 @@ impl fmt::Debug for Place {
 pub struct Secrets {
     place: Place,
     manager: Manager,
-    /// Names that were looked for and do not exist, while a key is being made.
+    /// Names that were looked up and do not exist, remembered while a key is being generated.
     absent: SortedSet<String>,
-    /// Keys that were taken for a request that was not sent, by length.
+    /// Keys that belonged to requests that were not sent, by length.
     taken: SortedMap<usize, Key>,
 }
 
@@ -76,7 +77,7 @@ impl Secrets {
     /// Lists the Secrets of the manager.
     ///
     /// # Errors
-    /// The seed's, and a label that should hold a time and does not.
+    /// A request to the seed fails; or a label is not a valid time.
     pub fn load(place: Place, rotation: &Rotation) -> Result<Self, Error> {
         let all = place.list(labels::selector(&place.identity))?;
         let manager = Manager::new(&place.identity, all, rotation, place.clock.now())
@@ -84,11 +85,11 @@ impl Secrets {
         Ok(Self { place, manager, absent: SortedSet::new(), taken: SortedMap::new() })
     }
 
-    /// The Secret of a configuration: found, labelled or made; so is its bundle, if it has one. `None` while an RSA key is
-    /// being made for it: ask again after [`KEY_AGAIN`]. It never waits.
+    /// The Secret of a configuration: found, labelled or created; its bundle too, if it has one. `None` while its RSA
+    /// key is being generated: ask again after [`KEY_AGAIN`]. It never blocks.
     ///
     /// # Errors
-    /// The seed's, and Secrets that are damaged or belong to somebody else; see the module.
+    /// A request to the seed fails; or a Secret is damaged or belongs to another owner, see the module.
     pub fn ensure(&mut self, config: &Config, options: &Options) -> Result<Option<Arc<Stored>>, Error> {
         let Some(secret) = self.ensure_one(config, options)? else { return Ok(None) };
         if let Some(bundle) = self.manager.bundle_of(config) {
@@ -98,24 +99,24 @@ impl Secrets {
         Ok(Some(secret))
     }
 
-    /// The Secrets of a configuration that was asked for: current, old, bundle.
+    /// The Secrets of a requested configuration: current, old, bundle.
     pub fn get(&self, config: &str) -> Option<&Set> {
         self.manager.get(config)
     }
 
-    /// Deletes what nobody asked for in this run. For the end of a flow that has asked for everything that there should be.
+    /// Deletes Secrets that were not requested in this run, at the end of a flow that has requested everything.
     ///
     /// # Errors
-    /// The first one of the seed; the others are deleted nevertheless.
+    /// The first request that fails; the others are deleted nevertheless.
     pub fn clean_up(&mut self) -> Result<(), Error> {
         self.delete_all(self.manager.unwanted())
     }
 
-    /// The same where another gardenlet may have made Secrets that this program does not ask for and that are in use: they
-    /// stay. Deletes older Secrets of the configurations that were asked for.
+    /// The same for a namespace in which another gardenlet may have created Secrets that this program does not request:
+    /// they stay, because they are in use. Deletes only older Secrets of the requested configurations.
     ///
     /// # Errors
-    /// The first one of the seed; the others are deleted nevertheless.
+    /// The first request that fails; the others are deleted nevertheless.
     pub fn clean_up_asked(&mut self) -> Result<(), Error> {
         self.delete_all(self.manager.outdated())
     }
@@ -151,7 +152,7 @@ impl Secrets {
         Err(Error::Unsettled { config: config.name().to_owned(), namespace: self.place.namespace.clone() })
     }
 
-    /// Sets all labels, and that nobody may change the data.
+    /// Sets all labels, and makes the data immutable.
     fn label(&mut self, name: &str, wanted: &SortedMap<String, String>) -> Result<(), Error> {
         let Some(known) = self.manager.known(name).cloned() else { return Ok(()) };
         let mut changes: serde_json::Map<String, Value> =
@@ -169,7 +170,7 @@ impl Secrets {
                 self.manager.put(Stored { labels: wanted.clone(), is_immutable: true, ..known });
                 Ok(())
             }
-            // Deleted since it was listed: it is made anew.
+            // Deleted since it was listed: it is created again.
             Err(error) if error.is_not_found() => {
                 self.manager.forget(name);
                 Ok(())
@@ -178,7 +179,7 @@ impl Secrets {
         }
     }
 
-    /// Whether there is a Secret of the plan's name.
+    /// Whether a Secret with the plan's name exists.
     fn adopt(&mut self, plan: &Plan) -> Result<bool, Error> {
         if self.absent.contains(&plan.name) {
             return Ok(false);
@@ -191,7 +192,7 @@ impl Secrets {
         Ok(true)
     }
 
-    /// Whether it could be made: there may be no key yet.
+    /// Returns whether it was created: its key may not be ready yet.
     fn make(&mut self, config: &Config, options: &Options, plan: Plan) -> Result<bool, Error> {
         let Place { client, namespace, keys, clock, .. } = &self.place;
         let lenders = self.place.list(format!("{}={}", labels::USE_DATA_FOR, config.name()))?;
@@ -209,10 +210,10 @@ impl Secrets {
         self.absent.remove(&secret.name);
         match client.create::<Secret>(&SECRET, namespace, &object(namespace, &secret)) {
             Ok(created) => self.manager.put(self.place.stored(created)?),
-            // Somebody was quicker: the next step finds it.
+            // Another client was faster: the next step finds it.
             Err(error) if error.is_already_exists() => {}
             Err(error) => {
-                // Only a key that nobody has seen may become that of another Secret.
+                // Only a key that was never sent may be reused for another Secret.
                 if error.postponed().is_some() {
                     self.taken.extend(bits.zip(key));
                 }
@@ -243,7 +244,7 @@ impl Place {
         let mut decoded = Data::new();
         for (key, text) in data {
             let bytes = base64::decode(text.as_bytes()).map_err(|_| {
-                let why = format!("{key} is no base64");
+                let why = format!("{key} is not base64");
                 Error::Damaged { secret: metadata.name.clone(), why }.within(&self.namespace)
             })?;
             decoded.insert(key, bytes);

@@ -10,7 +10,7 @@ use crate::pki::{Certificate, Key};
 const NOW: Timestamp = Timestamp::from_unix(1_795_352_540);
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 
-/// Making them takes a second each.
+/// Generating them takes a second each.
 fn key(index: usize) -> &'static Key {
     static KEYS: OnceLock<[Key; 2]> = OnceLock::new();
     &KEYS.get_or_init(|| [0, 1].map(|_| Key::new_rsa(2_048, &|| false).unwrap()))[index]
@@ -57,7 +57,7 @@ fn rotated(config: &str, at: Timestamp) -> Rotation {
     Rotation { initiated: [(config.to_owned(), at)].into(), ..Rotation::default() }
 }
 
-/// Plays the server: makes and labels until the Secret is ready. Which steps that took is told.
+/// Acts as the server: creates and labels until the Secret is ready. Returns the steps too.
 fn generate(
     manager: &mut Manager,
     config: &Config,
@@ -127,7 +127,7 @@ fn a_ca_a_certificate_and_their_bundle() {
     for (config, options) in [(ca("ca"), plain), (leaf("server", Usage::Server), signed_by("ca"))] {
         assert!(generate(&mut again, &config, &options, key(0), later(DAY)).1.is_empty());
     }
-    assert_eq!(again.unwanted(), [bundle.name.as_str()], "nobody asked for it");
+    assert_eq!(again.unwanted(), [bundle.name.as_str()], "it was not requested");
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn a_rotation_in_all_its_phases() {
     let mut secrets = manager(vec![], &Rotation::default(), NOW);
     let first = generate(&mut secrets, &ca("ca"), &keeping(), key(0), NOW).0;
     let server = generate(&mut secrets, &leaf("server", Usage::Server), &signed_by("ca"), key(0), NOW).0;
-    // Begun: a second CA, which signs clients; servers stay with the first until clients trust both.
+    // Started: a second CA, which signs client certificates. Servers keep the first one until clients trust both.
     let (at, rotation) = (later(DAY), rotated("ca", later(DAY)));
     let mut secrets = manager(all(&secrets), &rotation, at);
     let (second, steps) = generate(&mut secrets, &ca("ca"), &keeping(), key(1), at);
@@ -153,7 +153,7 @@ fn a_rotation_in_all_its_phases() {
     let forced = generate(&mut secrets, &leaf("other", Usage::Server), &forced, key(0), at).0;
     assert_eq!(forced.get("ca.crt"), second.get("ca.crt"));
     assert!(secrets.unwanted().is_empty());
-    // Being completed: the first CA counts no more, and servers get certificates of the second.
+    // Being completed: the first CA is ignored, and servers get certificates of the second.
     let mut secrets = manager(all(&secrets), &rotation, later(2 * DAY));
     let done = Options { ignore_old: true, ..keeping() };
     assert_eq!(generate(&mut secrets, &ca("ca"), &done, key(0), at).0.name, second.name);
@@ -168,7 +168,7 @@ fn a_rotation_in_all_its_phases() {
     outdated.sort_unstable();
     let mut expected = [first.name.as_str(), &server.name];
     expected.sort_unstable();
-    assert_eq!(outdated, expected, "others may need what nobody asked for at all");
+    assert_eq!(outdated, expected, "other programs may need Secrets without a request");
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn certificates_are_renewed_in_time() {
         *validity = Some(days * DAY);
         config
     };
-    // 80 % of the validity, or ten days before its end, whatever comes first.
+    // 80 % of the validity, or ten days before its expiry, whichever is earlier.
     let table = [
         (month_ca(), keeping(), &renews, 19, false),
         (month_ca(), keeping(), &renews, 21, true),
@@ -213,7 +213,7 @@ fn certificates_are_renewed_in_time() {
 }
 
 #[test]
-fn an_old_ca_is_forgotten_in_time() {
+fn an_old_ca_is_ignored_after_its_time() {
     let renews = Rotation { renews_cas: true, ..Rotation::default() };
     let options = Options { ignore_old_after: Some(DAY), ..keeping() };
     let mut secrets = manager(vec![], &renews, NOW);
@@ -244,7 +244,7 @@ fn a_damaged_ca_is_named_and_never_replaced() {
                 ("ca.key".to_owned(), foreign.get("ca.key").to_vec()),
             ]
             .into(),
-            "ca.key is not the key of ca.crt",
+            "ca.key does not belong to ca.crt",
         ),
         ("no key", [("ca.crt".to_owned(), good.get("ca.crt").to_vec())].into(), "ca.key"),
         ("nothing", Data::new(), "ca.crt"),
@@ -256,7 +256,7 @@ fn a_damaged_ca_is_named_and_never_replaced() {
         let Error::Damaged { secret, why } = &error else { panic!("{name}: {error}") };
         assert!(secret == &good.name && why.contains(words), "{name}: {why}");
     }
-    // Nor does a rotation, or the time of renewal, bury it.
+    // Neither a rotation nor the time of renewal replaces it.
     let without_key =
         || Stored { data: [("ca.crt".to_owned(), good.get("ca.crt").to_vec())].into(), ..(*good).clone() };
     let renews = Rotation { renews_cas: true, ..Rotation::default() };
@@ -309,7 +309,7 @@ fn a_kubeconfig_with_a_certificate() {
     let subject = Certificate::parse_pem(text).unwrap().subject;
     assert_eq!(subject.organizations, ["system:masters"]);
     assert_ne!(of("other").checksum(), config.checksum());
-    // Ten minutes are always less than ten days: each run makes another one, as upstream's does.
+    // Ten minutes are always less than ten days, so each run creates another one, as in upstream.
     let at = later(Duration::from_secs(60));
     let mut secrets = manager(all(&secrets), &Rotation::default(), at);
     generate(&mut secrets, &ca("ca-client"), &keeping(), key(0), at);
@@ -373,11 +373,11 @@ fn data_of_another_secret_is_taken_over() {
     let error = plan(&config).lent(&config, vec![lender.clone(), other]).unwrap_err();
     assert!(error.to_string().starts_with("secrets older, other all have label"), "{error}");
     let error = plan(&ca("ca")).lent(&ca("ca"), vec![lender]).unwrap_err();
-    assert!(matches!(error, Error::Damaged { .. }), "what is lent must be a CA: {error}");
+    assert!(matches!(error, Error::Damaged { .. }), "lent data must be a CA: {error}");
 }
 
 #[test]
-fn what_stands_in_secrets() {
+fn content_of_secrets() {
     let plan = Plan { name: "n".to_owned(), labels: SortedMap::new(), source: None, ca: None };
     let of = |config: &Config| plan.fill(config, None, NOW).unwrap();
     let encryption = of(&Config::EncryptionKey { name: "e".into(), provider: String::new(), length: 32 });
@@ -422,7 +422,7 @@ fn what_stands_in_secrets() {
     assert!(pair["id_rsa.pub"].starts_with(b"ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAABA"), "{pair:?}");
 }
 
-/// `created` or `rotated` of what a Go gardenlet wrote for a Shoot.
+/// `created` or `rotated` Secrets that a Go gardenlet wrote for a Shoot.
 fn golden(part: &str) -> Vec<serde_json::Value> {
     let text = include_str!("../../tests/fixtures/golden-secrets.json");
     let all: serde_json::Value = serde_json::from_str(text).unwrap();
@@ -438,7 +438,7 @@ fn a_go_gardenlets_secrets_have_the_names_and_labels_of_ours() {
             .unwrap_or_else(|| panic!("{config}"))
     };
     let pem = |part: &str, ca: &str| find(part, ca)["data"]["ca.crt"].as_str().unwrap().as_bytes().to_vec();
-    // What depends on data and time is compared elsewhere.
+    // Fields that depend on data and time are compared elsewhere.
     let check = |config: &Config, options: &Options, rotation: &Rotation, part: &str| {
         let mut secrets = manager(vec![], rotation, NOW);
         let Ok(Step::Make(plan)) = secrets.ask(config, options, NOW) else { panic!("{config:?}") };
@@ -494,7 +494,7 @@ fn a_go_gardenlets_secrets_have_the_names_and_labels_of_ours() {
         namespace: String::new(),
     };
     check(&kubeconfig(&[pem("created", "ca")]), &Options::default(), &never, "created");
-    // After a rotation has begun.
+    // After a rotation has started.
     let began = find("rotated", "ca")["labels"]["last-rotation-initiation-time"].as_str().unwrap().parse();
     check(&ca("ca"), &keeping(), &rotated("ca", Timestamp::from_unix(began.unwrap())), "rotated");
     let both = vec![pem("rotated", "ca"), pem("created", "ca")];

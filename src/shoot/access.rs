@@ -1,5 +1,5 @@
-//! Secrets with which components and the agent log in to the Shoot. This module writes whose token each Secret wants. The token
-//! requestor of class `shoot` adds the token.
+//! Secrets with which components and the agent authenticate to the Shoot. This module writes whose token each Secret
+//! needs. The token requestor of class `shoot` adds the token.
 
 use serde_json::{Value, json};
 
@@ -13,9 +13,9 @@ use crate::format::yaml::{self, Dialect};
 use crate::kube::{Error, ListParams, Patch, Seed};
 use crate::runtime::write;
 
-/// The Secret with a kubeconfig for whoever is outside of the seed's cluster.
+/// The Secret with a kubeconfig for clients outside the seed's cluster.
 pub const GARDENER: &str = "gardener";
-/// The Secret with a kubeconfig for whoever is in the seed's cluster.
+/// The Secret with a kubeconfig for clients inside the seed's cluster.
 pub const GARDENER_INTERNAL: &str = "gardener-internal";
 
 /// The label selector of Secrets with tokens for the cluster of the Shoot.
@@ -23,20 +23,20 @@ pub const OF_SHOOT: &str =
     "resources.gardener.cloud/purpose=token-requestor,resources.gardener.cloud/class=shoot";
 const RENEW_AT: &str = "serviceaccount.resources.gardener.cloud/token-renew-timestamp";
 
-/// Asks for a token for a component, in Secret `shoot-access-<component>`. A token that is there stays.
+/// Requests a token for a component, in Secret `shoot-access-<component>`. An existing token stays.
 ///
 /// # Errors
-/// The seed's.
+/// A request to the seed fails.
 pub fn ensure(seed: &Seed, namespace: &str, component: &str) -> Result<(), Error> {
     let key = Key::new(namespace, format!("shoot-access-{component}"));
     write::ensure(seed, &SECRET, &key, |secret| request(secret, component)).map(drop)
 }
 
-/// Writes Secrets [`GARDENER`] and [`GARDENER_INTERNAL`]: kubeconfigs, into which the requestor writes tokens. A token that is
-/// there stays.
+/// Writes the Secrets [`GARDENER`] and [`GARDENER_INTERNAL`]: kubeconfigs to which the requestor adds tokens. An
+/// existing token stays.
 ///
 /// # Errors
-/// The seed's.
+/// A request to the seed fails.
 pub fn ensure_kubeconfigs(
     seed: &Seed,
     view: &View,
@@ -54,10 +54,10 @@ pub fn ensure_kubeconfigs(
     Ok(())
 }
 
-/// Has all tokens of a control plane requested anew, because the key that signs them was replaced.
+/// Requests new tokens for a whole control plane, because the key that signs them was replaced.
 ///
 /// # Errors
-/// The seed's.
+/// A request to the seed fails.
 pub fn renew_tokens(seed: &Seed, namespace: &str) -> Result<(), Failed> {
     let params = ListParams { label_selector: OF_SHOOT.to_owned(), ..ListParams::default() };
     let mut due = Vec::new();
@@ -76,11 +76,11 @@ pub fn renew_tokens(seed: &Seed, namespace: &str) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Whether the cluster has ever given a token for a Secret of the namespace. Tokens that are due leave no annotation
-/// ([`renew_tokens`]), but the one in the kubeconfig of the agent stays.
+/// Whether the cluster has ever issued a token for a Secret of the namespace. Tokens that are due leave no annotation
+/// ([`renew_tokens`]), but the one in the agent's kubeconfig stays.
 ///
 /// # Errors
-/// The seed's.
+/// A request to the seed fails.
 pub fn was_ever_given(seed: &Seed, namespace: &str) -> Result<bool, Error> {
     let params =
         ListParams { label_selector: OF_SHOOT.to_owned(), metadata_only: true, ..ListParams::default() };
@@ -95,16 +95,16 @@ pub fn was_ever_given(seed: &Seed, namespace: &str) -> Result<bool, Error> {
     Ok(internal.is_some_and(|internal| kubeconfig_of(&internal).pointer(TOKEN).is_some_and(Value::is_string)))
 }
 
-/// Where the token is.
+/// The path of the token.
 const TOKEN: &str = "/users/0/user/token";
 
-/// What is there; null if it cannot be read.
+/// The kubeconfig of the Secret; null if it cannot be read.
 fn kubeconfig_of(secret: &Value) -> Value {
     let text = base64::decode(text(&secret["data"]["kubeconfig"]).as_bytes()).unwrap_or_default();
     str::from_utf8(&text).ok().and_then(|text| yaml::parse(text).ok()).unwrap_or_default()
 }
 
-/// What the requestor reads.
+/// Adds the fields that the requestor reads.
 fn request(secret: &mut Value, account: &str) {
     if secret["type"].is_null() {
         secret["type"] = json!("Opaque");
@@ -117,7 +117,7 @@ fn request(secret: &mut Value, account: &str) {
     annotations["serviceaccount.resources.gardener.cloud/namespace"] = json!("kube-system");
 }
 
-/// The kubeconfig, with the token of the one that is there.
+/// Sets the kubeconfig, with the token of the existing one.
 fn set_kubeconfig(secret: &mut Value, name: &str, (server, ca): (&str, &[u8])) {
     let live = kubeconfig_of(secret);
     let token = live.pointer(TOKEN).and_then(Value::as_str);
@@ -172,7 +172,7 @@ mod tests {
     fn a_kubeconfig_keeps_its_token() {
         let mut secret = json!({});
         set_kubeconfig(&mut secret, "shoot--p--s2", ("kube-apiserver.shoot--p--s2.svc", b"PEM"));
-        // As in the golden Secret `gardener-internal`.
+        // Like in the golden Secret `gardener-internal`.
         let golden = |user: &str| {
             format!(
                 "apiVersion: v1\nclusters:\n- cluster:\n    certificate-authority-data: UEVN\n    \

@@ -1,7 +1,8 @@
-//! The names and addresses of a Shoot's API server, and which of them the garden, kubeconfigs and certificates get. Pure.
+//! The names and addresses of a Shoot's API server, and which of them the garden, kubeconfigs and certificates use.
+//! Pure.
 //!
-//! Without DNS records, no name of the Shoot can be resolved. Upstream advertises the internal name nevertheless. This agent
-//! advertises only the address of the exposure.
+//! Without DNS records, no name of the Shoot can be resolved. Upstream advertises the internal name nevertheless. This
+//! agent advertises only the address of the exposure.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -13,8 +14,8 @@ pub use crate::components::exposure::Outside;
 use crate::components::exposure::{self, authority};
 use crate::pki::issue::Names;
 
-/// The API server for whoever is outside the cluster: host, and port unless it is 443. That of the exposure where there are no
-/// records in the DNS.
+/// The API server for clients outside the cluster: host, and port unless it is 443. Without DNS records, it is the
+/// exposure's.
 pub fn out_of_cluster(view: &View, outside: Option<&Outside>) -> String {
     let Some(outside) = outside else { return view.internal.server() };
     match &view.external {
@@ -24,19 +25,19 @@ pub fn out_of_cluster(view: &View, outside: Option<&Outside>) -> String {
     }
 }
 
-/// The address that the API server says to have in its cluster, from that of its Service; none unless both domains have records.
-/// It lies in a range that nobody uses, as upstream's, which leads proxies on nodes to the server.
+/// The address that the API server advertises in its cluster, derived from its Service; none unless both domains have
+/// records. It is in an otherwise unused range, as in upstream, and proxies on nodes forward it to the server.
 pub fn advertise(view: &View, service: &str) -> Option<String> {
     let [_, rest @ ..] = service.parse::<Ipv4Addr>().ok().filter(|_| view.uses_dns())?.octets();
     Some(Ipv4Addr::from([240, rest[0], rest[1], rest[2]]).to_string())
 }
 
-/// The API server for whoever is in the cluster: a name without port.
+/// The API server for clients in the cluster: a name without port.
 pub fn in_cluster(view: &View) -> String {
     format!("kube-apiserver.{}.svc", view.technical_id)
 }
 
-/// Names and addresses in the certificate of the API server.
+/// Names and addresses for the certificate of the API server.
 pub fn server_names(view: &View, outside: Option<&Outside>) -> Names {
     let mut names = Names { dns: service_names("kube-apiserver", &view.technical_id), addresses: Vec::new() };
     if view.uses_dns() {
@@ -67,7 +68,8 @@ pub fn service_names(service: &str, namespace: &str) -> Vec<String> {
     )
 }
 
-/// Who issues the tokens of ServiceAccounts. A name, even where it leads nowhere: it must not change with the address.
+/// The issuer of ServiceAccount tokens. It is a name even if it cannot be resolved, because it must not change with the
+/// address.
 pub fn issuer(view: &View) -> String {
     view.managed_issuer().unwrap_or_else(|| own_issuer(view))
 }
@@ -83,13 +85,13 @@ fn usual_issuer(view: &View) -> String {
     format!("https://{}", view.internal.server())
 }
 
-/// `status.advertisedAddresses`. Where nothing has records in the DNS: of the API server `unmanaged` alone, once the exposure has
-/// an address.
+/// `status.advertisedAddresses`. Without DNS records, it contains only `unmanaged` for the API server, once the
+/// exposure has an address.
 pub fn advertised(view: &View, outside: Option<&Outside>) -> Vec<Value> {
     let entry = |name: &str, url: String| json!({"name": name, "url": url});
     if view.is_without_dns() {
         let address = |outside: &Outside| entry("unmanaged", format!("https://{}", outside.authority()));
-        // An issuer of the garden or of the owner leads somewhere, though the names of the Shoot do not.
+        // The garden's or the owner's issuer can be reached even if the names of the Shoot cannot.
         let issuer = Some(issuer(view)).filter(|issuer| *issuer != usual_issuer(view));
         let issuer = issuer.map(|issuer| entry("service-account-issuer", issuer));
         return outside.map(address).into_iter().chain(issuer).collect();
@@ -115,7 +117,7 @@ mod tests {
 
     #[test]
     fn names_in_the_certificate_are_those_of_a_go_gardenlet() {
-        // From the golden certificates; the address of the exposure is ours.
+        // From the golden certificates; the exposure's address is ours.
         let joined = |names: Names| {
             let addresses: Vec<String> = names.addresses.iter().map(ToString::to_string).collect();
             format!("{} {}", names.dns.join(","), addresses.join(","))
@@ -147,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_told_as_far_as_they_lead_somewhere() {
+    fn only_reachable_addresses_are_advertised() {
         let told = |name: &str, outside: Option<Outside>| {
             let view = golden(name);
             let all: Vec<String> = advertised(&view, outside.as_ref())
@@ -199,7 +201,7 @@ mod tests {
         assert_eq!(issuer(&view), "https://api.s2.p.internal.lab.local");
         view.kubernetes["kubeAPIServer"]["serviceAccountConfig"] = json!({"issuer": "https://me"});
         assert_eq!(issuer(&view), "https://me");
-        // That of the garden wins, once the garden has a host for it.
+        // The garden's issuer wins, once the garden has a host for it.
         view.wants_managed_issuer = true;
         assert_eq!(issuer(&view), "https://me");
         view.issuer_host = "issuers.example.org".to_owned();

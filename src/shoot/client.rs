@@ -1,9 +1,9 @@
-//! Clients of the cluster of a Shoot. They need three things from its namespace in the seed: the bundle of its CA, its client CA,
-//! and the Secret `gardener-internal`.
+//! Clients of the cluster of a Shoot. They need three objects from its namespace in the seed: the bundle of its CA, its
+//! client CA, and the Secret `gardener-internal`.
 //!
-//! There are two ways to the server: the cluster address of Service `kube-apiserver`, and for an agent outside the seed's
-//! cluster the address at which the Shoot is exposed. The way that worked last is tried first. All clients of a server
-//! share one gate, so that a server that does not answer delays no other.
+//! There are two routes to the server: the cluster address of Service `kube-apiserver`, and for an agent outside the
+//! seed's cluster the exposed address of the Shoot. The last working route is tried first. All clients of a server
+//! share one gate, so that a server that does not answer does not delay others.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,14 +26,14 @@ use crate::pki::issue::{Authority, Issuer, Names, Template, Usage, subject};
 use crate::secrets::labels;
 use crate::{limits, pki};
 
-/// The Service of the API server, which is its name in certificates, too.
+/// The Service of the API server, which is also its name in certificates.
 const SERVER: &str = "kube-apiserver";
 /// The Secret with the kubeconfig of the agent itself.
 const INTERNAL: &str = "gardener-internal";
-/// Whom the certificate of the first contact names, and the group that may do everything.
+/// The user in the certificate of the first contact, and the group with all permissions.
 const FIRST_NAME: &str = "gardener.cloud:system:gardener-resource-manager";
 const MASTERS: &str = "system:masters";
-/// How long a certificate is valid, and from when on it is replaced.
+/// How long a certificate is valid, and when it is replaced.
 const VALIDITY: Duration = Duration::from_secs(600);
 const RENEW_AFTER: Duration = Duration::from_secs(480);
 /// Clocks of control planes may be behind.
@@ -42,23 +42,23 @@ const CLOCKS_DIFFER: Duration = Duration::from_secs(60);
 /// Why there is no client.
 #[derive(Debug)]
 pub enum Error {
-    /// The seed could not be asked.
+    /// A request to the seed failed.
     Read {
-        /// What was to be read.
+        /// The object to read.
         what: String,
         /// The cause.
         source: kube::Error,
     },
-    /// Something is not there yet.
+    /// An object does not exist yet.
     Missing {
-        /// What, and where.
+        /// The object and its place.
         what: String,
     },
-    /// A Secret is not what it should be.
+    /// A Secret is invalid.
     Damaged {
         /// Namespace and name.
         secret: String,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
     /// No client certificate could be signed.
@@ -68,11 +68,11 @@ pub enum Error {
         /// The cause.
         source: pki::Error,
     },
-    /// The server does not answer, or does not let us in.
+    /// The server does not answer, or refuses the credentials.
     Server {
         /// The namespace.
         namespace: String,
-        /// What other ways there were, and why they did not work.
+        /// The other routes, and why they failed.
         others: String,
         /// The cause.
         source: kube::Error,
@@ -81,9 +81,9 @@ pub enum Error {
     Version {
         /// The namespace.
         namespace: String,
-        /// What it says.
+        /// The server's version.
         found: String,
-        /// What it should be.
+        /// The wanted version.
         wanted: String,
     },
 }
@@ -123,7 +123,7 @@ impl std::error::Error for Error {
 }
 
 impl Error {
-    /// Whether the server itself was asked, and not only what leads to it.
+    /// Whether the server itself was asked, and not only the objects that are needed to reach it.
     pub const fn is_of_server(&self) -> bool {
         matches!(self, Self::Server { .. } | Self::Version { .. })
     }
@@ -137,7 +137,7 @@ impl Error {
     }
 }
 
-/// How a server is reached.
+/// The route to a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 enum Way {
     #[default]
@@ -145,7 +145,7 @@ enum Way {
     Exposure,
 }
 
-/// What is known of a server, whoever calls it.
+/// Facts about a server that its clients share.
 #[derive(Clone, Debug)]
 struct Door {
     gate: Gate,
@@ -157,25 +157,25 @@ struct Door {
 pub struct Doors {
     gates: Gates,
     warm: Warm,
-    /// The way that is tried first to a server that nobody has called yet.
+    /// The route to try first for a server without earlier requests.
     first: Way,
     known: Arc<Mutex<SortedMap<String, Door>>>,
 }
 
 impl Doors {
-    /// None is known yet.
+    /// Without any servers.
     pub fn new(gates: Gates) -> Self {
         let warm = Warm::up_to(limits::SHOOT_CONNECTIONS_MAX);
         Self { gates, warm, first: Way::default(), known: Arc::default() }
     }
 
-    /// For whoever may be outside of the seed's cluster: the address at which a Shoot is exposed is tried first.
+    /// For an agent that may be outside the seed's cluster: the exposed address of a Shoot is tried first.
     pub fn from_outside(gates: Gates) -> Self {
         Self { first: Way::Exposure, ..Self::new(gates) }
     }
 
     fn lock(&self) -> MutexGuard<'_, SortedMap<String, Door>> {
-        // Single calls change the map: no panic can leave it half changed.
+        // Only single calls change the map: a panic cannot leave it half changed.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -192,7 +192,7 @@ impl Doors {
     }
 }
 
-/// Makes clients, and keeps one for each namespace. Cheap to clone.
+/// Creates clients, and keeps one for each namespace. Cheap to clone.
 #[derive(Clone)]
 pub struct Connector {
     seed: Seed,
@@ -207,19 +207,19 @@ impl fmt::Debug for Connector {
     }
 }
 
-/// A client that the server has answered.
+/// A client to which the server has answered.
 #[derive(Clone, Debug)]
 pub struct Opened {
     /// The client.
     pub client: Shoot,
-    /// When its certificate is to be replaced.
+    /// When its certificate must be replaced.
     pub renew_at: Timestamp,
     /// When the certificate expires.
     pub expires_at: Timestamp,
 }
 
 impl Connector {
-    /// `options` are those of each client: they hold the lease that is asked before a write.
+    /// `options` apply to each client: they contain the lease that is checked before a write.
     pub fn new(seed: Seed, options: Options, doors: &Doors) -> Self {
         let options = Options {
             qps: 0.0,
@@ -234,8 +234,8 @@ impl Connector {
         Self { seed, options, doors: doors.clone(), clients: Arc::default() }
     }
 
-    /// A client with a certificate that is valid for ten minutes: nothing in the cluster of the Shoot needs to be there for
-    /// it. Later calls renew the same client.
+    /// A client with a certificate that is valid for ten minutes: it needs no objects in the cluster of the Shoot.
+    /// Later calls renew the same client.
     ///
     /// # Errors
     /// [`Error`]; the server must have answered.
@@ -248,7 +248,7 @@ impl Connector {
             let at = format!("{namespace}/{}", authority.metadata.name);
             let (chain, key) = first_certificate(&authority, &at, now)?;
             match self.reach(namespace, &trusted.clone().with_certificate(chain, key)) {
-                // A server that has not heard of the newest CA yet knows the one before.
+                // A server that does not know the newest CA yet knows the previous one.
                 Err(error) if is_unauthorized(&error) => last = error,
                 other => {
                     let (renew_at, expires_at) = (now.plus(RENEW_AFTER), now.plus(VALIDITY));
@@ -291,11 +291,11 @@ impl Connector {
     }
 
     fn lock(&self) -> MutexGuard<'_, SortedMap<String, Shoot>> {
-        // Single calls change the map: no panic can leave it half changed.
+        // Only single calls change the map: a panic cannot leave it half changed.
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tries the ways until one works, at most five seconds each.
+    /// Tries the routes until one works, at most five seconds each.
     fn reach(&self, namespace: &str, identity: &Connection) -> Result<Shoot, Error> {
         let door = self.doors.door(namespace);
         let mut ways = [Way::Service, Way::Exposure];
@@ -316,7 +316,7 @@ impl Connector {
             };
             let failed = |source, others| Error::Server { namespace: namespace.to_owned(), others, source };
             let client = self.client(namespace, &door, connection).map_err(|e| failed(e, String::new()))?;
-            // This request ignores the gate: the caller needs an answer now.
+            // This request ignores the gate, because the caller needs an answer now.
             match client.ungated().version() {
                 Ok(_) => {
                     self.doors.remember(namespace, way);
@@ -363,8 +363,8 @@ impl Connector {
         Ok(outside.map(|outside| format!("https://{}", outside.authority())))
     }
 
-    /// The CAs that may have signed the server's certificate. Until its last pod is replaced at the end of a rotation, that
-    /// may be a CA that only the bundle before still has.
+    /// The CAs that may have signed the server's certificate. Until its last pod is replaced at the end of a rotation,
+    /// that may be a CA that only the previous bundle contains.
     fn bundle(&self, namespace: &str) -> Result<Vec<u8>, Error> {
         let found = self.newest(namespace, "ca-bundle")?;
         let Some(newest) = found.first() else {
@@ -401,10 +401,10 @@ impl Connector {
     }
 }
 
-/// Whether the server's version is the Shoot's, to the last digit.
+/// Checks that the server has exactly the Shoot's version.
 ///
 /// # Errors
-/// [`Error::Version`], and [`Error::Server`] if it does not say.
+/// [`Error::Version`]; or [`Error::Server`] if it does not answer.
 pub fn check_version(client: &Shoot, namespace: &str, wanted: &str) -> Result<(), Error> {
     let asked = client.version();
     let failed = |source| Error::Server { namespace: namespace.to_owned(), others: String::new(), source };
@@ -462,7 +462,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn where_a_service_is_reached() {
+    fn addresses_of_a_service() {
         let inside = |spec: Value| cluster_address(&json!({"spec": spec}));
         let ports = json!([{"port": 443, "nodePort": 30_443}]);
         let table = [
@@ -478,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_certificate_is_of_the_masters_and_short() {
+    fn the_first_certificate_has_the_masters_group_and_is_short() {
         let key = Key::new_p256().unwrap();
         let now = Timestamp::from_unix(1_800_000_000);
         let template = Template {

@@ -1,5 +1,5 @@
-//! What of a Shoot's Secrets is copied into its namespace of the garden: with these the garden issues kubeconfigs. The copies
-//! belong to the Shoot and go with it.
+//! Copies parts of a Shoot's Secrets to its namespace of the garden, where the garden uses them to issue kubeconfigs.
+//! The copies belong to the Shoot and are deleted with it.
 
 use serde_json::{Value, json};
 
@@ -25,12 +25,12 @@ struct Copy {
     data: Value,
 }
 
-/// Writes the CA of the API server and the CA of clients; what is right stays.
+/// Writes the CA of the API server and the CA of clients, if they differ.
 ///
 /// # Errors
-/// The garden's.
+/// A request to the garden fails.
 pub fn ensure(garden: &Garden, view: &View, made: &Made) -> Result<Step, Failed> {
-    let client = made.data(CA_CLIENT).ok_or_else(|| Failed::new("there is no CA of clients yet"))?;
+    let client = made.data(CA_CLIENT).ok_or_else(|| Failed::new("there is no client CA yet"))?;
     let client: serde_json::Map<String, Value> =
         client.iter().map(|(key, value)| (key.clone(), json!(base64::encode(value)))).collect();
     for copy in copies(view, made.ca_bundle(), Value::Object(client)) {
@@ -54,7 +54,7 @@ fn copies(view: &View, ca: &[u8], client: Value) -> [Copy; 3] {
             }),
             data: json!({"ca.crt": String::from_utf8_lossy(ca)}),
         },
-        // Upstream calls it deprecated and writes it.
+        // Upstream calls it deprecated, but still writes it.
         Copy {
             resource: SECRET,
             name: CA_CLUSTER,
@@ -78,7 +78,7 @@ fn set(object: &mut Value, view: &View, copy: &Copy) {
     let mut owners: Vec<Value> = others.filter(|other| other["kind"] != owner["kind"]).cloned().collect();
     owners.push(owner);
     metadata["ownerReferences"] = json!(owners);
-    // An object of its type stays; only new ones need to say it.
+    // An existing object keeps its type; only new ones need it.
     if *copy.resource.kind != *CONFIG_MAP.kind && object["type"].is_null() {
         object["type"] = json!("Opaque");
     }
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_right_stays() {
+    fn a_correct_copy_stays() {
         let view = golden("s2");
         for copy in copies(&view, b"PEM", json!({"ca.crt": "Yw=="})) {
             let mut object = json!({"metadata": {"labels": {"mine": "x"}, "annotations": {"mine": "y"},

@@ -1,5 +1,5 @@
-//! What depends on the view among the things that the cluster of a Shoot gets: `shoot-info`, the rules of readers, and copies of
-//! what the Shoot refers to in the garden. The rest is in `components::shoot`.
+//! Objects for the cluster of a Shoot that depend on the view: `shoot-info`, the rules of readers, and copies of the
+//! garden objects that the Shoot refers to. The rest is in `components::shoot`.
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -19,17 +19,17 @@ use crate::limits;
 /// ManagedResource `shoot-core-system`. `extensions` are the types of the Shoot's Extensions.
 ///
 /// # Errors
-/// Those of the Shoot's API server, which is asked what it serves.
+/// A request to the API server of the Shoot fails.
 pub fn system(view: &View, extensions: &[String], shoot: &Client) -> Result<Managed, Failed> {
     let minor = Version::parse(&view.kubernetes_version).map_or(0, |version| version.minor);
     let rules = rules(&served(shoot)?, &view.encrypted);
     Ok(shoot::system(&view.technical_id, &info(view, extensions), minor, &rules))
 }
 
-/// Copies what `spec.resources` of the Shoot names into the namespace of its control plane.
+/// Copies the objects that the Shoot's `spec.resources` names to the namespace of its control plane.
 ///
 /// # Errors
-/// A reference to nothing; those of both clusters.
+/// A referenced object is missing; or those of both clusters.
 pub fn deploy_referenced(garden: &Garden, seed: &Seed, view: &View) -> Result<(), Failed> {
     let (references, from, to) = (&view.resources, &*view.namespace, &*view.technical_id);
     let copies = references::copies(garden, &Referrer { kind: "Shoot", references, from, to })?;
@@ -60,7 +60,7 @@ fn info(view: &View, extensions: &[String]) -> Value {
     info
 }
 
-/// The names of the resources that can be read, by API group.
+/// The names of readable resources, by API group.
 type Served = SortedMap<String, SortedSet<String>>;
 
 #[derive(Deserialize)]
@@ -104,10 +104,11 @@ enum Verb {
     Other,
 }
 
-/// What a server serves. A group that does not answer, or not as it should, is passed over, as upstream does: it may be a server
-/// of the Shoot's owner. For the same reason there are limits; readers do not see what is beyond them.
+/// The resources that a server serves. A group with a missing or invalid answer is skipped, as in upstream: it may
+/// belong to a server of the Shoot's owner. For the same reason there are limits; readers get no permissions beyond
+/// them.
 fn served(client: &Client) -> Result<Served, Error> {
-    // A group without an answer closes the gate, although the server answers for the other groups.
+    // A group without an answer would close the gate, although the server answers for other groups.
     let client = client.ungated();
     let begun = client.clock().mono();
     let groups: Groups = ask(&client, "/apis")?;
@@ -146,7 +147,7 @@ fn ask<T: DeserializeOwned>(client: &Client, path: &str) -> Result<T, Error> {
     Err(Error::Response { request: format!("GET {path}"), problem })
 }
 
-/// Adds those that can be read.
+/// Adds the readable resources.
 fn add(all: &mut Served, group: &str, list: Resources) {
     let mut left = limits::SHOOT_RESOURCES_MAX.saturating_sub(all.values().map(SortedSet::len).sum());
     for Listed { name, verbs } in list.resources {
@@ -158,7 +159,7 @@ fn add(all: &mut Served, group: &str, list: Resources) {
     }
 }
 
-/// Readers see all that can be read, but what is encrypted.
+/// Readers may read all readable resources, except encrypted ones.
 fn rules(served: &Served, encrypted: &[String]) -> Vec<Value> {
     let mut rules = Vec::new();
     for (group, resources) in served {
@@ -203,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn readers_see_what_can_be_read_and_is_not_encrypted() {
+    fn readers_may_read_resources_that_are_not_encrypted() {
         let resource = |name: &str, verbs: &[&str]| json!({"name": name, "verbs": verbs});
         let core =
             ["secrets", "pods", "configmaps", "pods/status"].map(|name| resource(name, &["get", "list"]));
@@ -231,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_served_has_limits() {
+    fn served_resources_have_limits() {
         let named = |name: String| json!({"name": name, "verbs": ["list"]});
         let many: Vec<Value> = (0..=limits::SHOOT_RESOURCES_MAX).map(|i| named(format!("r{i}"))).collect();
         let mut served = Served::new();
@@ -244,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_does_not_answer_as_it_should_is_passed_over() {
+    fn a_group_with_an_invalid_answer_is_skipped() {
         let groups = ["a", "silent", "empty", "large", "broken", "b"]
             .map(|group| json!({"name": group, "versions": [{"groupVersion": format!("{group}/v1")}]}));
         let answer = move |path: &str| match path {

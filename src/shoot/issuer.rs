@@ -1,4 +1,5 @@
-//! The public keys of a Shoot's ServiceAccounts in the garden, whose discovery server shows them to everybody.
+//! Publishes the public keys of a Shoot's ServiceAccounts in the garden, whose discovery server serves them to
+//! everyone.
 
 use serde_json::{Value, json};
 
@@ -12,28 +13,28 @@ use crate::runtime::write;
 
 /// The namespace of the garden with the keys of all Shoots.
 const NAMESPACE: &str = "gardener-system-shoot-issuer";
-/// What the API server of a Shoot says of its keys: entries of the Secret, and paths.
+/// The documents about the API server's keys: entries of the Secret, and paths.
 const DOCUMENTS: [(&str, &str); 2] =
     [("openid-config", "/.well-known/openid-configuration"), ("jwks", "/openid/v1/jwks")];
 
-/// Asks for the host that the garden must have if a Shoot wants its keys there.
+/// Checks that the garden has a host for the keys, if a Shoot wants it to publish them.
 ///
 /// # Errors
 /// The garden has none.
 pub fn check(view: &View) -> Result<(), Failed> {
     if view.wants_managed_issuer && view.issuer_host.is_empty() {
         return Err(Failed::new(
-            "the Shoot's annotation asks for an issuer that the garden manages, and the garden has no host for it: its \
+            "the Shoot's annotation asks for an issuer that the garden manages, but the garden has no host for it: its \
              operator has to create a Secret with label gardener.cloud/role=shoot-service-account-issuer and key hostname",
         ));
     }
     Ok(())
 }
 
-/// Copies what the API server of the Shoot says of its keys.
+/// Copies the documents about its keys from the Shoot's API server.
 ///
 /// # Errors
-/// The client's, and the garden's.
+/// A request to the Shoot or the garden fails.
 pub fn publish(garden: &Garden, shoot: &Client, view: &View) -> Result<(), Failed> {
     let mut data = json!({});
     for (entry, path) in DOCUMENTS {
@@ -53,7 +54,7 @@ pub fn publish(garden: &Garden, shoot: &Client, view: &View) -> Result<(), Faile
 /// Deletes the copy.
 ///
 /// # Errors
-/// The garden's; a missing copy is none.
+/// A request to the garden fails. A missing copy is no error.
 pub fn withdraw(garden: &Garden, view: &View) -> Result<(), Failed> {
     write::delete(garden, &SECRET, &copy(view))?;
     Ok(())
@@ -79,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_garden_without_a_host_is_told_of() {
+    fn a_garden_without_a_host_is_reported() {
         let mut view = golden("s2");
         assert_eq!(check(&view), Ok(()));
         view.wants_managed_issuer = true;

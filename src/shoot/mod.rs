@@ -1,8 +1,8 @@
-//! What the operations on a Shoot share: what is known of it ([`View`]), under which addresses its API server is reached, which
-//! Secrets it has, and what of them, and of its keys, is copied into the garden; clients of its cluster, whether the agent serves
-//! it, and what is deleted in it before it goes ([`cleaner`]).
+//! Shared parts of operations on a Shoot: facts about it ([`View`]), the addresses of its API server, its Secrets and
+//! their copies in the garden, its published keys; clients of its cluster, whether the agent serves it, and the
+//! deletion of its content ([`cleaner`]).
 //!
-//! A flow calls the acts; they return at once, and say "again" where they wait.
+//! A flow calls these functions. They return at once, with "again" while they wait.
 
 pub mod access;
 pub mod addresses;

@@ -18,14 +18,14 @@ use crate::runtime::write;
 const TOLERANCE: &str = "high-availability-config.resources.gardener.cloud/failure-tolerance-type";
 const ZONES: &str = "high-availability-config.resources.gardener.cloud/zones";
 const EXTENSIONS: &str = "extensions.gardener.cloud/";
-/// How many zones a control plane spans that is to outlive one.
+/// The number of zones of a control plane that must survive the loss of one.
 const ZONES_OF_MANY: usize = 3;
 const TERMINATING_AGAIN: Duration = Duration::from_secs(5);
 
-/// Creates the namespace, or sets the labels and annotations that are ours.
+/// Creates the namespace, or sets our labels and annotations.
 ///
 /// # Errors
-/// The seed's.
+/// A request to the seed fails.
 pub fn ensure(
     seed: &Seed,
     view: &View,
@@ -42,8 +42,8 @@ pub fn ensure(
     Ok(Step::Done)
 }
 
-/// Types of Extensions that the namespace names: listed ones, and those that are enabled for all Shoots. As upstream, it is not
-/// asked here whether they serve Shoots without workers.
+/// Types of Extensions for the namespace's labels: listed ones, and those that are enabled for all Shoots. As in
+/// upstream, it does not matter whether they support Shoots without workers.
 fn extension_types(listed: &Value, registrations: &[Arc<ControllerRegistration>]) -> Vec<String> {
     let listed = listed.as_array().map(Vec::as_slice).unwrap_or_default();
     let is_disabled = |name: &str| {
@@ -97,7 +97,7 @@ fn set(object: &mut Value, view: &View, extensions: &[String], chance: f64) {
     annotations["shoot.gardener.cloud/uid"] = json!(view.status_uid);
 }
 
-/// Zones that are used stay: volumes may be in them.
+/// Zones in use stay, because volumes may be in them.
 fn zones(mut present: Vec<String>, view: &View, chance: f64) -> Vec<String> {
     let wanted = if view.failure_tolerance == "zone" { ZONES_OF_MANY } else { 1 };
     let mut free: Vec<String> = view.zones.iter().filter(|zone| !present.contains(zone)).cloned().collect();
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn extensions_come_and_go_and_labels_of_others_stay() {
+    fn labels_of_extensions_change_and_labels_of_others_stay() {
         let mut namespace = json!({"metadata": {"labels": {
             "extensions.gardener.cloud/old": "true", "mine": "x"}, "annotations": {"mine": "y"}}});
         let mut shoot = golden("s2");
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn zones_are_picked_once_and_kept() {
+    fn zones_are_chosen_once_and_kept() {
         let mut shoot = golden("s2");
         shoot.zones = ["a", "b", "c", "d"].map(str::to_owned).into();
         let of = |present: &[&str], shoot: &View, chance| {

@@ -1,19 +1,20 @@
-//! What rotations of credentials mean for the Secrets: when they began, and whether the ones before still count. Pure.
+//! The effect of credential rotations on the Secrets: when they started, and whether the previous ones are still valid.
+//! Pure.
 
 use super::view::{Phase, Rotated, View};
 use crate::secrets::{Options, Rotation};
 
-/// All CAs of a Shoot, in the order in which they are made.
+/// All CAs of a Shoot, in the order of their creation.
 pub const AUTHORITIES: [&str; 6] =
     ["ca", CA_CLIENT, "ca-etcd", "ca-etcd-peer", "ca-front-proxy", "ca-istio-basic-auth-server"];
 
-/// The CA of clients. Its name has a checksum from the beginning.
+/// The client CA. Its name has a checksum from the start.
 pub const CA_CLIENT: &str = "ca-client";
-/// The token by which probes get in. It goes with the CAs.
+/// The token of probes. It is rotated together with the CAs.
 pub const STATIC_TOKEN: &str = "kube-apiserver-static-token";
 /// The key that signs the tokens of ServiceAccounts.
 pub const SERVICE_ACCOUNT_KEY: &str = "service-account-key";
-/// The key that encrypts what etcd stores.
+/// The key that encrypts objects in etcd.
 pub const ENCRYPTION_KEY: &str = "kube-apiserver-etcd-encryption-key";
 
 /// For [`crate::secrets::Secrets::load`].
@@ -25,13 +26,13 @@ pub fn rotation(view: &View) -> Rotation {
     Rotation { renews_cas: false, initiated: with_authorities.chain(keys).filter_map(begun).collect() }
 }
 
-/// How a CA is kept.
+/// The options of a CA.
 pub fn of_authority(view: &View, name: &str) -> Options {
     let rotated = view.rotations.authorities;
     Options { plain_name: name != CA_CLIENT && !rotated.is_known, ..of_key(rotated) }
 }
 
-/// How a key is kept: the one before it counts until the rotation is being completed.
+/// The options of a key: the previous one stays valid until the rotation is completed.
 pub fn of_key(rotated: Rotated) -> Options {
     Options {
         persist: true,
@@ -47,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rotations_begin_for_all_that_go_together() {
+    fn related_rotations_start_together() {
         assert!(rotation(&golden("s1")).initiated.is_empty());
         let begun = rotation(&golden("s1-prepared")).initiated;
         assert_eq!(begun.len(), AUTHORITIES.len() + 3);

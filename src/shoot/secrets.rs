@@ -1,5 +1,5 @@
-//! The Secrets of a control plane: CAs, keys, tokens, certificates, and the kubeconfig that its pods share. Names and labels are
-//! those of Gardener's secrets manager.
+//! The Secrets of a control plane: CAs, keys, tokens, certificates, and the kubeconfig that its pods share. Names and
+//! labels are those of Gardener's secrets manager.
 
 use std::sync::Arc;
 
@@ -13,50 +13,50 @@ use crate::flow::Failed;
 use crate::pki::issue::{Names, Usage};
 use crate::secrets::{Config, Data, Error, Options, Secrets, Set, Stored, TokenUser};
 
-/// The kubeconfig that pods of the control plane share: each brings its own token.
+/// The kubeconfig that pods of the control plane share. Each pod has its own token.
 pub const GENERIC_KUBECONFIG: &str = "generic-token-kubeconfig";
-/// Where a pod finds kubeconfig and token.
+/// The folder of kubeconfig and token in a pod.
 pub const KUBECONFIG_FOLDER: &str = "/var/run/secrets/gardener.cloud/shoot/generic-kubeconfig";
-/// Whose token the probes of the kube-apiserver have.
+/// The user of the token for the kube-apiserver's probes.
 const HEALTH_CHECK: &str = "health-check";
 /// The certificate of the API server.
 const SERVER: &str = "kube-apiserver";
-/// Where the API server is for pods beside it.
+/// The API server's host name for pods beside it.
 const SERVER_HOST: &str = "kube-apiserver";
 
-/// The Secrets of a control plane as they are.
+/// The present Secrets of a control plane.
 #[derive(Clone, Debug)]
 pub struct Made(SortedMap<String, Set>);
 
 impl Made {
-    /// The name of a configuration's Secret that is in use. Empty before it was asked for: the certificate of the API server
-    /// before the exposure has an address.
+    /// The name of a configuration's current Secret. Empty until it was requested: the API server's certificate is
+    /// requested once the exposure has an address.
     pub fn current(&self, config: &str) -> &str {
         self.0.get(config).map_or("", |set| &set.current.name)
     }
 
-    /// The name of the bundle that belongs to a CA, or to the key of ServiceAccounts.
+    /// The name of the bundle for a CA, or for the key of ServiceAccounts.
     pub fn bundle(&self, config: &str) -> &str {
         self.0.get(config).and_then(|set| set.bundle.as_ref()).map_or("", |bundle| &bundle.name)
     }
 
-    /// What is in the Secret of a configuration that is in use.
+    /// The content of a configuration's current Secret.
     pub fn data(&self, config: &str) -> Option<&Data> {
         self.0.get(config).map(|set| &set.current.data)
     }
 
-    /// What is in the one before it, while that counts.
+    /// The content of the previous one, while it is valid.
     pub fn old_data(&self, config: &str) -> Option<&Data> {
         self.0.get(config)?.old.as_ref().map(|old| &old.data)
     }
 
-    /// PEM texts of the CAs by which clients verify the API server.
+    /// PEM texts of the CAs that verify the API server.
     pub fn ca_bundle(&self) -> &[u8] {
         let bundle = self.0.get("ca").and_then(|set| set.bundle.as_ref());
         bundle.map_or(&[], |bundle| bundle.get("bundle.crt"))
     }
 
-    /// The token by which probes get in.
+    /// The token of probes.
     pub fn health_check_token(&self) -> &str {
         let table = self.data(STATIC_TOKEN).and_then(|data| data.get("static_tokens.csv"));
         let lines = table.and_then(|table| str::from_utf8(table).ok()).unwrap_or_default().lines();
@@ -95,7 +95,8 @@ impl Made {
         .into()
     }
 
-    /// Names of the Secrets of an etcd (`main` or `events`): the bundle of its CA, its own certificate, that of its clients.
+    /// Names of the Secrets of an etcd (`main` or `events`): the bundle of its CA, its own certificate, its clients'
+    /// certificate.
     pub fn of_etcd(&self, role: &str) -> [&str; 3] {
         [self.bundle("ca-etcd"), self.current(&format!("etcd-server-{role}")), self.current("etcd-client")]
     }
@@ -107,13 +108,13 @@ impl Made {
     }
 }
 
-/// Finds all Secrets, or makes what is missing. `None` while an RSA key is being made: ask again after
+/// Finds all Secrets, or creates missing ones. `None` while an RSA key is being generated: ask again after
 /// [`crate::secrets::KEY_AGAIN`].
 ///
-/// The certificate of the API server names the address of the exposure: it is made once `outside` is there.
+/// The certificate of the API server contains the address of the exposure, so it is created once `outside` is known.
 ///
 /// # Errors
-/// Those of the secrets manager.
+/// The secrets manager fails.
 pub fn ensure(secrets: &mut Secrets, view: &View, outside: Option<&Outside>) -> Result<Option<Made>, Failed> {
     for (config, options) in authorities(view).into_iter().chain(keys(view)) {
         if secrets.ensure(&config, &options)?.is_none() {
@@ -132,12 +133,12 @@ pub fn ensure(secrets: &mut Secrets, view: &View, outside: Option<&Outside>) -> 
     Ok(Some(Made(sets.collect())))
 }
 
-/// Deletes Secrets that nothing uses any more. The flow calls it after it has succeeded.
+/// Deletes unused Secrets. A flow calls it after it has succeeded.
 ///
 /// # Errors
 /// The first one of the seed.
 pub fn clean_up(secrets: &mut Secrets) -> Result<(), Error> {
-    // The certificate is in use even if nobody asked for it, because no address was known.
+    // The certificate is in use even if it was not requested because no address was known.
     let is_complete = secrets.get(SERVER).is_some();
     if is_complete { secrets.clean_up() } else { secrets.clean_up_asked() }
 }
@@ -168,7 +169,7 @@ fn authorities(view: &View) -> Vec<(Config, Options)> {
 fn keys(view: &View) -> Vec<(Config, Options)> {
     let own = |name: &str| name.to_owned();
     let user = TokenUser { username: own(HEALTH_CHECK), user_id: own(HEALTH_CHECK), groups: Vec::new() };
-    // Upstream leaves out the provider that was once the only one.
+    // Upstream omits the provider that was once the only one.
     let provider = Some(view.encryption_provider()).filter(|provider| *provider != "aescbc");
     let provider = provider.unwrap_or_default().to_owned();
     vec![
@@ -196,7 +197,7 @@ fn generic_kubeconfig(view: &View, ca: &[u8]) -> (Config, Options) {
         token_file: format!("{KUBECONFIG_FOLDER}/token"),
         namespace: String::new(),
     };
-    // Pods that were not replaced yet mount the one before.
+    // Pods that were not replaced yet mount the previous one.
     (config, Options { keep_old: true, ..Options::default() })
 }
 
@@ -204,7 +205,7 @@ fn signed_by(ca: &str) -> Options {
     Options { signed_by: Some(ca.to_owned()), ..Options::default() }
 }
 
-/// Certificates, each with the CA that signs it.
+/// Certificates with the CA that signs each of them.
 fn certificates(view: &View, outside: Option<&Outside>) -> Vec<(Config, &'static str)> {
     let namespace = &view.technical_id;
     let leaf = |name: &str, common_name: &str, usage: Usage, names: Names| Config::Leaf {
@@ -263,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_a_go_gardenlet_has_is_made_under_its_names() {
+    fn all_secrets_of_a_go_gardenlet_are_created_with_its_names() {
         for (shoot, part) in [("s1", "created"), ("s1-prepared", "rotated")] {
             let view = golden(shoot);
             let mut manager = Manager::new("gardenlet", vec![], &rotation(&view), NOW).unwrap();
@@ -283,7 +284,7 @@ mod tests {
         }
         let mut ours = names(&golden("s2"), Some(&Outside { host: "192.0.2.1".into(), port: 443 }));
         ours.sort();
-        // Of the golden list only gardener-resource-manager's are missing: its work is done in the process.
+        // Only gardener-resource-manager's are missing from the golden list, because the agent does its work.
         let expected = "ca,ca-client,ca-etcd,ca-etcd-peer,ca-front-proxy,ca-istio-basic-auth-server,etcd-client,\
                         etcd-server-events,etcd-server-main,generic-token-kubeconfig,kube-aggregator,kube-apiserver,\
                         kube-apiserver-etcd-encryption-key,kube-apiserver-static-token,kube-controller-manager-server,\
@@ -293,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn certificates_name_what_the_golden_ones_do() {
+    fn certificates_have_the_names_of_the_golden_ones() {
         let names = etcd_names("main", "shoot--p--s2");
         assert_eq!(
             names.dns.join(","),
@@ -308,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_made_is_found_by_volume() {
+    fn created_secrets_are_found_by_volume() {
         let stored = |name: &str, entries: &[(&str, &str)]| {
             let data = entries.iter().map(|(k, v)| ((*k).to_owned(), v.as_bytes().to_vec())).collect();
             Arc::new(Stored { name: name.to_owned(), data, ..Stored::default() })

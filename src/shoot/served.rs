@@ -1,4 +1,4 @@
-//! Which clusters of Shoots are served at the moment, for everybody who waits for one of them.
+//! The clusters of Shoots that are served now, for everything that waits for one of them.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,10 +14,10 @@ use crate::kube::Shoot;
 use crate::runtime::pool::Lane;
 use crate::runtime::source::Listeners;
 
-/// How long a cluster stays let go of if nobody repeats it: an agent that has lost its lease does not, and another one may wake
-/// the Shoot up.
+/// How long a released cluster stays released without a repetition: an agent that has lost its lease does not repeat
+/// it, and another agent may wake the Shoot up.
 const LET_GO: Duration = Duration::from_secs(60);
-/// How long an answer that somebody else got from a server spares a question of one's own.
+/// How long the answer of a server to another client replaces a separate check.
 const HEARD: Duration = Duration::from_secs(60);
 
 /// Whether the cluster of a Shoot is served.
@@ -25,11 +25,11 @@ const HEARD: Duration = Duration::from_secs(60);
 pub enum Standing {
     /// Its ManagedResources are applied and its tokens are renewed.
     Served,
-    /// Its API server has no replicas, or is about to lose them: nothing is sent to it.
+    /// Its API server has no replicas, or is about to lose them: no requests are sent.
     Asleep,
     /// A gardener-resource-manager is deployed in its namespace.
     LeftToOther,
-    /// Why not, in words.
+    /// Not served, for this reason.
     Waiting(String),
 }
 
@@ -37,7 +37,7 @@ impl fmt::Display for Standing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Served => f.write_str("served"),
-            Self::Asleep => f.write_str("it sleeps, or is about to: nothing is sent to its kube-apiserver"),
+            Self::Asleep => f.write_str("it is hibernated, or is about to be: no requests are sent to its kube-apiserver"),
             Self::LeftToOther => f.write_str(
                 "left to deployment gardener-resource-manager in its namespace: scale it to 0 or delete it, and the agent does its \
                  work",
@@ -47,14 +47,14 @@ impl fmt::Display for Standing {
     }
 }
 
-/// The last answer about a cluster.
+/// The last result for a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
     /// Whether it is served.
     pub standing: Standing,
     /// Since when.
     pub since: Timestamp,
-    /// When its API server last answered the look at it.
+    /// When its API server last answered a check.
     pub answered: Option<Timestamp>,
 }
 
@@ -64,16 +64,16 @@ struct Inner {
     clients: SortedMap<String, Opened>,
     /// Secrets whose tokens wait for their cluster, by namespace.
     waiting: SortedMap<String, SortedSet<Key>>,
-    /// Namespaces whose API servers are about to end, and until when that counts.
+    /// Namespaces whose API servers are about to stop, and until when this is valid.
     let_go: SortedMap<String, Timestamp>,
-    /// When the API servers of namespaces last answered over the clients of the applier, if nothing has changed since.
+    /// When the API servers of namespaces last answered the applier's clients, if nothing has changed since.
     heard: SortedMap<String, Timestamp>,
-    /// Where namespaces are looked at, and Secrets get their tokens.
+    /// The queues for checks of namespaces and for tokens of Secrets.
     looks: Option<Lane>,
     tokens: Option<Lane>,
 }
 
-/// See the module. Cheap to clone.
+/// The shared state. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Served(Arc<Mutex<Inner>>, Listeners<Value>);
 
@@ -85,21 +85,21 @@ impl fmt::Debug for Served {
 
 impl Served {
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // Single calls change the maps; a client without its state, or the other way round, is made good by the next look.
+        // Single calls change the maps; the next check repairs a client without its state, or the reverse.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells of each `Cluster` that the agent has written, or has found right.
+    /// Listeners for each `Cluster` that the agent has written, or found correct.
     pub const fn clusters(&self) -> &Listeners<Value> {
         &self.1
     }
 
-    /// The last answer; `None`: nobody has looked yet, or the agent does not apply ManagedResources.
+    /// The last result; `None` if there was no check yet, or the agent does not apply ManagedResources.
     pub fn state(&self, namespace: &str) -> Option<State> {
         self.lock().states.get(namespace).cloned()
     }
 
-    /// Has the namespace looked at now: something in it is different.
+    /// Checks the namespace now, because something in it has changed.
     pub fn wake(&self, namespace: &str) {
         let mut inner = self.lock();
         inner.heard.remove(namespace);
@@ -108,7 +108,7 @@ impl Served {
         }
     }
 
-    /// The API server has answered over the client of the applier.
+    /// The API server has answered the applier's client.
     pub fn hear(&self, namespace: &str, now: Timestamp) {
         let mut inner = self.lock();
         if inner.clients.contains_key(namespace) {
@@ -116,14 +116,15 @@ impl Served {
         }
     }
 
-    /// Whether it did a moment ago, and nobody has asked for a look since: then a look need not ask it.
+    /// Whether it has answered recently, and no check was requested since: a check need not ask it then.
     pub fn has_heard(&self, namespace: &str, now: Timestamp) -> bool {
-        // After the clock was set back, nobody knows how long ago it was.
+        // If the clock was set back, the age of the answer is unknown.
         self.lock().heard.get(namespace).is_some_and(|heard| *heard <= now && now <= heard.plus(HEARD))
     }
 
-    /// Its API server is about to end: what the applier has begun comes to its end, and nothing else begins. To be repeated
-    /// until the server has no replicas. True as soon as the applier has let go, or if there is none here.
+    /// Its API server is about to stop: running work of the applier ends, and no more is started. The caller repeats
+    /// this until the server has no replicas. True as soon as the applier has released the cluster, or if there is no
+    /// applier here.
     pub fn let_go(&self, namespace: &str, now: Timestamp) -> bool {
         self.lock().let_go.insert(namespace.to_owned(), now.plus(LET_GO));
         let has_let_go = self.state(namespace).is_none_or(|state| state.standing == Standing::Asleep);
@@ -133,19 +134,19 @@ impl Served {
         has_let_go
     }
 
-    /// The cluster is to be served again, if its API server is there.
+    /// Serves the cluster again, if its API server exists.
     pub fn take_up(&self, namespace: &str) {
         self.lock().let_go.remove(namespace);
         self.wake(namespace);
     }
 
-    /// Whether the API server is about to end.
+    /// Whether the API server is about to stop.
     pub fn is_let_go(&self, namespace: &str, now: Timestamp) -> bool {
         self.lock().let_go.get(namespace).is_some_and(|until| now < *until)
     }
 
-    /// The client of a cluster that is served. If it is not, the Secret comes back as soon as it is. After a machine has slept,
-    /// a certificate has expired that nobody could replace: then the cluster is looked at first.
+    /// The client of a served cluster. If the cluster is not served, the Secret returns as soon as it is. After a
+    /// suspend of the machine, the certificate may have expired without a renewal: then the cluster is checked first.
     pub fn client_for(&self, secret: &Key, now: Timestamp) -> Option<Shoot> {
         let mut inner = self.lock();
         let namespace = &secret.namespace;
@@ -160,30 +161,30 @@ impl Served {
         None
     }
 
-    /// The client of a cluster that is served, if its certificate is still valid.
+    /// The client of a served cluster, if its certificate is still valid.
     pub fn client(&self, namespace: &str, now: Timestamp) -> Option<Shoot> {
         let inner = self.lock();
         let opened = inner.clients.get(namespace).filter(|opened| now < opened.expires_at);
         opened.map(|opened| opened.client.clone())
     }
 
-    /// Where Secrets get their tokens from now on.
+    /// Sets the queue for Secrets that need tokens.
     pub fn renews_tokens(&self, lane: &Lane) {
         self.lock().tokens = Some(lane.clone());
     }
 
-    /// Where namespaces are looked at from now on.
+    /// Sets the queue for checks of namespaces.
     pub fn looks(&self, lane: &Lane) {
         self.lock().looks = Some(lane.clone());
     }
 
-    /// Nobody serves anything any more.
+    /// No cluster is served any more.
     pub fn end(&self) {
         let waiting = std::mem::take(&mut *self.lock());
         drop(waiting);
     }
 
-    /// The answer of a look. True if it is another one than before.
+    /// Stores the result of a check. Returns true if it has changed.
     pub fn tell(&self, namespace: &str, standing: Standing, client: Option<&Opened>, now: Timestamp) -> bool {
         let mut inner = self.lock();
         let before = inner.states.get(namespace);
@@ -204,7 +205,7 @@ impl Served {
         is_new
     }
 
-    /// The namespace is another one than before, or was not looked at yet. Its Secrets may already wait for the cluster.
+    /// The namespace was replaced, or was not checked yet. Its Secrets may already wait for the cluster.
     pub fn renew(&self, namespace: &str) {
         let mut inner = self.lock();
         inner.states.remove(namespace);
@@ -213,7 +214,7 @@ impl Served {
         inner.heard.remove(namespace);
     }
 
-    /// The namespace is gone.
+    /// The namespace was deleted.
     pub fn forget(&self, namespace: &str) {
         self.renew(namespace);
         self.lock().waiting.remove(namespace);
@@ -232,7 +233,7 @@ mod tests {
 
     /// After a start, Secrets may be seen before their namespaces.
     #[test]
-    fn a_secret_waits_for_a_namespace_that_nobody_has_looked_at() {
+    fn a_secret_waits_for_an_unchecked_namespace() {
         let served = Served::default();
         let waiting = |served: &Served| served.lock().waiting.get("shoot--a--b").map_or(0, SortedSet::len);
         let at = Timestamp::from_unix;
@@ -247,10 +248,10 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_is_let_go_of_until_its_server_is_gone_or_nobody_repeats_it() {
+    fn a_cluster_is_released_until_its_server_is_gone_or_the_release_expires() {
         let (served, name) = (Served::default(), "shoot--a--b");
         let (at, client) = (Timestamp::from_unix, opened(Timestamp::from_unix(500)));
-        assert!(served.let_go(name, at(10)), "nobody serves it");
+        assert!(served.let_go(name, at(10)), "there is no applier");
         served.take_up(name);
         served.tell(name, Standing::Served, Some(&client), at(11));
         assert!(!served.is_let_go(name, at(12)));
@@ -263,32 +264,32 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_counts_for_a_while_and_until_somebody_asks_for_a_look() {
+    fn an_answer_counts_for_a_while_and_until_a_check_is_requested() {
         let (served, name) = (Served::default(), "shoot--a--b");
         let (at, client) = (Timestamp::from_unix, opened(Timestamp::from_unix(500)));
         let tell = |client| served.tell(name, Standing::Served, client, at(1));
         let hear = |now| served.hear(name, at(now));
         let has_heard = |now| served.has_heard(name, at(now));
         hear(10);
-        assert!(!has_heard(10), "nobody serves it");
+        assert!(!has_heard(10), "there is no applier");
         tell(Some(&client));
         assert!(!has_heard(10));
         hear(10);
         assert!(has_heard(70) && !has_heard(71));
         assert!(!has_heard(9), "the clock was set back");
         served.wake(name);
-        assert!(!has_heard(10), "something is different");
+        assert!(!has_heard(10), "something has changed");
         hear(11);
         tell(None);
         tell(Some(&client));
-        assert!(!has_heard(11), "it was away");
+        assert!(!has_heard(11), "it was not served");
         hear(12);
         served.renew(name);
         assert!(!has_heard(12), "another namespace");
     }
 
     #[test]
-    fn a_state_says_since_when_and_when_the_server_answered() {
+    fn a_state_has_its_start_and_the_last_answer() {
         let served = Served::default();
         let at = Timestamp::from_unix;
         let client = opened(at(500));

@@ -1,4 +1,4 @@
-//! The ShootState of a Shoot: the garden's copy of what cannot be made anew. It has the key of its Shoot.
+//! The ShootState of a Shoot: the garden's copy of everything that cannot be recreated. It has the name of its Shoot.
 
 use serde_json::{Value, json};
 
@@ -8,10 +8,10 @@ use crate::extension::CONFIRMATION;
 use crate::kube::{Error, Garden, Patch};
 use crate::runtime::write;
 
-/// Confirms the deletion and deletes; true if it was already gone.
+/// Confirms the deletion and deletes it; returns true if it was already gone.
 ///
 /// # Errors
-/// The garden's.
+/// A request to the garden fails.
 pub fn delete(garden: &Garden, key: &Key) -> Result<bool, Error> {
     let confirmed = Patch::Merge(json!({"metadata": {"annotations": {CONFIRMATION: "true"}}}));
     match garden.patch::<Value>(&SHOOT_STATE, &key.namespace, &key.name, "", &confirmed) {

@@ -1,4 +1,4 @@
-//! What the operations need to know of a Shoot, read once from the Shoot, its Seed and the domains of the garden. Pure.
+//! The facts about a Shoot that operations need, read once from the Shoot, its Seed and the garden's domains. Pure.
 //!
 //! Source: `pkg/gardenlet/operation/shoot`, `pkg/utils/gardener/dns.go`.
 
@@ -13,10 +13,10 @@ use crate::format::time::parse_rfc3339;
 /// The DNS provider that writes no records.
 pub const UNMANAGED: &str = "unmanaged";
 
-/// Who issues the tokens of a Shoot's ServiceAccounts, if not its API server.
+/// The annotation with the issuer of a Shoot's ServiceAccount tokens, if it is not its API server.
 const MANAGED_ISSUER: &str = "authentication.gardener.cloud/issuer";
 
-/// Where a [`View`] comes from.
+/// The sources of a [`View`].
 #[derive(Clone, Copy, Debug)]
 pub struct Sources<'a> {
     /// The Shoot in the garden.
@@ -27,16 +27,16 @@ pub struct Sources<'a> {
     pub project: &'a str,
     /// The identity of the garden's cluster: ConfigMap `kube-system/cluster-identity`.
     pub garden: &'a str,
-    /// The Secrets of the garden in namespace `seed-<seed>`. Those with the role of a domain count.
+    /// The Secrets of the garden in namespace `seed-<seed>`. Only those with the role of a domain are used.
     pub secrets: &'a [Value],
 }
 
-/// A domain, and who answers for it.
+/// A domain with its DNS provider.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Dns {
     /// The domain of the Shoot.
     pub domain: String,
-    /// The type of DNSRecords: [`UNMANAGED`] for none. Empty if nobody says.
+    /// The type of DNSRecords: [`UNMANAGED`] for none. Empty if unknown.
     pub provider: String,
     /// Its zone; may be empty.
     pub zone: String,
@@ -56,28 +56,28 @@ impl Dns {
     }
 }
 
-/// How far a rotation is.
+/// The phase of a rotation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Phase {
     /// There was none.
     #[default]
     None,
-    /// Old and new are made known.
+    /// Old and new credentials are distributed.
     Preparing,
-    /// The same; workers come later.
+    /// The same; workers follow later.
     PreparingWithoutWorkersRollout,
-    /// Workers are awaited.
+    /// Waiting for workers.
     WaitingForWorkersRollout,
-    /// Old and new are in use.
+    /// Old and new credentials are valid.
     Prepared,
-    /// The old one goes.
+    /// The old credentials are being removed.
     Completing,
-    /// The old one is gone.
+    /// The old credentials are removed.
     Completed,
 }
 
 impl Phase {
-    /// As the status has it; empty if there was none.
+    /// The value in the status; empty if there was no rotation.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::None => "",
@@ -106,9 +106,9 @@ impl Phase {
 /// The rotation of one kind of credentials.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Rotated {
-    /// How far it is.
+    /// Its phase.
     pub phase: Phase,
-    /// When it was begun last.
+    /// When it was last started.
     pub initiated: Option<Timestamp>,
     /// Whether the status has an entry.
     pub is_known: bool,
@@ -146,11 +146,11 @@ pub struct View {
     pub project: String,
     /// `metadata.uid`.
     pub uid: String,
-    /// `status.uid`; that of the metadata while there is none. It survives a migration of the Shoot's object.
+    /// `status.uid`, or the metadata's uid while it is empty. It survives a migration of the Shoot's object.
     pub status_uid: String,
     /// Name of the control plane's namespace in the seed: `shoot--<project>--<name>`.
     pub technical_id: String,
-    /// `status.clusterIdentity`, or what it is to be.
+    /// `status.clusterIdentity`, or its future value.
     pub cluster_identity: String,
     /// `spec.provider.type`.
     pub provider: String,
@@ -158,7 +158,7 @@ pub struct View {
     pub region: String,
     /// `spec.kubernetes.version`.
     pub kubernetes_version: String,
-    /// Ranges of Services' addresses: those of the spec, then others that the status names.
+    /// CIDR ranges of Services: those of the spec, then others in the status.
     pub services: Vec<String>,
     /// `spec.hibernation.enabled`.
     pub wants_hibernation: bool,
@@ -166,7 +166,7 @@ pub struct View {
     pub is_hibernated: bool,
     /// `spec.controlPlane.highAvailability.failureTolerance.type`: `node`, `zone`, or empty.
     pub failure_tolerance: String,
-    /// The domain of the seed, below which each Shoot has a name.
+    /// The seed's domain, which contains a name for each Shoot.
     pub internal: Dns,
     /// The domain of the Shoot's owner.
     pub external: Option<Dns>,
@@ -176,35 +176,35 @@ pub struct View {
     pub seed: String,
     /// `spec.ingress.domain` of the Seed; may be empty.
     pub ingress_domain: String,
-    /// The garden is to serve the public keys of ServiceAccounts (annotation `authentication.gardener.cloud/issuer`).
+    /// The garden must publish the public keys of ServiceAccounts (annotation `authentication.gardener.cloud/issuer`).
     pub wants_managed_issuer: bool,
-    /// The host at which the garden does; empty if it does not.
+    /// The garden's host for the keys; empty if it has none.
     pub issuer_host: String,
     /// `spec.provider.zones` of the Seed.
     pub zones: Vec<String>,
-    /// `spec.backup` of the Seed, as it is; null for none.
+    /// The Seed's `spec.backup`, unchanged; null for none.
     pub backup: Value,
     /// `spec.maintenance.timeWindow.begin`, such as `120000+0000`.
     pub maintenance_begin: String,
-    /// Its end.
+    /// `spec.maintenance.timeWindow.end`.
     pub maintenance_end: String,
     /// Rotations of credentials.
     pub rotations: Rotations,
-    /// `spec.extensions`, as they are.
+    /// `spec.extensions`, unchanged.
     pub extensions: Value,
-    /// `spec.kubernetes`, as it is.
+    /// `spec.kubernetes`, unchanged.
     pub kubernetes: Value,
     /// Resources that are encrypted in etcd besides Secrets (`spec.kubernetes.kubeAPIServer.encryptionConfig.resources`).
     pub encrypted: Vec<String>,
-    /// Those that were encrypted last (`status.credentials.encryptionAtRest.resources`).
+    /// The resources that were last encrypted (`status.credentials.encryptionAtRest.resources`).
     pub encrypted_before: Vec<String>,
     /// `spec.resources`: names, and references to ConfigMaps and Secrets of the garden.
     pub resources: Value,
 }
 
 impl View {
-    /// Reads what there is. Fields that are missing are empty: the garden's API server does not store a Shoot without those
-    /// that count.
+    /// Reads the facts. Missing fields are empty: the garden's API server does not store a Shoot without the essential
+    /// ones.
     pub fn new(sources: Sources<'_>) -> Self {
         let Sources { shoot, seed, project, garden, secrets } = sources;
         let (metadata, spec, status) = (&shoot["metadata"], &shoot["spec"], &shoot["status"]);
@@ -263,7 +263,7 @@ impl View {
         self.internal.is_managed() && self.external.as_ref().is_some_and(Dns::is_managed)
     }
 
-    /// Whether no domain of the Shoot has records, so that its names lead nowhere.
+    /// Whether no domain of the Shoot has records, so that its names cannot be resolved.
     pub fn is_without_dns(&self) -> bool {
         !self.internal.is_managed() && !self.external.as_ref().is_some_and(Dns::is_managed)
     }
@@ -277,24 +277,25 @@ impl View {
         types
     }
 
-    /// The first addresses of its ranges of Services, where its API server answers within the Shoot.
+    /// The first addresses of its Service ranges, at which its API server answers within the Shoot.
     pub fn server_addresses(&self) -> Vec<std::net::IpAddr> {
         self.services.iter().filter_map(|range| Cidr::parse(range)).map(|range| range.nth(1)).collect()
     }
 
-    /// The issuer of tokens whose public keys the garden serves, if the Shoot asks for it and the garden has a host for it.
+    /// The issuer of tokens whose public keys the garden publishes, if the Shoot requests it and the garden has a host
+    /// for it.
     pub fn managed_issuer(&self) -> Option<String> {
         let Self { issuer_host, project, uid, .. } = self;
         let is_managed = self.wants_managed_issuer && !issuer_host.is_empty();
         is_managed.then(|| format!("https://{issuer_host}/projects/{project}/shoots/{uid}/issuer"))
     }
 
-    /// The owner's domain, if nobody says who writes its records.
+    /// The owner's domain, if no provider is known for its records.
     pub fn incomplete_domain(&self) -> Option<&str> {
         self.external.as_ref().filter(|dns| dns.provider.is_empty()).map(|dns| dns.domain.as_str())
     }
 
-    /// The provider of the key that encrypts what etcd stores.
+    /// The provider of the key that encrypts objects in etcd.
     pub fn encryption_provider(&self) -> &str {
         let provider = text(&self.kubernetes["kubeAPIServer"]["encryptionConfig"]["provider"]["type"]);
         if provider.is_empty() { "aescbc" } else { provider }
@@ -316,7 +317,7 @@ fn services(spec: &Value, status: &Value) -> Vec<String> {
     all
 }
 
-/// A domain of the garden, from an entry of `spec.dns` of the Seed.
+/// A domain of the garden, from an entry of the Seed's `spec.dns`.
 fn of_seed(entry: &Value) -> Option<Dns> {
     let domain = entry["domain"].as_str()?.to_owned();
     let provider = text(&entry["type"]).to_owned();
@@ -324,7 +325,7 @@ fn of_seed(entry: &Value) -> Option<Dns> {
     Some(Dns { domain, provider, zone, credentials: entry["credentialsRef"].clone() })
 }
 
-/// Domains of the garden, from Secrets of one role.
+/// Domains of the garden, from Secrets with one role.
 fn of_secrets<'a>(secrets: &'a [Value], role: &'a str) -> impl Iterator<Item = Dns> + 'a {
     let has_role = move |secret: &&Value| text(&secret["metadata"]["labels"]["gardener.cloud/role"]) == role;
     secrets.iter().filter(has_role).map(|secret| {
@@ -354,7 +355,7 @@ fn internal(name: &str, project: &str, of: &Value, secrets: &[Value]) -> Dns {
     dns
 }
 
-/// The owner's domain: below one of the garden's default domains, or with a primary provider of its own.
+/// The owner's domain: below one of the garden's default domains, or with its own primary provider.
 fn external(spec: &Value, defaults: &Value, secrets: &[Value], namespace: &str) -> Option<Dns> {
     let domain = spec["dns"]["domain"].as_str()?;
     let seed = defaults.as_array().into_iter().flatten().filter_map(of_seed);
@@ -456,7 +457,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_garden_says_where_it_shows_keys() {
+    fn the_garden_has_a_host_for_keys() {
         let secret = |host: &str| {
             json!({"metadata": {"labels": {"gardener.cloud/role": "shoot-service-account-issuer"}},
                 "data": {"hostname": base64::encode(host.as_bytes())}})

@@ -1,4 +1,4 @@
-//! The certificate of a seed for a wildcard domain, which API servers of Shoots show besides their own.
+//! The seed's certificate for a wildcard domain, which API servers of Shoots use in addition to their own.
 
 use serde_json::Value;
 
@@ -12,13 +12,13 @@ use crate::kube::{ListParams, Seed};
 use crate::runtime::write;
 
 const LABEL: &str = "gardener.cloud/role=controlplane-cert";
-/// What the name of a control plane's namespace begins with, and names of hosts leave out.
+/// The prefix of control plane namespaces, which host names omit.
 const PREFIX: &str = "shoot--";
 
-/// Copies the certificate into the namespace of the control plane, if the seed has one.
+/// Copies the certificate to the namespace of the control plane, if the seed has one.
 ///
 /// # Errors
-/// The seed's; several certificates.
+/// A request to the seed fails; or there are several certificates.
 pub fn ensure(seed: &Seed, view: &View) -> Result<Option<Wildcard>, Failed> {
     let Some(host) = host(view) else { return Ok(None) };
     let params = ListParams { label_selector: LABEL.to_owned(), ..ListParams::default() };
@@ -41,7 +41,7 @@ pub fn ensure(seed: &Seed, view: &View) -> Result<Option<Wildcard>, Failed> {
     Ok(Some(Wildcard { secret, host }))
 }
 
-/// The name of the Shoot's API server below the domain of the seed's ingress.
+/// The name of the Shoot's API server below the seed's ingress domain.
 fn host(view: &View) -> Option<String> {
     let name = view.technical_id.strip_prefix(PREFIX).unwrap_or(&view.technical_id);
     (!view.ingress_domain.is_empty()).then(|| format!("api-{name}.{}", view.ingress_domain))
@@ -62,7 +62,7 @@ mod tests {
         assert_eq!(host(&view).as_deref(), Some("api-shoot-old-name.ingress.lab.local"));
         view.ingress_domain.clear();
         assert_eq!(host(&view), None);
-        // Nobody is asked for Secrets then: nobody listens at this address.
+        // No Secrets are read then: no server listens at this address.
         let nowhere = Client::new(Connection::new("http://127.0.0.1:1"), Options::default()).unwrap();
         assert_eq!(ensure(&Seed(nowhere), &view), Ok(None));
     }

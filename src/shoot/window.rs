@@ -1,4 +1,4 @@
-//! Maintenance time windows: the same span of every day, in UTC.
+//! Maintenance time windows: the same period of every day, in UTC.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use crate::base::clock::Timestamp;
 use crate::format::time::time_of_day;
 
 const DAY_S: i64 = 86_400;
-/// An operation should end in the window in which it began, so none begins in the last minutes.
+/// An operation should end in the window in which it started, so none starts in the last minutes.
 const LAST_S: i64 = 15 * 60;
 
-/// A span of every day. Both of its ends belong to it.
+/// A period of every day, including both ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Window {
     /// Second of the day in UTC.
@@ -25,14 +25,14 @@ impl Window {
     /// From midnight to the second before midnight.
     pub const ALWAYS: Self = Self { begin_s: 0, length_s: DAY_S - 1 };
 
-    /// From two times of day as a Shoot has them, `HHMMSS+ZZZZ`.
+    /// From two times of day in the Shoot's form, `HHMMSS+ZZZZ`.
     pub fn parse(begin: &str, end: &str) -> Option<Self> {
         let (begin_s, end_s) = (time_of_day(begin)?, time_of_day(end)?);
         Some(Self { begin_s, length_s: (end_s - begin_s).rem_euclid(DAY_S) })
     }
 
-    /// When reconciliations of a Shoot may begin: its window without the last minutes, and at any time if it has none that
-    /// can be read.
+    /// When reconciliations of a Shoot may start: its window without the last minutes, or at any time if it has no
+    /// valid window.
     pub fn of(shoot: &Value) -> Self {
         let window = &shoot["spec"]["maintenance"]["timeWindow"];
         let Some(whole) = Self::parse(text(&window["begin"]), text(&window["end"])) else {
@@ -59,12 +59,12 @@ impl Window {
         Timestamp::from_unix(at.unix().saturating_add(self.length_s - self.since_begin(at)))
     }
 
-    /// How long to wait for a moment in the next window. `share`, from 0 to 1, says where in it.
+    /// How long to wait for a time in the next window. `share`, from 0 to 1, is the position within it.
     pub fn until_next(self, now: Timestamp, share: f64) -> Duration {
         self.next_begin(now).since(now) + part(self.length_s, share)
     }
 
-    /// The same, but if the window is open, for a moment in the rest of it.
+    /// The same, but if the window is open, for a time in the rest of it.
     pub fn until_open(self, now: Timestamp, share: f64) -> Duration {
         if self.contains(now) {
             part(self.length_s - self.since_begin(now), share)
@@ -73,13 +73,13 @@ impl Window {
         }
     }
 
-    /// Seconds since it opened last.
+    /// Seconds since it last opened.
     const fn since_begin(self, at: Timestamp) -> i64 {
         (at.unix() - self.begin_s).rem_euclid(DAY_S)
     }
 }
 
-/// A share of so many seconds.
+/// A share of a number of seconds.
 fn part(seconds: i64, share: f64) -> Duration {
     let share = if share.is_finite() { share.clamp(0.0, 1.0) } else { 0.0 };
     Duration::from_secs(u64::try_from(seconds).unwrap_or(0)).mul_f64(share)
@@ -122,7 +122,7 @@ mod tests {
         };
         assert_eq!(of("220000+0000", "230000+0000").length_s, 45 * 60);
         assert_eq!(of("234500+0000", "001500+0000").length_s, 15 * 60);
-        // Gardener allows none that is so short.
+        // Gardener does not allow such a short one.
         assert_eq!(of("220000+0000", "221000+0000").length_s, 10 * 60);
         assert_eq!(of("220000+0000", "soon"), Window::ALWAYS);
         assert_eq!(Window::of(&json!({"spec": {}})), Window::ALWAYS);
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn moments_in_the_present_window_and_in_the_next() {
+    fn times_in_the_present_window_and_in_the_next() {
         let window = Window::parse("220000+0000", "230000+0000").unwrap();
         let table = [
             ("01-01T10:00:00", 0.0, "01-01T22:00:00", "01-01T22:00:00"),
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_the_window_the_moment_lies_in_it_and_within_two_days() {
+    fn the_time_is_within_the_window_and_two_days() {
         for _ in 0..20_000 {
             let [a, b, c] = [(); 3].map(|()| i64::from(u32::from_be_bytes(random::bytes())));
             let window = Window { begin_s: a % DAY_S, length_s: b % DAY_S };

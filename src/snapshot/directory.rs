@@ -1,4 +1,4 @@
-//! A directory as a store. A snapshot is written under a name that is none, and renamed when it is on the disk.
+//! A directory as a store. A snapshot is written under a temporary name, and renamed once it is synced to the disk.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -10,10 +10,10 @@ use super::name::{self, Snapshot};
 use super::store::{LEFTOVER_S, Store, Upload};
 use crate::base::clock::Timestamp;
 
-/// Ends the name of a file that is being written.
+/// The suffix of a file that is being written.
 const PARTIAL: &str = ".partial";
 
-/// See the module.
+/// The store.
 #[derive(Debug)]
 pub struct Directory {
     root: PathBuf,
@@ -21,7 +21,7 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// The snapshots below `root`, which must be there, and `prefix`, which need not.
+    /// The snapshots below `root`, which must exist, and `prefix`, which is created.
     pub fn new(root: PathBuf, prefix: &str) -> Self {
         let folder = root.join(prefix.trim_matches('/')).join(name::VERSION);
         Self { root, folder }
@@ -31,8 +31,8 @@ impl Directory {
         Error::io(format!("{doing} {}", path.display()))
     }
 
-    /// Names and sizes of the regular files. The folder is made with the first snapshot; its root must be there, or something that
-    /// is not mounted would look like an empty store.
+    /// Names and sizes of the regular files. The folder is created with the first snapshot. Its root must exist:
+    /// otherwise a missing mount would look like an empty store.
     fn files(&self) -> Result<Vec<(String, fs::Metadata)>, Error> {
         fs::read_dir(&self.root).map_err(self.error("read the store", &self.root))?;
         let entries = match fs::read_dir(&self.folder) {
@@ -46,7 +46,7 @@ impl Directory {
             match entry.metadata() {
                 Ok(metadata) if metadata.is_file() => files.push((name, metadata)),
                 Ok(_) => {}
-                // Somebody has just removed it.
+                // It was removed just now.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(self.error("read the store", &entry.path())(error)),
             }
@@ -70,8 +70,8 @@ impl Store for Directory {
     }
 
     fn create(&self, name: &str) -> Result<Box<dyn Upload + '_>, Error> {
-        // A root that is not mounted must not be made.
-        fs::metadata(&self.root).map_err(self.error("look at the store", &self.root))?;
+        // A root that is not mounted must not be created.
+        fs::metadata(&self.root).map_err(self.error("check the store", &self.root))?;
         fs::create_dir_all(&self.folder).map_err(self.error("make the folder", &self.folder))?;
         sync_folders(&self.folder, &self.root)?;
         let partial = self.folder.join(format!("{name}{PARTIAL}"));
@@ -135,13 +135,13 @@ impl Drop for Writing<'_> {
     }
 }
 
-/// Brings a file or a folder to the disk.
+/// Syncs a file or a folder to the disk.
 pub(super) fn sync(path: &Path) -> Result<(), Error> {
     let synced = File::open(path).and_then(|file| file.sync_all());
-    synced.map_err(Error::io(format!("bring {} to the disk", path.display())))
+    synced.map_err(Error::io(format!("sync {} to the disk", path.display())))
 }
 
-/// Brings the folders from `folder` up to `root` to the disk.
+/// Syncs the folders from `folder` up to `root` to the disk.
 fn sync_folders(folder: &Path, root: &Path) -> Result<(), Error> {
     folder.ancestors().take_while(|above| above.starts_with(root)).try_for_each(sync)
 }
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_is_there_when_it_is_whole() {
+    fn a_snapshot_exists_once_it_is_complete() {
         let scratch = Scratch::new();
         let store = Directory::new(scratch.0.clone(), "/entry/etcd-main/");
         assert_eq!(store.list().unwrap(), []);
@@ -185,7 +185,7 @@ mod tests {
         let mut content = String::new();
         store.open(&all[0]).unwrap().read_to_string(&mut content).unwrap();
         assert_eq!(content, "content");
-        // One that is given up leaves nothing.
+        // An abandoned snapshot leaves nothing.
         drop(store.create("Full-00000000-00000008-101.gz").unwrap());
         assert_eq!(store.files().unwrap().len(), 1);
         store.remove(name).unwrap();
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn leftovers_of_yesterday_go_and_nothing_else() {
+    fn only_leftovers_of_yesterday_are_removed() {
         let scratch = Scratch::new();
         let store = Directory::new(scratch.0.clone(), "p");
         drop(store.create("x").unwrap());
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_is_not_there_is_not_empty() {
+    fn a_missing_store_is_not_empty() {
         let scratch = Scratch::new();
         let store = Directory::new(scratch.0.join("not-mounted"), "p");
         assert!(store.list().is_err() && store.create("x").is_err());

@@ -1,47 +1,47 @@
-//! What can go wrong with snapshots. The text says what to do about it where we know.
+//! Errors of snapshots. The text contains a remedy where one is known.
 
 use std::fmt;
 use std::io;
 
 use crate::net;
 
-/// See the module.
+/// An error of a snapshot.
 #[derive(Debug)]
 pub enum Error {
-    /// The system refused something.
+    /// A system call failed.
     Io {
-        /// What was tried, and on what.
+        /// The operation and its object.
         doing: String,
-        /// Its answer.
+        /// The system's error.
         source: io::Error,
     },
-    /// A server could not be talked to.
+    /// The connection to a server failed.
     Net {
-        /// What was tried.
+        /// The operation.
         doing: String,
         /// The cause.
         source: net::Error,
     },
-    /// A server refused something, or answered in a way that we do not understand.
+    /// A server refused a request, or its answer is invalid.
     Refused {
-        /// What was tried.
+        /// The operation.
         doing: String,
-        /// Its reason, and what helps.
+        /// The reason and the remedy.
         why: String,
     },
-    /// The input cannot be used, or the present state of a directory or store forbids to go on.
+    /// The input is invalid, or the present state of a directory or store does not allow to continue.
     Unusable(String),
-    /// A snapshot is not whole.
+    /// A snapshot is damaged.
     Broken {
         /// Its name.
         name: String,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
 }
 
 impl Error {
-    /// For `map_err`: what was tried when the system refused it.
+    /// For `map_err`: the operation that failed.
     pub(super) fn io(doing: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let doing = doing.into();
         move |source| Self::Io { doing, source }

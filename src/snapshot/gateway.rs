@@ -1,4 +1,4 @@
-//! etcd's API as JSON: its state, a stream of its database, and defragmentation.
+//! etcd's JSON API: its status, a stream of its database, and defragmentation.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -17,18 +17,18 @@ use crate::net::{
     TlsError, Traffic,
 };
 
-/// A question that etcd answers from memory.
+/// Limits of a request that etcd answers from memory.
 const SMALL: Limits = limits_of(Duration::from_secs(30), Some(Duration::from_secs(60)));
-/// A stream of the database, however long it is.
+/// Limits of a database stream, which may take any time.
 const STREAM: Limits = limits_of(Duration::from_secs(60), None);
-/// etcd answers nobody while it defragments.
+/// etcd does not answer while it defragments.
 const DEFRAGMENT: Limits = limits_of(Duration::from_secs(300), Some(Duration::from_secs(300)));
 
 const fn limits_of(silence: Duration, total: Option<Duration>) -> Limits {
     Limits { connect: Duration::from_secs(10), total, response: Some(silence), read: Some(silence) }
 }
 
-/// Files with who we are and whom we believe.
+/// Files with our certificate and the trusted CAs.
 #[derive(Clone, Debug)]
 pub struct Files {
     /// CAs of etcd's server certificate.
@@ -63,7 +63,7 @@ pub struct Gateway {
     endpoint: String,
 }
 
-/// What etcd says about itself.
+/// The status of etcd.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Status {
     /// The revision of its last write.
@@ -75,7 +75,7 @@ pub struct Status {
 }
 
 impl Gateway {
-    /// The etcd at a URL. It is in the same cluster, so no proxy leads to it.
+    /// The etcd at a URL. It is in the same cluster, so no proxy is used.
     pub fn new(endpoint: &str, party: Arc<dyn Party>, dialer: Arc<dyn Dial>, clock: Clock) -> Self {
         let http = Http::new(net::Settings {
             dialer,
@@ -92,10 +92,10 @@ impl Gateway {
         Self { http, endpoint: endpoint.trim_end_matches('/').to_owned() }
     }
 
-    /// How etcd is.
+    /// The status of etcd.
     ///
     /// # Errors
-    /// If it does not say.
+    /// It does not answer.
     pub fn status(&self) -> Result<Status, Error> {
         let doing = "ask etcd for its status";
         let mut response = self.call("status", doing, &SMALL)?;
@@ -111,19 +111,19 @@ impl Gateway {
         })
     }
 
-    /// The database with its digest behind it, as it is at this moment.
+    /// The present database, followed by its digest.
     ///
     /// # Errors
-    /// If etcd does not begin. Whoever reads must check the digest: a stream may end early.
+    /// The stream does not start. The reader must check the digest, because a stream may end early.
     pub fn snapshot(&self) -> Result<impl Read, Error> {
         let response = self.call("snapshot", "ask etcd for a snapshot", &STREAM)?;
         Ok(Chunks::new(response.body))
     }
 
-    /// Gives unused room of the database back. Until then nobody gets an answer.
+    /// Returns unused space of the database to the file system. etcd does not answer until it is done.
     ///
     /// # Errors
-    /// If etcd does not say that it has done it.
+    /// etcd does not confirm it.
     pub fn defragment(&self) -> Result<(), Error> {
         let doing = "defragment etcd";
         let mut response = self.call("defragment", doing, &DEFRAGMENT)?;
@@ -151,7 +151,7 @@ fn refused(doing: &str, why: &str) -> Error {
     Error::Refused { doing: doing.to_owned(), why: why.trim_end().to_owned() }
 }
 
-/// What is left out is 0: JSON of protocol buffers leaves it out.
+/// JSON of protocol buffers omits values that are 0.
 #[derive(Deserialize)]
 struct StatusAnswer {
     header: Header,
@@ -195,7 +195,7 @@ struct Chunks<R> {
     lines: BufReader<R>,
     line: Vec<u8>,
     chunk: Vec<u8>,
-    /// Bytes of the chunk that were handed out.
+    /// The bytes of the chunk that were already returned.
     done: usize,
 }
 
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_is_the_bytes_of_its_lines() {
+    fn a_stream_yields_the_bytes_of_its_lines() {
         let table = [
             ("", Ok(&b""[..])),
             (
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_are_left_out_are_zero() {
+    fn omitted_numbers_are_zero() {
         let answer: StatusAnswer =
             view::parse(b"{\"header\":{\"revision\":\"7\"},\"dbSize\":\"20480\"}").unwrap();
         assert_eq!(

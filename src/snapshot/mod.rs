@@ -1,5 +1,6 @@
-//! Snapshots of an etcd: taken over its JSON gateway, kept in a directory or in a bucket of S3, restored with its own tool. Names
-//! and layout are those of etcd-backup-restore, so that its full snapshots can be read, and ours by it.
+//! Snapshots of an etcd: taken over its JSON gateway, stored in a directory or an S3 bucket, restored with etcd's own
+//! tool. Names and layout are those of etcd-backup-restore, so that each program can read the full snapshots of the
+//! other.
 
 pub mod directory;
 mod error;

@@ -1,49 +1,50 @@
-//! The names of snapshots, as etcd-backup-restore has them: `Full-<first revision>-<last revision>-<seconds since 1970>.gz`.
+//! The names of snapshots, in the format of etcd-backup-restore: `Full-<first revision>-<last revision>-<seconds since
+//! 1970>.gz`.
 //!
-//! Their order is that of their times. A new name never has an earlier time than one that is there, whatever the clock shows, so
-//! the order is that in which snapshots were taken, also if the revisions of an etcd began anew.
+//! They are ordered by time. A new name never has an earlier time than an existing one, regardless of the clock, so the
+//! order is that in which snapshots were taken, even if the revisions of an etcd started again.
 
 use crate::base::clock::Timestamp;
 
 /// The folder of the present layout, below the prefix.
 pub const VERSION: &str = "v2";
 
-/// What a snapshot holds.
+/// The content of a snapshot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// Everything.
     Full,
-    /// The changes since another one. Only etcd-backup-restore writes and reads them.
+    /// The changes since another one. Only etcd-backup-restore writes and reads these.
     Delta,
 }
 
-/// How it is packed.
+/// Its compression.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Packing {
-    /// Not at all.
+    /// Uncompressed.
     Plain,
-    /// With gzip.
+    /// gzip.
     Gzip,
-    /// In a way that we cannot read.
+    /// A format that we cannot read.
     Other,
 }
 
-/// What a name says.
+/// The parts of a name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Name {
-    /// The name as it is, without folders.
+    /// The whole name, without folders.
     pub text: String,
-    /// What it holds.
+    /// The content.
     pub kind: Kind,
-    /// The revision of etcd that it has at least.
+    /// The revision of etcd up to which it contains all changes.
     pub revision: u64,
     /// When it was taken.
     pub time: Timestamp,
-    /// How it is packed.
+    /// The compression.
     pub packing: Packing,
 }
 
-/// The mark of a snapshot after which its etcd was ended.
+/// The mark of a snapshot after which its etcd was shut down.
 const FINAL: &str = ".final";
 
 impl Name {
@@ -53,7 +54,7 @@ impl Name {
         Self { text, kind: Kind::Full, revision, time, packing: Packing::Gzip }
     }
 
-    /// Reads a name; nothing if it is none of a snapshot.
+    /// Parses a name; `None` if it does not belong to a snapshot.
     pub fn parse(text: &str) -> Option<Self> {
         let mut words = text.split('-');
         let kind = match words.next()? {
@@ -77,7 +78,7 @@ impl Name {
     }
 }
 
-/// Digits only: a sign or a space is no number here.
+/// Digits only: signs and spaces are invalid.
 fn number(text: &str) -> Option<u64> {
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|_| is_number)
@@ -88,7 +89,7 @@ fn number(text: &str) -> Option<u64> {
 pub struct Snapshot {
     /// Its name.
     pub name: Name,
-    /// Its size as it is stored.
+    /// Its stored size.
     pub bytes: u64,
 }
 
@@ -104,7 +105,7 @@ pub fn snapshots(entries: impl IntoIterator<Item = (String, u64)>) -> Vec<Snapsh
     found
 }
 
-/// The time of the next name: now, or a second after the newest snapshot if the clock is behind it.
+/// The time of the next name: now, or a second after the newest snapshot if the clock is behind.
 pub fn next_time(snapshots: &[Snapshot], now: Timestamp) -> Timestamp {
     let newest = snapshots.last().map(|newest| newest.name.time.unix().saturating_add(1));
     Timestamp::from_unix(newest.map_or(now.unix(), |after| after.max(now.unix())))
@@ -120,7 +121,7 @@ mod tests {
         let name = Name::new(1_234, at);
         assert_eq!(name.text, "Full-00000000-00001234-1600000000.gz");
         assert_eq!(Name::parse(&name.text), Some(name));
-        // Each restoration adds a thousand million.
+        // Each restoration adds a billion.
         assert_eq!(Name::new(1_000_001_234, at).text, "Full-00000000-1000001234-1600000000.gz");
         let table = [
             ("Full-00000000-00000000-1", Some((Kind::Full, 0, 1, Packing::Plain))),
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn order_is_that_of_times_and_a_clock_that_is_behind_does_not_change_it() {
+    fn names_are_ordered_by_time_even_if_the_clock_is_behind() {
         let entries = [
             "Full-00000000-00000009-20.gz",
             "x",

@@ -1,9 +1,10 @@
-//! Which snapshots go.
+//! Which snapshots are removed.
 
 use super::name::{Kind, Snapshot};
 
-/// The full snapshots that are not among the `keep` newest ones, the oldest first. `snapshots` are in their order, and the newest
-/// one, which has just been checked, always stays. Empty ones do not count. Delta snapshots stay: they are those of another program.
+/// The full snapshots except the `keep` newest ones, the oldest first. `snapshots` are sorted, and the newest one,
+/// which was just checked, always stays. Empty ones do not count. Delta snapshots stay, because they belong to another
+/// program.
 pub fn superfluous(snapshots: &[Snapshot], keep: usize) -> Vec<&Snapshot> {
     let full: Vec<&Snapshot> = snapshots.iter().filter(|s| s.name.kind == Kind::Full).collect();
     let mut whole = 0;
@@ -24,7 +25,7 @@ mod tests {
     use crate::snapshot::name::snapshots;
 
     #[test]
-    fn the_newest_whole_ones_stay() {
+    fn the_newest_complete_ones_stay() {
         // Time, size; a delta has a size of 1.
         let all = |entries: &[(u64, u64)]| {
             snapshots(entries.iter().map(|(time, bytes)| {

@@ -4,16 +4,16 @@ use std::fmt;
 
 use ring::digest::{Context, SHA256, SHA256_OUTPUT_LEN};
 
-/// A database has whole sectors; what is beyond them is the digest.
+/// A database consists of whole sectors; the digest follows them.
 const SECTOR_BYTES: u64 = 512;
 const SEAL_BYTES: u64 = 32;
 
-/// Why a snapshot is not whole.
+/// Why a snapshot is damaged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Unsealed {
-    /// So long a file has no digest at its end.
+    /// A file of this length has no digest at its end.
     Length(u64),
-    /// The digest is that of something else.
+    /// The digest does not match.
     Digest,
 }
 
@@ -21,17 +21,17 @@ impl fmt::Display for Unsealed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Length(bytes) => {
-                write!(f, "its {bytes} bytes are no database with a SHA-256 behind it; it was cut off")
+                write!(f, "its {bytes} bytes are not a database followed by a SHA-256; it was truncated")
             }
-            Self::Digest => f.write_str("its SHA-256 is not that of its content"),
+            Self::Digest => f.write_str("its SHA-256 does not match its content"),
         }
     }
 }
 
-/// Reads a snapshot as it passes by: all but the last 32 bytes are hashed.
+/// Hashes a snapshot while it is read: all except the last 32 bytes.
 pub(super) struct Seal {
     context: Context,
-    /// The last bytes so far; there are never more than those of a digest.
+    /// The last bytes so far; never more than a digest.
     held: Vec<u8>,
     bytes: u64,
 }
@@ -54,7 +54,7 @@ impl Seal {
         self.bytes = self.bytes.saturating_add(u64::try_from(bytes.len()).unwrap_or(u64::MAX));
         let body = bytes.len().saturating_sub(SHA256_OUTPUT_LEN);
         let (body, last) = bytes.split_at(body);
-        // What is held is content if enough came behind it.
+        // Held bytes are content if enough bytes follow.
         let free = (self.held.len() + last.len()).saturating_sub(SHA256_OUTPUT_LEN);
         self.context.update(&self.held[..free.min(self.held.len())]);
         self.held.drain(..free.min(self.held.len()));
@@ -62,10 +62,10 @@ impl Seal {
         self.held.extend_from_slice(last);
     }
 
-    /// The size of the whole snapshot, digest included, if that is right.
+    /// The size of the whole snapshot including its digest, if that matches.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The reason why it is damaged.
     pub(super) fn check(self) -> Result<u64, Unsealed> {
         if self.bytes % SECTOR_BYTES != SEAL_BYTES || self.bytes == SEAL_BYTES {
             return Err(Unsealed::Length(self.bytes));
@@ -79,7 +79,7 @@ impl Seal {
 mod tests {
     use super::*;
 
-    /// A snapshot of so many sectors.
+    /// A snapshot with this number of sectors.
     fn sealed(sectors: usize) -> Vec<u8> {
         let mut all: Vec<u8> = (0..sectors * 512).map(|n| u8::try_from(n % 251).unwrap()).collect();
         let digest = ring::digest::digest(&SHA256, &all);
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seal_is_found_however_the_bytes_come() {
+    fn a_seal_is_found_in_any_split_of_the_bytes() {
         let whole = sealed(3);
         for piece in [1, 7, 31, 32, 33, 64, 511, 512, 1_000, 5_000] {
             assert_eq!(check(&whole, piece), Ok(1_568), "{piece}");

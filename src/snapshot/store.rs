@@ -1,4 +1,4 @@
-//! Where snapshots are kept.
+//! The storage of snapshots.
 
 use std::fmt;
 use std::io::{Read, Write};
@@ -7,50 +7,51 @@ use super::error::Error;
 use super::name::Snapshot;
 use crate::base::clock::Timestamp;
 
-/// See the module.
+/// A store.
 pub trait Store: fmt::Debug {
-    /// Where it is, for messages.
+    /// Its location, for messages.
     fn place(&self) -> String;
 
-    /// All snapshots, the oldest first. A store that is not there is an error, and not an empty one.
+    /// All snapshots, the oldest first. A missing store is an error, not an empty list.
     ///
     /// # Errors
-    /// If it cannot be asked.
+    /// It cannot be reached.
     fn list(&self) -> Result<Vec<Snapshot>, Error>;
 
-    /// The content of a snapshot. An error of the reader is one of the store, and holds an [`Error`] or what the system says.
+    /// The content of a snapshot. An error of the reader is an error of the store, and contains an [`Error`] or a
+    /// system error.
     ///
     /// # Errors
-    /// If it cannot be opened.
+    /// It cannot be opened.
     fn open(&self, snapshot: &Snapshot) -> Result<Box<dyn Read + '_>, Error>;
 
-    /// Begins a snapshot. It is not there before [`Upload::finish`], and never if that is not called.
+    /// Starts a snapshot. It exists only after [`Upload::finish`], and never if that is not called.
     ///
     /// # Errors
-    /// If it cannot be begun.
+    /// It cannot be started.
     fn create(&self, name: &str) -> Result<Box<dyn Upload + '_>, Error>;
 
-    /// Removes a snapshot. One that is not there is no error.
+    /// Removes a snapshot. A missing one is no error.
     ///
     /// # Errors
-    /// If it may still be there.
+    /// It may still exist.
     fn remove(&self, name: &str) -> Result<(), Error>;
 
-    /// Removes what uploads of the day before and earlier left behind.
+    /// Removes leftovers of uploads that are at least a day old.
     ///
     /// # Errors
-    /// If it cannot be looked for.
+    /// They cannot be listed.
     fn sweep(&self, now: Timestamp) -> Result<(), Error>;
 }
 
 /// A snapshot that is being written.
 pub trait Upload: Write {
-    /// Makes it be there, whole and for good. Returns its size.
+    /// Completes it durably. Returns its size.
     ///
     /// # Errors
-    /// If it may not be there.
+    /// It may not exist.
     fn finish(self: Box<Self>) -> Result<u64, Error>;
 }
 
-/// How old a leftover must be: no run takes so long.
+/// The minimum age of a leftover: no run takes so long.
 pub(super) const LEFTOVER_S: i64 = 24 * 60 * 60;

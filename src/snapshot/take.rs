@@ -1,4 +1,4 @@
-//! One run: a snapshot if something has changed, then old ones go, then room is given back.
+//! One run: takes a snapshot if something has changed, removes old ones, then defragments etcd.
 
 use std::io::{self, Read, Write as _};
 
@@ -14,31 +14,31 @@ use super::store::Store;
 use crate::base::clock::Clock;
 use crate::base::error::chain;
 
-/// What is read and packed at once.
+/// The buffer size for reading and packing.
 const PIECE_BYTES: usize = 32 << 10;
-/// Less is not worth a pause of etcd.
+/// A smaller gain does not justify a pause of etcd.
 const GAIN_BYTES_MIN: u64 = 1 << 20;
-/// So much always is.
+/// A larger gain always justifies it.
 const GAIN_BYTES: u64 = 16 << 20;
 
-/// What a run needs of an etcd.
+/// The requests of a run to an etcd.
 pub trait Etcd {
-    /// How it is.
+    /// Its status.
     ///
     /// # Errors
-    /// If it does not say.
+    /// It does not answer.
     fn status(&self) -> Result<Status, Error>;
 
-    /// Its database, with a digest behind it.
+    /// Its database, followed by a digest.
     ///
     /// # Errors
-    /// If it does not begin.
+    /// The stream does not start.
     fn snapshot(&self) -> Result<Box<dyn Read + '_>, Error>;
 
-    /// Gives unused room back.
+    /// Frees unused space.
     ///
     /// # Errors
-    /// If it may not have done it.
+    /// It may not have done it.
     fn defragment(&self) -> Result<(), Error>;
 }
 
@@ -56,38 +56,38 @@ impl Etcd for Gateway {
     }
 }
 
-/// What is asked for.
+/// The options of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Order {
-    /// Full snapshots that stay.
+    /// The number of full snapshots to keep.
     pub keep: usize,
     /// Whether etcd may pause for a defragmentation.
     pub may_defragment: bool,
 }
 
-/// What a run did.
+/// The result of a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Outcome {
     /// The newest snapshot.
     pub snapshot: Name,
-    /// Its size as it is stored.
+    /// Its stored size.
     pub bytes: u64,
     /// Whether this run has taken it.
     pub is_taken: bool,
-    /// etcd at the end of the run.
+    /// The status of etcd at the end of the run.
     pub status: Status,
-    /// Full snapshots that are there.
+    /// The number of full snapshots that exist.
     pub kept: usize,
-    /// Whether room was given back.
+    /// Whether etcd was defragmented.
     pub is_defragmented: bool,
-    /// What did not work, and is no reason to call the run a failure.
+    /// Problems that do not make the run a failure.
     pub warnings: Vec<String>,
 }
 
-/// Does it.
+/// Executes a run.
 ///
 /// # Errors
-/// If the newest state of etcd is not in the store at the end.
+/// The newest state of etcd is not in the store at the end.
 pub fn run(etcd: &dyn Etcd, store: &dyn Store, order: Order, clock: &Clock) -> Result<Outcome, Error> {
     let mut status = etcd.status()?;
     let mut all = store.list()?;
@@ -97,7 +97,7 @@ pub fn run(etcd: &dyn Etcd, store: &dyn Store, order: Order, clock: &Clock) -> R
         warnings.extend(problem.as_ref().map(|error| format!("{doing}: {}", chain(error))));
         problem.is_none()
     };
-    warn("look for leftovers", store.sweep(clock.now()));
+    warn("remove leftovers", store.sweep(clock.now()));
     let is_taken = !is_known(&all, status.revision);
     if is_taken {
         let name = Name::new(status.revision, name::next_time(&all, clock.now()));
@@ -125,19 +125,19 @@ pub fn run(etcd: &dyn Etcd, store: &dyn Store, order: Order, clock: &Clock) -> R
     Ok(Outcome { snapshot, bytes, is_taken, status, kept, is_defragmented, warnings })
 }
 
-/// Whether the newest full snapshot holds this revision.
+/// Whether the newest full snapshot contains this revision.
 fn is_known(all: &[Snapshot], revision: u64) -> bool {
     let newest = all.iter().rfind(|snapshot| snapshot.name.kind == Kind::Full);
     newest.is_some_and(|newest| newest.name.revision == revision && newest.bytes > 0)
 }
 
-/// Whether so much room would be given back that a pause of etcd is worth it.
+/// Whether a defragmentation would free enough space to justify a pause of etcd.
 fn is_worthwhile(status: &Status) -> bool {
     let gain = status.bytes.saturating_sub(status.bytes_in_use);
     gain >= GAIN_BYTES || (gain >= GAIN_BYTES_MIN && gain >= status.bytes / 4)
 }
 
-/// Streams the database into the store. It counts only if its digest is right.
+/// Streams the database to the store. It counts only if its digest matches.
 fn write(etcd: &dyn Etcd, store: &dyn Store, name: &Name) -> Result<u64, Error> {
     let failed = |error: io::Error| match error.downcast::<Error>() {
         Ok(ours) => ours,
@@ -172,7 +172,7 @@ mod tests {
     use crate::snapshot::store::Upload;
 
     #[test]
-    fn room_is_given_back_if_it_is_worth_a_pause() {
+    fn etcd_is_defragmented_if_the_gain_justifies_a_pause() {
         let mib = |n: u64| n << 20;
         let table = [
             (0, 0, false),
@@ -193,7 +193,7 @@ mod tests {
         }
     }
 
-    /// An etcd whose stream is so many sectors, of which so many bytes arrive.
+    /// An etcd whose stream has this number of sectors, of which this number of bytes arrive.
     struct Fake {
         revision: Cell<u64>,
         in_use: Cell<u64>,
@@ -223,7 +223,7 @@ mod tests {
         }
     }
 
-    /// A store in memory, in which uploads may fail at their end and nothing may be removed.
+    /// A store in memory whose uploads may fail at their end, and whose removals may fail.
     #[derive(Debug, Default)]
     struct Memory {
         all: RefCell<Vec<(String, Vec<u8>)>>,
@@ -295,7 +295,7 @@ mod tests {
     const ORDER: Order = Order { keep: 2, may_defragment: false };
 
     #[test]
-    fn each_change_is_taken_once_and_old_ones_go() {
+    fn each_change_is_taken_once_and_old_snapshots_are_removed() {
         let (etcd, store, clock) = (fake(), Memory::default(), Clock::system());
         let take = || run(&etcd, &store, ORDER, &clock).unwrap();
         let first = take();
@@ -309,7 +309,7 @@ mod tests {
             (first.snapshot.clone(), first.bytes, false, 1)
         );
         for revision in [6, 3, 4] {
-            // An etcd that began anew is taken, too.
+            // An etcd that started again is taken too.
             etcd.revision.set(revision);
             assert!(take().is_taken);
         }
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_whole_does_not_count() {
+    fn an_incomplete_snapshot_does_not_count() {
         let (etcd, store, clock) = (fake(), Memory::default(), Clock::system());
         for bytes in [0, 31, 512, 4_096, 4_127] {
             etcd.arrives.set(bytes);
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_that_is_there_is_a_success_whatever_else_fails() {
+    fn an_existing_snapshot_is_a_success_whatever_else_fails() {
         let (etcd, store, clock) = (fake(), Memory::default(), Clock::system());
         for revision in 1..=3 {
             etcd.revision.set(revision);
@@ -346,9 +346,9 @@ mod tests {
         store.is_locked.set(true);
         let outcome = run(&etcd, &store, Order { may_defragment: true, ..ORDER }, &clock).unwrap();
         assert_eq!((outcome.snapshot.revision, outcome.kept, outcome.is_defragmented), (4, 3, false));
-        let expected = ["look for leftovers: locked", "remove an old snapshot: locked", "defragment: no"];
+        let expected = ["remove leftovers: locked", "remove an old snapshot: locked", "defragment: no"];
         assert_eq!(outcome.warnings, expected);
-        // Once it works, everything is made good.
+        // Once it works, the next run repairs everything.
         etcd.in_use.set(20 << 20);
         etcd.revision.set(5);
         etcd.defragments.set(Some(true));

@@ -273,13 +273,13 @@ fn a_damaged_or_foreign_ca_is_reported_and_not_touched() {
         ("no key", "Opaque", &labels, vec![("ca.crt", crt)], "ca.key: no PEM data"),
         ("no certificate", "Opaque", &labels, vec![("ca.key", key)], "ca.crt: "),
         ("text", "Opaque", &labels, vec![("ca.crt", &b"x"[..]), ("ca.key", key)], "ca.crt: "),
-        ("bytes", "Opaque", &labels, vec![("ca.crt", &b"\xff"[..]), ("ca.key", key)], "ca.crt is no text"),
+        ("bytes", "Opaque", &labels, vec![("ca.crt", &b"\xff"[..]), ("ca.key", key)], "ca.crt is not text"),
         (
             "another key",
             "Opaque",
             &labels,
             vec![("ca.crt", crt), ("ca.key", other_key)],
-            "ca.key is not the key of ca.crt",
+            "ca.key does not belong to ca.crt",
         ),
         (
             "another type",
@@ -313,7 +313,7 @@ fn a_damaged_or_foreign_ca_is_reported_and_not_touched() {
             let failed = Failed::from(error);
             assert!(failed.text.contains("secret garden/ca-seed-fc28a8dd "), "{case}: {failed}");
             assert!(
-                failed.text.contains(words) && failed.text.contains("delete it to have"),
+                failed.text.contains(words) && failed.text.contains("delete it to get"),
                 "{case}: {failed}"
             );
             assert!(failed.postponed.is_none());

@@ -372,7 +372,7 @@ fn an_explicit_choice_removes_leftover_webhooks() {
     let agent = agent_with(&world, "Embedded");
     installed(&world, "echo");
     assert_eq!(webhooks(&world), 0);
-    world.wait_for_log(&["INFO", "Removed webhooks", "kind=ValidatingWebhookConfiguration"]);
+    world.wait_for_log(&["INFO", "Removed webhook configurations", "kind=ValidatingWebhookConfiguration"]);
     agent.stop();
     // Another client restores them: the next start checks again.
     leave_webhooks(&world);

@@ -152,7 +152,7 @@ fn bad_buckets_and_entries() {
         row(
             "of-the-going",
             kind("v1", "Secret", "going"),
-            "refers to Secret garden/going, which is being deleted: create it anew",
+            "refers to Secret garden/going, which is being deleted: create it again",
             PROBLEM,
         ),
         row(&long, json!({}), "the name of the BackupBucket is too long: Secret garden/bucket-bbb", PROBLEM),
@@ -369,7 +369,7 @@ fn bad_answers_of_extensions_for_bastions() {
     world.seed.delete(GROUP, "bastions", &plane, "stamped");
     wait_for(
         "stamped",
-        "somebody has deleted it in the seed: there will be another one when it is gone; it is held by example.org/mine",
+        "it was deleted in the seed: it is created again when it is gone; finalizers that hold it: example.org/mine",
     );
     // One belongs to another seed from now on, another one is removed.
     for name in ["leaves", "taken"] {

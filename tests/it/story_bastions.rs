@@ -338,7 +338,7 @@ fn a_bastion_without_its_shoot_waits_and_can_be_deleted() {
     lab.wait_for_condition(
         "leaving",
         "FailedReconciling",
-        "is on seed elsewhere, and the Bastion says lonely",
+        "is on seed elsewhere, but the Bastion names lonely",
     );
     // A Bastion of another seed is not handled, whatever Shoot it names.
     lab.make("other", |bastion| bastion["spec"]["seedName"] = json!("elsewhere"));

@@ -72,12 +72,12 @@ fn a_connection_without_verification_is_reported() {
     let agent = world.agent_with(&config);
     let line = world.wait_for_log(&[
         "WARN",
-        "The connection is not safe from others in the network",
+        "The connection is not protected against attackers in the network",
         "cluster=seed",
     ]);
     assert!(line.contains("insecure-skip-tls-verify accepts any server"), "{line}");
     world.wait_until_ready();
     let lines = world.log();
-    assert_eq!(lines.iter().filter(|line| line.contains("is not safe from others")).count(), 1);
+    assert_eq!(lines.iter().filter(|line| line.contains("is not protected against")).count(), 1);
     agent.stop();
 }

@@ -141,7 +141,7 @@ fn the_applier_leaves_a_seed_to_a_living_resource_manager() {
     assert!(problem.contains("gardener-resource-manager-7d9f_x"), "{problem}");
     world.wait_for_log(&[
         "INFO",
-        "Another resource manager works in this seed",
+        "Another resource manager runs in this seed",
         "gardener-resource-manager-7d9f_x",
     ]);
     let managed = world.seed.get(MANAGED_RESOURCES, "managedresources", "garden", &name).unwrap();

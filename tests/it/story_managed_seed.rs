@@ -442,11 +442,11 @@ fn the_older_annotation_of_shoots_works_without_a_managed_seed() {
     let spec = || Some(lab.world.garden.seed(NAME)?["spec"].clone());
     // An unknown word alone deploys nothing.
     annotate(json!("yes"));
-    lab.has_event("Shoot", "has the word \"yes\", which nobody knows");
+    lab.has_event("Shoot", "has the unknown word \"yes\"");
     assert_eq!(spec(), None);
     // Only the Seed.
     annotate(json!("no-gardenlet,invisible,protected"));
-    lab.has_event("Shoot", "has the word \"protected\", which nobody knows");
+    lab.has_event("Shoot", "has the unknown word \"protected\"");
     let found = lab.world.garden.wait_for("the Seed", |_| spec());
     assert_eq!(found["settings"]["scheduling"]["visible"], false);
     assert_eq!(found["ingress"]["domain"], "ingress.s1.example.org");

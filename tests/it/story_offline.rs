@@ -113,7 +113,7 @@ fn three_weeks_without_a_garden() {
     world.wait_until_ready();
     let name = installed(&world, "echo");
     world.garden.server().down();
-    world.wait_for_log(&["WARN", "The seed's lease was not renewed", "seed=lonely"]);
+    world.wait_for_log(&["WARN", "Cannot renew the seed's lease", "seed=lonely"]);
     pass(&world, DAY / 8, Duration::from_secs(600));
     // A day in steps that are shorter than any interval, so that all repeated log lines show.
     // The applier's token is renewed twenty minutes before it ends: four steps, so that a busy machine is in time, too.
@@ -185,7 +185,7 @@ fn a_certificate_that_expires_without_a_garden() {
     world.wait_until_ready();
     let expiry = world.certificate().unwrap().not_after;
     world.garden.server().down();
-    world.wait_for_log(&["WARN", "The seed's lease was not renewed", "seed=expiring"]);
+    world.wait_for_log(&["WARN", "Cannot renew the seed's lease", "seed=expiring"]);
     let place = world.log().len();
     pass(&world, DAY * 21, Duration::from_secs(12 * 3_600));
     assert!(world.clock.now() > expiry);

@@ -443,7 +443,7 @@ fn no_line_of_the_log_contains_a_secret() {
     secrets(&world, &mut known);
     // Programs log most when requests fail.
     let refused = world.garden.faults().on("PATCH", "/gardener-system-seed-lease/leases").answer(500);
-    world.wait_for_log(&["WARN", "The seed's lease was not renewed", "seed=discreet"]);
+    world.wait_for_log(&["WARN", "Cannot renew the seed's lease", "seed=discreet"]);
     refused.cancel();
     let good = world.garden.get(CORE, "controllerdeployments", "", "echo").unwrap();
     let odd =

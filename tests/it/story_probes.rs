@@ -196,7 +196,7 @@ fn an_unhealthy_seed_is_not_reported_as_healthy() {
     let agent = world.agent_with(&config);
     world.wait_until_ready();
     world.seed.server().set_healthy(false);
-    world.wait_for_log(&["WARN", "The seed's lease was not renewed", "seed=unwell", "/healthz answered 500"]);
+    world.wait_for_log(&["WARN", "Cannot renew the seed's lease", "seed=unwell", "/healthz answered 500"]);
     world.skip(std::time::Duration::from_secs(60));
     world.wait_for_condition("GardenletReady", "Unknown");
     assert_eq!(world.seed_condition("GardenletReady").unwrap().1, "StatusUnknown");

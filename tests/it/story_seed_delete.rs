@@ -275,7 +275,8 @@ fn objects_of_others_hold_their_definition_and_are_listed() {
         "metadata": {"namespace": "default", "name": "of-somebody"}, "spec": {"type": "x", "class": "garden"}});
     seed.apply(&[echo]);
     delete_seed(&world);
-    let extensions = "definition extensions.extensions.gardener.cloud of the seed cluster goes with the Seed";
+    let extensions =
+        "definition extensions.extensions.gardener.cloud of the seed cluster is deleted with the Seed";
     says(&world, &[extensions, "default/of-somebody (no finalizers). Delete them"]);
     world.wait_for_log(&["WARN", "The Seed cannot be deleted yet", "seed=shared", "default/of-somebody"]);
     // Other deletions do not wait for it, and there are not too many requests.

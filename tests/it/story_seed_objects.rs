@@ -182,7 +182,7 @@ fn an_existing_ca_is_taken_over_and_a_damaged_one_is_reported() {
         world.seed.apply(std::slice::from_ref(damaged));
         let before = secret(&world, CA);
         let agent = world.agent();
-        says(&world, "Error", &["Generating CA certificates for seed cluster", words, "delete it to have"]);
+        says(&world, "Error", &["Generating CA certificates for seed cluster", words, "delete it to get"]);
         assert_eq!((secret(&world, CA), agent.keys.taken()), (before, 0));
         // Steps that do not need the CA are done nevertheless.
         world.seed.wait_for("the other components", |seed| {

@@ -124,7 +124,7 @@ fn a_cluster_with_the_identity_of_another_one() {
     let words = [
         "ConfigMap kube-system/cluster-identity of the seed says that this cluster is \"the-second\" (origin \"seed\")",
         "Seed doppelganger has status.clusterIdentity \"the-first\"",
-        "delete it, and the agent makes it anew",
+        "delete it, and the agent creates it again",
     ];
     fails(&world, &words);
     is_patient(&world);
@@ -193,7 +193,7 @@ fn a_priority_class_with_another_value() {
         "PriorityClass",
         name,
         "may not be changed in an update",
-        "delete this object unless others need it as it is; the agent makes it anew",
+        "delete this object unless others need it as it is; the agent creates it again",
     ];
     fails(&world, &words);
     is_patient(&world);

@@ -409,8 +409,10 @@ fn the_chart_of_an_agent_contains_its_gardenlet_object() {
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": GARDEN}, "data": {"gardenlet.yaml": "a: ["}});
     seed.apply(&[map]);
     lab.agent.launch();
-    lab.world
-        .wait_for_log(&["The Gardenlet object of the ConfigMap was not made", "gardenlet.yaml is no YAML"]);
+    lab.world.wait_for_log(&[
+        "The Gardenlet object of the ConfigMap was not created",
+        "gardenlet.yaml is no YAML",
+    ]);
     lab.world.wait_until_ready();
     lab.world.time.advance(5 * MINUTE);
     let looks = seed.requests().iter().filter(|r| r.info.name == name && r.user == AGENT).count();

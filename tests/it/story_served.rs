@@ -266,7 +266,7 @@ fn a_hibernated_shoot_and_one_of_another_program_get_no_requests() {
     world.wait_for_log(&[
         "Not serving the cluster of the Shoot",
         &line,
-        "nothing is sent to its kube-apiserver",
+        "no requests are sent to its kube-apiserver",
     ]);
     plane.manage("later");
     let mark = plane.quiet();

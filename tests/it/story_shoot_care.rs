@@ -374,7 +374,7 @@ fn conditions_of_extensions_count_while_they_are_alive() {
     wait_for_condition(&world, PLANE, "False", "ExtensionUnhealthyReport");
     world.seed.create("extensions.gardener.cloud/v1alpha1", "extensions", &object("nobodys"));
     wait_for_condition(&world, PLANE, "True", "ControlPlaneRunning");
-    let warning = "What extensions say of the Shoot does not count";
+    let warning = "Ignoring the conditions that extensions report for the Shoot";
     world.wait_for_log(&[warning, "no ControllerRegistration serves Extension/nobodys"]);
     agent.stop();
 }

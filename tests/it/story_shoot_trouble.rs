@@ -106,7 +106,7 @@ fn cases() -> Vec<Case> {
             "Waiting until Kubernetes API server rolled out",
             [
                 "cannot get image registry.k8s.io/kube-apiserver:v1.34.3 (ImagePullBackOff: ",
-                "bring the image to the node or let the node reach its registry",
+                "import the image on the node or let the node reach its registry",
             ],
             "its newest pod: kube-apiserver-",
         ),
@@ -116,7 +116,7 @@ fn cases() -> Vec<Case> {
             "Waiting until Kubernetes API server service in the Seed cluster has reported readiness",
             [
                 "Service shoot--p--address/kube-apiserver-exposure has no address yet",
-                "install what provides load balancers there, and look at the Events of the Service",
+                "install a load balancer controller in the seed, and look at the Events of the Service",
             ],
             "",
         ),

@@ -223,7 +223,7 @@ fn a_false_success_is_a_failure() {
     assert!(problem(&store).ends_with("its list has no end"));
     for body in ["", "<", "<html>", "<R><Contents><Key>p/v2/Full-1", "\u{0}\u{ff}"] {
         scene.server.twist(move |_, _| Some(Answer::Reply(Response::text(200, "text/html", body))));
-        assert!(problem(&store).ends_with("its answer is no list"), "{body}");
+        assert!(problem(&store).ends_with("its answer is not a list"), "{body}");
     }
 }
 

@@ -63,7 +63,7 @@ fn an_offline_garden_fails_healthz_unless_it_is_tolerated() {
     let agent = world.agent_with(&config);
     world.wait_until_ready();
     world.garden.server().down();
-    world.wait_for_log(&["WARN", "The seed's lease was not renewed", "seed=tolerant"]);
+    world.wait_for_log(&["WARN", "Cannot renew the seed's lease", "seed=tolerant"]);
     assert_eq!(agent.get(2728, "/healthz").0, 200);
     // It does not tolerate an unreachable seed.
     world.seed.server().set_healthy(false);
@@ -207,7 +207,7 @@ fn a_silent_link_is_noticed_and_the_watches_continue_without_a_list() {
     let place = world.garden.server().shared.record.count();
 
     proxy.set(Mode::Hole);
-    world.wait_for_log(&["WARN", "The seed's lease was not renewed", "seed=silent", "timeout"]);
+    world.wait_for_log(&["WARN", "Cannot renew the seed's lease", "seed=silent", "timeout"]);
     proxy.set(Mode::Pass);
     let back = world.clock.now();
     world.garden.wait_for("a renewal", |_| world.beat().filter(|beat| *beat > back));

@@ -160,7 +160,7 @@ fn a_seed_that_is_down_at_the_start() {
     world.seed.server().down();
     let agent = world.agent();
     let address = World::address(&world.seed);
-    world.wait_for_log(&["WARN", "The leader lease cannot be reached", &address, "Connection refused"]);
+    world.wait_for_log(&["WARN", "Cannot reach the leader lease", &address, "Connection refused"]);
     world.skip(Duration::from_secs(600));
     assert!(agent.is_alive());
     assert_eq!(agent.get(2728, "/livez").0, 200);
@@ -308,7 +308,7 @@ fn a_garden_that_goes_away_for_a_while() {
     crate::world::wait_for("a good heartbeat", || (agent.get(2728, "/healthz").0 == 200).then_some(()));
     world.garden.server().down();
     let address = World::address(&world.garden);
-    world.wait_for_log(&["WARN", "The seed's lease was not renewed", &address, "Connection refused"]);
+    world.wait_for_log(&["WARN", "Cannot renew the seed's lease", &address, "Connection refused"]);
     crate::world::wait_for("the probe to fail", || (agent.get(2728, "/healthz").0 == 500).then_some(()));
     // The seed maintains itself: a deleted object is created again.
     let namespace = format!("extension-{name}");

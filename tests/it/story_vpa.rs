@@ -65,7 +65,7 @@ fn pods_become_smaller_in_windows_or_never() {
     let kept = world.seed.get(GROUP, KIND, "garden", "never").unwrap();
     assert_eq!(kept["spec"]["updatePolicy"]["updateMode"], "Auto");
     for (name, words) in [("unclear", "set it to"), ("unplanned", "set it to <begin>,<end>")] {
-        world.wait_for_log(&["Nobody can tell", &format!("garden/{name}"), words]);
+        world.wait_for_log(&["cannot decide when to evict pods", &format!("garden/{name}"), words]);
     }
 
     // The agent reverts changes of an object, and ignores its status.

@@ -72,7 +72,7 @@ fn a_garden_restored_from_a_backup_that_has_caught_up_is_followed() {
     }
     world.garden.restore_and_go_on(backup);
     wait_for_greeting(&world, &name, "hello");
-    world.wait_for_log(&["WARN", "The seed's lease is older than it was written", "seed=caught-up"]);
+    world.wait_for_log(&["WARN", "The seed's lease is older than our last write", "seed=caught-up"]);
     greet(&world, "again");
     wait_for_greeting(&world, &name, "again");
     agent.stop();
@@ -95,7 +95,7 @@ fn a_seed_restored_from_a_backup_that_has_caught_up_is_repaired() {
         world.seed.wait_for("a renewal", |seed| (leader_renewed(seed).unwrap() != before).then_some(()));
     }
     world.seed.restore_and_go_on(backup);
-    world.wait_for_log(&["WARN", "The lease is older than it was written"]);
+    world.wait_for_log(&["WARN", "The lease is older than our last write"]);
     wait_for_greeting(&world, &name, "one");
     greet(&world, "two");
     wait_for_greeting(&world, &name, "two");

@@ -1,5 +1,5 @@
-//! Watching over the identity for the garden, from the first connection on, whatever else stands still: the certificate is
-//! renewed in time; when the garden does not take it any more, another one is bootstrapped; the garden's CAs are followed.
+//! Maintains the identity for the garden from the first connection on, independently of the other stages. It renews the
+//! certificate in time, bootstraps a new one when the garden refuses the present one, and follows the garden's CAs.
 
 use std::time::Duration;
 
@@ -24,31 +24,31 @@ use crate::runtime::events::{About, News};
 use super::trust::{CA_LOOK, CA_OVERLAP};
 use super::{BringUp, Error, RETRY};
 
-/// Its name among the parts: a certificate may be in trouble while the rest is not.
+/// Name of this part on the status page: a certificate may fail while everything else works.
 const PART: &str = "garden certificate";
-/// Between two tries to get another identity: somebody may be supplying a credential right now.
+/// Longest time between two tries to get a new identity: an operator may be supplying a credential right now.
 const RETRY_MAX: Duration = Duration::from_secs(10);
-/// Between two trials of an identity that was refused.
+/// Time between two tries of a refused identity.
 const TRIAL: Duration = Duration::from_secs(3);
 pub(super) const TRIAL_TIMEOUT: Duration = Duration::from_secs(5);
-/// The rotation, and when it is looked at again.
+/// The rotation, and when it is checked next.
 pub(super) struct Keeper {
     rotation: Rotation,
     due: Mono,
     retry: Backoff,
     pub(super) refusals: Refusals,
-    /// How many 401s the clients of the garden had seen at the last look.
+    /// The number of 401 responses that the garden's clients had seen at the last check.
     unauthorized: u64,
-    /// A handshake of a stage failed because of an identity, theirs or ours.
+    /// A handshake failed because of an identity, the server's or ours.
     pub(super) in_doubt: bool,
-    /// The bootstrap credentials of a new identity are still there.
+    /// The bootstrap credentials of a new identity still exist.
     clean_up: bool,
     pub(super) ca_due: Mono,
     pub(super) narrow_at: Mono,
 }
 
 impl Keeper {
-    /// `None` without a Secret to keep a certificate in.
+    /// `None` if there is no Secret to keep a certificate in.
     pub(super) fn new(shared: &Shared, connection: Option<&Connection>) -> Option<Self> {
         let settings = &shared.settings.garden_client_connection;
         let secret = settings.kubeconfig_secret.as_ref()?;
@@ -82,19 +82,20 @@ impl Keeper {
 }
 
 impl Keeper {
-    /// The same identity with other trust.
+    /// Keeps the same identity with other CAs.
     pub(super) fn adopted(&mut self, connection: &Connection) -> Result<(), Error> {
         Ok(self.rotation.adopted(connection)?)
     }
 }
 
-/// Another certificate was due, and did not come: what the keeper explains is a bootstrap. Other errors are none of the
-/// rotation, and upstream tells no event of them.
+/// Whether the error means that a due renewal failed. The keeper explains failures of a bootstrap itself. Upstream
+/// emits no event for other errors.
 const fn is_rotation(error: &Error) -> bool {
     matches!(error, Error::Explained { .. } | Error::Identity(identity::Error::Renew { .. }))
 }
 
-/// In upstream's words. The time left is rounded down, so that the events of one trouble are counted as one.
+/// The event's text, in upstream's words. The remaining time is rounded down so that repeated events of one failure are
+/// counted as one.
 fn rotation_failed(not_after: Timestamp, now: Timestamp, cause: &str) -> String {
     let left = not_after.unix().saturating_sub(now.unix());
     let unit = if left.abs() < 7_200 { 60 } else { 3_600 };
@@ -106,7 +107,7 @@ fn rotation_failed(not_after: Timestamp, now: Timestamp, cause: &str) -> String 
 }
 
 impl BringUp {
-    /// A step of the rotation if one is due. Returns how long there is nothing to do.
+    /// Runs a step of the rotation if one is due. Returns the time until the next step.
     pub(super) fn keep_certificate(&mut self, running: Option<&Running>) -> Duration {
         let Some(mut keeper) = self.keeper.take() else { return rotation::LOOK };
         let now = self.shared.env.clock.mono();
@@ -119,7 +120,7 @@ impl BringUp {
         left
     }
 
-    /// An event of the Seed, if the garden can be told.
+    /// Emits an event of the Seed if the garden can be reached.
     fn tell(&self, warning: bool, reason: &str, note: &str) {
         let (Ok(garden), shared) = (self.garden(), &self.shared) else { return };
         let (name, uid) = (self.seed_name(), shared.registration.uid());
@@ -128,7 +129,7 @@ impl BringUp {
         shared.events.tell(&garden.controllers, &shared.env.clock, about, news);
     }
 
-    /// The event for which alerts of Gardener look: of the Seed, but recorded in the seed cluster.
+    /// Emits the event that Gardener's alerts look for: it is about the Seed, but recorded in the seed cluster.
     fn tell_as_upstream(&self, not_after: Timestamp, cause: &str) {
         let shared = &self.shared;
         let (name, uid) = (self.seed_name(), shared.registration.uid());
@@ -178,23 +179,24 @@ impl BringUp {
                 self.follow_ca(keeper)?;
                 Ok(after)
             }
-            // One that cannot be used is offered again by the next step, as the Secret describes it then.
+            // A connection that cannot be used is offered again by the next step, with the Secret's content at that
+            // time.
             rotation::Step::Replace(connection) => self.exchange(keeper, &connection, running),
             rotation::Step::Bootstrap => self.bootstrap_again(keeper, running),
         }
     }
 
-    /// Says what can be seen of the identity from here.
+    /// Reports what the agent itself can find out about the identity.
     pub(super) fn tell_problem(&self) {
         let status = &self.shared.status;
         status.doing(PART, "watched");
         let Some(cause) = self.identity_problem() else { return status.recovered(PART) };
         if status.problem(PART, &cause) {
-            log::warn!(cause = cause.as_str(); "The identity for the garden is in trouble");
+            log::warn!(cause = cause.as_str(); "The identity for the garden has a problem");
         }
     }
 
-    /// From now on this is who we are.
+    /// Switches to another identity.
     fn exchange(
         &mut self,
         keeper: &mut Keeper,
@@ -224,7 +226,7 @@ impl BringUp {
         Ok(Duration::ZERO)
     }
 
-    /// Asks the garden what it thinks of us, if there is reason to doubt.
+    /// Checks with the garden whether it still accepts the identity, if there is doubt.
     fn try_identity(&mut self, keeper: &mut Keeper, is_running: bool) -> Result<(), Error> {
         let shared = &self.shared;
         let expired = shared.time.garden_clock().now() >= keeper.rotation.current().not_after;
@@ -242,13 +244,13 @@ impl BringUp {
         Ok(())
     }
 
-    /// What is wrong with the identity, as far as it can be seen from here.
+    /// What is wrong with the identity, as far as the agent can find out by itself.
     pub(super) fn identity_problem(&self) -> Option<String> {
         let connection = self.connection.as_ref()?;
         trial::examine(connection, self.shared.time.garden_clock().now())
     }
 
-    /// What to say of an identity that is to be replaced.
+    /// Describes why an identity must be replaced.
     fn loss(&self, keeper: &Keeper) -> String {
         if !keeper.rotation.lost {
             return "a new identity was asked for".to_owned();
@@ -282,7 +284,7 @@ impl BringUp {
                 let lost = keeper.rotation.lost;
                 let wait = self.exchange(keeper, &connection, running)?;
                 if lost {
-                    // Not earlier: the garden takes no event from somebody whom it does not know.
+                    // Not earlier: the garden accepts no event from an unknown client.
                     self.tell(true, "IdentityLost", &format!("another identity was needed: {cause}"));
                 }
                 Ok(wait)

@@ -1,4 +1,4 @@
-//! What extensions are handed of the way to the garden: its address and its CAs, in a kubeconfig that their
+//! The part of the garden connection that extensions get: its address and its CAs, in a kubeconfig that their
 //! ControllerInstallations carry. When either changes, all installations are reconciled at once.
 
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use crate::kube::{Connection, Trust};
 
 use super::BringUp;
 
-/// The address, and the CAs unless the system's are trusted.
+/// The address and the CAs. Without CAs, the system's CAs are trusted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Handed {
     server: String,
@@ -17,7 +17,8 @@ pub(super) struct Handed {
 }
 
 impl Handed {
-    /// Out of a connection, with the address that the configuration names instead. None if the CAs cannot be read now.
+    /// Takes both from a connection; a configured address replaces its address. Returns `None` if the CAs cannot be
+    /// read now.
     fn new(connection: &Connection, address: Option<&str>) -> Option<Self> {
         let (is_insecure, cas) = match &connection.trust {
             Trust::System => (false, None),
@@ -30,19 +31,19 @@ impl Handed {
 }
 
 impl BringUp {
-    /// What installations are handed now.
+    /// What installations get now.
     pub(super) fn handed(&self) -> Option<Handed> {
         let address = self.shared.settings.garden_client_connection.garden_cluster_address.as_deref();
         Handed::new(&self.garden().ok()?.controllers.connection(), address)
     }
 
-    /// Lets the installations have it if it is not what they were handed before.
+    /// Passes it to the installations if it has changed.
     pub(super) fn hand_on(&self, before: &mut Option<Handed>, running: &Running) {
         let Some(now) = self.handed() else { return };
         if before.as_ref() == Some(&now) {
             return;
         }
-        log::info!("The way to the garden has changed; reconciling all ControllerInstallations");
+        log::info!("The garden's address or CAs have changed; reconciling all ControllerInstallations");
         running.garden_moved();
         *before = Some(now);
     }
@@ -59,7 +60,7 @@ mod tests {
         let first = at("https://a").with_ca("one");
         let identity = first.clone().with_certificate("chain".to_owned(), "key".to_owned());
         let insecure = first.clone().with_trust(Trust::Insecure);
-        // Two connections, the address in the configuration, whether they hand on the same.
+        // Two connections, the address in the configuration, and whether both pass on the same.
         let table = [
             (&first, &first, None, true),
             (&first, &identity, None, true),

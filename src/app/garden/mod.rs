@@ -1,8 +1,9 @@
-//! The garden side: a state machine from "who are we" to "controllers run", then the watch over certificate and Seed.
+//! The garden side: a state machine from finding an identity to running controllers, followed by the watch over
+//! certificate and Seed.
 //!
-//! Every stage is idempotent and goes on from what it finds, so a crash or a failure at any point is made good by doing
-//! the same again. The heartbeat starts as soon as there is an identity: renewing the lease comes first. When the Seed
-//! is not the one that was registered any more, the controllers end and the registration begins anew.
+//! Every stage is idempotent and continues from what it finds, so the agent recovers from a crash or a failure by
+//! running the same stage again. The heartbeat starts as soon as there is an identity, because renewing the lease has
+//! priority. When the registered Seed is gone or replaced, the controllers end and the registration starts again.
 
 mod certificate;
 mod handed;
@@ -34,21 +35,22 @@ use super::status::complain;
 use super::{Environment, Shared, controllers, host, versions};
 
 pub(super) const PART: &str = "garden";
-/// After a failed stage: the first delay and the longest.
+/// The first and the longest delay after a failed stage.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
-/// Before the registration begins anew: the first time and the longest. After a time of this length it is the first again.
+/// The first and the longest delay before a new registration. After a term of the longest delay, the delay starts again
+/// with the first.
 const EPISODES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 /// A stage makes a few requests; each has its deadline.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// The longest that a request to come back later is obeyed.
+/// The longest delay for which a server's Retry-After is honoured.
 const THROTTLED_MAX: Duration = Duration::from_secs(300);
-/// After a request that was denied; each try leaves another one behind.
+/// Delay after a denied certificate request: each try leaves another request behind.
 const DENIED: Duration = Duration::from_secs(20);
-/// Over which time agents that saw the garden in trouble spread their lists.
+/// Agents that saw a garden outage spread their lists over this time.
 const SPREAD: Duration = Duration::from_secs(5);
 
-/// Why a stage does not get further.
+/// Why a stage cannot continue.
 #[derive(Debug)]
 enum Error {
     Identity(identity::Error),
@@ -58,7 +60,7 @@ enum Error {
     },
     Version(String),
     Config(String),
-    /// The same with a cause that the error itself does not name.
+    /// The same, with a cause that the error itself does not name.
     Explained {
         cause: String,
         source: Box<Error>,
@@ -94,7 +96,7 @@ impl From<identity::Error> for Error {
 }
 
 impl Error {
-    /// The error of the client at the bottom, if it is one.
+    /// The underlying error of the client, if there is one.
     fn client(&self) -> Option<&kube::Error> {
         match self {
             Self::Kube { source, .. } => Some(source),
@@ -108,18 +110,18 @@ impl Error {
         self.client().map(kube::Error::verdict)
     }
 
-    /// It is about who somebody is: us or the server.
+    /// Whether the error concerns an identity, ours or the server's.
     fn is_about_identity(&self) -> bool {
         self.client()
             .is_some_and(|error| matches!(trial::judge(Some(error)), Trial::Refused | Trial::Untrusted))
     }
 
-    /// The garden, or the way to it, was in trouble: other agents saw the same, and will come back with us.
+    /// Whether the garden, or the network to it, failed. Other agents saw the same and will reconnect at the same time.
     fn is_common(&self) -> bool {
         matches!(self.verdict(), Some(Verdict::Unreachable | Verdict::Throttled(_)))
     }
 
-    /// Somebody has decided against us.
+    /// Whether the garden explicitly refused the request.
     fn is_refusal(&self) -> bool {
         match self {
             Self::Identity(source) => source.is_refusal(),
@@ -128,7 +130,7 @@ impl Error {
         }
     }
 
-    /// When to try again: not before the server wants it, and not as if nobody had said no.
+    /// When to try again: not before the server allows it, and later after a refusal.
     fn delay(&self, pause: Duration) -> Duration {
         match self.verdict() {
             Some(Verdict::Throttled(Some(after))) => after.min(THROTTLED_MAX) + pause,
@@ -138,8 +140,7 @@ impl Error {
     }
 }
 
-/// How long to wait before the lists that every agent begins with. An agent that is alone does not wait, and no
-/// heartbeat does.
+/// How long to wait before the initial lists. A single agent does not wait, and no heartbeat waits.
 fn spread(was_in_trouble: bool, unit: f64) -> Duration {
     if was_in_trouble { SPREAD.mul_f64(unit) } else { Duration::ZERO }
 }
@@ -153,7 +154,7 @@ fn failed(operation: impl Into<String>) -> impl FnOnce(kube::Error) -> Error {
 enum Step {
     Done,
     Again(Duration),
-    /// Somebody else must do something first.
+    /// Another party must do something first.
     Waiting(String, Duration),
 }
 
@@ -162,11 +163,11 @@ const ACCESS: [(&str, Stage); 6] = [
     ("checking the configuration against the seed", BringUp::check_networks),
     ("getting an identity", BringUp::obtain),
     ("trusting the garden's CA", BringUp::refresh_ca),
-    ("finding the way to the garden", BringUp::find_host),
+    ("finding the garden's address", BringUp::find_host),
     ("removing bootstrap credentials", BringUp::clean_up),
     ("comparing versions", BringUp::compare_versions),
 ];
-/// The stages that every Seed goes through; there may be another one of the same name later.
+/// The stages that every Seed passes. A later Seed of the same name passes them again.
 const REGISTRATION: [(&str, Stage); 2] = [
     ("registering the seed", BringUp::register),
     ("waiting for the seed's namespace", BringUp::await_namespace),
@@ -178,13 +179,13 @@ struct BringUp {
     shared: Arc<Shared>,
     stop: Stop,
     obtain: Obtain,
-    /// As the kubeconfig says.
+    /// The connection that the kubeconfig describes.
     connection: Option<Connection>,
-    /// Where the garden is from here, if not where the kubeconfig says.
+    /// The garden's address as seen from here, if it differs from the kubeconfig.
     host: Option<&'static str>,
     garden: Option<GardenClients>,
     heartbeat: Option<std::thread::JoinHandle<()>>,
-    /// The garden could not be reached, or asked to come back later.
+    /// The garden could not be reached, or returned Retry-After.
     was_in_trouble: bool,
     /// When the Seed was last seen by the registration.
     registered_at: Mono,
@@ -227,12 +228,12 @@ impl BringUp {
         }
     }
 
-    /// Goes through stages; false if the agent stops before.
+    /// Runs stages in order. Returns false if the agent stops before the last one.
     fn pass(&mut self, stages: &[(&str, Stage)]) -> bool {
         stages.iter().all(|(name, stage)| self.until_done(name, *stage))
     }
 
-    /// Serves the Seed, and whichever Seed of its name comes after it.
+    /// Serves the Seed, and later Seeds of the same name.
     fn serve_seeds(&mut self) {
         let clock = self.shared.env.clock.clone();
         let mut again = Backoff::new(EPISODES.0, EPISODES.1);
@@ -247,7 +248,7 @@ impl BringUp {
         }
     }
 
-    /// Repeats a stage until it is done; false if the agent stops before.
+    /// Repeats a stage until it succeeds. Returns false if the agent stops first.
     fn until_done(&mut self, name: &str, stage: Stage) -> bool {
         let shared = Arc::clone(&self.shared);
         let mut backoff = Backoff::new(RETRY.0, RETRY.1);
@@ -285,7 +286,7 @@ impl BringUp {
         false
     }
 
-    /// With what is wrong with our own identity, if the server does not know us.
+    /// Adds what is wrong with our own identity if the server does not accept it.
     fn explained(&mut self, error: Error) -> Error {
         if self.connection.is_none() || !error.is_about_identity() {
             return error;
@@ -307,7 +308,7 @@ impl BringUp {
         self.garden.as_ref().ok_or_else(|| Error::Config("there is no connection to the garden".to_owned()))
     }
 
-    /// The configured networks must be the seed's.
+    /// Checks that the configured networks match the seed's.
     fn check_networks(&mut self) -> Result<Step, Error> {
         let operation = "read namespace kube-system of the seed";
         if hosting::is_self_hosted_shoot(&self.shared.clients.seed).map_err(failed(operation))? {
@@ -333,14 +334,14 @@ impl BringUp {
                 cleanup::certificate(&connection)?;
                 self.adopt(connection)?;
                 self.keeper = certificate::Keeper::new(&shared, self.connection.as_ref());
-                // Before the first request: what can be seen from here is told by its name.
+                // Before the first request, so that problems visible from here are reported by name.
                 self.tell_problem();
                 Ok(Step::Done)
             }
         }
     }
 
-    /// From now on the garden is reached over this connection.
+    /// Uses this connection for the garden from now on.
     fn adopt(&mut self, connection: Connection) -> Result<(), Error> {
         let clients = self
             .shared
@@ -357,7 +358,7 @@ impl BringUp {
         Ok(())
     }
 
-    /// The connection with the server's address as seen from here.
+    /// The connection with the server address as seen from here.
     fn as_reached(&self, connection: &Connection) -> Connection {
         let mut used = connection.clone();
         if let Some(host) = self.host {
@@ -368,7 +369,7 @@ impl BringUp {
 
     fn find_host(&mut self) -> Result<Step, Error> {
         let found = host::inside(&self.shared.clients.seed);
-        self.host = found.map_err(failed("look for a garden in the seed cluster"))?;
+        self.host = found.map_err(failed("check whether the garden runs in the seed cluster"))?;
         if let (Some(host), Some(connection)) = (self.host, self.connection.clone()) {
             log::info!(server = host; "The garden is in the seed cluster");
             self.adopt(connection)?;
@@ -388,7 +389,7 @@ impl BringUp {
             && secret::load(&self.shared.clients.seed, key)?
                 .is_some_and(|stored| stored.operation == Operation::Rebootstrap)
         {
-            // They are there for the next identity; a token that was made anew has the name of the one before.
+            // Keep the credentials for the next identity: a recreated token has the same name.
             return Ok(Step::Done);
         }
         let garden = &self.garden()?.controllers;
@@ -419,7 +420,7 @@ impl BringUp {
         Ok(Step::Done)
     }
 
-    /// Starts the controllers and watches over certificate and Seed, until the Seed is not the one that was registered.
+    /// Starts the controllers and watches certificate and Seed until the registered Seed is gone or replaced.
     fn govern(&mut self) {
         let Ok(garden) = self.garden().cloned() else { return };
         let shared = Arc::clone(&self.shared);
@@ -441,7 +442,7 @@ impl BringUp {
     }
 }
 
-/// Where an identity may come from.
+/// The possible sources of an identity.
 pub(super) fn sources(settings: &Settings, env: &Environment) -> Sources {
     Sources::new(settings, &|name| env.variable(name).map(str::to_owned))
 }
@@ -458,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn agents_come_back_one_after_the_other_and_when_they_are_asked_to() {
+    fn agents_spread_their_reconnects_and_honour_retry_after() {
         let s = Duration::from_secs;
         let refused = identity::Error::Refused { name: "r".to_owned(), how: "denied", why: String::new() };
         let denied = identity::Error::Bootstrap { place: "p".to_owned(), source: Box::new(refused) };

@@ -1,4 +1,4 @@
-//! The Seed object and its namespace in the garden: made, found again, or waited for.
+//! The Seed object and its namespace in the garden: created, found, or waited for.
 
 use std::time::Duration;
 
@@ -15,13 +15,14 @@ use crate::kube::request::ListParams;
 
 use super::{BringUp, Error, Step, failed};
 
-/// How often to look for the seed's namespace.
+/// How often to check for the seed's namespace.
 const NAMESPACE_POLL: Duration = Duration::from_millis(500);
-/// How often to look for a Seed that was deleted, and whether the one that waits for its namespace is still there.
+/// How often to check for a deleted Seed, and that a Seed that waits for its namespace still exists.
 const SEED_POLL: Duration = Duration::from_secs(10);
 
 impl BringUp {
-    /// Makes the Seed, or brings it to its configuration. One that somebody deleted while we served it is not made again.
+    /// Creates the Seed, or updates it to its configuration. A Seed that was deleted while the agent served it is not
+    /// created again.
     pub(super) fn register(&mut self) -> Result<Step, Error> {
         let shared = self.shared.clone();
         let config = &shared.settings.seed_config;
@@ -46,7 +47,7 @@ impl BringUp {
             (Action::Patch(patch), _) => {
                 let patch = Patch::Merge(patch);
                 let seed = garden.patch::<Value>(&SEED, "", name, "", &patch).map_err(wrong())?;
-                log::info!(seed = name; "Brought the Seed to its configuration");
+                log::info!(seed = name; "Updated the Seed to its configuration");
                 seed
             }
             (Action::Nothing, seed) => seed.unwrap_or_default(),
@@ -62,7 +63,7 @@ impl BringUp {
     fn deleted(&self) -> Step {
         let name = self.seed_name();
         if self.shared.status.seed_is_gone(true) {
-            log::warn!(seed = name; "The Seed was deleted; the agent does not create it again, but joins when somebody else does");
+            log::warn!(seed = name; "The Seed was deleted; the agent does not create it again, but joins when it is created");
         }
         let why = format!(
             "Seed {name} was deleted in the garden: create it again or restart the agent to join, or remove the agent"
@@ -70,7 +71,7 @@ impl BringUp {
         Step::Waiting(why, SEED_POLL)
     }
 
-    /// The garden makes it; until its authorizer knows the new Seed, the answer is 403.
+    /// The garden creates the namespace. Until its authorizer knows the new Seed, it answers 403.
     pub(super) fn await_namespace(&mut self) -> Result<Step, Error> {
         let name = seed_namespace(self.seed_name());
         let garden = &self.garden()?.controllers;
@@ -78,7 +79,7 @@ impl BringUp {
             Ok(_) => self.default_domains(&name).map(|()| Step::Done),
             Err(e) if e.is_not_found() || e.is_denied() => {
                 let why = format!("failed to get seed namespace in garden cluster: {}", chain(&e));
-                // Without its Seed it would never come.
+                // Without the Seed, the namespace would never be created.
                 if self.shared.env.clock.mono() >= self.registered_at.saturating_add(SEED_POLL)
                     && let waiting @ Step::Waiting(..) = self.register()?
                 {
@@ -90,7 +91,7 @@ impl BringUp {
         }
     }
 
-    /// Where the configuration has no `dns.defaults`, the garden's default domains become the Seed's, at each start.
+    /// If the configuration has no `dns.defaults`, the garden's default domains are copied to the Seed at each start.
     fn default_domains(&self, namespace: &str) -> Result<(), Error> {
         let configured = &self.shared.settings.seed_config.spec["dns"]["defaults"];
         if configured.as_array().is_some_and(|domains| !domains.is_empty()) {
@@ -110,7 +111,7 @@ impl BringUp {
         let defaults = domains(secrets).map_err(|why| {
             Error::Config(format!("the garden's default domains: Secret {namespace}/{why}"))
         })?;
-        // They are never emptied again: the garden refuses that.
+        // A Seed that already has domains keeps them, because the garden does not allow removing them.
         let seed = garden.get::<Value>(&SEED, "", self.seed_name()).map_err(wrong())?;
         if defaults.is_empty() || seed["spec"]["dns"]["defaults"] == Value::Array(defaults.clone()) {
             return Ok(());
@@ -120,7 +121,7 @@ impl BringUp {
     }
 }
 
-/// Default domains from the garden's Secrets, the most important first; or what is wrong with which of them.
+/// Default domains from the garden's Secrets, ordered by priority; or which Secret is invalid and why.
 fn domains(mut secrets: Vec<Metadata>) -> Result<Vec<Value>, String> {
     let annotation =
         |m: &Metadata, name: &str| m.metadata.annotations.get(&format!("dns.gardener.cloud/{name}")).cloned();

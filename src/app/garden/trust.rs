@@ -1,5 +1,5 @@
-//! Which CAs the agent believes to be the garden's. The kubeconfig in the Secret follows what the garden publishes. A
-//! kubeconfig that an operator supplies is left as it is, as upstream leaves it.
+//! Which CAs the agent trusts for the garden. The kubeconfig in the Secret follows the CAs that the garden publishes. A
+//! kubeconfig that an operator supplies stays unchanged, as in upstream.
 
 use std::time::Duration;
 
@@ -13,10 +13,11 @@ use super::{BringUp, Error, Step};
 
 /// How often the garden's published CAs are read.
 pub(super) const CA_LOOK: Duration = Duration::from_secs(300);
-/// A CA that is not published any more is trusted for at least this long: servers change theirs one after the other.
+/// A CA that is not published any more stays trusted for at least this long, because servers change their certificates
+/// one after the other.
 pub(super) const CA_OVERLAP: Duration = Duration::from_secs(3_600);
 
-/// The garden answers, but does not give its CA: the present trust is as good as before. Any other error needs another
+/// Whether the garden answers but does not show its CA. The present CAs stay valid then. Any other error needs another
 /// try.
 fn is_withheld(error: &identity::Error) -> bool {
     match error {
@@ -26,19 +27,19 @@ fn is_withheld(error: &identity::Error) -> bool {
 }
 
 impl BringUp {
-    /// Where the kubeconfig is kept, if it is.
+    /// The Secret with the kubeconfig, if there is one.
     fn kept(&self) -> Option<Key> {
         let secret = self.shared.settings.garden_client_connection.kubeconfig_secret.as_ref()?;
         Some(Key::new(secret.namespace.clone(), secret.name.clone()))
     }
 
-    /// Whether the trust is ours to change: the Secret holds the kubeconfig.
+    /// Whether the agent may change the trusted CAs: the Secret holds the kubeconfig.
     fn owns_trust(&self) -> Result<bool, Error> {
         let Some(key) = self.kept() else { return Ok(false) };
         Ok(secret::load(&self.shared.clients.seed, &key)?.is_some())
     }
 
-    /// What the garden publishes; none if it does not let us read it.
+    /// The CAs that the garden publishes; `None` if the agent may not read them.
     fn published(&mut self) -> Result<Option<String>, Error> {
         match cleanup::published(&self.garden()?.controllers) {
             Ok(pem) => {
@@ -53,7 +54,7 @@ impl BringUp {
         }
     }
 
-    /// The stage: trusts what the garden publishes, besides what is trusted.
+    /// The stage: adds the published CAs to the trusted ones.
     pub(super) fn refresh_ca(&mut self) -> Result<Step, Error> {
         let Some(connection) = self.connection.clone() else { return Ok(Step::Done) };
         if self.owns_trust()?
@@ -68,7 +69,7 @@ impl BringUp {
         Ok(Step::Done)
     }
 
-    /// Believes other CAs from now on.
+    /// Trusts other CAs from now on.
     fn store_trust(&mut self, connection: Connection) -> Result<(), Error> {
         if let Some(key) = self.kept() {
             cleanup::store_refreshed(&self.shared.clients.seed, &key, &connection)?;
@@ -77,7 +78,8 @@ impl BringUp {
         self.adopt(connection)
     }
 
-    /// Trusts what the garden publishes, besides what is trusted; some time later alone, if that is enough.
+    /// Adds the published CAs to the trusted ones. After the overlap, it drops the older ones if the published ones are
+    /// enough.
     pub(super) fn follow_ca(&mut self, keeper: &mut Keeper) -> Result<(), Error> {
         let now = self.shared.env.clock.mono();
         if now < keeper.ca_due || keeper.refusals.is_refused() {
@@ -88,7 +90,7 @@ impl BringUp {
         if !self.owns_trust()? {
             return Ok(());
         }
-        // Whether the garden can be reached is the business of others.
+        // Other parts report whether the garden can be reached.
         let Ok(Some(published)) = self.published() else { return Ok(()) };
         if let Some(wider) = cleanup::widened(&connection, &published) {
             keeper.narrow_at = now.saturating_add(CA_OVERLAP);
@@ -100,7 +102,7 @@ impl BringUp {
         }
     }
 
-    /// Whether the garden can be reached so.
+    /// Whether the garden can be reached with these CAs alone.
     fn suffices(&self, connection: &Connection) -> bool {
         let client = self.shared.clients.garden_once(self.as_reached(connection));
         client.is_ok_and(|client| client.with_deadline(TRIAL_TIMEOUT).version().is_ok())
@@ -118,7 +120,7 @@ mod tests {
     use crate::kube::error::Failure;
 
     #[test]
-    fn only_a_refusal_lets_the_agent_go_on_without_the_published_ca() {
+    fn only_a_refusal_lets_the_agent_continue_without_the_published_ca() {
         let answered = |code| {
             let failure = Failure { code, ..Failure::default() };
             identity::Error::kube("read")(kube::Error::Api(Box::new(failure)))

@@ -1,5 +1,5 @@
-//! What every garden should let its seeds read, and this one does not: its CAs and its version. The agent goes on without,
-//! says so, and asks again.
+//! Handles a garden that does not let its seed read the CAs and the version, which every garden should allow. The agent
+//! continues without them, reports it, and asks again.
 
 use crate::api::core::{CONFIG_MAP, ConfigMap};
 use crate::app::status::complain;
@@ -10,11 +10,11 @@ use crate::base::sorted::SortedMap;
 use super::trust::CA_LOOK;
 use super::{BringUp, Error, failed};
 
-/// Its name among the parts.
+/// Name of this part on the status page.
 const PART: &str = "garden permissions";
 const NAMESPACE: &str = "gardener-system-public";
 
-/// A ConfigMap, and what follows if it cannot be read.
+/// A ConfigMap, and the consequence if it cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Published {
     name: &'static str,
@@ -28,7 +28,7 @@ pub(super) const CA: Published =
 pub(super) const INFO: Published =
     Published { name: "gardener-info", without: "the versions of garden and agent are not compared" };
 
-/// What cannot be read now, each with the error.
+/// ConfigMaps that cannot be read now, each with the error.
 #[derive(Debug, Default)]
 pub(super) struct Withheld {
     errors: SortedMap<Published, String>,
@@ -37,7 +37,7 @@ pub(super) struct Withheld {
 }
 
 impl Withheld {
-    /// In words for the Seed's condition: without the error, which may change with each try.
+    /// The sentence for the Seed's condition. It omits the error, which may change with each try.
     fn remark(&self) -> Option<String> {
         let one = |Published { name, without }: &Published| {
             format!("The garden does not let the agent read ConfigMap {NAMESPACE}/{name}: {without}.")
@@ -48,31 +48,31 @@ impl Withheld {
 }
 
 impl BringUp {
-    /// Forgets what was said in an earlier term.
+    /// Forgets reports of an earlier term.
     pub(super) fn forget_withheld(&mut self) {
         self.withheld = Withheld::default();
         self.shared.status.recovered(PART);
         self.shared.status.garden_remark(None);
     }
 
-    /// It cannot be read.
+    /// Records that the ConfigMap cannot be read.
     pub(super) fn withheld(&mut self, what: Published, error: &(dyn std::error::Error + 'static)) {
         let (shared, err) = (self.shared.clone(), chain(error));
         let Published { name, without } = what;
         if self.withheld.errors.insert(what, err.clone()).is_none() {
-            log::warn!(name, err = err.as_str(), without; "Going on without what the garden publishes");
+            log::warn!(name, err = err.as_str(), without; "Continuing without a ConfigMap that the garden publishes");
         }
-        shared.status.doing(PART, "reading what the garden publishes");
+        shared.status.doing(PART, "reading the garden's published ConfigMaps");
         shared.status.problem(PART, &format!("{without}: {err}"));
         shared.status.garden_remark(self.withheld.remark());
     }
 
-    /// It can be read.
+    /// Records that the ConfigMap can be read.
     pub(super) fn given(&mut self, what: Published) {
         if self.withheld.errors.remove(&what).is_none() {
             return;
         }
-        log::info!(name = what.name; "The garden lets the agent read what it publishes");
+        log::info!(name = what.name; "The agent can read a ConfigMap that the garden publishes");
         let status = &self.shared.status;
         match self.withheld.errors.first_key_value() {
             Some((left, err)) => drop(status.problem(PART, &format!("{}: {err}", left.without))),
@@ -81,7 +81,7 @@ impl BringUp {
         status.garden_remark(self.withheld.remark());
     }
 
-    /// What the garden says about its version; none if it does not let us read it.
+    /// The garden's version information; `None` if the agent may not read it.
     pub(super) fn gardener_info(&mut self) -> Result<Option<ConfigMap>, Error> {
         let Published { name, .. } = INFO;
         match self.garden()?.controllers.get::<ConfigMap>(&CONFIG_MAP, NAMESPACE, name) {
@@ -98,8 +98,8 @@ impl BringUp {
         }
     }
 
-    /// Compares the versions as soon as that is possible. The controllers run already and go on, whatever is found: the next
-    /// start decides anew.
+    /// Compares the versions as soon as possible. The running controllers continue whatever the result; the next start
+    /// decides again.
     pub(super) fn read_again(&mut self) {
         let now = self.shared.env.clock.mono();
         if !self.withheld.errors.contains_key(&INFO) || now < self.withheld.due {

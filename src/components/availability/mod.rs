@@ -1,32 +1,33 @@
-//! What webhooks of gardener-resource-manager set on the workloads of a control plane: how long their pods stay on a node that is
-//! gone, how they spread over nodes and zones, and the seccomp profile. Where the agent applies itself, it writes the same.
+//! What webhooks of gardener-resource-manager set on the workloads of a control plane: how long their pods stay on a
+//! lost node, how they spread over nodes and zones, and the seccomp profile. With the embedded applier, the agent sets
+//! the same fields itself.
 
 use serde_json::{Value, json};
 
 use crate::config::settings::NodeToleration;
 
-/// What is set.
+/// The settings.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Availability<'a> {
     /// `nodeToleration`.
     pub toleration: NodeToleration,
     /// Feature gate `DefaultSeccompProfile`.
     pub has_seccomp_profile: bool,
-    /// Which failures the control plane is to outlive: `node`, `zone`, or none.
+    /// The failure that the control plane must survive: `node`, `zone`, or none.
     pub tolerance: &'a str,
     /// How many zones it may use.
     pub zones: usize,
-    /// The seed has more than one node.
+    /// Whether the seed has more than one node.
     pub has_several_nodes: bool,
 }
 
-/// The fewest replicas of a workload that is on.
+/// The minimum number of replicas of an active workload.
 pub fn replicas(tolerance: &str) -> i64 {
     if tolerance.is_empty() { 1 } else { 2 }
 }
 
 impl Availability<'_> {
-    /// Sets it on a Deployment or a StatefulSet. What its manifest says already stays.
+    /// Sets the fields on a Deployment or a StatefulSet. Fields that its manifest already sets stay.
     pub fn set(&self, workload: &mut Value) {
         let spread = self.spread(workload);
         let pod = &mut workload["spec"]["template"]["spec"];
@@ -42,7 +43,7 @@ impl Availability<'_> {
         }
     }
 
-    /// One pod has nothing to spread.
+    /// A single pod needs no spreading.
     fn spread(&self, workload: &Value) -> Vec<Value> {
         let spec = &workload["spec"];
         let replicas = spec["replicas"].as_u64().unwrap_or(1);
@@ -50,7 +51,8 @@ impl Availability<'_> {
             return Vec::new();
         }
         let is_deployment = workload["kind"] == "Deployment";
-        // Labels of a template change. Pods of a StatefulSet that are not replaced yet must still count.
+        // The labels of a Deployment's template change between revisions. In a StatefulSet, pods that are not replaced
+        // yet must still count.
         let selector = if is_deployment {
             json!({"matchLabels": spec["template"]["metadata"]["labels"]})
         } else {
@@ -108,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_leave_a_node_that_is_gone_after_the_configured_time() {
+    fn pods_leave_a_lost_node_after_the_configured_time() {
         let toleration = NodeToleration { not_ready: Some(30), unreachable: Some(0) };
         let wanted = Availability { toleration, has_seccomp_profile: true, ..Availability::default() };
         let mut workload = deployment(1);
@@ -126,7 +128,7 @@ mod tests {
         let before = workload.clone();
         wanted.set(&mut workload);
         assert_eq!(workload, before, "a second time");
-        // What tolerates everything tolerates this, too.
+        // A toleration of everything includes this one.
         let mut workload = deployment(1);
         workload["spec"]["template"]["spec"]["tolerations"] = json!([{"operator": "Exists"}]);
         wanted.set(&mut workload);
@@ -134,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn replicas_spread_as_far_as_the_failures_ask_for() {
+    fn replicas_spread_as_the_failure_tolerance_requires() {
         let any = |key: &str| json!([key, "ScheduleAnyway", null]);
         let must = |key: &str, domains: u64| json!([key, "DoNotSchedule", domains]);
         let (host, zone) = ("kubernetes.io/hostname", "topology.kubernetes.io/zone");

@@ -1,4 +1,4 @@
-//! ManagedResource `cluster-identity`: the ConfigMap that tells what the seed cluster is called.
+//! ManagedResource `cluster-identity`: the ConfigMap with the name of the seed cluster.
 
 use serde_json::json;
 
@@ -9,25 +9,25 @@ use crate::format::yaml::{self, Dialect};
 
 /// The name of the ManagedResource, and of the ConfigMap.
 pub const NAME: &str = "cluster-identity";
-/// The namespace of the ConfigMap.
+/// The ConfigMap's namespace.
 pub const NAMESPACE: &str = "kube-system";
-/// The key of the ConfigMap that tells which kind of cluster has this identity.
+/// The key of the ConfigMap that contains the kind of cluster with this identity.
 pub const ORIGIN_KEY: &str = "origin";
 /// The value of [`ORIGIN_KEY`] in a seed.
 pub const ORIGIN: &str = "seed";
 
-/// For a seed of this identity.
+/// For a seed with this identity.
 pub fn fill(identity: &str) -> Managed {
     let mut map = archive::object("cluster_identity/config-map.yaml");
     map["data"][NAME] = json!(identity);
     Managed::component(NAME, &yaml::emit(&map, Dialect::V4))
 }
 
-/// Whether others look after the ConfigMap that is there; then it stays as it is. Its identity must be that of the Seed
-/// (name, identity): two names for one cluster mean that it is a copy of another one, or that it was another seed.
+/// Whether the existing ConfigMap belongs to another owner and must stay unchanged. Its identity must match the Seed's
+/// (name, identity). A mismatch means that the cluster is a copy of another one, or that it was another seed before.
 ///
 /// # Errors
-/// The two differ: what is in the way, and the remedy.
+/// The identities differ: the conflict and the remedy.
 pub fn is_of_others(
     data: &SortedMap<String, String>,
     (seed, identity): (&str, &str),
@@ -39,8 +39,8 @@ pub fn is_of_others(
     }
     Err(format!(
         "ConfigMap {NAMESPACE}/{NAME} of the seed says that this cluster is {found:?} (origin {origin:?}), and Seed {seed} has \
-         status.clusterIdentity {identity:?}, which never changes: if the ConfigMap is wrong, delete it, and the agent makes \
-         it anew; if it is right, delete the Seed and register this cluster again"
+         status.clusterIdentity {identity:?}, which never changes: if the ConfigMap is wrong, delete it, and the agent creates \
+         it again; if it is right, delete the Seed and register this cluster again"
     ))
 }
 

@@ -11,11 +11,11 @@ pub fn all() -> impl Iterator<Item = Value> {
     managed_resource().chain(extensions())
 }
 
-/// Kinds of `extensions.gardener.cloud` that a garden needs, too.
+/// Kinds of `extensions.gardener.cloud` that a garden needs too.
 const OF_GARDENS: [&str; 4] = ["BackupBucket", "BackupEntry", "DNSRecord", "Extension"];
 
-/// All of them that are the agent's to install. Where the garden runs in the seed's cluster, its operator installs
-/// ManagedResource and what a garden needs itself, as upstream has it.
+/// The definitions that the agent installs itself. If the garden runs in the seed's cluster, its operator installs
+/// ManagedResource and the kinds that a garden needs, as in upstream.
 pub fn own(is_garden: bool) -> impl Iterator<Item = Value> {
     all().filter(move |definition| !(is_garden && is_operators(definition)))
 }
@@ -35,9 +35,9 @@ pub fn extensions() -> impl Iterator<Item = Value> {
     group("extensions.gardener.cloud")
 }
 
-/// Definitions of other projects, whose kinds charts of extensions and control planes use: VerticalPodAutoscaler, the
-/// machine kinds, Etcd. They have the fields that an API server must know and leave all others unchecked, for the project
-/// that owns them may install its own.
+/// Definitions of other projects whose kinds the charts of extensions and control planes use: VerticalPodAutoscaler,
+/// the machine kinds, Etcd. They declare the fields that an API server must know and leave the others unchecked,
+/// because the owning project may install its own definition.
 pub fn foreign(facts: Foreign) -> impl Iterator<Item = Value> {
     let wanted = [
         (facts.vpa && !facts.is_garden, "autoscaling.k8s.io"),
@@ -47,10 +47,10 @@ pub fn foreign(facts: Foreign) -> impl Iterator<Item = Value> {
     wanted.into_iter().filter(|(is_wanted, _)| *is_wanted).flat_map(|(_, name)| group(name))
 }
 
-/// Which of the definitions of other projects a seed needs.
+/// The definitions of other projects that a seed needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Foreign {
-    /// The seed's cluster runs the garden, whose operator installs some of them.
+    /// The garden runs in the seed's cluster, and its operator installs some of them.
     pub is_garden: bool,
     /// VerticalPodAutoscaler.
     pub vpa: bool,
@@ -60,11 +60,11 @@ pub struct Foreign {
     pub etcd: bool,
 }
 
-/// All definitions of one API group. They are unpacked anew with each call, and each is parsed when its turn comes: as
-/// values they take ten times the memory of their text.
+/// All definitions of one API group. They are unpacked at each call and parsed one by one, because as values they take
+/// ten times the memory of their text.
 fn group(name: &str) -> impl Iterator<Item = Value> {
     let files = archive::files(&format!("crds/{name}/"));
-    // Files of our own, all of which a test parses.
+    // Our own files, and a test parses all of them.
     #[expect(clippy::expect_used)]
     files.into_iter().map(|f| yaml::parse(&f.text).expect("a CRD of our own parses"))
 }

@@ -1,4 +1,4 @@
-//! What all our definitions have in common, and their names.
+//! Properties of all our definitions, and their names.
 
 use super::*;
 use crate::base::sorted::SortedSet;
@@ -58,7 +58,7 @@ fn every_definition_is_protected_and_has_one_served_version() {
     for crd in all() {
         let name = &crd["metadata"]["name"];
         assert_eq!(crd["metadata"]["labels"]["gardener.cloud/deletion-protected"], "true", "{name}");
-        // The server sets the strategy by itself: without it here, each comparison would find a difference.
+        // The server sets the strategy: without it here, each comparison would find a difference.
         assert_eq!(crd["spec"]["conversion"]["strategy"], "None", "{name}");
         let versions = crd["spec"]["versions"].as_array().unwrap();
         assert_eq!(versions.len(), 1, "{name}");
@@ -99,7 +99,7 @@ fn schemas_are_structural() {
     }
 }
 
-/// Each node says its type (or that anything goes), and requires only what it has.
+/// Each node declares its type (or accepts anything), and requires only fields that it declares.
 fn check_node(node: &Value, path: &str) {
     let open = node["x-kubernetes-preserve-unknown-fields"] == true;
     let number_or_text = node["x-kubernetes-int-or-string"] == true;
@@ -190,7 +190,7 @@ fn definitions_of_other_projects() {
             *name,
             format!("{}.{}", spec["names"]["plural"].as_str().unwrap(), spec["group"].as_str().unwrap())
         );
-        // An API server takes definitions of this group only with a reference to their review.
+        // An API server accepts definitions of this group only with a reference to their API review.
         let is_kubernetes = spec["group"] == "autoscaling.k8s.io";
         let approved = &crd["metadata"]["annotations"]["api-approved.kubernetes.io"];
         assert_eq!(approved.is_string(), is_kubernetes, "{name}");

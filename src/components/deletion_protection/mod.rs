@@ -1,16 +1,16 @@
-//! Nobody deletes an object of an extension, or a definition that Gardener protects, without a confirmation: an annotation that Go's
-//! `strconv.ParseBool` reads as true. Upstream has a webhook of gardener-resource-manager for it. Here the API server checks it
-//! itself, with ValidatingAdmissionPolicies. A deletion of many objects is checked object by object.
+//! Protects extension objects and Gardener's protected definitions from deletion without a confirmation: an annotation
+//! that Go's `strconv.ParseBool` reads as true. Upstream uses a webhook of gardener-resource-manager. Here the API
+//! server itself checks it with ValidatingAdmissionPolicies. It checks each object of a bulk deletion.
 
 use super::archive;
 use crate::format::semver::Version;
 
-/// The policies and their bindings, as one text.
+/// The policies and their bindings, as one YAML text.
 pub fn manifests() -> String {
     archive::text("deletion_protection/policies.yaml")
 }
 
-/// Whether a server of this version has the kind: since 1.30.
+/// Whether a server of this version serves the kind: since 1.30.
 pub fn is_served(version: &str) -> bool {
     Version::parse(version).is_ok_and(|version| (version.major, version.minor) >= (1, 30))
 }
@@ -44,9 +44,9 @@ mod tests {
         assert!(bindings.iter().all(|binding| binding["spec"]["validationActions"] == json!(["Deny"])));
     }
 
-    /// Upstream's webhook lets Bastions pass.
+    /// Upstream's webhook does not protect Bastions.
     #[test]
-    fn kinds_of_extensions_are_protected_but_bastions() {
+    fn extension_kinds_except_bastions_are_protected() {
         let rules =
             objects("ValidatingAdmissionPolicy")[1]["spec"]["matchConstraints"]["resourceRules"].clone();
         let protected = |group: &str| -> SortedSet<String> {
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn what_confirms_is_what_the_agent_takes_for_true() {
+    fn confirmations_are_the_values_that_the_agent_reads_as_true() {
         for policy in objects("ValidatingAdmissionPolicy") {
             let expression = text(&policy["spec"]["validations"][0]["expression"]).to_owned();
             let words: Vec<&str> = expression.split('\'').skip(1).step_by(2).collect();

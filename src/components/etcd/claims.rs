@@ -1,4 +1,4 @@
-//! Why a pod of an etcd has no volume.
+//! Explains why a pod of an etcd has no volume.
 
 use serde_json::Value;
 
@@ -9,11 +9,11 @@ use crate::flow::Failed;
 use crate::kube::{Error, ListParams, Seed};
 use crate::limits;
 
-/// What keeps the volumes of a StatefulSet from being bound, if anything does. A wait for its pods asks this while they are not
+/// Why the volumes of a StatefulSet are not bound, if one is not. A wait for its pods calls this while they are not
 /// ready.
 ///
 /// # Errors
-/// The client's.
+/// A request fails.
 pub fn look(seed: &Seed, set: &Value) -> Result<Option<Failed>, Error> {
     let namespace = text(&set["metadata"]["namespace"]);
     let mut unbound = Vec::new();
@@ -29,12 +29,12 @@ pub fn look(seed: &Seed, set: &Value) -> Result<Option<Failed>, Error> {
         limit: limits::ROLLOUT_OBJECTS_MAX,
         ..ListParams::default()
     };
-    // Who may not read events, or whose server keeps none, hears what is known without them.
+    // Without permission to read events, or without any, the answer contains what is known otherwise.
     let events = seed.list::<Value>(&EVENT, namespace, &params).map(|list| list.items).unwrap_or_default();
     Ok(judge(set, &unbound, &events))
 }
 
-/// The names of the claims that a StatefulSet makes.
+/// The names of the claims that a StatefulSet creates.
 fn names(set: &Value) -> Vec<String> {
     let spec = &set["spec"];
     let replicas = spec["replicas"].as_u64().unwrap_or(1);
@@ -52,11 +52,12 @@ fn is_unbound(claim: &Value) -> bool {
     matches!(text(&claim["status"]["phase"]), "" | "Pending" | "Lost")
 }
 
-/// Reasons of Events of a claim whose StorageClass waits until a node is chosen for the pod: the pod tells what is wrong.
+/// Event reasons of a claim whose StorageClass waits until a node is chosen for the pod. The pod shows the problem
+/// then.
 const WAITS_FOR_POD: [&str; 2] = ["WaitForFirstConsumer", "WaitForPodScheduled"];
 
-/// The sentence for the first claim of a StatefulSet that has no volume, with what its newest Event says. There is none if
-/// the claim waits for its pod.
+/// The sentence for the first claim of a StatefulSet that has no volume, with its newest Event. `None` if the claim
+/// waits for its pod.
 pub fn judge(set: &Value, claims: &[Value], events: &[Value]) -> Option<Failed> {
     let names = names(set);
     let name = |object: &Value| text(&object["metadata"]["name"]).to_owned();
@@ -76,10 +77,10 @@ pub fn judge(set: &Value, claims: &[Value], events: &[Value]) -> Option<Failed> 
     let class = text(&claim["spec"]["storageClassName"]);
     let remedy = match (phase, class) {
         ("Lost", _) => {
-            "its volume is gone: bring the volume back, or delete the claim and the pod if the data may be lost".to_owned()
+            "its volume is gone: restore the volume, or delete the claim and the pod if the data may be lost".to_owned()
         }
         (_, "") => "it names no StorageClass: mark one of the seed as default, or name one in edge.etcd for new Shoots".to_owned(),
-        (_, class) => format!("see that StorageClass {class} exists, and that its provisioner works and has room on a node"),
+        (_, class) => format!("check that StorageClass {class} exists, and that its provisioner works and has space on a node"),
     };
     let event = newest.map_or_else(
         || "no Event says why".to_owned(),
@@ -88,7 +89,7 @@ pub fn judge(set: &Value, claims: &[Value], events: &[Value]) -> Option<Failed> 
     Some(Failed::new(format!("PersistentVolumeClaim {} is {phase}: {event}; {remedy}", name(claim))))
 }
 
-/// When an Event was last seen; times are texts that sort.
+/// When an Event was last seen. The texts sort by time.
 fn when(event: &Value) -> String {
     let times =
         [&event["series"]["lastObservedTime"], &event["deprecatedLastTimestamp"], &event["eventTime"]];
@@ -130,14 +131,14 @@ mod tests {
                 claim(name, "Pending", Some("fast")),
                 Some(
                     "PersistentVolumeClaim main-etcd-etcd-main-0 is Pending: storageclass.storage.k8s.io \"fast\" not found; \
-                     see that StorageClass fast exists, and that its provisioner works and has room on a node",
+                     check that StorageClass fast exists, and that its provisioner works and has space on a node",
                 ),
             ),
             (
                 claim(name, "Lost", Some("fast")),
                 Some(
                     "PersistentVolumeClaim main-etcd-etcd-main-0 is Lost: storageclass.storage.k8s.io \"fast\" not found; \
-                     its volume is gone: bring the volume back, or delete the claim and the pod if the data may be lost",
+                     its volume is gone: restore the volume, or delete the claim and the pod if the data may be lost",
                 ),
             ),
         ];
@@ -157,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn without_events_the_claim_is_named_all_the_same() {
+    fn without_events_the_claim_is_still_named() {
         let server = Server::plain(|seen| {
             if seen.path.contains("/events?") {
                 assert!(seen.path.contains("limit=50"), "{}", seen.path);
@@ -192,7 +193,7 @@ mod tests {
         assert_eq!(judge(&[waits.clone(), because("WaitForPodScheduled", second)]), None);
         let provisioned = judge(&[waits, because("ExternalProvisioning", second)]).unwrap();
         assert!(
-            provisioned.text.contains("is Pending: a note; see that StorageClass folders"),
+            provisioned.text.contains("is Pending: a note; check that StorageClass folders"),
             "{}",
             provisioned.text
         );

@@ -19,18 +19,18 @@ pub enum Role {
     Events,
 }
 
-/// What is the same for all who run an etcd.
+/// The input that both implementations share.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Input<'a> {
     /// The namespace of the control plane.
     pub namespace: &'a str,
     /// Which etcd.
     pub role: Role,
-    /// 1, or 0 for a Shoot that is hibernated.
+    /// 1, or 0 for a hibernated Shoot.
     pub replicas: u32,
     /// Names of Secrets.
     pub secrets: Secrets<'a>,
-    /// Its volume, if it has none yet.
+    /// Its volume, used when it is created.
     pub volume: &'a Volume,
 }
 
@@ -79,7 +79,7 @@ impl Role {
         }
     }
 
-    /// What the container asks for.
+    /// The container's resource requests.
     fn requests(self) -> Value {
         match self {
             Self::Main => json!({"cpu": "150m", "memory": "500M"}),
@@ -89,7 +89,7 @@ impl Role {
 }
 
 impl Input<'_> {
-    /// A manifest with its names filled in; `more` are names of its own.
+    /// A manifest with its names filled in. `more` are names that only this manifest uses.
     fn manifest(&self, path: &str, more: &[(&str, &str)]) -> Value {
         let own = [
             ("name", self.role.name()),
@@ -110,7 +110,7 @@ impl Input<'_> {
     }
 }
 
-/// Puts names into the texts of a manifest, in place of `${...}`.
+/// Replaces `${...}` in the texts of a manifest with names.
 fn replace(value: &mut Value, names: &[(&str, &str)]) {
     match value {
         Value::String(text) if text.contains("${") => {

@@ -1,5 +1,5 @@
-//! Service `kube-apiserver-exposure`: how a Shoot is reached from outside the seed, without an ingress gateway. It stays
-//! while the Shoot is hibernated, so that the address does, too.
+//! Service `kube-apiserver-exposure`: exposes a Shoot outside the seed without an ingress gateway. It stays while the
+//! Shoot is hibernated, so that its address stays too.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -17,20 +17,20 @@ use crate::kube::{Error, ListParams, Seed};
 
 /// The name of the Service.
 pub const NAME: &str = "kube-apiserver-exposure";
-/// How often a load balancer is looked for, and for how long, as upstream does.
+/// How often to check for a load balancer's address; the interval is upstream's.
 pub const INTERVAL: Duration = Duration::from_secs(5);
 /// The task's limit.
 pub const TIMEOUT: Duration = Duration::from_secs(600);
 
-/// The port of the Service, and of HTTPS, which a URL does not name.
+/// The port of the Service. It is the default of HTTPS, so URLs omit it.
 pub const PORT: u16 = 443;
-/// Remembers which address of a node was chosen.
+/// The annotation that stores the chosen address of a node.
 const ADDRESS: &str = "edge.gardenlet/exposure-address";
 
-/// Where clients outside the seed reach a kube-apiserver.
+/// The address under which clients outside the seed reach a kube-apiserver.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Outside {
-    /// A DNS name or an IP address; one of IPv6 without brackets.
+    /// A DNS name or an IP address; an IPv6 address has no brackets.
     pub host: String,
     /// The port.
     pub port: u16,
@@ -43,7 +43,7 @@ impl Outside {
     }
 }
 
-/// Host and port of a URL of HTTPS.
+/// Host and port of an HTTPS URL.
 pub fn authority(host: &str, port: u16) -> String {
     let host = match host.parse::<IpAddr>() {
         Ok(IpAddr::V6(address)) => format!("[{address}]"),
@@ -52,19 +52,19 @@ pub fn authority(host: &str, port: u16) -> String {
     if port == PORT { host } else { format!("{host}:{port}") }
 }
 
-/// How far an exposure is.
+/// The state of an exposure.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Exposed {
     /// It has an address.
     At(Outside),
-    /// [`Step::Again`]: it waits for one. A task that waits for it has [`TIMEOUT`].
+    /// [`Step::Again`]: it waits for an address. A task that waits for it has the limit [`TIMEOUT`].
     Waiting(Step),
 }
 
 /// Writes the Service and finds its address.
 ///
 /// # Errors
-/// The client's; no node has an address, and which option names one.
+/// A request fails; or no node has an address, with the option to set.
 pub fn ensure(seed: &Seed, namespace: &str, settings: &Exposure) -> Result<Exposed, Failed> {
     let address = match settings.kind {
         ExposureType::NodePort => Some(node_address(seed, namespace, settings)?),
@@ -74,10 +74,10 @@ pub fn ensure(seed: &Seed, namespace: &str, settings: &Exposure) -> Result<Expos
     Ok(find(&service, settings.kind, address.as_deref()))
 }
 
-/// How far it is, by Service and nodes as they are; nothing is written.
+/// The state according to the live Service and nodes. Writes nothing.
 ///
 /// # Errors
-/// The client's; no node has an address, and which option names one.
+/// A request fails; or no node has an address, with the option to set.
 pub fn look(seed: &Seed, namespace: &str, settings: &Exposure) -> Result<Exposed, Failed> {
     let Some(service) = seed.find::<Value>(&SERVICE, namespace, NAME)? else {
         if settings.kind == ExposureType::NodePort {
@@ -90,10 +90,10 @@ pub fn look(seed: &Seed, namespace: &str, settings: &Exposure) -> Result<Exposed
     Ok(find(&service, settings.kind, Some(chosen)))
 }
 
-/// Where a Shoot is exposed, by its Service as it is; nothing is written.
+/// The address under which the live Service exposes a Shoot. Writes nothing.
 ///
 /// # Errors
-/// The client's.
+/// A request fails.
 pub fn known(seed: &Seed, namespace: &str) -> Result<Option<Outside>, Error> {
     let Some(service) = seed.find::<Value>(&SERVICE, namespace, NAME)? else { return Ok(None) };
     let kind = match text(&service["spec"]["type"]) {
@@ -108,7 +108,7 @@ pub fn known(seed: &Seed, namespace: &str) -> Result<Option<Outside>, Error> {
     })
 }
 
-/// The Service. `address` is that of a node, for type `NodePort`.
+/// The Service. `address` is a node's address, for type `NodePort`.
 pub fn fill(namespace: &str, settings: &Exposure, address: Option<&str>) -> Value {
     let mut service = archive::object("exposure/service.yaml");
     service["metadata"]["namespace"] = json!(namespace);
@@ -139,7 +139,7 @@ fn find(service: &Value, kind: ExposureType, address: Option<&str>) -> Exposed {
             let ingress = &service["status"]["loadBalancer"]["ingress"][0];
             let host =
                 [&ingress["ip"], &ingress["hostname"]].map(text).into_iter().find(|host| !host.is_empty());
-            let remedy = "nobody in the seed has given it a load balancer: install what provides load balancers there, and \
+            let remedy = "no load balancer was assigned to it: install a load balancer controller in the seed, and \
                 look at the Events of the Service, or set edge.exposure.type to NodePort";
             (host.unwrap_or_default(), Some(PORT), remedy)
         }
@@ -156,7 +156,7 @@ fn find(service: &Value, kind: ExposureType, address: Option<&str>) -> Exposed {
     }
 }
 
-/// The configured address, or that of a node.
+/// The configured address, or a node's address.
 fn node_address(seed: &Seed, namespace: &str, settings: &Exposure) -> Result<String, Failed> {
     if let Some(address) = &settings.address {
         return Ok(address.clone());
@@ -175,8 +175,8 @@ fn node_address(seed: &Seed, namespace: &str, settings: &Exposure) -> Result<Str
     })
 }
 
-/// The address that was chosen before, as long as any node has it, because clients know it. Else that of the first ready
-/// node, in the order given, with an external one, or with an internal one.
+/// The address that was chosen before if a node still has it, because clients know it. Otherwise the first ready node
+/// with an external address, or with an internal one, in the given order.
 fn choose<'n>(nodes: impl Iterator<Item = &'n Value> + Clone, before: &str) -> Option<String> {
     let addresses = |node: &'n Value, kind: &'static str| {
         let all = node["status"]["addresses"].as_array().into_iter().flatten();
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_stays_as_long_as_a_node_has_it() {
+    fn an_address_stays_while_a_node_has_it() {
         let a =
             node("a", "True", &[("Hostname", "a"), ("InternalIP", "10.0.0.1"), ("InternalIP", "fd00::1")]);
         let b = node("b", "True", &[("InternalIP", "10.0.0.2"), ("ExternalIP", "192.0.2.2")]);

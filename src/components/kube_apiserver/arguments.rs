@@ -7,11 +7,11 @@ use crate::api::meta::text;
 use crate::components::content::{CIPHER_SUITES, switches};
 use crate::format::duration;
 
-/// APIs that are of no use without workers. A Shoot may switch them on.
+/// APIs that are useless without workers. A Shoot may enable them.
 const WITHOUT_WORKERS: [&str; 5] =
     ["apps/v1", "autoscaling/v2", "batch/v1", "policy/v1", "storage.k8s.io/v1/csinodes"];
 
-/// Fields of `spec.kubernetes.kubeAPIServer` that are arguments as they are.
+/// Fields of `spec.kubernetes.kubeAPIServer` that map to arguments unchanged.
 const PLAIN: [(&str, &str); 8] = [
     ("/defaultNotReadyTolerationSeconds", "default-not-ready-toleration-seconds"),
     ("/defaultUnreachableTolerationSeconds", "default-unreachable-toleration-seconds"),
@@ -29,7 +29,7 @@ const DURATIONS: [(&str, &str); 2] = [
     ("/serviceAccountConfig/maxTokenExpiration", "service-account-max-token-expiration"),
 ];
 
-/// What the skeleton leaves open.
+/// The arguments that the skeleton does not contain.
 pub(super) fn of(input: &Input<'_>) -> Vec<String> {
     let server = &input.kubernetes["kubeAPIServer"];
     let mut all = vec![
@@ -56,7 +56,7 @@ pub(super) fn of(input: &Input<'_>) -> Vec<String> {
     }
     for (pointer, flag) in DURATIONS {
         let value = server.pointer(pointer).and_then(Value::as_str);
-        // The garden refuses what is no duration.
+        // The garden rejects invalid durations.
         all.extend(value.map(|value| {
             let value = duration::parse_nanos(value).map_or(value.to_owned(), duration::format_nanos);
             format!("--{flag}={value}")
@@ -96,7 +96,8 @@ fn audiences(server: &Value) -> Vec<&str> {
     all
 }
 
-/// The first one signs; tokens of the others are accepted. The one that was there before the Shoot named another stays.
+/// The first issuer signs; tokens of the others are accepted. The default issuer stays accepted when the Shoot names
+/// another one.
 fn issuers<'a>(server: &'a Value, managed: Option<&'a str>, usual: &'a str) -> Vec<&'a str> {
     let account = &server["serviceAccountConfig"];
     let mut all = vec![managed.or(account["issuer"].as_str()).unwrap_or(usual)];
@@ -108,7 +109,7 @@ fn issuers<'a>(server: &'a Value, managed: Option<&'a str>, usual: &'a str) -> V
     all
 }
 
-/// What is switched on and off.
+/// The APIs that are enabled and disabled.
 pub(crate) fn runtime_config(server: &Value) -> Value {
     let mut all: serde_json::Map<String, Value> =
         WITHOUT_WORKERS.iter().map(|api| ((*api).to_owned(), json!(false))).collect();

@@ -1,4 +1,4 @@
-//! The configuration of what the kube-apiserver encrypts in etcd.
+//! The configuration of the kube-apiserver's encryption in etcd.
 
 use serde_json::{Value, json};
 
@@ -8,41 +8,41 @@ use crate::format::base64;
 use crate::format::yaml::{self, Dialect};
 use crate::secrets::Data;
 
-/// Which key encrypts; both decrypt.
+/// Which key encrypts. Both keys decrypt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum KeyOrder {
     /// The new one.
     #[default]
     NewFirst,
-    /// The old one: not all servers know the new one yet.
+    /// The old one, because not all servers know the new one yet.
     OldFirst,
 }
 
 impl KeyOrder {
-    /// For a phase of the rotation of the key. `is_populated`: all servers have rolled out with the new key, which the
-    /// Deployment's annotation [`KeyOrder::POPULATED`] tells.
+    /// The order for a phase of the key rotation. `is_populated` means that all servers have rolled out with the new
+    /// key, as the Deployment's annotation [`KeyOrder::POPULATED`] shows.
     pub fn of(phase: &str, is_populated: bool) -> Self {
         if phase == "Preparing" && !is_populated { Self::OldFirst } else { Self::NewFirst }
     }
 
-    /// The annotation of the Deployment that says that each server knows the new key.
+    /// The Deployment's annotation which shows that each server knows the new key.
     pub const POPULATED: &str = "credentials.gardener.cloud/new-encryption-key-populated";
 }
 
-/// What the configuration is made from.
+/// The input of the configuration.
 #[derive(Clone, Debug)]
 pub struct Encryption<'a> {
     /// The namespace of the control plane.
     pub namespace: &'a str,
-    /// `spec.kubernetes.kubeAPIServer.encryptionConfig.resources`; Secrets need not be named.
+    /// `spec.kubernetes.kubeAPIServer.encryptionConfig.resources`; Secrets are always included.
     pub resources: &'a [String],
-    /// What was encrypted before (`status.credentials.encryptionAtRest.resources`).
+    /// The resources that were encrypted before (`status.credentials.encryptionAtRest.resources`).
     pub before: &'a [String],
     /// Secret `kube-apiserver-etcd-encryption-key`.
     pub current: &'a Data,
-    /// The one before it, while it is there.
+    /// The previous key, while it exists.
     pub old: Option<&'a Data>,
-    /// Which of them encrypts.
+    /// Which key encrypts.
     pub order: KeyOrder,
 }
 
@@ -82,7 +82,7 @@ pub fn encryption(input: &Encryption<'_>) -> Result<Value, String> {
     Ok(secret)
 }
 
-/// Keys of the same kind are in one list.
+/// Keys of the same provider share one list.
 fn providers(input: &Encryption<'_>) -> Result<Vec<Value>, String> {
     let mut keys = vec![input.current];
     match input.order {
@@ -97,7 +97,7 @@ fn providers(input: &Encryption<'_>) -> Result<Vec<Value>, String> {
         };
         let secret = key.get("secret").filter(|secret| !secret.is_empty());
         let (name, Some(secret)) = (field(key, "key"), secret) else {
-            return Err("the key for what is encrypted in etcd has no field \"secret\"".to_owned());
+            return Err("the key that encrypts data in etcd has no field \"secret\"".to_owned());
         };
         let secret = match field(key, "encoding") {
             "none" => base64::encode(secret),

@@ -1,5 +1,6 @@
-//! The kube-apiserver of a Shoot without workers: Deployment, Service, PodDisruptionBudget, and the ConfigMaps and Secrets that
-//! it reads, as the Go gardenlet writes them. `docs/differences.md` tells what is different, and why.
+//! The kube-apiserver of a Shoot without workers: Deployment, Service, PodDisruptionBudget, and the ConfigMaps and
+//! Secrets that it reads, as the Go gardenlet writes them. `docs/differences.md` lists the differences and their
+//! reasons.
 
 use serde_json::{Value, json};
 
@@ -28,7 +29,7 @@ pub const NAME: &str = "kube-apiserver";
 const WILDCARD: &str = "tls-sni-0";
 const WILDCARD_PATH: &str = "/srv/kubernetes/tls-sni/0";
 
-/// What the objects are made from.
+/// The input of the objects.
 #[derive(Clone, Debug)]
 pub struct Input<'a> {
     /// The namespace of the control plane.
@@ -41,43 +42,43 @@ pub struct Input<'a> {
     pub replicas: i64,
     /// The ranges of Services.
     pub services: &'a [String],
-    /// The host by which clients outside of the seed know the server.
+    /// The host name that clients outside the seed use.
     pub external_hostname: &'a str,
-    /// The issuer of the tokens of ServiceAccounts whose keys the garden serves; it wins over the one that the Shoot names.
+    /// The issuer of ServiceAccount tokens if the garden serves their keys. It wins over the Shoot's own issuer.
     pub managed_issuer: Option<&'a str>,
-    /// The certificate of the seed for a wildcard domain, if it has one.
+    /// The seed's certificate for a wildcard domain, if there is one.
     pub wildcard: Option<&'a Wildcard>,
-    /// Argument `--advertise-address`; only if the internal and the external domain are both managed.
+    /// Argument `--advertise-address`; set only if the internal and the external domain are both managed.
     pub advertise_address: Option<&'a str>,
     /// The token of user `health-check`.
     pub health_check_token: &'a str,
-    /// The names of Secrets by volume: `ca`, `ca-client`, `ca-front-proxy`, `service-account-key-bundle` and `ca-etcd` are
-    /// bundles, `service-account-key` is the present key; besides `static-token`, `kube-aggregator`, `etcd-client` and
-    /// `server`.
+    /// The names of Secrets by volume: `ca`, `ca-client`, `ca-front-proxy`, `service-account-key-bundle` and `ca-etcd`
+    /// are bundles, `service-account-key` is the present key. The others are `static-token`, `kube-aggregator`,
+    /// `etcd-client` and `server`.
     pub secrets: &'a SortedMap<&'static str, String>,
-    /// The Secret that [`encryption`] made.
+    /// The Secret from [`encryption`].
     pub encryption: &'a Value,
-    /// What [`read`] found in the garden.
+    /// The texts that [`read`] found in the garden.
     pub texts: &'a Texts,
 }
 
-/// A certificate besides the server's own.
+/// A certificate in addition to the server's own.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Wildcard {
     /// The Secret, in the namespace of the control plane.
     pub secret: String,
-    /// The name for which it is shown.
+    /// The server name for which it is used.
     pub host: String,
 }
 
-/// What is to be in the seed, the Deployment last.
+/// The objects for the seed; the Deployment is the last one.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Objects(pub Vec<(Resource, Value)>);
 
-/// The objects but the Service.
+/// All objects except the Service.
 ///
 /// # Errors
-/// Which setting of the Shoot cannot be used, and why.
+/// The invalid setting of the Shoot, and the reason.
 pub fn fill(input: &Input<'_>) -> Result<Objects, String> {
     let &Input { namespace, kubernetes, texts, .. } = input;
     let settings = settings::fill(&settings::Given { namespace, kubernetes, texts })?;
@@ -97,10 +98,10 @@ pub fn fill(input: &Input<'_>) -> Result<Objects, String> {
     Ok(Objects(objects))
 }
 
-/// Whether settings can be made from `spec.kubernetes` of a Shoot and what [`read`] found.
+/// Checks that settings can be built from a Shoot's `spec.kubernetes` and the texts that [`read`] found.
 ///
 /// # Errors
-/// Which setting of the Shoot cannot be used, and why.
+/// The invalid setting of the Shoot, and the reason.
 pub fn check(kubernetes: &Value, texts: &Texts) -> Result<(), String> {
     settings::fill(&settings::Given { namespace: "", kubernetes, texts }).map(drop)
 }
@@ -142,15 +143,16 @@ fn deployment(input: &Input<'_>, names: &SortedMap<&str, String>) -> Result<Valu
     Ok(object)
 }
 
-/// The Service inside of the seed. It is there before the Deployment.
+/// The Service inside the seed. It exists before the Deployment.
 pub fn service(namespace: &str) -> Value {
     let mut service = archive::object("kube_apiserver/service.yaml");
     service["metadata"]["namespace"] = json!(namespace);
     service
 }
 
-/// The number of replicas. A server that runs keeps its number, also if the Shoot is to sleep: whoever puts it to sleep needs it
-/// until the end, and ends it last. One that does not run stays off if the Shoot is to sleep, and else gets one replica.
+/// The number of replicas. A running server keeps its number even if the Shoot is to be hibernated, because the
+/// hibernation needs the server until its last step. A server that is off stays off if the Shoot is to be hibernated,
+/// and gets one replica otherwise.
 pub fn replicas(live: Option<i64>, is_hibernated: bool) -> i64 {
     match live {
         Some(live) if live > 0 => live,
@@ -158,18 +160,18 @@ pub fn replicas(live: Option<i64>, is_hibernated: bool) -> i64 {
     }
 }
 
-/// Brings [`service`] to the seed.
+/// Writes [`service`] to the seed.
 ///
 /// # Errors
-/// The client's.
+/// A request fails.
 pub fn deploy_service(seed: &Seed, namespace: &str) -> Result<Value, Error> {
     bring(seed, &SERVICE, &service(namespace))
 }
 
-/// Brings what [`fill`] made to the seed. What the container asks for stays as it is found. Returns the Deployment.
+/// Writes the objects of [`fill`] to the seed and keeps the container's live resource requests. Returns the Deployment.
 ///
 /// # Errors
-/// The client's.
+/// A request fails.
 pub fn deploy(seed: &Seed, objects: &Objects) -> Result<Value, Error> {
     let mut last = Value::Null;
     for (resource, object) in &objects.0 {

@@ -1,4 +1,4 @@
-//! ConfigMaps and Secrets of the garden that the settings of a kube-apiserver name.
+//! ConfigMaps and Secrets of the garden that a kube-apiserver's settings refer to.
 
 use serde_json::Value;
 
@@ -18,9 +18,9 @@ pub struct Reference {
     pub name: String,
     /// The entry that holds the text.
     pub key: &'static str,
-    /// The field of the Shoot that names it.
+    /// The field of the Shoot that refers to it.
     pub field: String,
-    /// What the text is called among [`Texts`].
+    /// The name of the text in [`Texts`].
     pub file: String,
 }
 
@@ -41,7 +41,7 @@ pub(super) fn authorizer_kubeconfig(authorizer: &str) -> String {
     format!("{authorizer}-kubeconfig.yaml")
 }
 
-/// What `spec.kubernetes` of a Shoot names.
+/// The references in a Shoot's `spec.kubernetes`.
 pub fn references(kubernetes: &Value) -> Vec<Reference> {
     let server = &kubernetes["kubeAPIServer"];
     let mut all = Vec::new();
@@ -74,10 +74,10 @@ pub fn references(kubernetes: &Value) -> Vec<Reference> {
     all
 }
 
-/// Reads what [`references`] names, from the namespace of the Shoot in the garden.
+/// Reads the [`references`] from the Shoot's namespace in the garden.
 ///
 /// # Errors
-/// The client's; an object or an entry that is missing, and which field names it.
+/// A request fails; or an object or entry is missing, with the field that refers to it.
 pub fn read(garden: &Garden, namespace: &str, kubernetes: &Value) -> Result<Texts, Failed> {
     let mut texts = Texts::new();
     for reference in references(kubernetes) {
@@ -88,7 +88,7 @@ pub fn read(garden: &Garden, namespace: &str, kubernetes: &Value) -> Result<Text
 }
 
 impl Reference {
-    /// The text in the object that was found.
+    /// The text in the found object.
     pub(super) fn text(&self, namespace: &str, found: Option<&Value>) -> Result<String, Failed> {
         let Self { resource, name, key, field, .. } = self;
         let what = format!("{} {namespace}/{name} of the garden", resource.kind);

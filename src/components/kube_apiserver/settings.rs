@@ -13,12 +13,12 @@ use crate::format::yaml::{self, Dialect};
 
 const ADMISSION: &str = "/etc/kubernetes/admission";
 const ADMISSION_KUBECONFIGS: &str = "/etc/kubernetes/admission-kubeconfigs";
-/// Where the kubeconfigs of authorizers are.
+/// The directory of the authorizers' kubeconfigs.
 pub(super) const AUTHORIZATION_KUBECONFIGS: &str = "/etc/kubernetes/structured/authorization-kubeconfigs";
-/// The group of the files.
+/// The API group of the files.
 const GROUP: &str = "apiserver.config.k8s.io";
 
-/// What they are made from; see [`Input`](super::Input).
+/// Their input; see [`Input`](super::Input).
 #[derive(Clone, Copy)]
 pub(super) struct Given<'a> {
     pub(super) namespace: &'a str,
@@ -47,7 +47,7 @@ fn parse(text: &str, what: &str) -> Result<Value, String> {
     })
 }
 
-/// Sets a field of a map within what the Shoot's owner wrote. A missing map is made.
+/// Sets a field of a map in the owner's configuration. Creates a missing map.
 fn set(config: &mut Value, [map, field]: [&str; 2], value: Value, what: &str) -> Result<(), String> {
     let parent = &mut config[map];
     if !parent.is_null() && !parent.is_object() {
@@ -73,7 +73,7 @@ fn audit(input: &Given<'_>) -> Result<Setting, String> {
     Ok(one(input, "audit-policy-config", "audit-policy-config", "audit-policy.yaml", &policy))
 }
 
-/// The admission plugins that are on, and those that are off.
+/// The enabled admission plugins, and the disabled ones.
 pub(super) fn plugins(server: &Value) -> (Vec<Value>, Vec<Value>) {
     let mut all = vec![json!({"name": "NodeRestriction"})];
     for plugin in server["admissionPlugins"].as_array().into_iter().flatten() {
@@ -115,8 +115,8 @@ fn secret(input: &Given<'_>, name: &str, data: &SortedMap<String, String>) -> Va
     secret
 }
 
-/// The file of a plugin, if it has one. A kubeconfig is the one of the Secret that the plugin names, or none: no other file is
-/// in the pod.
+/// The configuration file of a plugin, if it has one. Its kubeconfig is the one of the Secret that the plugin names, or
+/// none: the pod contains no other file.
 fn plugin_config(plugin: &Value, kubeconfig: Option<String>) -> Result<Option<String>, String> {
     let mut config = plugin["config"].clone();
     if config.is_null() && kubeconfig.is_none() {

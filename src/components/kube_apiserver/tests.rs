@@ -75,13 +75,13 @@ fn arguments(deployment: &Value) -> SortedSet<String> {
     all
 }
 
-/// A difference has a row with its reason in docs/differences.md.
+/// Checks that docs/differences.md has a row for a difference and its reason.
 fn listed(what: &str) {
     let mut rows = include_str!("../../../docs/differences.md").lines();
     assert!(rows.any(|row| row.starts_with(&format!("| {what}"))), "{what}");
 }
 
-/// Labels and annotations of others would stay, so they are compared by themselves.
+/// Labels and annotations of other writers would stay, so they are compared separately.
 fn same_marks(ours: &Value, golden: &Value) {
     for field in ["labels", "annotations"] {
         assert_eq!(ours["metadata"][field], golden["metadata"][field], "{field}");
@@ -89,7 +89,7 @@ fn same_marks(ours: &Value, golden: &Value) {
 }
 
 #[test]
-fn the_deployment_is_the_golden_one_but_for_listed_differences() {
+fn the_deployment_is_the_golden_one_except_for_listed_differences() {
     let mut golden =
         golden(include_str!("../../../tests/fixtures/control-plane/deployment-kube-apiserver.yaml"));
     let mut ours = deployment_of(&defaulted());
@@ -168,7 +168,7 @@ fn names_by_content_are_those_of_gardener() {
     ] {
         assert!(plain.iter().any(|found| found == name), "{name}: {plain:?}");
     }
-    // The webhook for node agents, as if a Shoot brought it.
+    // The webhook for node agents, as if a Shoot had configured it.
     let text = "authorizers:\n- {name: x, type: Node}\n- name: node-agent-authorizer\n  type: Webhook\n  webhook:\n    authorizedTTL: 1ns\n    \
         failurePolicy: Deny\n    matchConditionSubjectAccessReviewVersion: v1\n    matchConditions:\n    \
         - expression: '''gardener.cloud:node-agents'' in request.groups'\n    subjectAccessReviewVersion: v1\n    \
@@ -185,7 +185,7 @@ fn names_by_content_are_those_of_gardener() {
 }
 
 #[test]
-fn tokens_are_issued_in_the_name_of_the_garden_if_it_serves_the_keys() {
+fn the_garden_is_the_issuer_if_it_serves_the_keys() {
     let of = |kubernetes: &Value, managed: Option<&str>| -> Vec<String> {
         let deployment = filled(kubernetes, &Texts::new(), managed, None).unwrap().pop().unwrap();
         let all = deployment.pointer("/spec/template/spec/containers/0/args").unwrap().as_array().unwrap();

@@ -13,7 +13,7 @@ use crate::kube::{Error, Seed};
 /// The name of Deployment, Service and PodDisruptionBudget.
 pub const NAME: &str = "kube-controller-manager";
 
-/// What the objects are made from.
+/// The input of the objects.
 #[derive(Clone, Debug)]
 pub struct Input<'a> {
     /// The namespace of the control plane.
@@ -28,14 +28,14 @@ pub struct Input<'a> {
     pub replicas: i64,
     /// The ranges of Services.
     pub services: &'a [String],
-    /// The names of Secrets by volume: `ca` is a bundle; `ca-client` and `service-account-key` are the present ones; besides
-    /// `server`.
+    /// The names of Secrets by volume: `ca` is a bundle; `ca-client` and `service-account-key` are the present ones;
+    /// `server` is the serving certificate.
     pub secrets: &'a SortedMap<&'static str, String>,
     /// The name of the generic kubeconfig's Secret.
     pub generic_kubeconfig: &'a str,
 }
 
-/// Controllers that have nothing to do without workers, with the minor version that brought them.
+/// Controllers that are useless without workers, with the minor version that introduced them.
 const WITHOUT_WORKERS: [(&str, u64); 14] = [
     ("attachdetach", 0),
     ("cloud-node-lifecycle", 0),
@@ -53,7 +53,7 @@ const WITHOUT_WORKERS: [(&str, u64); 14] = [
     ("ttl", 0),
 ];
 
-/// Controllers of an API: off with it.
+/// Controllers of an API: disabled together with it.
 const OF_APIS: [(&str, &[&str]); 4] = [
     ("apps/v1", &["daemonset", "deployment", "replicaset", "statefulset"]),
     ("autoscaling/v2", &["horizontalpodautoscaling"]),
@@ -116,10 +116,10 @@ pub fn others(namespace: &str) -> [Value; 2] {
     })
 }
 
-/// Brings everything to the seed. What the container asks for stays as it is found. Returns the Deployment.
+/// Writes everything to the seed and keeps the container's live resource requests. Returns the Deployment.
 ///
 /// # Errors
-/// The client's.
+/// A request fails.
 pub fn deploy(seed: &Seed, namespace: &str, deployment: &Value) -> Result<Value, Error> {
     let [service, budget] = others(namespace);
     bring(seed, &SERVICE, &service)?;

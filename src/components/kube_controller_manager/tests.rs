@@ -38,11 +38,12 @@ fn the_deployment_is_the_golden_one() {
         golden(include_str!("../../../tests/fixtures/control-plane/deployment-kube-controller-manager.yaml"));
     let mut ours = deployment(&json!({}), "1.34.3");
     assert_eq!(command(&ours), command(&golden));
-    // The order of arguments means nothing to the program.
+    // The program ignores the order of arguments.
     *golden.pointer_mut(path).unwrap() = Value::Null;
     *ours.pointer_mut(path).unwrap() = Value::Null;
     assert_eq!(bring::patch(&golden, &ours, Keep::default()), None);
-    // Labels and annotations of others would stay, so they are compared by themselves. The server writes the revision.
+    // Labels and annotations of other writers would stay, so they are compared separately. The server writes the
+    // revision.
     assert_eq!(ours["metadata"]["labels"], golden["metadata"]["labels"]);
     assert_eq!(ours["metadata"]["annotations"], Value::Null);
 }

@@ -1,6 +1,6 @@
-//! What another gardenlet has left in a seed that is deleted for good: which ManagedResources are components of the Seed, in which
-//! order they go, which objects stand outside of ManagedResources, and which definitions were made for them (Gardener's
-//! `reconciler_delete.go`).
+//! What another gardenlet has left in a seed that is permanently deleted: which ManagedResources are components of the
+//! Seed, the order of their deletion, which objects are outside of ManagedResources, and which definitions were created
+//! for them (Gardener's `reconciler_delete.go`).
 
 use serde_json::Value;
 
@@ -9,11 +9,11 @@ use crate::api::resources::GARDEN_NAMESPACE;
 
 /// The label of the ManagedResources of a Seed's components.
 pub const COMPONENTS: &str = "gardener.cloud/role=seed-system-component";
-/// The namespace of Istio, with the label by which it is Gardener's.
+/// Istio's namespace, and the label that marks it as Gardener's.
 pub const ISTIO: (&str, &str) = ("istio-system", "gardener.cloud/role=istio-system");
 const OF_ISTIO: [&str; 2] = ["istio", "istio-system"];
 
-/// Components that wait until others are gone: they remove finalizers of the others' objects, or serve them.
+/// Components that must outlive others, because they remove finalizers of the others' objects or serve them.
 const AFTER: [(&str, &[&str]); 5] = [
     ("fluent-operator", &["fluent-bit", "fluent-operator-custom-resources"]),
     ("istio-basic-auth-server", &["plutono", "prometheus-aggregate"]),
@@ -22,19 +22,19 @@ const AFTER: [(&str, &[&str]); 5] = [
     ("victoria-operator", &["victoria-logs"]),
 ];
 
-/// Whether a component may go while these are present.
+/// Whether a component may be deleted while these are present.
 pub fn may_go(name: &str, present: &[String]) -> bool {
     let others = AFTER.iter().find(|(waiting, _)| *waiting == name).map_or(&[][..], |(_, others)| others);
     !others.iter().any(|other| present.iter().any(|present| present == other))
 }
 
-/// Whether a component's ManagedResource may have this place.
+/// Whether a component's ManagedResource may have this name and namespace.
 pub fn is_place(key: &Key) -> bool {
     key.namespace == GARDEN_NAMESPACE || key.namespace == ISTIO.0 && OF_ISTIO.contains(&key.name.as_str())
 }
 
-/// Objects that no ManagedResource holds, by kind and names in a namespace. The Deployment of gardener-resource-manager is the last
-/// one: it tells that some may be left.
+/// Objects outside of ManagedResources, by kind and name in a namespace. The Deployment of gardener-resource-manager is
+/// the last one: while it exists, others may be left.
 pub const OBJECTS: [(Resource, &str, &[&str]); 7] = [
     (
         kind("autoscaling.k8s.io", "v1", "verticalpodautoscalers"),
@@ -61,7 +61,7 @@ const fn kind(group: &'static str, version: &'static str, plural: &'static str) 
     Resource::new(group, version, "", plural, true)
 }
 
-/// Groups of the definitions that a gardenlet installs. Those of the first two are Gardener's alone.
+/// Groups of the definitions that a gardenlet installs. The first two belong to Gardener alone.
 const GROUPS: [&str; 15] = [
     "extensions.gardener.cloud",
     "resources.gardener.cloud",
@@ -81,23 +81,23 @@ const GROUPS: [&str; 15] = [
 ];
 const GARDENERS: usize = 2;
 
-/// Kinds whose objects a component makes by itself and leaves behind: they go with their definition.
+/// Kinds whose objects a component creates by itself and leaves behind. They are deleted with their definition.
 const OF_COMPONENTS: [&str; 1] = ["verticalpodautoscalercheckpoints"];
 
-/// A definition that may have been made for a Seed.
+/// A definition that may have been created for a Seed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Definition<'a> {
     /// Its plural.
     pub plural: &'a str,
     /// Its group.
     pub group: &'a str,
-    /// Nobody but Gardener has this group.
+    /// Only Gardener uses this group.
     pub is_gardeners: bool,
-    /// Its objects belong to somebody who cares.
+    /// Its objects have owners who need them.
     pub has_owners: bool,
 }
 
-/// What the name of a definition tells. `None`: no gardenlet makes such a one.
+/// Classifies a definition by its name. `None`: no gardenlet creates it.
 pub fn definition(name: &str) -> Option<Definition<'_>> {
     let (plural, group) = name.split_once('.')?;
     let place = GROUPS.iter().position(|known| *known == group)?;
@@ -109,8 +109,8 @@ pub fn definition(name: &str) -> Option<Definition<'_>> {
     })
 }
 
-/// Whether a gardenlet alone, of whatever make, has written the spec of an object, as `metadata.managedFields` tells. Nobody knows it of
-/// an object without them.
+/// Whether only a gardenlet, Go or Rust, has written the spec of an object, according to `metadata.managedFields`.
+/// Without these fields, the answer is no.
 pub fn is_made_by_gardenlet(managed_fields: &Value) -> bool {
     let entries = managed_fields.as_array().into_iter().flatten();
     let is_writer =
@@ -129,7 +129,7 @@ mod tests {
     use crate::components::crds::{self, Foreign};
 
     #[test]
-    fn operators_outlive_what_they_look_after() {
+    fn operators_outlive_their_objects() {
         let table = [
             ("dependency-watchdog-weeder", &["fluent-bit"][..], true),
             ("fluent-operator", &["fluent-operator", "fluent-bit"], false),
@@ -142,7 +142,7 @@ mod tests {
         for (name, present, expected) in table {
             assert_eq!(may_go(name, &named(present)), expected, "{name} {present:?}");
         }
-        // Nobody waits for himself, or in a circle.
+        // No component waits for itself, and there is no cycle.
         for (name, others) in AFTER {
             assert!(others.iter().all(|other| may_go(other, &named(&[name]))), "{name}");
         }
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_else_has_written_is_not_a_gardenlets() {
+    fn objects_of_other_writers_are_not_a_gardenlets() {
         let entry = |manager: &str, fields: Value| json!({"manager": manager, "operation": "Update", "fieldsV1": fields});
         let spec = json!({"f:spec": {"f:group": {}}});
         let mut status = entry("kube-apiserver", json!({"f:status": {}}));

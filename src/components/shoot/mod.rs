@@ -1,5 +1,5 @@
-//! What the cluster of a Shoot without workers gets: ManagedResources without a class in the namespace of its control plane. The
-//! applier brings the objects into the Shoot. Names and manifests are those of a Go gardenlet.
+//! The content of the cluster of a Shoot without workers: ManagedResources without a class in the namespace of its
+//! control plane. The applier writes their objects to the Shoot. Names and manifests are a Go gardenlet's.
 
 use serde_json::{Value, json};
 
@@ -7,19 +7,19 @@ use super::managed::Managed;
 use super::{archive, cluster_identity};
 use crate::format::yaml::{self, Dialect};
 
-/// Rights of whoever applies all the others.
+/// Permissions of the applier of all the others.
 pub const RESOURCE_MANAGER: &str = "shoot-core-gardener-resource-manager";
-/// Rights of Gardener, and of the project's members.
+/// Permissions of Gardener and of the project's members.
 pub const GARDENER_ACCESS: &str = "shoot-core-gardeneraccess";
 /// Namespace `kube-system`.
 pub const NAMESPACES: &str = "shoot-core-namespaces";
-/// What components and people may know of the Shoot.
+/// Information for components and people about the Shoot.
 pub const SYSTEM: &str = "shoot-core-system";
 /// The identity of the cluster.
 pub const CLUSTER_IDENTITY: &str = "shoot-core-cluster-identity";
-/// Rights of the kube-controller-manager.
+/// Permissions of the kube-controller-manager.
 pub const KUBE_CONTROLLER_MANAGER: &str = "shoot-core-kube-controller-manager";
-/// Copies of what the Shoot's extensions read in the seed.
+/// Copies of the objects that the Shoot's extensions read in the seed.
 pub const REFERENCED: &str = "referenced-resources";
 
 /// Objects as one text.
@@ -35,7 +35,7 @@ fn file(name: &str) -> String {
 /// [`RESOURCE_MANAGER`].
 pub fn resource_manager(namespace: &str) -> Managed {
     let mut webhooks = archive::object("shoot/webhooks.yaml");
-    // The kind has no namespace. Upstream writes one, so the checksum of the Secret is the same.
+    // The kind has no namespace. Upstream writes one, so this keeps the checksum of the Secret equal.
     webhooks["metadata"]["namespace"] = json!(namespace);
     let manifests = format!("{}---\n{}", emit(&[webhooks]), file("resource-manager"));
     Managed::for_shoot(namespace, RESOURCE_MANAGER, false, &manifests)
@@ -64,8 +64,8 @@ pub fn cluster_identity(namespace: &str, identity: &str) -> Managed {
     Managed::for_shoot(namespace, CLUSTER_IDENTITY, false, &emit(&[map]))
 }
 
-/// [`SYSTEM`]: ConfigMap `shoot-info` with these entries, and the ClusterRole of readers with these rules. From Kubernetes 1.33 on
-/// a NetworkPolicy closes namespace `kube-system`.
+/// [`SYSTEM`]: ConfigMap `shoot-info` with these entries, and the readers' ClusterRole with these rules. From
+/// Kubernetes 1.33 on, a NetworkPolicy isolates namespace `kube-system`.
 pub fn system(namespace: &str, info: &Value, minor: u64, rules: &[Value]) -> Managed {
     let metadata = json!({"name": "shoot-info", "namespace": "kube-system"});
     let mut objects =
@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn without_references_the_copies_are_an_empty_secret() {
         let object = yaml::parse(&referenced(NAMESPACE, &[]).golden()).unwrap();
-        // As the golden object.
+        // Like the golden object.
         assert_eq!(
             object,
             json!({"apiVersion": "resources.gardener.cloud/v1alpha1", "kind": "ManagedResource", "metadata": {

@@ -1,10 +1,11 @@
-//! ManagedResource `system`: the PriorityClasses `gardener-system-*`. Pods of control planes and extensions name them, and
-//! an API server refuses pods that name an unknown class. Where the agent applies itself, it also has the [deletion
-//! protection](super::deletion_protection), which upstream's gardener-resource-manager has in its webhooks: a Go gardenlet that comes
-//! back takes it out again.
+//! ManagedResource `system`: the PriorityClasses `gardener-system-*`. Pods of control planes and extensions refer to
+//! them, and an API server refuses pods that refer to an unknown class. With the embedded applier, it also contains the
+//! [deletion protection](super::deletion_protection), which upstream implements as webhooks of
+//! gardener-resource-manager. A Go gardenlet that takes the seed back removes it again.
 //!
-//! Upstream's ManagedResource also has the Deployments `reserve-excess-capacity-*`, if the Seed asks for them. They hold
-//! room for the next control plane until an autoscaler adds a node; a site that cannot add nodes only loses that room.
+//! Upstream's ManagedResource also has the Deployments `reserve-excess-capacity-*`, if the Seed asks for them. They
+//! reserve capacity for the next control plane until an autoscaler adds a node; a site that cannot add nodes would only
+//! lose that capacity.
 
 use super::managed::Managed;
 use super::{archive, deletion_protection};
@@ -12,7 +13,7 @@ use super::{archive, deletion_protection};
 /// The name of the ManagedResource.
 pub const NAME: &str = "system";
 
-/// What the seed needs whichever Shoots it has.
+/// The ManagedResource, which does not depend on the Shoots of the seed.
 pub fn fill(is_protected: bool) -> Managed {
     let mut manifests = archive::text("system/priority-classes.yaml");
     if is_protected {

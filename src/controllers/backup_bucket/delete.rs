@@ -1,5 +1,5 @@
-//! How a BackupBucket goes: its extension deletes the bucket with the credentials of the garden, and everything that was made for
-//! it goes after that.
+//! Deletion of a BackupBucket: its extension deletes the bucket with the garden's credentials. Everything else that was
+//! created for it is deleted afterwards.
 
 use std::time::Duration;
 
@@ -17,10 +17,10 @@ use crate::runtime::write;
 
 use super::{FINALIZER, FINALIZER_BEFORE, has};
 
-/// How often to look whether the object of the extension is gone, in case nobody tells.
+/// How often to check whether the extension object is gone, in case a wake-up is missed.
 const PERIOD: Duration = Duration::from_secs(30);
 
-/// One step of it.
+/// One step of the deletion.
 pub(super) fn step(round: &mut Round<'_>) -> Result<Outcome, Failure> {
     if !round.has_finalizer() {
         return Ok(Outcome::Done);
@@ -30,7 +30,7 @@ pub(super) fn step(round: &mut Round<'_>) -> Result<Outcome, Failure> {
     let reference = Reference::read(&round.object["spec"]["credentialsRef"]);
     let credentials = match reference.map(|reference| reference.look(round.garden())) {
         Ok(found) => found?,
-        // Nobody can mend the reference any more, and it has never led to anything.
+        // The reference is immutable now, and it has never been valid.
         Err(_) => None,
     };
     let target = round.target();
@@ -38,7 +38,7 @@ pub(super) fn step(round: &mut Round<'_>) -> Result<Outcome, Failure> {
         if let Some(credentials) = &credentials
             && !matches!(round.copy_of(credentials)?, Copy::Same(_))
         {
-            // They may have changed since.
+            // They may have changed.
             round.bring(credentials)?;
         }
         if object["metadata"]["deletionTimestamp"].is_null() {
@@ -57,7 +57,7 @@ pub(super) fn step(round: &mut Round<'_>) -> Result<Outcome, Failure> {
     Ok(Outcome::Done)
 }
 
-/// The object of the extension is still there.
+/// The extension object still exists.
 fn wait(round: &mut Round<'_>, operation: &'static str, object: &Value) -> Result<Outcome, Failure> {
     let error = &object["status"]["lastError"];
     if error.is_null() {
@@ -71,7 +71,7 @@ fn wait(round: &mut Round<'_>, operation: &'static str, object: &Value) -> Resul
     Err(failed.into())
 }
 
-/// Deletes the Secret that the garden has of what the extension made.
+/// Deletes the garden's Secret with credentials that the extension generated.
 fn delete_generated(round: &Round<'_>) -> Result<(), Failure> {
     let reference = &round.object["status"]["generatedSecretRef"];
     let secret = Key::new(text(&reference["namespace"]), text(&reference["name"]));
@@ -85,7 +85,7 @@ fn delete_generated(round: &Round<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The credentials may go.
+/// Releases the credentials.
 fn release(round: &Round<'_>, credentials: &Credentials) -> Result<(), Failure> {
     let (garden, resource) = (round.garden(), credentials.resource());
     let metadata = &credentials.object["metadata"];

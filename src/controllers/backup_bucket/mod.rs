@@ -1,7 +1,7 @@
-//! BackupBuckets: where the backups of a seed's etcds are kept (Gardener's `backupbucket`).
+//! BackupBuckets: the storage of a seed's etcd backups (Gardener's `backupbucket`).
 //!
-//! Woken by new generations in the garden, by the end of what the extension does, and once per [`PERIOD`], to see whether the
-//! garden has other credentials. A bucket that is right is not written.
+//! Woken by new generations in the garden, by finished operations of the extension, and once per [`PERIOD`], to check
+//! whether the garden's credentials have changed. A correct bucket is not written.
 
 mod delete;
 
@@ -41,17 +41,17 @@ static KIND: Kind = Kind {
     secret_prefix: "bucket-",
 };
 
-/// The finalizer of credentials, and of Secrets that an extension has made.
+/// The finalizer of credentials, and of Secrets that an extension generated.
 const FINALIZER: &str = "core.gardener.cloud/backupbucket";
-/// What an older gardenlet has set.
+/// The finalizer that an older gardenlet set.
 const FINALIZER_BEFORE: &str = "gardener.cloud/gardener";
-/// Where the extension is to write credentials that it makes.
+/// The namespace to which the extension writes credentials that it generates.
 const GENERATED_NAMESPACE: &str = "backupbucket.extensions.gardener.cloud/generated-secret-namespace";
-/// How often the credentials of the garden are looked at.
+/// How often the garden's credentials are checked.
 const PERIOD: Duration = Duration::from_secs(600);
-/// How long a success counts, as upstream.
+/// How long a success stays valid, as in upstream.
 const REFRESH: Duration = Duration::from_secs(12 * 3_600);
-/// What went wrong is mended by people, and tried again within five minutes.
+/// People fix failures; the next try follows within five minutes.
 const RETRY: Retry = Retry { first: Duration::from_secs(1), max: Duration::from_secs(300) };
 
 /// Adds the controller.
@@ -104,7 +104,7 @@ fn reconcile(round: &mut Round<'_>, known: &Known) -> Result<Outcome, Failure> {
     round.finalize(true)?;
     let operation = status::operation(&round.object);
     if let Err(failed) = round.check_name() {
-        // Nobody can change it.
+        // The reference is immutable.
         return Ok(round.tell(operation, failed.clone(), failed.text).map(|()| Outcome::Done)?);
     }
     let found = Reference::read(&round.object["spec"]["credentialsRef"])
@@ -138,18 +138,19 @@ fn reconcile(round: &mut Round<'_>, known: &Known) -> Result<Outcome, Failure> {
     if asks {
         round.target().deploy(round.seed(), &wish, round.cx.clock.now())?;
     }
-    // Upstream looks each minute. In the other states, a change of the extension's object wakes this controller.
+    // Upstream checks each minute. In the other states, a change of the extension object wakes this controller.
     let period = is_done.then(|| PERIOD.mul_f64(0.9 + 0.2 * random::unit()));
     Ok(again.or(period).map_or(Outcome::Done, Outcome::After))
 }
 
-/// Nobody may delete the credentials as long as the bucket is there. Those that somebody has deleted already cannot be held.
+/// Protects the credentials from deletion while the bucket exists. Credentials that are already being deleted cannot be
+/// protected.
 fn claim(garden: &Garden, credentials: &Credentials) -> Result<Result<(), Failed>, Failure> {
     let (resource, object) = (credentials.resource(), &credentials.object);
     let metadata = &object["metadata"];
     if !metadata["deletionTimestamp"].is_null() && !has(object, FINALIZER) {
         return Ok(Err(problem(format!(
-            "spec.credentialsRef refers to {} {}/{}, which is being deleted: create it anew as soon as it is gone",
+            "spec.credentialsRef refers to {} {}/{}, which is being deleted: create it again as soon as it is gone",
             resource.kind,
             text(&metadata["namespace"]),
             text(&metadata["name"])
@@ -183,12 +184,12 @@ fn wish(round: &Round<'_>) -> Wish {
     wish
 }
 
-/// The Secret of the garden with credentials that the extension has made.
+/// The garden's Secret with credentials that the extension generated.
 fn generated(bucket: &str) -> Key {
     Key::new(GARDEN_NAMESPACE, format!("generated-bucket-{bucket}"))
 }
 
-/// Takes what the extension has made into the garden; other fields of the bucket's status.
+/// Copies the extension's results to the garden and returns other fields for the bucket's status.
 fn take_over(round: &mut Round<'_>, status: &Value) -> Result<Map<String, Value>, Failure> {
     let reference = &status["generatedSecretRef"];
     if reference.is_object() {
@@ -196,7 +197,7 @@ fn take_over(round: &mut Round<'_>, status: &Value) -> Result<Map<String, Value>
         let secret = generated(&round.key().name);
         let named = json!({"name": secret.name, "namespace": secret.namespace});
         if round.object["status"]["generatedSecretRef"] != named {
-            // First: whoever authorizes us knows by it that the Secret is ours.
+            // Write this first: the garden's authorizer uses it to recognize the Secret as ours.
             round.write_status(json!({"status": {"generatedSecretRef": named}}))?;
         }
         let metadata = &round.object["metadata"];
@@ -216,7 +217,7 @@ fn take_over(round: &mut Round<'_>, status: &Value) -> Result<Map<String, Value>
     Ok((!state.is_null()).then(|| ("providerStatus".to_owned(), state.clone())).into_iter().collect())
 }
 
-/// The Secret of the seed with credentials that the extension has made.
+/// The seed's Secret with credentials that the extension generated.
 fn made(round: &Round<'_>, reference: &Value) -> Result<Value, Failure> {
     let key = Key::new(text(&reference["namespace"]), text(&reference["name"]));
     round.seed().find(&SECRET, &key.namespace, &key.name)?.ok_or_else(|| {

@@ -1,4 +1,4 @@
-//! How a BackupEntry goes: it waits for its time, then its extension deletes the backups.
+//! Deletion of a BackupEntry: it waits for the grace period, then its extension deletes the backups.
 
 use std::time::Duration;
 
@@ -19,15 +19,15 @@ use crate::runtime::write;
 
 use super::{started, succeeded, usable};
 
-/// How often to look whether the object of the extension is gone, in case nobody tells.
+/// How often to check whether the extension object is gone, in case a wake-up is missed.
 const PERIOD: Duration = Duration::from_secs(30);
-/// How often to look whether its time has come: clocks are set.
+/// How often to check whether the grace period is over: a clock may be set.
 const PENDING_PERIOD: Duration = Duration::from_secs(3_600);
 const HOUR_S: u64 = 3_600;
-/// Its backups are deleted at once.
+/// Deletes the backups at once.
 const FORCE: &str = "backupentry.core.gardener.cloud/force-deletion";
 
-/// One step of it.
+/// One step of the deletion.
 pub(super) fn step(
     round: &mut Round<'_>,
     settings: &BackupEntryController,
@@ -43,7 +43,7 @@ pub(super) fn step(
     if !is_forced(&round.object) && now <= due {
         let description = format!("Deletion of backup entry is scheduled for {}", words(due));
         round.report(&Report { operation, way: Way::Pending, description })?;
-        // A second later at the earliest: its time must be over.
+        // At least one second later, because the due time must have passed.
         let wait = due.since(now) + Duration::from_secs(1);
         return Ok(Outcome::After(wait.min(PENDING_PERIOD)));
     }
@@ -51,7 +51,7 @@ pub(super) fn step(
     let Some(object) = target.find(round.seed())? else { return finish(round, operation) };
     let Some((_, credentials)) = usable(round, operation)? else { return Ok(Outcome::After(patience)) };
     if !matches!(round.copy_of(&credentials)?, Copy::Same(_)) {
-        // They may have changed since.
+        // They may have changed.
         round.bring(&credentials)?;
     }
     if object["metadata"]["deletionTimestamp"].is_null() {
@@ -80,7 +80,7 @@ fn is_forced(object: &Value) -> bool {
     is_true(annotation(object, FORCE))
 }
 
-/// How long its backups are kept after somebody has deleted it.
+/// How long the backups are kept after the deletion of the entry.
 fn grace(object: &Value, settings: &BackupEntryController) -> Duration {
     let purpose = annotation(object, PURPOSE);
     let listed = &settings.grace_purposes;
@@ -88,7 +88,7 @@ fn grace(object: &Value, settings: &BackupEntryController) -> Duration {
     if counts { Duration::from_secs(settings.grace_hours * HOUR_S) } else { Duration::ZERO }
 }
 
-/// As Go prints a time.
+/// Formats a time like Go.
 fn words(at: Timestamp) -> String {
     rfc3339(at).replace('T', " ").replace('Z', " +0000 UTC")
 }
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_is_printed_as_by_go() {
+    fn a_time_is_printed_like_go() {
         assert_eq!(words(Timestamp::from_unix(1_767_600_000)), "2026-01-05 08:00:00 +0000 UTC");
     }
 }

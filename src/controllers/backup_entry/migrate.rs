@@ -1,5 +1,4 @@
-//! How a BackupEntry leaves for another seed: its extension releases it here, and its status
-//! names no seed any more.
+//! Migration of a BackupEntry to another seed: its extension releases it here, and its status then names no seed.
 
 use std::time::Duration;
 
@@ -17,26 +16,26 @@ use crate::runtime::write;
 
 use super::{started, succeeded};
 
-/// How often to look whether the object of the extension is gone, in case nobody tells.
+/// How often to check whether the extension object is gone, in case a wake-up is missed.
 const PERIOD: Duration = Duration::from_secs(30);
 pub(super) const OPERATION_TYPE: &str = "Migrate";
 
-/// What is to be done with the object of the extension.
+/// The next step for the extension object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Next {
-    /// It has never said anything: nobody knows whether it would hear us.
+    /// It never had a status, so it is unknown whether the extension would react.
     Unknown,
-    /// The extension is to let go of it.
+    /// Ask the extension to release it.
     Ask,
-    /// It is at it.
+    /// The extension is working.
     Wait,
-    /// It could not.
+    /// The extension failed to release it.
     Failed,
-    /// It has, and the object can go.
+    /// The extension has released it, so it can be deleted.
     Delete,
-    /// The object goes.
+    /// It is being deleted.
     Going,
-    /// It could not go.
+    /// Its deletion failed.
     Stuck,
 }
 
@@ -55,7 +54,7 @@ fn next(object: &Value) -> Next {
     }
 }
 
-/// One step of it.
+/// One step of the migration.
 pub(super) fn step(round: &mut Round<'_>) -> Result<Outcome, Failure> {
     if !round.has_finalizer() {
         return Ok(Outcome::Done);
@@ -67,7 +66,7 @@ pub(super) fn step(round: &mut Round<'_>) -> Result<Outcome, Failure> {
     match next {
         Next::Unknown => {
             return Err(Failure::retry(format!(
-                "the extension has not said anything of BackupEntry {} yet, so nobody knows whether it would let go of it: look \
+                "the extension has not reported a status for BackupEntry {} yet, so it is unknown whether it can release it: look \
                  whether the extension of its type is installed and works",
                 target.name
             )));
@@ -93,12 +92,12 @@ pub(super) fn step(round: &mut Round<'_>) -> Result<Outcome, Failure> {
     Ok(if is_going { Outcome::After(PERIOD) } else { Outcome::Done })
 }
 
-/// Nothing of it is left here. Without a seed in its status, the next one may take it.
+/// Nothing is left of it here. Without a seed in its status, the next seed may take it.
 fn finish(round: &mut Round<'_>) -> Result<Outcome, Failure> {
     write::delete(round.seed(), &SECRET, &round.secret())?;
     let more = Map::from_iter([("seedName".to_owned(), Value::Null)]);
     round.report_with(&succeeded(OPERATION_TYPE), more)?;
-    log::info!(entry = round.key().to_string().as_str(); "The BackupEntry has left for another seed");
+    log::info!(entry = round.key().to_string().as_str(); "The BackupEntry has moved to another seed");
     Ok(Outcome::Done)
 }
 
@@ -109,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_step_after_the_other() {
+    fn steps_follow_in_order() {
         let table = [
             ("", "", false, "", Next::Unknown),
             ("Reconcile", "Succeeded", false, "", Next::Ask),

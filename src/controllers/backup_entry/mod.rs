@@ -1,8 +1,8 @@
-//! BackupEntries: the part of a bucket that belongs to a Shoot (Gardener's `backupentry`).
+//! BackupEntries: a Shoot's part of a bucket (Gardener's `backupentry`).
 //!
-//! Woken by new generations in the garden, by the end of what is going on with the bucket, and by the end of what the extension
-//! does. A seed is responsible for an entry as long as `status.seedName` names it: when the entry goes to another seed, the
-//! one that it leaves ends that. An entry that is right is not written.
+//! Woken by new generations in the garden, by finished operations on the bucket, and by finished operations of the
+//! extension. A seed is responsible for an entry while `status.seedName` names it: when the entry moves to another
+//! seed, the old seed ends that responsibility. A correct entry is not written.
 
 mod delete;
 mod migrate;
@@ -44,14 +44,14 @@ static KIND: Kind = Kind {
     secret_prefix: "entry-",
 };
 
-/// How often the bucket of another seed is looked at while it cannot be used.
+/// How often an unusable bucket of another seed is checked.
 const BUCKET_PERIOD: Duration = Duration::from_secs(60);
-/// The same for a bucket of this seed, which tells when it can be used.
+/// How often an unusable bucket of this seed is checked. It also wakes its entries when it becomes usable.
 const OWN_BUCKET_PERIOD: Duration = Duration::from_secs(600);
-/// What went wrong is mended by people, and tried again within five minutes.
+/// People fix failures; the next try follows within five minutes.
 const RETRY: Retry = Retry { first: Duration::from_secs(1), max: Duration::from_secs(300) };
 
-/// What is kept of a BackupEntry.
+/// The part of a BackupEntry that is kept in memory.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(default)]
 struct EntryHead {
@@ -84,7 +84,7 @@ impl Object for EntryHead {
 }
 
 impl EntryHead {
-    /// Whether a seed has to look after it. One that has been let go of waits until somebody restores it.
+    /// Whether a seed is responsible for it. A released entry waits until it is restored.
     fn is_of(&self, seed: &str) -> bool {
         let responsible =
             if self.status.seed_name.is_empty() { &self.spec.seed_name } else { &self.status.seed_name };
@@ -94,7 +94,7 @@ impl EntryHead {
         responsible == seed && (!is_let_go || is_restored)
     }
 
-    /// Whether it goes to another seed.
+    /// Whether it moves to another seed.
     fn is_leaving(&self) -> bool {
         let (wanted, present) = (&self.spec.seed_name, &self.status.seed_name);
         !wanted.is_empty() && !present.is_empty() && wanted != present
@@ -119,7 +119,7 @@ pub fn add(site: &Site, group: &mut Group) {
     });
     let known = entries.store().clone();
     group.wake(&lane, &site.entry_objects, move |change| {
-        // Names are made of identities: no two entries have the same.
+        // Names contain UIDs: no two entries have the same.
         let key = || known.all().into_iter().map(|(key, _)| key).find(|key| key.name == change.key.name);
         has_ended(change).then(key).flatten()
     });
@@ -142,7 +142,7 @@ pub fn add(site: &Site, group: &mut Group) {
     group.run(lane, reconciler);
 }
 
-/// The entries of a bucket that a seed looks after.
+/// The entries of a bucket for which a seed is responsible.
 fn in_bucket(entries: &Store<EntryHead>, bucket: &str, seed: &str) -> Vec<Key> {
     let all = entries.all().into_iter();
     let ours = all.filter(|(_, entry)| entry.spec.bucket_name == bucket && entry.is_of(seed));
@@ -160,7 +160,7 @@ struct EntryReconciler {
 }
 
 impl EntryReconciler {
-    /// When to look again whether the bucket of an entry can be used.
+    /// When to check again whether the bucket of an entry is usable.
     fn patience(&self, entry: &EntryHead) -> Duration {
         let is_ours = self.buckets.get(&Key::new("", entry.spec.bucket_name.as_str())).is_some();
         if is_ours { OWN_BUCKET_PERIOD } else { BUCKET_PERIOD }
@@ -198,12 +198,12 @@ fn reconcile(round: &mut Round<'_>, patience: Duration, known: &Known) -> Result
     round.finalize(true)?;
     let operation = status::operation(&round.object);
     if round.object["status"]["seedName"].is_null() {
-        // From now on it is ours, wherever it is to go.
+        // From now on, this seed is responsible for the entry, wherever it moves.
         let seed = round.object["spec"]["seedName"].clone();
         round.write_status(json!({"status": {"seedName": seed}}))?;
     }
     if let Err(failed) = round.check_name() {
-        // Nobody can change it.
+        // The reference is immutable.
         return Ok(round.tell(operation, failed.clone(), failed.text).map(|()| Outcome::Done)?);
     }
     let Some((bucket, credentials)) = usable(round, operation)? else {
@@ -241,8 +241,8 @@ fn succeeded(operation: &'static str) -> Report {
     Report { operation, way: Way::Succeeded, description }
 }
 
-/// The bucket of the entry and the credentials for it. `None`: the bucket cannot be used now, and the
-/// status of the entry says why.
+/// The bucket of the entry and its credentials. `None`: the bucket cannot be used now, and the status of the entry
+/// contains the reason.
 fn usable(round: &mut Round<'_>, operation: &'static str) -> Result<Option<(Value, Credentials)>, Failure> {
     let bucket = match bucket(round)? {
         Ok(bucket) => bucket,
@@ -269,7 +269,7 @@ fn bucket(round: &Round<'_>) -> Result<Result<Value, Failed>, Failure> {
     })
 }
 
-/// Those that the extension of the bucket has made, or those of the bucket.
+/// Credentials that the extension of the bucket generated, or the bucket's own.
 fn credentials(round: &Round<'_>, bucket: &Value) -> Result<Credentials, Failed> {
     let name = text(&bucket["metadata"]["name"]);
     let generated = &bucket["status"]["generatedSecretRef"];
@@ -299,7 +299,7 @@ fn wish(round: &Round<'_>, bucket: &Value) -> Wish {
     wish
 }
 
-/// Has the extension do it. What another seed knew is in the ShootState.
+/// Triggers the extension. The state from another seed is in the ShootState.
 fn ask(round: &Round<'_>, operation: &str, wish: &Wish) -> Result<(), Failure> {
     let (target, seed, now) = (round.target(), round.seed(), round.cx.clock.now());
     if operation != "Restore" {
@@ -319,7 +319,7 @@ fn ask(round: &Round<'_>, operation: &str, wish: &Wish) -> Result<(), Failure> {
     Ok(target.restore(seed, wish, &memory(&state, &target.name), now)?)
 }
 
-/// What a ShootState knows of an entry.
+/// The state of an entry in a ShootState.
 fn memory(state: &Value, name: &str) -> Memory {
     let all = state["spec"]["extensions"].as_array().into_iter().flatten();
     let of = |known: &&Value| known["kind"] == "BackupEntry" && known["name"] == name;
@@ -342,10 +342,11 @@ mod tests {
     }
 
     #[test]
-    fn who_looks_after_an_entry() {
+    fn which_seed_is_responsible_for_an_entry() {
         let none = ("", "");
         let gone = ("Migrate", "Succeeded");
-        // Where it is to be, where it is, what was done, what is asked; whether seed `a` looks after it, and it leaves.
+        // Desired seed, present seed, last operation, operation annotation; whether seed `a` is responsible, and
+        // whether the entry leaves.
         let table = [
             ("a", "", none, "", true, false),
             ("a", "a", ("Reconcile", "Succeeded"), "", true, false),
@@ -370,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_seed_knew() {
+    fn state_from_another_seed() {
         let state = json!({"spec": {"extensions": [{"kind": "Extension", "name": "e", "state": 1},
             {"kind": "BackupEntry", "name": "e", "state": {"x": 1}, "resources": [2]}, {"kind": "BackupEntry", "name": "f"}]}});
         assert_eq!(memory(&state, "e"), Memory { state: json!({"x": 1}), resources: json!([2]) });

@@ -1,7 +1,7 @@
-//! What is to be done for a Bastion: from what the seed has of it. Pure.
+//! Decides what to do for a Bastion from its extension object in the seed. Pure.
 //!
-//! Source: `pkg/gardenlet/controller/bastion`. Two differences: what an extension did before it has heard of the present request
-//! is no success, and an extension that has given up is asked again once per [`ASK_AGAIN`].
+//! Source: `pkg/gardenlet/controller/bastion`. Two differences: a success that an extension reported before the present
+//! request does not count, and a failed extension is triggered again once per [`ASK_AGAIN`].
 
 use std::time::Duration;
 
@@ -16,36 +16,36 @@ use crate::flow::Failed;
 use crate::format::base64;
 use crate::format::time::parse_rfc3339;
 
-/// How long an extension may take to begin.
+/// How long an extension may take to start.
 const BEGINS_WITHIN: Duration = Duration::from_secs(30);
-/// How often an extension is asked that has given up.
+/// How often a failed extension is triggered again.
 const ASK_AGAIN: Duration = Duration::from_secs(60);
 
-/// How far the extension is.
+/// The progress of the extension.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum State {
-    /// It has not come to an end.
+    /// It is still working.
     Pending,
-    /// It has not begun for too long.
+    /// It has not started for too long.
     Unheard,
-    /// What went wrong.
+    /// It failed.
     Failed(Failed),
-    /// It has done what the object says.
+    /// It has done what the object describes.
     Succeeded,
 }
 
-/// What is to be done.
+/// The actions to take.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Plan {
-    /// The object has to be written, and the extension to be asked.
+    /// Whether to write the object and to trigger the extension.
     pub(super) asks: bool,
-    /// What is to be said.
+    /// The state to report.
     pub(super) state: State,
-    /// When to look again, whether or not the object has changed.
+    /// When to check again, whether or not the object changes.
     pub(super) again: Option<Duration>,
 }
 
-/// See the module. `object` is the extension's, `spec` what it is to have.
+/// Decides; see the module. `object` is the extension object, `spec` its desired spec.
 pub(super) fn plan(object: Option<&Value>, spec: &Value, now: Timestamp) -> Plan {
     let pending = Plan { asks: false, state: State::Pending, again: None };
     let asked = Plan { asks: true, again: Some(BEGINS_WITHIN), ..pending.clone() };
@@ -54,8 +54,8 @@ pub(super) fn plan(object: Option<&Value>, spec: &Value, now: Timestamp) -> Plan
         let finalizers = object["metadata"]["finalizers"].as_array().into_iter().flatten();
         let finalizers: Vec<&str> = finalizers.map(text).collect();
         let why = format!(
-            "somebody has deleted it in the seed: there will be another one when it is gone; it is held by {}",
-            if finalizers.is_empty() { "nobody".to_owned() } else { finalizers.join(", ") }
+            "it was deleted in the seed: it is created again when it is gone; finalizers that hold it: {}",
+            if finalizers.is_empty() { "none".to_owned() } else { finalizers.join(", ") }
         );
         return Plan { state: State::Failed(Failed::new(why)), ..pending };
     }
@@ -66,7 +66,7 @@ pub(super) fn plan(object: Option<&Value>, spec: &Value, now: Timestamp) -> Plan
     let stamp = annotation(object, TIMESTAMP);
     let requested = parse_rfc3339(stamp).ok();
     if requested.is_none() && !stamp.is_empty() {
-        // Somebody has written it, and nobody can tell what the extension has heard of.
+        // Another client has written it, and it is unknown which request the extension has seen.
         return asked;
     }
     let age = requested.map_or(Duration::MAX, |at| now.since(at));
@@ -80,7 +80,7 @@ pub(super) fn plan(object: Option<&Value>, spec: &Value, now: Timestamp) -> Plan
     }
     let updated = parse_rfc3339(text(&last["lastUpdateTime"])).unwrap_or_default();
     let state = text(&last["state"]);
-    // An extension that has come to an end says so for what it was asked, and does so soon.
+    // A finished extension refers to the request that it handled, and reports soon.
     let lags = || match BEGINS_WITHIN.saturating_sub(age) {
         Duration::ZERO => {
             let why = check(object).err().map(Unready::into_failed).unwrap_or_default();
@@ -89,7 +89,7 @@ pub(super) fn plan(object: Option<&Value>, spec: &Value, now: Timestamp) -> Plan
         }
         left => Plan { again: Some(left), ..pending.clone() },
     };
-    // The status knows no fractions.
+    // Times in the status have no fractions.
     if requested.is_some_and(|at| updated < Timestamp::from_unix(at.unix())) {
         return if state == "Processing" { pending } else { lags() };
     }
@@ -108,15 +108,15 @@ pub(super) fn plan(object: Option<&Value>, spec: &Value, now: Timestamp) -> Plan
     }
 }
 
-/// What an extension says, or that it has failed.
+/// The error that an extension reports, or a text with its state.
 fn why(object: &Value, state: &str) -> Failed {
     last_error(object).unwrap_or_else(|| Failed::new(format!("extension state is not Succeeded but {state}")))
 }
 
-/// The spec of the extension's object.
+/// The spec of the extension object.
 ///
 /// # Errors
-/// The Bastion does not say enough.
+/// The Bastion is incomplete.
 pub(super) fn spec_of(bastion: &Value) -> Result<Value, Failed> {
     let spec = &bastion["spec"];
     let missing = |field: &str, remedy: &str| problem(format!("spec.{field} is empty: {remedy}"));
@@ -134,7 +134,7 @@ pub(super) fn spec_of(bastion: &Value) -> Result<Value, Failed> {
     Ok(json!({"type": provider, "userData": script, "ingress": ingress}))
 }
 
-/// The script that the machine runs when it starts: its user may log in with the key, and may do everything.
+/// The script that the machine runs when it starts: its user may log in with the key and has all permissions.
 pub(super) fn user_data(key: &str) -> String {
     let quoted = key.replace('\'', r"'\''");
     format!(
@@ -148,7 +148,7 @@ mkdir -p $home/.ssh
 printf '%s\n' '{quoted}' > $home/.ssh/authorized_keys
 chown $user:$user $home/.ssh/authorized_keys
 printf '%s\n' "$user ALL=(ALL) NOPASSWD:ALL" > /etc/sudoers.d/99-gardener-user
-# Distributions call it differently.
+# Distributions name the service differently.
 systemctl start sshd || systemctl start ssh
 "#
     )
@@ -165,14 +165,14 @@ mod tests {
         json!({"type": "lab", "userData": "eA==", "ingress": []})
     }
 
-    /// An object that is right; its extension was asked ten seconds ago.
+    /// A correct object whose extension was triggered ten seconds ago.
     fn object() -> Value {
         json!({"metadata": {"generation": 1, "annotations": {TIMESTAMP: ASKED}}, "spec": wanted(),
             "status": {"observedGeneration": 1,
                 "lastOperation": {"type": "Create", "state": "Succeeded", "lastUpdateTime": "2026-01-01T00:01:35Z"}}})
     }
 
-    /// Name, changes of the object; whether the extension is asked, the state, when to look again.
+    /// Name, changes of the object; whether the extension is triggered, the state, when to check again.
     type Row = (&'static str, Vec<(&'static str, Value)>, bool, State, Option<Duration>);
 
     #[test]
@@ -203,14 +203,14 @@ mod tests {
                 ],
                 false,
                 failed(
-                    "somebody has deleted it in the seed: there will be another one when it is gone; it is held by a, b",
+                    "it was deleted in the seed: it is created again when it is gone; finalizers that hold it: a, b",
                     &[],
                 ),
                 None,
             ),
             ("another type", vec![("/spec/type", json!("x"))], true, State::Pending, Some(s(30))),
             ("another key", vec![("/spec/userData", json!("eQ=="))], true, State::Pending, Some(s(30))),
-            ("a field too much", vec![("/spec/class", json!("x"))], true, State::Pending, Some(s(30))),
+            ("an extra field", vec![("/spec/class", json!("x"))], true, State::Pending, Some(s(30))),
             (
                 "not picked up",
                 vec![(operation, json!("reconcile"))],
@@ -240,7 +240,7 @@ mod tests {
                 Some(s(60)),
             ),
             (
-                "nobody has asked",
+                "not triggered",
                 vec![(last, Value::Null), (asked, Value::Null)],
                 true,
                 State::Unheard,
@@ -292,7 +292,7 @@ mod tests {
                 None,
             ),
             (
-                "an error without words",
+                "an error without description",
                 vec![(state, json!("Error"))],
                 false,
                 failed("extension state is not Succeeded but Error", &[]),
@@ -306,7 +306,7 @@ mod tests {
                 Some(Duration::from_millis(50_500)),
             ),
             (
-                "gave up long ago",
+                "failed long ago",
                 vec![(state, json!("Failed")), (asked, json!(long_ago))],
                 true,
                 gave_up(),
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_extension_is_told() {
+    fn the_spec_for_the_extension() {
         let mut bastion = json!({"spec": {"providerType": "lab", "sshPublicKey": "ssh-ed25519 AAAA me",
             "ingress": [{"ipBlock": {"cidr": "192.0.2.0/24", "except": ["192.0.2.1/32"]}}]}});
         let expected = json!({"type": "lab", "userData": base64::encode(user_data("ssh-ed25519 AAAA me").as_bytes()),

@@ -1,6 +1,6 @@
-//! Looks whether extensions have done something for Bastions. A watch on their objects would cost a thread and a connection for a
-//! kind that most seeds never have. So all of them are listed at once: every few seconds while one is waited for, once a minute
-//! while there are any, and not at all otherwise.
+//! Checks whether extensions have changed Bastions. A watch on their objects would cost a thread and a connection for a
+//! kind that most seeds never have. Instead, all of them are listed at once: every few seconds while one is pending,
+//! once a minute while there are any, and not at all otherwise.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -19,35 +19,35 @@ use crate::runtime::store::Store;
 
 use super::status::Head;
 
-/// How often objects are listed while one is waited for.
+/// How often objects are listed while one is pending.
 const WAITING_PERIOD: Duration = Duration::from_secs(5);
-/// How often otherwise.
+/// How often objects are listed otherwise.
 const PERIOD: Duration = Duration::from_secs(60);
-/// Whoever is waited for longer is waited for with less haste.
+/// After this time, a pending object is polled less often.
 const HASTE: Duration = Duration::from_secs(600);
 
-/// What was seen of the objects: by the key of the Bastion, the key of its object and the version that was read; empty if there
-/// was none. Cheap to clone.
+/// The versions of the objects that were read: by the key of the Bastion, the key of its object and the version; empty
+/// if there was none. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Seen(Arc<Mutex<SortedMap<Key, (Key, String)>>>);
 
 impl Seen {
     fn lock(&self) -> MutexGuard<'_, SortedMap<Key, (Key, String)>> {
-        // Single calls change the map: no panic can leave it half changed.
+        // Only single calls change the map: a panic cannot leave it half changed.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Somebody has read the object.
+    /// Records that the object was read.
     pub(super) fn note(&self, bastion: &Key, object: Key, version: &str) {
         self.lock().insert(bastion.clone(), (object, version.to_owned()));
     }
 
-    /// The Bastion needs nobody any more.
+    /// The Bastion needs no more checks.
     pub(super) fn forget(&self, bastion: &Key) {
         self.lock().remove(bastion);
     }
 
-    /// Those whose objects are not as they were seen.
+    /// Bastions whose objects have changed since they were read.
     fn changed(&self, listed: &SortedMap<Key, String>) -> Vec<Key> {
         let seen = self.lock();
         let is_other = |object: &Key, version: &String| match listed.get(object) {
@@ -59,28 +59,28 @@ impl Seen {
     }
 }
 
-/// What is read of an object.
+/// The fields that are read from an object.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Listed {
     metadata: ObjectMeta,
 }
 
-/// What the looks know of each other.
+/// State between checks.
 #[derive(Default)]
 struct Memory {
-    /// When objects were listed.
+    /// When objects were last listed.
     last: Option<Mono>,
-    /// Since when a Bastion is waited for, in which generation.
+    /// Since when a Bastion is pending, with its generation.
     since: SortedMap<Key, (i64, Mono)>,
 }
 
-/// See the module. It has one key.
+/// See the module. The controller has one key.
 pub(super) struct Looker {
     pub(super) seed: Seed,
     pub(super) bastions: Store<Head>,
     pub(super) seen: Seen,
-    /// The lane of the Bastions.
+    /// The queue of the Bastions.
     pub(super) wake: Lane,
     memory: Mutex<Memory>,
 }
@@ -95,7 +95,7 @@ impl Looker {
         Key::new("", "bastions")
     }
 
-    /// How long to wait for the next look; `None`: there are no Bastions.
+    /// How long to wait before the next check; `None`: there are no Bastions.
     fn period(&self, now: Mono) -> Option<Duration> {
         let all = self.bastions.all();
         if all.is_empty() {
@@ -131,7 +131,7 @@ impl Reconciler for Looker {
             }
         });
         match found {
-            // Without the definition there are no objects.
+            // Without the definition, there are no objects.
             Err(error) if !error.is_not_found() => return Err(error.into()),
             _ => {}
         }

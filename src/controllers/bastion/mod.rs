@@ -1,7 +1,7 @@
-//! Bastions: machines through which people reach the nodes of a Shoot for a while (Gardener's `bastion`).
+//! Bastions: temporary machines through which people reach the nodes of a Shoot (Gardener's `bastion`).
 //!
-//! Woken by new generations in the garden, by Shoots that get a control plane, and by [`look`], which finds what extensions have
-//! done. A Bastion that is right is not written.
+//! Woken by new generations in the garden, by Shoots that get a control plane, and by [`look`], which notices finished
+//! operations of extensions. A correct Bastion is not written.
 
 mod decide;
 mod look;
@@ -36,10 +36,10 @@ use look::{Looker, Seen};
 use status::{FORCE, Head, Report};
 
 const FINALIZER: &str = "gardener";
-/// What went wrong is mended by people, and tried again within five minutes.
+/// People fix failures; the next try follows within five minutes.
 const RETRY: Retry = Retry { first: Duration::from_secs(1), max: Duration::from_secs(300) };
 
-/// Adds the controller and the one that looks for it.
+/// Adds the controller and its poller.
 pub fn add(site: &Site, group: &mut Group) {
     let lane = group.lane("bastion", site.settings.controllers.bastion_workers, RETRY);
     let looks = group.lane("bastion-objects", 1, Retry::up_to(Duration::from_secs(60)));
@@ -64,7 +64,7 @@ pub fn add(site: &Site, group: &mut Group) {
     });
     let ours = Options {
         field_selector: format!("spec.seedName={}", site.seed_name()),
-        // A garden may serve no Bastions.
+        // A garden may not serve Bastions.
         optional: true,
         ..Options::all("garden/bastions", BASTION)
     };
@@ -94,13 +94,13 @@ struct BastionReconciler {
     seen: Seen,
 }
 
-/// Where the extension's object belongs.
+/// The namespace of the extension object.
 enum Place {
     /// In the namespace of the Shoot's control plane.
     At(String),
-    /// Nowhere in this seed, and why.
+    /// This seed is not responsible; with the reason.
     Nowhere(Failed),
-    /// The Shoot is gone, or is none of this seed.
+    /// The Shoot is gone, or does not belong to this seed.
     NoShoot,
 }
 
@@ -121,7 +121,7 @@ impl Reconciler for BastionReconciler {
     }
 }
 
-/// One look at a Bastion.
+/// One reconciliation of a Bastion.
 struct Round<'a> {
     controller: &'a BastionReconciler,
     key: &'a Key,
@@ -135,7 +135,7 @@ impl Round<'_> {
         self.finalize(true)?;
         let spec = match spec_of(self.object) {
             Ok(spec) => spec,
-            // The garden lets nobody change it, or a change wakes us.
+            // The garden makes the field immutable, or a change wakes us.
             Err(failed) => return self.tell(&Report::Failed(failed)).map(|()| Outcome::Done),
         };
         let target = match self.place()? {
@@ -198,7 +198,7 @@ impl Round<'_> {
             gone(patched.map(drop))?;
         }
         if object["metadata"]["deletionTimestamp"].is_null() {
-            // Unlike other objects of extensions it needs no confirmation.
+            // Unlike other extension objects, it needs no confirmation.
             gone(seed.delete(&target.resource, &target.namespace, &target.name, &DeleteParams::default()))?;
         }
         Ok(Outcome::Done)
@@ -237,7 +237,7 @@ impl Round<'_> {
                     &live
                 }
                 Ok(None) => return Ok(Place::NoShoot),
-                // The garden shows us no Shoots of others, nor whether there are any.
+                // The garden does not show us Shoots of other seeds, nor whether they exist.
                 Err(error) if error.is_denied() => return Ok(Place::NoShoot),
                 Err(error) => return Err(error),
             },
@@ -246,7 +246,7 @@ impl Round<'_> {
         let (plane, seed) = (&shoot.status.technical_id, &shoot.status.seed_name);
         Ok(if !seed.is_empty() && seed != ours {
             Place::Nowhere(Failed::new(format!(
-                "the control plane of Shoot {key} is on seed {seed}, and the Bastion says {ours}: delete the Bastion and \
+                "the control plane of Shoot {key} is on seed {seed}, but the Bastion names {ours}: delete the Bastion and \
                  make another one"
             )))
         } else if plane.is_empty() {
@@ -265,7 +265,7 @@ impl Round<'_> {
         ))
     }
 
-    /// The namespace of an object that is left of a Shoot that is gone. Upstream waits for the Shoot for ever.
+    /// The namespace of a leftover object whose Shoot is gone. Upstream waits for the Shoot forever.
     fn left(&self) -> Result<Option<String>, Error> {
         let seed = &self.controller.seed;
         let params = ListParams {
@@ -285,7 +285,7 @@ impl Round<'_> {
         Ok(None)
     }
 
-    /// Nobody has begun.
+    /// The extension has not started.
     fn unheard(&self, provider: &str) -> Failed {
         let (registrations, installations) =
             (self.controller.registrations.values(), self.controller.installations.values());
@@ -298,21 +298,21 @@ impl Round<'_> {
         write::finalizer(&self.controller.garden, &BASTION, self.key, read, FINALIZER, present)
     }
 
-    /// Tells the garden, if it does not know. A Bastion that is gone needs no words.
+    /// Reports to the garden if something changed. A deleted Bastion needs no report.
     fn tell(&self, report: &Report<'_>) -> Result<(), Failure> {
         let Some(patch) = status::patch(self.object, report, self.cx.clock.now()) else { return Ok(()) };
         let patch = Patch::Strategic(patch);
         Ok(gone(write::status_patch::<Value>(&self.controller.garden, &BASTION, self.key, &patch).map(drop))?)
     }
 
-    /// It cannot work now.
+    /// Reports a failure.
     fn fail(&self, failed: Failed) -> Result<Outcome, Failure> {
         self.tell(&Report::Failed(failed.clone()))?;
         Err(failed.into())
     }
 }
 
-/// What is gone need not be changed.
+/// A missing object needs no change.
 fn gone(result: Result<(), Error>) -> Result<(), Error> {
     match result {
         Err(error) if error.is_not_found() => Ok(()),

@@ -14,10 +14,10 @@ use crate::runtime::informer::Object;
 
 /// The type of the condition.
 pub(super) const READY: &str = "BastionReady";
-/// With this annotation, nobody waits for what cannot be deleted.
+/// With this annotation, the deletion does not wait for objects that cannot be deleted.
 pub(super) const FORCE: &str = "confirmation.gardener.cloud/force-deletion";
 
-/// What is kept of a Bastion of the garden.
+/// The part of a garden Bastion that is kept in memory.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Head {
@@ -57,36 +57,36 @@ impl Object for Head {
 }
 
 impl Head {
-    /// What, when it changes, makes something to do.
+    /// The values whose change requires a reconciliation.
     pub(super) fn asks(&self) -> (i64, bool) {
         (self.metadata.generation, self.is_forced())
     }
 
-    /// Whether somebody has asked to delete it.
+    /// Whether it has a deletion timestamp.
     pub(super) const fn is_deleting(&self) -> bool {
         self.metadata.deletion_timestamp.is_some()
     }
 
-    /// Whether its deletion need not wait.
+    /// Whether its deletion must not wait.
     pub(super) fn is_forced(&self) -> bool {
         self.metadata.annotations.get(FORCE).is_some_and(|value| value == "true")
     }
 
-    /// Whether its extension has something to do for it.
+    /// Whether its extension still has work to do.
     pub(super) fn waits(&self) -> bool {
         let is_ready = condition::status_of(&self.status.conditions, READY) == Some(Status::True);
         self.is_deleting() || !is_ready || self.status.observed_generation != self.metadata.generation
     }
 }
 
-/// What is to be told.
+/// The content of a report.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum Report<'a> {
-    /// It can be used: `status` is that of the extension's object.
+    /// It can be used. `status` is the status of the extension object.
     Ready(&'a Value),
-    /// What went wrong.
+    /// It failed.
     Failed(Failed),
-    /// It goes; `status` is that of the extension's object, if there is one.
+    /// It is being deleted. `status` is the status of the extension object, if there is one.
     Deleting(&'a Value),
 }
 
@@ -113,7 +113,7 @@ impl Report<'_> {
     }
 }
 
-/// The strategic merge patch that tells it; nothing if the garden knows.
+/// The strategic merge patch of the report; `None` if nothing changed.
 pub(super) fn patch(bastion: &Value, report: &Report<'_>, now: Timestamp) -> Option<Value> {
     let old = view::look::<Head>(bastion).unwrap_or_default().status.conditions;
     let (status, finding) = report.finding();
@@ -143,7 +143,7 @@ mod tests {
 
     const NOW: Timestamp = Timestamp::from_unix(1_767_225_600);
 
-    /// Applies it as an API server does to a status of these fields.
+    /// Applies the patch to these status fields like an API server.
     fn apply(bastion: &mut Value, patch: &Value) {
         for (name, value) in patch["status"].as_object().unwrap() {
             match (name.as_str(), value) {
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_told_twice() {
+    fn nothing_is_reported_twice() {
         let refused =
             Failed { codes: vec!["ERR_INFRA_QUOTA_EXCEEDED".to_owned()], ..Failed::new("no quota") };
         let at = |ingress: Value| json!({"status": {"ingress": ingress}});

@@ -1,4 +1,4 @@
-//! How an extension reaches the garden: a kubeconfig without a token, which all its workloads share, and a Secret that
+//! The extension's access to the garden: a kubeconfig without a token, which all its workloads share, and a Secret that
 //! the token requestor fills with the token of the extension's account in the garden.
 
 use std::io;
@@ -20,23 +20,24 @@ use super::{InstallationReconciler, objects};
 /// The Secret with the token.
 pub(super) const TOKEN_SECRET: &str = "garden-access-extension";
 
-/// Writes the Secret with the kubeconfig into the extension's namespace; its name.
+/// Writes the Secret with the kubeconfig into the extension's namespace and returns its name.
 ///
 /// # Errors
-/// The seed's, or the system's if the CA of the garden cannot be read.
+/// A request to the seed fails; or the CA of the garden cannot be read.
 pub(super) fn ensure_kubeconfig(this: &InstallationReconciler, namespace: &str) -> Result<String, Failure> {
     let connection = this.garden.connection();
     let text = kubeconfig(&connection, this.garden_address.as_deref())?;
     let data = SortedMap::from([("kubeconfig".to_owned(), text)]);
     let (key, object) = managed::unique_secret(namespace, "generic-garden-kubeconfig", &data);
     match this.seed.create::<Value>(&SECRET, namespace, &object) {
-        // Its name is its content, and it is immutable.
+        // Its name depends on its content, and it is immutable.
         Err(e) if !e.is_already_exists() => Err(e.into()),
         _ => Ok(key.name),
     }
 }
 
-/// `address` is what the configuration says, if it does: extensions may see the garden elsewhere than the agent.
+/// `address` is the configured one, if there is one: extensions may reach the garden under another address than the
+/// agent.
 fn kubeconfig(connection: &Connection, address: Option<&str>) -> io::Result<String> {
     let mut cluster = json!({"server": address.unwrap_or(&connection.server)});
     match &connection.trust {
@@ -57,10 +58,11 @@ fn kubeconfig(connection: &Connection, address: Option<&str>) -> io::Result<Stri
     Ok(yaml::emit(&file, yaml::Dialect::V4))
 }
 
-/// The Secret for the token: there if somebody wants it, else gone. The names for the workloads, if somebody does.
+/// Creates the token Secret if it is enabled, and deletes it otherwise. Returns the names for the workloads if it is
+/// enabled.
 ///
 /// # Errors
-/// The seed's.
+/// A request to the seed fails.
 pub(super) fn ensure_token<'a>(
     this: &InstallationReconciler,
     (installation, registration): (&str, &str),
@@ -75,7 +77,8 @@ pub(super) fn ensure_token<'a>(
     Ok(Some(GardenAccess { kubeconfig, token: TOKEN_SECRET }))
 }
 
-/// What the token requestor reads. It writes the token at the same time; the patch touches other fields only.
+/// The fields that the token requestor reads. It may write the token at the same time; this patch changes other fields
+/// only.
 fn ask_for_token(secret: &mut Value, installation: &str, registration: &str) {
     secret["type"] = json!("Opaque");
     let metadata = &mut secret["metadata"];
@@ -131,7 +134,7 @@ users:
     }
 
     #[test]
-    fn the_requestor_is_told_which_account() {
+    fn the_token_secret_names_the_account() {
         let mut secret = json!({
             "metadata": {"name": "garden-access-extension", "annotations": {"foreign": "1"}},
             "data": {"token": "eA==", "kubeconfig": "eA=="},

@@ -1,4 +1,4 @@
-//! What is written into the seed: namespace, Secret and ManagedResource.
+//! What is written to the seed: namespace, Secret and ManagedResource.
 
 use serde_json::Value;
 
@@ -38,7 +38,7 @@ impl InstallationReconciler {
         Ok(())
     }
 
-    /// Writes the Secret and the ManagedResource, and the result into `Installed`.
+    /// Writes the Secret and the ManagedResource, and reports the result in `Installed`.
     pub(super) fn bring(
         &self,
         name: &str,

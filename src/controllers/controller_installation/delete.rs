@@ -1,5 +1,5 @@
-//! An installation goes: its ManagedResource, its namespace, its account in the garden, then the finalizer. Each round
-//! asks for what is left and says it in `Installed`.
+//! Deletion of an installation: its ManagedResource, its namespace, its account in the garden, then the finalizer. Each
+//! round continues with what is left and reports it in `Installed`.
 
 use std::time::Duration;
 
@@ -16,19 +16,19 @@ use crate::runtime::write;
 use super::status::Verdict;
 use super::{FINALIZER, InstallationReconciler, objects};
 
-/// How far a round came.
+/// The result of a round.
 pub(super) enum Step {
-    /// Everything stands.
+    /// Everything is installed.
     Installed,
-    /// Come back after this time.
+    /// Continue after this time.
     Wait(Duration),
-    /// All is gone: the finalizer may go.
+    /// Everything is gone, so the finalizer can be removed.
     Finish,
 }
 
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// One round.
+/// One round of the deletion.
 pub(super) fn step(
     this: &InstallationReconciler,
     installation: &ControllerInstallation,
@@ -48,7 +48,7 @@ pub(super) fn step(
     }
     let namespace = Key::new("", objects::namespace_name(name));
     let gone = match write::delete(&this.seed, &NAMESPACE, &namespace) {
-        // The namespace is being emptied.
+        // The namespace is terminating.
         Err(e) if e.is_conflict() => false,
         other => other.inspect_err(|e| {
             let message = format!("Deletion of Namespace \"{}\" failed: {}", namespace.name, chain(e));
@@ -70,7 +70,8 @@ pub(super) fn step(
     Ok(Step::Finish)
 }
 
-/// The referenced Secrets first: the applier works from what it recorded. True once the ManagedResource is gone.
+/// Deletes the referenced Secrets first, because the applier works from what it recorded. Returns true once the
+/// ManagedResource is gone.
 fn managed_resource(this: &InstallationReconciler, name: &str) -> Result<bool, Failure> {
     let key = Key::new(GARDEN_NAMESPACE, name);
     let live = this.seed.find::<serde_json::Value>(&MANAGED_RESOURCE, &key.namespace, &key.name)?;
@@ -82,19 +83,19 @@ fn managed_resource(this: &InstallationReconciler, name: &str) -> Result<bool, F
     Ok(write::delete(&this.seed, &MANAGED_RESOURCE, &key)?)
 }
 
-/// After the last condition was written: the finalizer.
+/// Removes the finalizer, after the last condition was written.
 pub(super) fn finish(
     this: &InstallationReconciler,
     installation: &ControllerInstallation,
 ) -> Result<(), Failure> {
     let name = &installation.metadata.name;
     let key = installation.metadata.key();
-    // The conditions were just written: the version that was read is old.
+    // The conditions were just written, so the version that was read is stale.
     let Some(live) = this.garden.find::<ControllerInstallation>(&CONTROLLER_INSTALLATION, "", name)? else {
         return Ok(());
     };
     let read = (live.metadata.finalizers.as_slice(), live.metadata.resource_version.as_str());
     write::finalizer(&this.garden, &CONTROLLER_INSTALLATION, &key, read, FINALIZER, false)?;
-    log::info!(installation = name.as_str(); "The extension is gone from the seed");
+    log::info!(installation = name.as_str(); "The extension was removed from the seed");
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! What the agent adds to the workloads of an extension: the name of the seed and, if the deployment asks for it, a
-//! kubeconfig for the garden. Only objects of the groups `apps` and `batch` that name the extension's namespace get it;
-//! they come out as from Kubernetes' own types ([`typed`]).
+//! kubeconfig for the garden. Only objects of the groups `apps` and `batch` in the extension's namespace are changed.
+//! The result has the form that Kubernetes' own types give it ([`typed`]).
 
 use std::fmt;
 
@@ -12,9 +12,9 @@ use crate::api::resources::REFERENCE_PREFIX;
 use crate::base::sorted::SortedMap;
 use crate::components::managed::sha256_hex;
 
-/// Where the kubeconfig and its token are mounted.
+/// The mount path of the kubeconfig and its token.
 pub(super) const MOUNT_PATH: &str = "/var/run/secrets/gardener.cloud/garden/generic-kubeconfig";
-/// An object that says anything but `true` here gets no kubeconfig.
+/// An object whose label has a value other than `true` gets no kubeconfig.
 const LABEL: &str = "extensions.gardener.cloud/inject-garden-kubeconfig";
 const KUBECONFIG_VARIABLE: &str = "GARDEN_KUBECONFIG";
 const VOLUME: &str = "garden-kubeconfig";
@@ -30,19 +30,19 @@ pub(super) struct Injection<'a> {
     pub(super) garden: Option<GardenAccess<'a>>,
 }
 
-/// Names of two Secrets.
+/// The names of two Secrets.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct GardenAccess<'a> {
-    /// The one with the kubeconfig.
+    /// The Secret with the kubeconfig.
     pub(super) kubeconfig: &'a str,
-    /// The one with the token.
+    /// The Secret with the token.
     pub(super) token: &'a str,
 }
 
-/// Why nothing could be added.
+/// Why the injection failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Error {
-    /// A kind of these groups without a pod template that is known, such as ReplicaSet (as upstream).
+    /// A kind of these groups without a known pod template, such as ReplicaSet (as in upstream).
     Kind { kind: String, api_version: String },
     /// The object does not fit its type.
     Field { object: String, source: typed::Error },
@@ -73,7 +73,7 @@ struct Workload {
     api_version: &'static str,
     kind: &'static str,
     pod: &'static str,
-    /// What gets the annotations about references, besides the object itself.
+    /// The paths that get the reference annotations, besides the object itself.
     annotated: &'static [&'static str],
 }
 
@@ -94,7 +94,7 @@ const WORKLOADS: [Workload; 5] = [
     },
 ];
 
-/// Whether one of the objects is a workload that wants the kubeconfig, in whatever namespace.
+/// Whether one of the objects is a workload that gets the kubeconfig, in any namespace.
 pub(super) fn wants_kubeconfig<'a>(mut objects: impl Iterator<Item = &'a Value>) -> bool {
     let is_workload = |object: &Value| {
         let (api_version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
@@ -108,7 +108,7 @@ fn is_enabled(object: &Value) -> bool {
     object["metadata"]["labels"][LABEL].as_str().is_none_or(|value| value == "true")
 }
 
-/// Adds it, if the object is one that gets it; whether it is.
+/// Changes the object if it is a workload of the extension, and returns whether it is.
 ///
 /// # Errors
 /// [`Error`].
@@ -137,7 +137,7 @@ pub(super) fn inject(object: &mut Value, injection: Injection<'_>) -> Result<boo
     Ok(true)
 }
 
-/// Volume, mounts, variable, and the annotations that keep the kubeconfig from being collected as garbage.
+/// Adds volume, mounts, variable, and the annotations that protect the kubeconfig from garbage collection.
 fn inject_kubeconfig(object: &mut Value, workload: &Workload, access: GardenAccess<'_>) {
     let Some(pod) = object.pointer_mut(workload.pod) else { return };
     let mut has_one = false;
@@ -155,7 +155,7 @@ fn inject_kubeconfig(object: &mut Value, workload: &Workload, access: GardenAcce
     let mount = json!({"mountPath": MOUNT_PATH, "name": VOLUME, "readOnly": true});
     let variable = json!({"name": KUBECONFIG_VARIABLE, "value": format!("{MOUNT_PATH}/kubeconfig")});
     for_each_container(pod, |container| put(container, "volumeMounts", &mount));
-    // References are counted before the variables are added: these refer to nothing.
+    // Collect the references before adding the variables, which refer to nothing.
     let references = references(pod);
     for_each_container(pod, |container| put(container, "env", &variable));
     for place in std::iter::once("").chain(workload.annotated.iter().copied()) {
@@ -165,7 +165,7 @@ fn inject_kubeconfig(object: &mut Value, workload: &Workload, access: GardenAcce
     }
 }
 
-/// Old references go: what is no longer referred to may be collected.
+/// Removes old references, so that objects without references can be garbage-collected.
 fn annotate(metadata: &mut Value, references: &SortedMap<String, String>) {
     if let Some(annotations) = metadata["annotations"].as_object_mut() {
         annotations.retain(|key, _| !key.starts_with(REFERENCE_PREFIX));
@@ -175,8 +175,7 @@ fn annotate(metadata: &mut Value, references: &SortedMap<String, String>) {
     }
 }
 
-/// The Secrets and ConfigMaps that a pod uses, as annotations: containers (not those of the beginning), volumes, pull
-/// secrets.
+/// The Secrets and ConfigMaps that a pod uses, as annotations: containers (not init containers), volumes, pull secrets.
 fn references(pod: &Value) -> SortedMap<String, String> {
     let mut found = SortedMap::new();
     let mut add = |kind: &str, reference: &Value, field: &str| {
@@ -216,7 +215,7 @@ fn for_each_container(pod: &mut Value, mut visit: impl FnMut(&mut Value)) {
     }
 }
 
-/// Puts an item into a list that is keyed by `name`: in the place of the first of its name, or at the end.
+/// Puts an item into a list keyed by `name`: it replaces the first item with its name, or is appended.
 fn put(owner: &mut Value, list: &str, item: &Value) {
     match owner.get_mut(list).and_then(Value::as_array_mut) {
         Some(items) => match items.iter_mut().find(|present| present["name"] == item["name"]) {
@@ -284,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_changed_is_an_error() {
+    fn objects_that_cannot_be_changed_are_errors() {
         let metadata = json!({"name": "x", "namespace": "extension-ci"});
         let mut wrong = deployment("extension-ci");
         wrong["spec"]["template"]["spec"]["containers"] = json!(["text"]);
@@ -305,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cron_job_has_its_template_deeper() {
+    fn the_template_of_a_cron_job_is_nested_deeper() {
         let mut object = json!({
             "apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"namespace": "extension-ci"},
             "spec": {"jobTemplate": {"spec": {"template": {"spec": {"containers": [{"name": "a"}]}}}}},
@@ -321,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_workload_gets_the_way_to_the_garden() {
+    fn a_workload_gets_access_to_the_garden() {
         let mut object = deployment("extension-ci");
         object["metadata"]["annotations"] =
             json!({"reference.resources.gardener.cloud/secret-00000000": "old", "own": "1"});
@@ -364,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_want_the_kubeconfig_gets_none() {
+    fn a_workload_can_opt_out_of_the_kubeconfig() {
         let labelled = |value: &str| {
             let mut object = deployment("extension-ci");
             object["metadata"]["labels"] =
@@ -382,7 +381,7 @@ mod tests {
             (labelled("false"), false, false),
             (labelled(""), false, false),
             (own, true, false),
-            // In other namespaces they count, and get nothing.
+            // In other namespaces they count, but are not changed.
             (deployment("other"), true, false),
             (pod, true, false),
         ];

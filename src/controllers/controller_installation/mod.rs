@@ -1,8 +1,8 @@
 //! Extensions: a ControllerInstallation's chart becomes a ManagedResource of the seed (Gardener's
-//! `controllerinstallation`, with `-care` and `-required` beside it).
+//! `controllerinstallation`; `-care` and `-required` are separate controllers).
 //!
-//! Woken by a new installation, a changed reference (the garden writes the resourceVersion of registration, deployment and
-//! seed into the installation's spec), and a deletion. Success is final until then.
+//! Woken by a new installation, a changed reference (the garden writes the resourceVersion of registration, deployment
+//! and seed into the installation's spec), and a deletion. A success is final until then.
 
 mod access;
 mod act;
@@ -48,8 +48,8 @@ use status::{Verdict, settled};
 
 /// The finalizer of installations.
 pub const FINALIZER: &str = "core.gardener.cloud/controllerinstallation";
-/// How often an installation is looked at without a cause: as upstream's informers repeat what they know. What somebody
-/// else has changed in the seed, and the garden's CA, are made good then.
+/// How often an installation is reconciled without a cause, like the resync of upstream's informers. It repairs manual
+/// changes in the seed and picks up the garden's CA.
 const RESYNC: Duration = Duration::from_secs(10 * 3_600);
 
 /// Adds the controller.
@@ -84,18 +84,19 @@ struct InstallationReconciler {
     seed: Seed,
     installations: Store<ControllerInstallation>,
     seed_name: String,
-    /// Gardener's version, as in `status.gardener.version` of the Seed.
+    /// Gardener's version, as in the Seed's `status.gardener.version`.
     version: String,
-    /// Every known gate.
+    /// Every known feature gate.
     feature_gates: SortedMap<String, bool>,
     workers: Workers,
     renderer: Renderer,
     charts: Arc<Puller>,
-    /// `gardenClientConnection.gardenClusterAddress`: where extensions find the garden, if not where the agent does.
+    /// `gardenClientConnection.gardenClusterAddress`: the garden's address for extensions, if it differs from the
+    /// agent's.
     garden_address: Option<String>,
 }
 
-/// Whether a change of an installation needs a round.
+/// Whether a change of an installation requires a reconciliation.
 fn wants_reconcile(old: Option<&ControllerInstallation>, new: &ControllerInstallation) -> bool {
     old.is_none_or(|old| {
         old.metadata.deletion_timestamp.is_some() != new.metadata.deletion_timestamp.is_some()
@@ -103,8 +104,8 @@ fn wants_reconcile(old: Option<&ControllerInstallation>, new: &ControllerInstall
     })
 }
 
-/// The installation that has to be rolled out again: somebody took its ManagedResource away, or the seed's storage was
-/// restored to an older state. Nothing in the garden changes then.
+/// The installation to roll out again, because its ManagedResource was deleted or the seed's storage was restored to an
+/// older state. Nothing changes in the garden in these cases.
 fn wants_rollout(old: Option<&Watched>, new: Option<&Watched>) -> Option<Key> {
     let went_back = |old: &Watched| {
         new.is_none_or(|new| {
@@ -126,7 +127,7 @@ impl Reconciler for InstallationReconciler {
             }
             None
         } else {
-            // Others install what has no chart: neither finalizer nor conditions are ours then.
+            // Other programs handle a deployment without a chart, so we set neither finalizer nor conditions.
             let Some(deployment) = self.deployment(&installation)? else { return Ok(Outcome::Done) };
             Some(deployment)
         };
@@ -136,7 +137,7 @@ impl Reconciler for InstallationReconciler {
             Some((deployment, helm)) => self.install(&installation, (deployment, helm), &mut verdict, cx),
         };
         if result.as_ref().is_err_and(|failure| failure.postponed().is_some()) {
-            // It says nothing about the installation, so nothing is reported.
+            // The error does not concern the installation, so nothing is reported.
             return result.map(|_| Outcome::Done);
         }
         if result.is_err() {

@@ -1,5 +1,5 @@
-//! The objects that an installation consists of in the seed: its Namespace, and the labels of its ManagedResource. See
-//! [`managed`] for Secret and ManagedResource.
+//! The objects of an installation in the seed: its Namespace, and the labels of its ManagedResource. See [`managed`]
+//! for Secret and ManagedResource.
 
 use serde_json::{Value, json};
 
@@ -15,7 +15,7 @@ pub(super) fn namespace_name(installation: &str) -> String {
     format!("extension-{installation}")
 }
 
-/// What the namespace's labels and annotations depend on.
+/// The input of the namespace's labels and annotations.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NamespaceFacts<'a> {
     pub(super) registration: &'a str,
@@ -25,7 +25,7 @@ pub(super) struct NamespaceFacts<'a> {
     pub(super) pod_security: Option<&'a str>,
 }
 
-/// Labels the namespace; labels of others stay.
+/// Labels the namespace. Labels of other writers stay.
 pub(super) fn label_namespace(namespace: &mut Value, facts: NamespaceFacts<'_>) {
     let metadata = &mut namespace["metadata"];
     let labels = &mut metadata["labels"];
@@ -38,14 +38,14 @@ pub(super) fn label_namespace(namespace: &mut Value, facts: NamespaceFacts<'_>) 
     let enforce = "pod-security.kubernetes.io/enforce";
     match facts.pod_security {
         Some(level) => labels[enforce] = json!(level),
-        // Not null: in an object that is created, a server takes it for an empty text.
+        // Not null: in a created object, a server reads null as an empty text.
         None => drop(labels.as_object_mut().and_then(|labels| labels.remove(enforce))),
     }
     metadata["annotations"]["high-availability-config.resources.gardener.cloud/zones"] =
         json!(facts.zones.join(","));
 }
 
-/// Brings the ManagedResource to what it should be, with the labels of its installation.
+/// Sets the ManagedResource to its desired state, with the labels of its installation.
 pub(super) fn set_managed_resource(object: &mut Value, installation: &str, registration: &str, secret: &str) {
     let labels = &mut object["metadata"]["labels"];
     labels[INSTALLATION_LABEL] = json!(installation);

@@ -1,4 +1,4 @@
-//! What an installation is made of, read from the garden. What cannot be read is said in `Valid`.
+//! Reads the inputs of an installation from the garden. An input that cannot be read is reported in `Valid`.
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -27,7 +27,7 @@ impl InstallationReconciler {
         Ok(found.helm.take().map(|helm| (found, helm)))
     }
 
-    /// Reads an object that the installation depends on; if it cannot, says so in `Valid`.
+    /// Reads an object that the installation depends on, and reports a failure in `Valid`.
     pub(super) fn read<T: DeserializeOwned>(
         &self,
         resource: &Resource,
@@ -51,7 +51,7 @@ impl InstallationReconciler {
         self.read(&SEED, &self.seed_name, "Seed", verdict)
     }
 
-    /// What the deployment's values are templates over.
+    /// The data for the templates in the deployment's values.
     pub(super) fn resources(
         &self,
         deployment: &ControllerDeployment,
@@ -59,7 +59,7 @@ impl InstallationReconciler {
         verdict: &mut Verdict,
     ) -> Result<Value, Failure> {
         if !matches!(helm.values, Value::Null | Value::Object(_)) {
-            // Not what it is: values may hold secrets.
+            // Omit the value: it may contain secrets.
             let why = "chart values cannot be unmarshalled: helm.values must be a map";
             verdict.valid(Status::False, "ChartInformationInvalid", why);
             return Err(Failure::terminal(why));
@@ -75,7 +75,7 @@ impl InstallationReconciler {
     }
 }
 
-/// `cluster-identity` of the garden.
+/// The garden's `cluster-identity`.
 pub(super) fn garden_identity(garden: &Garden) -> Result<String, Failure> {
     let map = garden.get::<ConfigMap>(&CONFIG_MAP, "kube-system", "cluster-identity")?;
     let identity = map.data.get("cluster-identity").cloned();

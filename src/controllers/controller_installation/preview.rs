@@ -1,4 +1,4 @@
-//! What an installation would be made of, for a command that looks at the garden and installs nothing.
+//! Collects the inputs of an installation for a command that reads the garden but installs nothing.
 
 use serde_json::Value;
 
@@ -15,38 +15,38 @@ use crate::oci::Order;
 
 use super::{objects, render, resources, values};
 
-/// What the values of all charts have in common.
+/// The inputs that the values of all charts share.
 #[derive(Debug)]
 pub struct Preview<'a> {
     /// The garden.
     pub garden: &'a Garden,
     /// The whole Seed.
     pub seed: &'a Value,
-    /// Every known gate.
+    /// Every known feature gate.
     pub feature_gates: &'a SortedMap<String, bool>,
 }
 
 impl Preview<'_> {
-    /// How the chart is pulled: its reference, logins and CAs of the garden's Secrets.
+    /// How to pull the chart: its reference, and the logins and CAs of the garden's Secrets.
     ///
     /// # Errors
-    /// What is wrong with the reference, or with a Secret that it names.
+    /// The problem of the reference, or of a Secret that it names.
     pub fn order(garden: &Garden, repository: &OciRepository) -> Result<Order, String> {
         charts::order(garden, repository).map_err(|failure| failure.text())
     }
 
-    /// The archive, if it stands in the deployment.
+    /// The archive, if the deployment contains it.
     ///
     /// # Errors
-    /// If it cannot be decoded.
+    /// It cannot be decoded.
     pub fn raw_chart(helm: &HelmDeployment) -> Result<Option<Vec<u8>>, String> {
         render::raw_chart(helm)
     }
 
-    /// What the chart is rendered with, as a release of this name in the namespace of this installation.
+    /// The input of the renderer for a release with this name in the namespace of this installation.
     ///
     /// # Errors
-    /// If something that the values are made of cannot be read.
+    /// An input of the values cannot be read.
     pub fn request(
         &self,
         deployment: &ControllerDeployment,
@@ -60,7 +60,7 @@ impl Preview<'_> {
             garden_identity: &super::observe::garden_identity(self.garden)
                 .map_err(|failure| failure.text())?,
             feature_gates: self.feature_gates,
-            // Its name matters to nobody who reads the objects.
+            // The name does not matter in a preview.
             generic_kubeconfig: inject.then_some("generic-garden-kubeconfig"),
         });
         let resources = resources::resolve(self.garden, &deployment.resources, &helm.values);
@@ -73,7 +73,7 @@ impl Preview<'_> {
     }
 }
 
-/// What a chart is rendered with of which nothing but its name and values is known.
+/// The input of the renderer for a chart of which only the name and the values are known.
 pub fn request(release: &str, installation: &str, values: Value, version: Option<KubeVersion>) -> Request {
     let version = version.unwrap_or_else(KubeVersion::helm_default);
     Request {

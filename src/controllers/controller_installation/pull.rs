@@ -1,4 +1,4 @@
-//! From `helm.ociRepository` of a deployment to the archive of its chart.
+//! Pulls the chart archive that a deployment's `helm.ociRepository` refers to.
 
 use crate::api::condition::Status;
 use crate::api::gardener::HelmDeployment;
@@ -11,11 +11,11 @@ use super::render::BUSY_AGAIN;
 use super::status::Verdict;
 use crate::controllers::charts::order;
 
-/// A chart's archive. On disk it stays there: only the process that renders reads it.
+/// A chart's archive. A pulled one stays on disk: only the rendering process reads it.
 pub(super) enum Chart {
-    /// Out of the deployment.
+    /// Contained in the deployment.
     Raw(Vec<u8>),
-    /// Out of a registry.
+    /// Pulled from a registry.
     Pulled(Content),
 }
 
@@ -28,8 +28,8 @@ impl Chart {
     }
 }
 
-/// Pulls the chart; says in `Valid` why it cannot. Only a reference that can never work waits for a change of the
-/// deployment: nothing tells us when a registry or a Secret has changed.
+/// Pulls the chart, and reports a failure in `Valid`. Only a reference that can never work waits for a change of the
+/// deployment. Other failures are retried, because no event reports a changed registry or Secret.
 pub(super) fn chart(
     this: &InstallationReconciler,
     helm: &HelmDeployment,
@@ -40,7 +40,7 @@ pub(super) fn chart(
     let repository = helm.oci_repository.as_ref().ok_or_else(|| Failure::terminal(nowhere));
     let order = repository.and_then(|repository| order(&this.garden, repository));
     let result = order.and_then(|order| match this.charts.pull(&order, &cx.stop) {
-        // Not the chart's fault: nobody needs to know.
+        // Not the chart's fault, so nothing is reported.
         Err(error @ (Error::Busy | Error::Stopped)) => Ok(Err(Failure::later(BUSY_AGAIN, error))),
         pulled => pulled.map(Ok).map_err(failure),
     });

@@ -1,4 +1,4 @@
-//! From the chart of a deployment to the data of the Secret.
+//! Renders the chart of a deployment into the data of the Secret.
 
 use std::time::Duration;
 
@@ -20,20 +20,20 @@ use super::observe::registration;
 use super::status::Verdict;
 use super::{InstallationReconciler, objects, pull};
 
-/// When to try again while other charts are being pulled or rendered.
+/// When to retry while other charts are being pulled or rendered.
 pub(super) const BUSY_AGAIN: Duration = Duration::from_secs(2);
 
-/// What a chart is rendered with.
+/// The input of the renderer.
 pub(super) struct Input<'a> {
-    /// The chart, and values over its own.
+    /// The chart, and values that override its own.
     pub(super) helm: &'a HelmDeployment,
-    /// What the values are templates over; null if they are none.
+    /// The data for templates in the values; null if there is none.
     pub(super) resources: Value,
-    /// The tree that wins over all values.
+    /// The tree that overrides all other values.
     pub(super) mix_in: Table,
 }
 
-/// Renders the chart and writes the result, good or bad, into `Valid`.
+/// Renders the chart and reports success or failure in `Valid`.
 pub(super) fn objects(
     this: &InstallationReconciler,
     installation: &ControllerInstallation,
@@ -63,7 +63,7 @@ pub(super) fn objects(
     let busy = || Failure::later(BUSY_AGAIN, child::Error::Busy);
     let _worker = this.workers.chart_soon(&cx.stop).ok_or_else(busy)?;
     let rendered = this.renderer.render(&request, chart.archive(), &cx.stop).map_err(|error| {
-        // Not the chart's fault: nobody needs to know.
+        // Not the chart's fault, so nothing is reported.
         if matches!(error, child::Error::Busy | child::Error::Stopped) {
             return Failure::later(BUSY_AGAIN, error);
         }
@@ -78,8 +78,8 @@ pub(super) fn objects(
     Ok(rendered)
 }
 
-/// The data of the Secret. A chart that cannot be made into it is not valid: `Installed` is written anew by others and
-/// would not keep the reason.
+/// The data of the Secret. A failure is reported in `Valid`, because the care controller rewrites `Installed` and would
+/// lose the reason.
 pub(super) fn data(
     objects: Objects,
     injection: Injection<'_>,
@@ -94,9 +94,9 @@ pub(super) fn data(
     for (key, object) in objects {
         let text = text(object, injection);
         let text = text.map_err(|e| refuse(format!("failed to inject the environment: {}", chain(&e))))?;
-        // As the API server counts: keys do not enter.
+        // Count like the API server: without the keys.
         size += text.len();
-        // What is too large is counted and not kept.
+        // Data beyond the limit is counted but not kept.
         if size <= max {
             data.insert(key, text);
         }
@@ -109,7 +109,7 @@ pub(super) fn data(
     Ok(data)
 }
 
-/// Numbers are floats, as everywhere in Go's maps; those of workloads have got types.
+/// Numbers are floats, as everywhere in Go's maps, except in typed workloads.
 fn text(mut object: Value, injection: Injection<'_>) -> Result<String, inject::Error> {
     if !inject::inject(&mut object, injection)? {
         values::to_floats(&mut object);
@@ -117,7 +117,7 @@ fn text(mut object: Value, injection: Injection<'_>) -> Result<String, inject::E
     Ok(secret_text(&object))
 }
 
-/// The archive, if it stands in the deployment.
+/// The archive, if the deployment contains it.
 pub(super) fn raw_chart(helm: &HelmDeployment) -> Result<Option<Vec<u8>>, String> {
     if helm.raw_chart.is_empty() {
         return Ok(None);
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chart_stands_in_the_deployment_or_elsewhere() {
+    fn a_chart_is_in_the_deployment_or_elsewhere() {
         let chart = |helm| raw_chart(&serde_json::from_value(helm).unwrap());
         assert_eq!(chart(json!({"rawChart": "eA==", "values": null})), Ok(Some(b"x".to_vec())));
         assert_eq!(chart(json!({"ociRepository": {"ref": "r"}})), Ok(None));
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_look_as_in_go() {
+    fn numbers_are_formatted_like_go() {
         let map = json!({"apiVersion": "v1", "kind": "X", "list": [1, 1_000_000, 1.5, 123_456_789]});
         let workload = json!({"apiVersion": "apps/v1", "kind": "Deployment",
             "metadata": {"namespace": "extension-ci"}, "spec": {"replicas": 1_000_000}});
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_become_a_secret_is_not_valid() {
+    fn objects_that_do_not_fit_a_secret_are_not_valid() {
         let large = json!({"apiVersion": "v1", "kind": "X", "text": "x".repeat(1 << 20)});
         let set =
             json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"namespace": "extension-ci"}});

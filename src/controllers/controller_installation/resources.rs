@@ -1,5 +1,5 @@
-//! Secrets and ConfigMaps of the garden that a deployment's values refer to (`resources[]`): read, checked, and handed to
-//! the templates in the values as `.resources.<name>.data.<key>`.
+//! Secrets and ConfigMaps of the garden that a deployment's values refer to (`resources[]`). They are read, checked,
+//! and passed to the templates in the values as `.resources.<name>.data.<key>`.
 
 use std::fmt;
 
@@ -16,16 +16,16 @@ use crate::api::resources::GARDEN_NAMESPACE;
 const ROLE_LABEL: &str = "gardener.cloud/role";
 const ROLE: &str = "resource-reference";
 
-/// Why the templates have no data.
+/// Why the data is not available.
 #[derive(Debug)]
 pub(super) enum Error {
-    /// A reference to something that cannot be referred to.
+    /// A reference to an unsupported kind.
     Unsupported { reference: String, what: String },
-    /// The object does not say that it may be referred to.
+    /// The object lacks the label that allows references.
     Unlabelled { reference: String, object: String },
     /// A value of a Secret is not base64.
     Garbled { reference: String, key: String },
-    /// The object is not there, or cannot be read.
+    /// The object does not exist or cannot be read.
     Read { reference: String, object: String, source: kube::Error },
 }
 
@@ -64,7 +64,7 @@ impl std::error::Error for Error {
     }
 }
 
-/// What the templates see; null if there are no references or no values.
+/// The data for the templates; null if there are no references or no values.
 ///
 /// # Errors
 /// The first reference that cannot be resolved.
@@ -76,7 +76,7 @@ pub(super) fn resolve(garden: &Garden, references: &[Value], values: &Value) -> 
     for reference in references {
         let name = text(&reference["name"]);
         let data = data(garden, name, &reference["resourceRef"])?;
-        // As upstream serialises it: without data there is no such key.
+        // As upstream serialises it: the key is omitted if there is no data.
         let entry = if data.is_empty() { json!({}) } else { json!({"data": data}) };
         all.insert(name.to_owned(), entry);
     }

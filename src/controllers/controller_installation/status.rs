@@ -1,4 +1,4 @@
-//! What is said of an installation: the conditions `Valid` and `Installed`, and an event of what failed.
+//! Reports the state of an installation: the conditions `Valid` and `Installed`, and an event for a failure.
 
 use crate::api::condition::{self, Condition, Finding, Status};
 use crate::api::gardener::{CONTROLLER_INSTALLATION, ControllerInstallation};
@@ -12,7 +12,7 @@ use crate::runtime::write;
 
 use super::InstallationReconciler;
 
-/// The two conditions that this controller writes, as far as they are known.
+/// The two conditions of this controller, as far as they are known.
 #[derive(Debug)]
 pub(super) struct Verdict {
     now: Timestamp,
@@ -35,7 +35,8 @@ impl Verdict {
     }
 }
 
-/// Conditions that were not written are written by the next round. It must come soon: that of an installed chart is in an hour.
+/// Conditions that could not be written are written in the next round. It must come soon, because an installed chart
+/// has its next round in an hour.
 pub(super) fn settled(
     outcome: Result<Outcome, Failure>,
     written: Result<(), kube::Error>,
@@ -47,8 +48,8 @@ pub(super) fn settled(
 }
 
 impl InstallationReconciler {
-    /// An event of what failed, as the condition says it. What no condition tells is on its way: the Seed that has no
-    /// identity yet, a connection that broke.
+    /// Emits an event with the message of a failed condition. Transient errors without a condition emit none, for
+    /// example a Seed without identity or a broken connection.
     pub(super) fn tell(&self, installation: &ControllerInstallation, verdict: &Verdict, cx: &Context) {
         let Verdict { valid, installed, .. } = verdict;
         let (reason, note) = if valid.status == Status::False {
@@ -70,7 +71,7 @@ impl InstallationReconciler {
         );
     }
 
-    /// Written in all cases, good or bad; an installation that is gone needs none.
+    /// Called after success and failure. A deleted installation needs no conditions.
     pub(super) fn write_conditions(
         &self,
         key: &Key,
@@ -82,7 +83,7 @@ impl InstallationReconciler {
         match write::conditions(&self.garden, &CONTROLLER_INSTALLATION, key, old, &wanted) {
             Err(e) if !e.is_not_found() => {
                 let (err, key) = (chain(&e), key.to_string());
-                log::warn!(controller = "controllerinstallation", key = key.as_str(), err = err.as_str(); "Conditions were not written");
+                log::warn!(controller = "controllerinstallation", key = key.as_str(), err = err.as_str(); "Cannot write the conditions");
                 Err(e)
             }
             _ => Ok(()),

@@ -1,14 +1,14 @@
-//! What becomes of a workload that passes through Kubernetes' own types and back.
+//! Converts a workload to Kubernetes' own types and back.
 //!
-//! A gardenlet decodes Deployments and their like into typed structs before it changes them, and writes what comes out:
-//! unknown fields are gone, fields that are never left out stand there with their zero, amounts are canonical. The bytes
-//! of the Secret depend on it, so the same is done here, by a table: `typed/types.txt` has a line for each type of
-//! `k8s.io/api` v0.36 that a workload reaches, with its fields as `name:shape`. After a name, `!` means that the field
-//! is always written, `0` that its zero is not, nothing that an empty one is not. Shapes: `*x` a pointer, `[]x` a list,
-//! `{}x` a map by text, a scalar, or another line.
+//! A Go gardenlet decodes Deployments and similar objects into typed structs before it changes them, and writes the
+//! result: unknown fields are dropped, fields without `omitempty` appear with their zero value, quantities are
+//! canonical. The bytes of the Secret depend on this, so the agent does the same with a table: `typed/types.txt` has a
+//! line for each type of `k8s.io/api` v0.36 that a workload contains, with its fields as `name:shape`. After a name,
+//! `!` means that the field is always written, `0` that its zero is not written, nothing that an empty value is not
+//! written. Shapes: `*x` is a pointer, `[]x` a list, `{}x` a map by text; others are a scalar or another line.
 //!
-//! Two things are stricter than in Go: an integer that does not fit is refused instead of cut, and so is an amount beyond
-//! all sense.
+//! Two checks are stricter than in Go: an integer out of range is refused instead of truncated, and so is an absurdly
+//! large quantity.
 
 use std::fmt;
 
@@ -19,7 +19,7 @@ use crate::format::{number, time};
 
 const TYPES: &str = include_str!("typed/types.txt");
 
-/// A field that does not fit its type. Values are not told: they may be secrets.
+/// A field that does not fit its type. The value is omitted: it may be secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Error {
     path: String,
@@ -55,10 +55,10 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// The object as it comes back from the type `kind`, a line of the table.
+/// The object after a round trip through the type `kind`, a line of the table.
 ///
 /// # Errors
-/// The first field with a value of another shape.
+/// The first field whose value has the wrong shape.
 pub(super) fn round_trip(kind: &str, object: &Value) -> Result<Value, Error> {
     convert(kind, object)
 }
@@ -77,7 +77,7 @@ enum Written {
     UnlessZero,
 }
 
-/// Which sorts of values a shape holds.
+/// The kinds of values that a shape allows.
 enum Sort<'a> {
     Pointer(&'a str),
     List(&'a str),
@@ -123,7 +123,7 @@ impl<'a> Sort<'a> {
     }
 }
 
-/// The fields of a type, as they stand in the table.
+/// The fields of a type, as listed in the table.
 fn line(name: &str) -> Option<&'static str> {
     TYPES.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))
 }
@@ -186,7 +186,7 @@ fn object(line: &str, value: &Value) -> Result<Value, Error> {
     Ok(Value::Object(out))
 }
 
-/// What Go's `omitempty` leaves out: structs never, whatever is in them.
+/// Whether Go's `omitempty` omits the value. Structs are never omitted.
 fn is_empty(sort: &Sort<'_>, value: &Value) -> bool {
     match sort {
         Sort::Pointer(_) => value.is_null(),
@@ -244,7 +244,7 @@ impl Scalar {
     }
 }
 
-/// By way of a float, as all numbers of a manifest.
+/// Converts through a float, like all numbers of a manifest.
 fn integer(n: &Number) -> Option<i64> {
     number::whole(n.as_f64()?)
 }
@@ -261,7 +261,7 @@ mod tests {
     use super::*;
     use crate::format::yaml::{self, Dialect};
 
-    /// What a program of Go wrote that sends the same text through k8s.io/api v0.36.1 and apimachinery's converter.
+    /// The output of a Go program that sends the same text through k8s.io/api v0.36.1 and apimachinery's converter.
     const GOLDEN: &[(&str, &str)] = &[
         (include_str!("typed/odd.yaml"), include_str!("typed/odd.golden.yaml")),
         (include_str!("typed/kinds.yaml"), include_str!("typed/kinds.golden.yaml")),
@@ -270,7 +270,7 @@ mod tests {
     ];
 
     #[test]
-    fn workloads_come_back_as_from_go() {
+    fn workloads_are_converted_like_go() {
         for (given, expected) in GOLDEN {
             let mut out = String::new();
             for document in yaml::parse_all(given) {
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_is_whole() {
+    fn the_table_is_complete() {
         let mut names = Vec::new();
         for line in TYPES.lines() {
             let (name, rest) = line.split_once(' ').unwrap();
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_named() {
+    fn a_field_that_does_not_fit_is_named() {
         let container = |inner: Value| json!({"spec": {"template": {"spec": {"containers": [inner]}}}});
         let table = [
             (json!({"spec": {"replicas": "1"}}), "spec.replicas must be a number, not text like this"),

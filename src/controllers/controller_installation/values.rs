@@ -1,4 +1,4 @@
-//! What the agent mixes into the values of every extension chart: the tree `gardener`. Shapes equal the API's JSON
+//! The tree `gardener` that the agent merges into the values of every extension chart. Its shape equals the API's JSON
 //! (Gardener `pkg/gardenlet/controller/controllerinstallation`).
 
 use serde_json::{Value, json};
@@ -7,22 +7,22 @@ use crate::api::meta::text;
 use crate::base::sorted::SortedMap;
 use crate::chart::Table;
 
-/// What the tree is made of.
+/// The input of the tree.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Facts<'a> {
     /// The whole Seed.
     pub(super) seed: &'a Value,
     /// Gardener's version.
     pub(super) version: &'a str,
-    /// `cluster-identity` of the garden.
+    /// The garden's `cluster-identity`.
     pub(super) garden_identity: &'a str,
-    /// Every known gate.
+    /// Every known feature gate.
     pub(super) feature_gates: &'a SortedMap<String, bool>,
     /// Name of the Secret with the kubeconfig for the garden, if the deployment asks for it.
     pub(super) generic_kubeconfig: Option<&'a str>,
 }
 
-/// The tree, as the values that win over all others.
+/// The tree, as values that override all others.
 pub(super) fn mix_in(facts: Facts<'_>) -> Table {
     let mut garden = json!({"clusterIdentity": facts.garden_identity});
     if let Some(name) = facts.generic_kubeconfig {

@@ -51,13 +51,13 @@ struct CareReconciler {
     seed: Seed,
     installations: Store<ControllerInstallation>,
     managed: Store<Watched>,
-    /// What keeps all ManagedResources from being applied, if something does.
+    /// The reason that no ManagedResource is applied, if there is one.
     remarks: Remarks,
     sync_period: Duration,
 }
 
-/// Whether the garden says something else than before, or for the first time. A look at the store may have been behind our own
-/// last write, and have found nothing to write.
+/// Whether the garden's conditions have changed, or are seen for the first time. A decision from the cache may have
+/// seen a state before our own last write, and so have found nothing to write.
 fn is_told_otherwise(old: Option<&ControllerInstallation>, new: Option<&ControllerInstallation>) -> bool {
     let told = |installation: &ControllerInstallation| {
         let all = installation.status.conditions.iter();
@@ -67,7 +67,7 @@ fn is_told_otherwise(old: Option<&ControllerInstallation>, new: Option<&Controll
     old.is_none() || old.map(told) != new.map(told)
 }
 
-/// The installation whose care a change of a ManagedResource wakes. `None`: not there.
+/// The installation to check after a change of a ManagedResource. `None`: there is none.
 fn wants_care(old: Option<&Watched>, new: Option<&Watched>) -> Option<Key> {
     let generations = |w: &Watched| (w.metadata.generation, w.status.observed_generation);
     let told = match (old, new) {
@@ -79,7 +79,7 @@ fn wants_care(old: Option<&Watched>, new: Option<&Watched>) -> Option<Key> {
     told.then(|| installation_of(&new.or(old)?.metadata)).flatten()
 }
 
-/// How soon to look again for a ManagedResource that is not there yet.
+/// How soon to check again for a ManagedResource that does not exist yet.
 const AGAIN_SOON: Duration = Duration::from_secs(1);
 
 impl Reconciler for CareReconciler {
@@ -105,7 +105,7 @@ impl Reconciler for CareReconciler {
 }
 
 impl CareReconciler {
-    /// What the informer does not know may be new, or the informer is not at work.
+    /// An object that is missing in the informer may be new, or the informer may not be running.
     fn managed(&self, name: &str) -> Result<Arc<Watched>, kube::Error> {
         let known = self.managed.get(&Key::new(GARDEN_NAMESPACE, name));
         known.map_or_else(

@@ -92,7 +92,7 @@ fn each_row_of_the_table() {
 }
 
 #[test]
-fn what_stands_in_the_way_is_said_while_an_installation_waits() {
+fn a_pending_installation_reports_the_obstacle() {
     let remark = Some("Somebody else applies.");
     let message = |managed: &Watched| judge(managed, remark, &[], NOW)[0].message.clone();
     let expected = "condition ResourcesApplied for managed resource garden/ci has not been reported yet. Somebody else applies.";
@@ -143,7 +143,7 @@ fn an_unreadable_resource_makes_all_three_unknown() {
 }
 
 #[test]
-fn what_the_garden_says_otherwise_is_looked_at_again() {
+fn changed_conditions_in_the_garden_are_checked_again() {
     let installation = |conditions: &[(&str, Status)]| {
         let all = conditions.iter().map(|(kind, status)| set(&[], kind, NOW, *status, "R", "m")).collect();
         let mut installation = ControllerInstallation::default();

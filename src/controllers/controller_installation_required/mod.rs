@@ -1,9 +1,9 @@
-//! Required: whether extension objects exist in the seed that an installation serves (Gardener's
+//! Required: whether the seed has extension objects that an installation serves (Gardener's
 //! `controllerinstallation-required`). The garden does not delete an installation that is required.
 //!
-//! Upstream watches twelve kinds for it. Here each kind that an installation serves is listed once in a while and reduced to
-//! the set of its types; a changed set wakes the installations that serve the kind. Kinds that nobody serves are not asked
-//! for: no condition depends on them.
+//! Upstream watches twelve kinds for it. Here each kind that an installation serves is listed periodically and reduced
+//! to the set of its types. A changed set wakes the installations that serve the kind. Kinds without an installation
+//! are not listed: no condition depends on them.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -29,7 +29,7 @@ use crate::runtime::write;
 
 use super::Site;
 
-/// The types of extension objects that exist, by kind; a kind that was not listed yet is absent. Cheap to clone.
+/// The types of existing extension objects, by kind. A kind that was not listed yet is absent. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 struct ExistingTypes(Arc<Mutex<SortedMap<String, SortedSet<String>>>>);
 
@@ -42,7 +42,7 @@ impl ExistingTypes {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(kind);
     }
 
-    /// Remembers a list; true if it differs from the one before, or is the first.
+    /// Stores a list; true if it differs from the previous one, or is the first.
     fn replace(&self, kind: &str, types: SortedSet<String>) -> bool {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if all.get(kind) == Some(&types) {
@@ -56,7 +56,7 @@ impl ExistingTypes {
 /// How often the types of extension objects are listed.
 const TYPES_PERIOD: Duration = Duration::from_secs(60);
 
-/// Adds the controller and the one that lists types for it.
+/// Adds the controller and its lister.
 pub fn add(site: &Site, group: &mut Group) {
     let workers = site.settings.controllers.controller_installation_required_workers;
     let required = group.lane("controllerinstallation-required", workers, RETRY_DEFAULT);
@@ -91,13 +91,13 @@ fn installations_of(all: &Store<ControllerInstallation>, registration: &str) -> 
     all.all().into_iter().filter(|(_, object)| ours(object)).map(|(key, _)| key).collect()
 }
 
-/// Lists the extension objects of one kind as long as it is served: its key is the kind's name.
+/// Lists the extension objects of one kind while the kind is served. Its key is the kind's name.
 struct TypesReconciler {
     seed: Seed,
     types: ExistingTypes,
     installations: Store<ControllerInstallation>,
     registrations: Store<ControllerRegistration>,
-    /// The lane of [`RequiredReconciler`].
+    /// The queue of [`RequiredReconciler`].
     wake: Lane,
 }
 
@@ -124,7 +124,7 @@ impl Reconciler for TypesReconciler {
         };
         let served_by = self.served_by(&key.name);
         if served_by.is_empty() {
-            // The next installation that serves it asks for it again.
+            // The next installation that serves the kind requests a new list.
             self.types.forget(&key.name);
             return Ok(Outcome::Done);
         }
@@ -164,7 +164,7 @@ struct RequiredReconciler {
     types: ExistingTypes,
     installations: Store<ControllerInstallation>,
     registrations: Store<ControllerRegistration>,
-    /// The lane of [`TypesReconciler`].
+    /// The queue of [`TypesReconciler`].
     lister: Lane,
 }
 
@@ -186,7 +186,7 @@ impl Reconciler for RequiredReconciler {
     }
 }
 
-/// The condition; `None` while a kind that matters is not known.
+/// The condition; `None` while the list of a served kind is missing.
 fn decide(
     served: &[ControllerResource],
     existing: &SortedMap<String, SortedSet<String>>,
@@ -195,7 +195,7 @@ fn decide(
 ) -> Option<Condition> {
     let exists =
         |r: &&ControllerResource| existing.get(&r.kind).is_some_and(|types| types.contains(&r.type_name));
-    // Whether the registration is the primary one of its kind and type does not matter.
+    // It does not matter whether the registration is the primary one of its kind and type.
     let needed: SortedSet<String> =
         served.iter().filter(exists).map(|r| format!("{}/{}", r.kind, r.type_name)).collect();
     let (status, reason, message) = if !needed.is_empty() {

@@ -1,4 +1,4 @@
-//! How the agent is replaced by what its Gardenlet object asks for.
+//! Replaces the agent with the version that its Gardenlet object describes.
 
 use std::path::Path;
 
@@ -23,12 +23,12 @@ use crate::controllers::{charts, is_garden};
 
 const PLACE: &str = "spec.config";
 
-/// Deploys what the object asks for. Returns what there is to say about it.
+/// Deploys the described version. Returns the message for the condition.
 pub(super) fn deploy(base: &Base, object: &Value, cx: &Context) -> Result<String, Failed> {
     let spec = &object["spec"];
     if spec["deployment"]["replicaCount"] == 0 {
         return Err(problem(
-            "spec.deployment.replicaCount is 0: nobody would be left who reads this Gardenlet",
+            "spec.deployment.replicaCount is 0: no agent would be left to read this Gardenlet",
         ));
     }
     let running = running(base)?;
@@ -65,7 +65,7 @@ fn running(base: &Base) -> Result<Value, Failed> {
     }
     match base.seed.find::<Value>(&DEPLOYMENT, NAMESPACE, NAME) {
         Ok(Some(found)) => match text(&found["spec"]["template"]["metadata"]["labels"]["release"]) {
-            // Its network policy would leave the present pods out.
+            // The network policy of a new release would not select the present pods.
             release if !release.is_empty() && release != NAME => Err(problem(format!(
                 "the agent was installed as Helm release {release:?}, and upgrades are for release {NAME:?}: install it under that name"
             ))),
@@ -98,7 +98,7 @@ fn configuration(base: &Base, spec: &Value, running: &Value) -> Result<Value, Fa
     let seed = known.as_ref().map_or("", |known| text(&known["seedConfig"]["metadata"]["name"]));
     if !seed.is_empty() && seed != base.name {
         return Err(problem(format!(
-            "Deployment {NAMESPACE}/{NAME} in the seed is the agent of Seed {seed:?}, and not the one that reads this Gardenlet: remove one of both"
+            "Deployment {NAMESPACE}/{NAME} in the seed is the agent of Seed {seed:?}, not the one that reads this Gardenlet: remove one of the two"
         )));
     }
     let own = decide::inherit(known.as_ref().unwrap_or(&base.settings.document), own);
@@ -107,14 +107,14 @@ fn configuration(base: &Base, spec: &Value, running: &Value) -> Result<Value, Fa
         config["edge"]["bootstrap"]["kubeconfig"] = json!(check::read(Path::new(path))?);
     }
     let (name, namespace) = values::kubeconfig_secret(&config);
-    // Another one may be a leftover, with which the next version would not get in.
+    // Another Secret may be a leftover that would not give the next version access.
     let used = base.settings.garden_client_connection.kubeconfig_secret.as_ref();
     let is_used =
         used.is_some_and(|used| (used.name.as_str(), used.namespace.as_str()) == (&name, &namespace));
     let has_secret = is_used && base.seed.find::<Value>(&SECRET, &namespace, &name)?.is_some();
     let access = decide::access(&config, has_secret).ok_or_else(|| {
         problem(format!(
-            "spec.config: the next version would not get into the garden, because Secret {namespace}/{name} is not in the seed, or is not the \
+            "spec.config: the next version would have no access to the garden, because Secret {namespace}/{name} is not in the seed, or is not the \
              one that this agent uses: name that one in gardenClientConnection.kubeconfigSecret"
         ))
     })?;
@@ -137,7 +137,7 @@ fn pull(base: &Base, repository: &OciRepository, cx: &Context) -> Result<Pulled,
     })
 }
 
-/// Another program takes the seed over only if a person says so.
+/// Refuses to hand the seed over to another program unless a person has confirmed it.
 fn refuse_another_program(object: &Value, objects: &Objects, url: &str) -> Result<(), Failed> {
     match decide::program(objects.values()) {
         Program::Ours => Ok(()),
@@ -152,7 +152,7 @@ fn refuse_another_program(object: &Value, objects: &Objects, url: &str) -> Resul
     }
 }
 
-/// The agent gets another certificate, as if its Secret had been annotated.
+/// Renews the agent's certificate, as if its Secret had been annotated.
 fn renew(base: &Base) -> Result<(), Failed> {
     let secret = base.settings.garden_client_connection.kubeconfig_secret.as_ref();
     let secret = secret.ok_or_else(|| {

@@ -1,4 +1,4 @@
-//! What is asked for, when it is done, and with which values. Pure.
+//! Decides what is requested, when it is due, and with which values. Pure.
 
 use serde_json::{Map, Value, json};
 
@@ -8,17 +8,17 @@ use crate::base::clock::Mono;
 use crate::deployer::values::{self, Access};
 use crate::deployer::{NAME, NAMESPACE};
 
-/// The annotation of the Deployment in our own chart: the values that a Gardenlet object has no fields for, by which the next version
-/// is deployed. Another program's chart does not have it.
+/// The annotation of the Deployment in our own chart with the values for which a Gardenlet object has no fields. The
+/// next version is deployed with them. Another program's chart does not have it.
 pub(super) const VALUES: &str = "edge.gardenlet/values";
-/// The annotation of a Gardenlet object by which its chart may bring another program.
+/// The annotation of a Gardenlet object that allows its chart to deploy another program.
 pub(super) const REPLACE: &str = "edge.gardenlet/replace-program";
-/// Asks for another certificate.
+/// Requests a new certificate.
 pub(super) const RENEW: &str = "renew-kubeconfig";
-/// Where the chart mounts `edge.bootstrap.kubeconfig`.
+/// The path at which the chart mounts `edge.bootstrap.kubeconfig`.
 const KEPT_BOOTSTRAP: &str = "/etc/gardenlet/kubeconfig-bootstrap/kubeconfig";
 
-/// What, when it changes, makes something to do.
+/// The values whose change requires work.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Asked {
     uid: String,
@@ -28,7 +28,7 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    /// By a Gardenlet object.
+    /// Reads them from a Gardenlet object.
     pub(super) fn by(metadata: &ObjectMeta) -> Self {
         let is = |name: &str, word: &str| metadata.annotations.get(name).is_some_and(|it| it == word);
         Self {
@@ -40,19 +40,19 @@ impl Asked {
     }
 }
 
-/// What was done last, and when it is due again.
+/// The last work, and when it is due again.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Last {
     pub(super) asked: Asked,
     pub(super) due: Mono,
 }
 
-/// Whether there is something to do.
+/// Whether there is work to do.
 pub(super) fn is_due(last: Option<&Last>, asked: &Asked, now: Mono) -> bool {
     last.is_none_or(|last| last.asked != *asked || last.due <= now)
 }
 
-/// How the next agent gets into the garden: as this one does. `None`: it could not.
+/// How the next agent gets access to the garden: like this one. `None`: it would have no access.
 pub(super) fn access(config: &Value, has_secret: bool) -> Option<Access> {
     let connection = &config["gardenClientConnection"];
     let has_own = !text(&connection["kubeconfig"]).is_empty();
@@ -64,8 +64,8 @@ pub(super) fn access(config: &Value, has_secret: bool) -> Option<Access> {
     }
 }
 
-/// Says in the configuration how the next agent gets into the garden. Where it finds a bootstrap kubeconfig stays known, since it may
-/// need another identity one day.
+/// Writes to the configuration how the next agent gets access to the garden. The place of a bootstrap kubeconfig is
+/// kept, because the agent may need another identity later.
 pub(super) fn connect(config: &mut Value, access: Access) {
     let place = config["gardenClientConnection"]["bootstrapKubeconfig"].clone();
     let is_own = access == Access::Own;
@@ -76,8 +76,8 @@ pub(super) fn connect(config: &mut Value, access: Access) {
     }
 }
 
-/// The own options count unless others are written: a garden drops fields that it does not know. It takes no kubeconfig, so an agent
-/// that has its own keeps that.
+/// Keeps our own options unless the object sets others: a garden drops fields that it does not know. The garden accepts
+/// no kubeconfig there, so an agent with its own kubeconfig keeps it.
 pub(super) fn inherit(running: &Value, own: &Value) -> Value {
     let mut edge = running["edge"].clone();
     values::merge(&mut edge, &own["edge"].as_object().cloned().unwrap_or_default().into());
@@ -95,12 +95,12 @@ pub(super) fn inherit(running: &Value, own: &Value) -> Value {
     all
 }
 
-/// The file of `edge.bootstrap.kubeconfig` if the chart has mounted it: its content goes into the values.
+/// The file of `edge.bootstrap.kubeconfig` if the chart has mounted it. Its content is copied to the values.
 pub(super) fn kept_bootstrap(config: &Value) -> Option<&'static str> {
     (config["edge"]["bootstrap"]["kubeconfig"] == KEPT_BOOTSTRAP).then_some(KEPT_BOOTSTRAP)
 }
 
-/// The values of the chart: `spec.deployment` over what the running Deployment tells.
+/// The values of the chart: `spec.deployment`, on top of the running Deployment's values.
 pub(super) fn values(spec: &Value, running: &Value, labels: Map<String, Value>, config: Value) -> Value {
     let kept = serde_json::from_str::<Value>(annotation(running, VALUES)).unwrap_or_default();
     let mut wanted = if kept.is_object() { kept } else { json!({}) };
@@ -109,7 +109,7 @@ pub(super) fn values(spec: &Value, running: &Value, labels: Map<String, Value>, 
     take("helm");
     let images = ["imageVectorOverwrite", "componentImageVectorOverwrite"];
     let images = images.map(|name| take(name)?.as_str().map(str::to_owned));
-    // Which version runs is said by the chart, and where its image is by what runs.
+    // The chart defines the version, and the running Deployment defines the image's repository.
     let image = values::image_of(running).unwrap_or_default();
     let deployment = values::Deployment {
         wanted: &wanted,
@@ -119,12 +119,12 @@ pub(super) fn values(spec: &Value, running: &Value, labels: Map<String, Value>, 
         ..values::Deployment::default()
     };
     let mut values = values::values(&deployment, config);
-    // Nobody makes himself more powerful.
+    // The agent must not extend its own permissions.
     values["applier"] = json!({"create": false});
     values
 }
 
-/// Whether the chart brings this program.
+/// Whether the chart deploys this program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Program {
     Ours,
@@ -132,7 +132,7 @@ pub(super) enum Program {
     None,
 }
 
-/// Which program the objects of a chart bring.
+/// Which program the objects of a chart deploy.
 pub(super) fn program<'a>(mut objects: impl Iterator<Item = &'a Value>) -> Program {
     let is_it = |object: &&Value| {
         let metadata = &object["metadata"];
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn work_is_due_when_something_else_is_asked_for_or_time_has_passed() {
+    fn work_is_due_after_a_changed_request_or_when_time_has_passed() {
         let head = |generation, annotations: Value| -> Asked {
             let metadata = json!({"uid": "u", "generation": generation, "annotations": annotations});
             Asked::by(&serde_json::from_value(metadata).unwrap())
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_agent_gets_into_the_garden_as_this_one_does() {
+    fn the_next_agent_gets_access_like_this_one() {
         let secret = json!({"kubeconfigSecret": {"name": "s", "namespace": "n"}});
         let own = json!({"kubeconfig": "k"});
         let both = json!({"kubeconfig": "k", "kubeconfigSecret": {"name": "s", "namespace": "n"}});
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn own_options_stay_unless_others_are_written() {
+    fn own_options_stay_unless_others_are_set() {
         let running = json!({"edge": {"workers": 4, "stateDir": "/s"}, "logLevel": "debug"});
         let table = [
             (json!({"logLevel": "info"}), json!({"workers": 4, "stateDir": "/s"})),
@@ -233,13 +233,13 @@ mod tests {
             "image": {"repository": "r.io:5000/g"}, "imageVectorOverwrite": "images: []",
             "componentImageVectorOverwrites": "components: []", "applier": {"create": false}, "config": {"c": 1}});
         assert_eq!(values(&spec, &running, Map::new(), json!({"c": 1})), expected);
-        // Nothing is known.
+        // Without any input.
         let expected = json!({"image": {}, "applier": {"create": false}, "config": {}});
         assert_eq!(values(&json!({}), &json!({}), Map::new(), json!({})), expected);
     }
 
     #[test]
-    fn a_chart_is_known_by_its_deployment() {
+    fn a_chart_is_identified_by_its_deployment() {
         let deployment = |name: &str, annotations: Value| json!({"kind": "Deployment", "metadata": {"name": name, "annotations": annotations}});
         let table = [
             (vec![deployment(NAME, json!({VALUES: "{}"}))], Program::Ours),

@@ -1,7 +1,7 @@
-//! The agent replaces itself (Gardener's `gardenlet`): it deploys the chart that its Gardenlet object in the garden names, with the
-//! configuration of that object.
+//! The agent upgrades itself (Gardener's `gardenlet`): it deploys the chart that its Gardenlet object in the garden
+//! names, with the configuration of that object.
 //!
-//! There is no watch: the one object is read once a minute. One that was deployed is not written.
+//! There is no watch: the single object is read once a minute. A deployed object is not written again.
 
 mod act;
 mod decide;
@@ -35,15 +35,16 @@ use decide::{Asked, Last};
 
 /// Whether the object was deployed.
 const RECONCILED: &str = "GardenletReconciled";
-/// Where Gardenlet objects are in the garden.
+/// The garden namespace of Gardenlet objects.
 const KEY_NAMESPACE: &str = "garden";
 const CONTROLLER: &str = "gardenlet-controller";
 /// How often the object is read.
 const PERIOD: Duration = Duration::from_secs(60);
-/// The same where there is none. What only a change of the object mends is tried again after this time, too.
+/// How often the object is read if it does not exist. An error that only a change of the object can fix is retried
+/// after this time too.
 const LONG_PERIOD: Duration = Duration::from_secs(300);
 
-/// See the module.
+/// The state of the controller.
 struct Base {
     garden: Garden,
     seed: Seed,
@@ -54,7 +55,7 @@ struct Base {
     settings: Arc<Settings>,
     /// The name of the Seed and of the object.
     name: String,
-    /// What the chart left for the start was looked at.
+    /// The object that the chart left for the first start was handled.
     is_started: AtomicBool,
     last: Mutex<Option<Last>>,
 }
@@ -73,7 +74,7 @@ pub fn add(site: &Site, group: &mut Group) {
         is_started: AtomicBool::new(false),
         last: Mutex::default(),
     };
-    // The object is read each time, so a failure may not keep it waiting for long.
+    // The object is read each time, so a failure must not delay it for long.
     let lane = group.lane("gardenlet", 1, Retry { first: Duration::from_secs(5), max: PERIOD });
     lane.add(Key::new(KEY_NAMESPACE, site.seed_name()));
     group.run(lane, base);
@@ -118,7 +119,7 @@ impl Base {
     }
 }
 
-/// One look at the object that has something to do.
+/// One reconciliation of an object that has work to do.
 struct Round<'a> {
     base: &'a Base,
     key: &'a Key,
@@ -127,7 +128,7 @@ struct Round<'a> {
 }
 
 impl Round<'_> {
-    /// Says how it went, and when it is due again; nothing: as soon as the lane allows.
+    /// Returns the result, and when the work is due again; `None` means as soon as the queue allows.
     fn reconcile(&mut self) -> (Option<Duration>, Result<(), Failure>) {
         if self.object["status"]["observedGeneration"] != self.object["metadata"]["generation"] {
             self.announce(false, "Reconciling", "Deploying gardenlet");
@@ -153,14 +154,14 @@ impl Round<'_> {
         }
     }
 
-    /// Tells the garden; false if it knows.
+    /// Writes the status; false if nothing changed.
     fn tell(&mut self, report: &Report) -> Result<bool, Failure> {
         let report = std::slice::from_ref(report);
         let Some(patch) = report::patch(&self.object, report, self.cx.clock.now()) else { return Ok(false) };
         match write::status_patch::<Value>(&self.base.garden, &GARDENLET, self.key, &Patch::Strategic(patch))
         {
             Ok(object) => self.object = object,
-            // It is gone, and needs no words.
+            // A deleted object needs no status.
             Err(error) if error.is_not_found() => {}
             Err(error) => return Err(error.into()),
         }

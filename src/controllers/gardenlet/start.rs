@@ -1,4 +1,5 @@
-//! What the chart leaves for the first start: a ConfigMap with the Gardenlet object, which the agent makes in the garden.
+//! What the chart leaves for the first start: a ConfigMap with the Gardenlet object, which the agent creates in the
+//! garden.
 
 use serde_json::Value;
 
@@ -15,7 +16,8 @@ use super::{Base, KEY_NAMESPACE, LONG_PERIOD};
 const NAME: &str = "gardenlet-selfupgrade-config";
 const FILE: &str = "gardenlet.yaml";
 
-/// Makes the object, if there is one to make, and deletes the ConfigMap. Nothing is left to do, or it is tried again.
+/// Creates the object if there is one, and deletes the ConfigMap. Returns `None` if nothing is left to do; otherwise it
+/// is retried.
 pub(super) fn hand_over(base: &Base) -> Result<Option<Outcome>, Failure> {
     let Some(namespace) = base.parent.namespace.as_deref().filter(|namespace| !namespace.is_empty()) else {
         return Ok(None);
@@ -30,7 +32,7 @@ pub(super) fn hand_over(base: &Base) -> Result<Option<Outcome>, Failure> {
     let warn = |why: &str| {
         log::warn!(
             configmap:% = key, err = why;
-            "The Gardenlet object of the ConfigMap was not made: correct the values selfUpgrade of the chart, delete the ConfigMap, and \
+            "The Gardenlet object of the ConfigMap was not created: correct the values selfUpgrade of the chart, delete the ConfigMap, and \
              upgrade the release"
         );
     };
@@ -49,11 +51,11 @@ pub(super) fn hand_over(base: &Base) -> Result<Option<Outcome>, Failure> {
         match base.garden.create::<Value>(&GARDENLET, KEY_NAMESPACE, &object) {
             Ok(_) => {
                 let name = base.name.as_str();
-                log::info!(gardenlet = name; "Made the Gardenlet object by which this agent upgrades itself");
+                log::info!(gardenlet = name; "Created the Gardenlet object for self-upgrades of this agent");
             }
             Err(error) if error.is_already_exists() => {}
             Err(error) if error.is_not_found() || error.is_denied() => {
-                warn(&format!("the garden takes no Gardenlet objects: {}", chain(&error)));
+                warn(&format!("the garden refuses Gardenlet objects: {}", chain(&error)));
                 return Ok(Some(Outcome::After(LONG_PERIOD)));
             }
             Err(error) if matches!(error.status_code(), Some(400 | 422)) => {
@@ -64,17 +66,17 @@ pub(super) fn hand_over(base: &Base) -> Result<Option<Outcome>, Failure> {
         }
     }
     match write::delete(&base.seed, &CONFIG_MAP, &key) {
-        // It is read again at the next start, and changes nothing then.
+        // It is read again at the next start, without effect.
         Err(error) if error.is_denied() => {
             let err = chain(&error);
-            log::warn!(configmap:% = key, err = err.as_str(); "The ConfigMap of a Gardenlet object that was made stays: delete it");
+            log::warn!(configmap:% = key, err = err.as_str(); "Cannot delete the ConfigMap of the created Gardenlet object: delete it");
         }
         other => drop(other?),
     }
     Ok(None)
 }
 
-/// The object, if it is the one of this agent.
+/// The object, if it belongs to this agent.
 fn read(file: &str, name: &str) -> Result<Value, String> {
     if file.is_empty() {
         return Err(format!("it has no {FILE}"));
@@ -97,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_own_object_is_made() {
+    fn only_the_own_object_is_created() {
         let good = "apiVersion: seedmanagement.gardener.cloud/v1alpha1\nkind: Gardenlet\nmetadata: {name: s, namespace: garden}\n";
         assert!(read(good, "s").is_ok());
         let table = [

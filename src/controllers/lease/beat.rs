@@ -1,4 +1,4 @@
-//! What the rest of the program sees of the heartbeat, without sharing a lock with it.
+//! The state of the heartbeat for the rest of the program. It shares no lock with the heartbeat.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,22 +11,22 @@ use crate::base::clock::{Clock, Mono};
 pub enum Outcome {
     /// The Lease was renewed.
     Renewed,
-    /// The seed is well and the garden did not take the renewal.
+    /// The seed is healthy, but the garden did not accept the renewal.
     Offline,
-    /// The seed is not well, or this instance does not lead.
+    /// The seed is not healthy, or this instance does not lead.
     Unwell,
 }
 
 #[derive(Debug, Default)]
 struct Shared {
-    /// The heartbeat runs; before that there is nothing to be unhealthy.
+    /// The heartbeat runs. Before that, it cannot be unhealthy.
     begun: AtomicBool,
     healthy: AtomicBool,
-    /// There was a good beat since it began.
+    /// A beat has succeeded since the heartbeat started.
     beaten: AtomicBool,
-    /// Monotonic milliseconds until which a success counts.
+    /// Monotonic milliseconds until which a success is valid.
     until_ms: AtomicU64,
-    /// Monotonic milliseconds until which the last beat is not too long ago for a garden that does not answer; 0 if it
+    /// Monotonic milliseconds until which the last beat is recent enough, although the garden did not answer; 0 if it
     /// ended otherwise.
     offline_until_ms: AtomicU64,
     /// Monotonic milliseconds of the last success; 0 before the first.
@@ -38,12 +38,12 @@ struct Shared {
 pub struct Beat(Arc<Shared>);
 
 impl Beat {
-    /// A heartbeat that has not begun.
+    /// Before the start of the heartbeat.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The heartbeat starts: it has `threshold` for its first beat, as upstream.
+    /// Starts the heartbeat. Its first beat is due within `threshold`, as in upstream.
     pub fn begin(&self, now: Mono, threshold: Duration) {
         self.0.until_ms.store(ms(now.saturating_add(threshold)), Ordering::SeqCst);
         self.0.offline_until_ms.store(0, Ordering::SeqCst);
@@ -52,12 +52,12 @@ impl Beat {
         self.0.begun.store(true, Ordering::SeqCst);
     }
 
-    /// The heartbeat has ended in good order: another instance leads.
+    /// Ends the heartbeat regularly, because another instance leads.
     pub fn end(&self) {
         self.0.begun.store(false, Ordering::SeqCst);
     }
 
-    /// One beat ended. A missed one makes it unhealthy at once; a good one keeps it healthy for `threshold`.
+    /// Records a beat. A miss makes the heartbeat unhealthy at once; a success keeps it healthy for `threshold`.
     pub fn record(&self, outcome: Outcome, now: Mono, threshold: Duration) {
         let until = ms(now.saturating_add(threshold));
         if outcome == Outcome::Renewed {
@@ -70,23 +70,24 @@ impl Beat {
         self.0.healthy.store(outcome == Outcome::Renewed, Ordering::SeqCst);
     }
 
-    /// Gardener's `periodic-health`: the heartbeat does not run here, it beats, or its first beat is not overdue.
+    /// Gardener's `periodic-health`: passes if the heartbeat does not run here, succeeds, or its first beat is not
+    /// overdue.
     pub fn passes(&self, clock: &Clock) -> bool {
         !self.0.begun.load(Ordering::SeqCst) || self.is_not_late(clock)
     }
 
-    /// The same, and a garden that does not answer is no fault of ours (`edge.liveness.tolerateOffline`): only a seed that
-    /// is not well fails, or a heartbeat that does not try any more.
+    /// The same, but tolerates a garden that does not answer (`edge.liveness.tolerateOffline`): it fails only for an
+    /// unhealthy seed, or if the heartbeat has stopped trying.
     pub fn passes_offline(&self, clock: &Clock) -> bool {
         self.passes(clock) || ms(clock.mono()) < self.0.offline_until_ms.load(Ordering::SeqCst)
     }
 
-    /// Whether the heartbeat runs here, so that beats are due.
+    /// Whether the heartbeat runs here.
     pub fn is_due(&self) -> bool {
         self.0.begun.load(Ordering::SeqCst)
     }
 
-    /// Whether the last beat was good and is not too long ago.
+    /// Whether the last beat succeeded and is recent enough.
     pub fn is_healthy(&self, clock: &Clock) -> bool {
         self.0.beaten.load(Ordering::SeqCst) && self.is_not_late(clock)
     }
@@ -126,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn it_passes_until_it_runs_and_has_a_while_for_its_first_beat() {
+    fn it_passes_before_the_start_and_until_the_first_beat_is_overdue() {
         let sim = Simulated::new(Timestamp::from_unix(0), 1);
         let clock = Clock::new(sim.clone());
         let (beat, threshold) = (Beat::new(), Duration::from_secs(20));
@@ -159,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn an_offline_garden_can_be_tolerated_as_long_as_the_heartbeat_tries() {
+    fn an_offline_garden_is_tolerated_while_the_heartbeat_tries() {
         let sim = Simulated::new(Timestamp::from_unix(0), 1);
         let clock = Clock::new(sim.clone());
         let (beat, threshold) = (Beat::new(), Duration::from_secs(20));
@@ -170,7 +171,7 @@ mod tests {
         assert!(!beat.passes_offline(&clock), "the seed itself is not well");
         beat.record(Outcome::Offline, clock.mono(), threshold);
         sim.advance(Duration::from_secs(21));
-        assert!(!beat.passes_offline(&clock), "nobody has tried for a while");
+        assert!(!beat.passes_offline(&clock), "no beat was tried for a while");
         beat.record(Outcome::Renewed, clock.mono(), threshold);
         assert!(beat.passes(&clock) && beat.passes_offline(&clock));
         beat.end();

@@ -1,6 +1,5 @@
-//! The Seed's condition `GardenletReady`: True while the heartbeat beats. Written on change only, by a worker: it has no
-//! influence on the heartbeat. What people should know of a seed that is well all the same stands in its message, which no
-//! program reads.
+//! The Seed's condition `GardenletReady`: True while the heartbeat succeeds. A worker writes it on changes only, so it
+//! cannot slow down the heartbeat. Remarks about a healthy seed are added to its message, which no program reads.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,20 +38,21 @@ pub fn add(site: &Site, group: &mut Group) {
     group.run(lane, reconciler);
 }
 
-/// Repairs the condition when somebody (the garden after missed beats, a reconciliation of the Seed) has changed it.
+/// Restores the condition after another writer (the garden after missed beats, a reconciliation of the Seed) has
+/// changed it.
 struct ReadyCondition {
     garden: Garden,
     seeds: Store<Seed>,
     beat: Beat,
-    /// A sentence that is added to the message.
+    /// A sentence to append to the message.
     remarks: Remarks,
-    /// `leaseResyncSeconds`: how often to look.
+    /// `leaseResyncSeconds`: how often to check.
     resync: Duration,
 }
 
 const MESSAGE: &str = "Gardenlet is posting ready status.";
 
-/// The condition that should stand there, if it differs from what does.
+/// The desired condition, if it differs from the present one.
 fn decide(
     conditions: &[Condition],
     healthy: bool,
@@ -60,7 +60,7 @@ fn decide(
     now: Timestamp,
 ) -> Option<Condition> {
     if !healthy {
-        // The garden finds out by the Lease; a dead agent could not write this either.
+        // The garden notices it by the Lease. A dead agent could not write this condition either.
         return None;
     }
     let current = condition::find_or_init(conditions, GARDENLET_READY, now);

@@ -1,7 +1,7 @@
-//! The heartbeat: the seed answers, so its Lease in the garden is renewed (Gardener's `lease` and `seed-lease`).
+//! The heartbeat: renews the seed's Lease in the garden while the seed answers (Gardener's `lease` and `seed-lease`).
 //!
-//! A thread and connections of its own from the start; it waits for no worker, no cache and no lock that a worker may
-//! hold. What the rest of the program learns from it is in [`Beat`], plain atomics.
+//! It has its own thread and connections from the start, and waits for no worker, no cache and no lock that a worker
+//! may hold. [`Beat`] exports its state as plain atomics.
 
 mod beat;
 mod condition;
@@ -33,27 +33,28 @@ use pace::Pace;
 /// Namespace of the seeds' Leases in the garden.
 pub const NAMESPACE: &str = "gardener-system-seed-lease";
 
-/// After a look that found no Seed. The registration is on its way: the first beat shall not wait a whole period for it.
+/// The retry delay while the Seed does not exist yet. Its registration is in progress, and the first beat must not wait
+/// a whole period for it.
 const UNREGISTERED_RETRY: Duration = Duration::from_millis(100);
-/// After a look that found a Seed gone which was there before.
+/// The retry delay after the Seed was deleted.
 const GONE_RETRY: Duration = Duration::from_secs(10);
 
-/// How the heartbeat beats.
+/// The settings of the heartbeat.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Name of the Seed, of its Lease and of the holder.
     pub seed_name: String,
     /// `leaseResyncSeconds`.
     pub resync: Duration,
-    /// The interval while renewals are slow; not more than `resync` means that it stays.
+    /// The longest interval while renewals are slow. A value up to `resync` disables longer intervals.
     pub interval_max: Duration,
     /// `leaseResyncMissThreshold`.
     pub miss_threshold: u32,
-    /// Limit of the seed's `/healthz`.
+    /// The timeout of the seed's `/healthz`.
     pub probe_timeout: Duration,
-    /// Limit of one renewal.
+    /// The timeout of one renewal.
     pub renew_timeout: Duration,
-    /// `/livez` calls the thread stuck when it has made no progress for this long.
+    /// `/livez` reports the thread as stuck when it has made no progress for this long.
     pub stall_timeout: Duration,
 }
 
@@ -62,17 +63,17 @@ pub struct Options {
 pub enum Missed {
     /// The seed's API server does not answer its health check.
     Seed(kube::Error),
-    /// It answers, but not with 200.
+    /// The seed answers, but not with 200.
     Unhealthy(u16),
     /// The Lease could not be renewed.
     Lease(kube::Error),
-    /// There is no Seed yet that could own the Lease: the registration comes.
+    /// No Seed exists yet that could own the Lease; its registration is in progress.
     Unregistered,
     /// Another instance leads.
     NotLeader(NotHeld),
 }
 
-/// What a beat means to those who ask for it.
+/// The outcome of a beat for its readers.
 fn outcome(result: &Result<(), Missed>) -> Outcome {
     match result {
         Ok(()) => Outcome::Renewed,
@@ -103,22 +104,22 @@ impl std::error::Error for Missed {
     }
 }
 
-/// The heartbeat of one seed. Its clients must be its own.
+/// The heartbeat of one seed. It must not share its clients.
 #[derive(Debug)]
 pub struct Heartbeat {
-    /// How it beats.
+    /// The settings.
     pub options: Options,
     /// The seed, over connections of the heartbeat alone.
     pub seed: Seed,
     /// The garden, over connections of the heartbeat alone.
     pub garden: Garden,
-    /// The garden, whose watches begin anew when it was restored.
+    /// The garden client of the watches. They restart when the garden was restored.
     pub watching: Garden,
     /// Time.
     pub clock: Clock,
     /// Whether this instance leads.
     pub fence: Fence,
-    /// What the rest of the program sees.
+    /// The state for the rest of the program.
     pub beat: Beat,
     /// For `/livez`.
     pub progress: Progress,
@@ -126,37 +127,37 @@ pub struct Heartbeat {
     pub metrics: Metrics,
 }
 
-/// What the beats so far have shown.
+/// State of the previous beats.
 #[derive(Debug, Default)]
 struct Past {
-    /// The last one was missed.
+    /// The last one failed.
     failing: bool,
-    /// There was a good one.
+    /// One has succeeded.
     beaten: bool,
-    /// The Seed was there and is gone.
+    /// The Seed existed and is gone.
     gone: bool,
-    /// When the seed was asked how it is, if the last beat did so and was told that it is well.
+    /// When the seed's health was checked, if the last beat checked it successfully.
     well_at: Option<Mono>,
 }
 
-/// Whether a beat need not ask the seed how it is: it was well at the last beat and has stored the leader's Lease since.
-/// Never twice in a row, because a seed can store and yet not be well.
+/// Whether a beat can skip the seed's health check: the seed was healthy at the last beat and has stored the leader's
+/// Lease since. Never twice in a row, because a seed can store objects and still be unhealthy.
 fn is_known_to_be_well(well_at: Option<Mono>, renewed_at: Option<Mono>) -> bool {
     well_at.is_some() && renewed_at > well_at
 }
 
-/// What is known of the Lease.
+/// The known state of the Lease.
 #[derive(Debug, Default)]
 struct Known {
-    /// The Seed's uid, once it was read; the Lease names it as owner.
+    /// The Seed's uid, once it was read. The Lease names the Seed as its owner.
     seed_uid: Option<String>,
-    /// The Lease was written in this life, so that one patch renews it.
+    /// This process has written the Lease, so one patch renews it.
     written: bool,
-    /// As we wrote it last.
+    /// The Lease as we last wrote it.
     lease: Option<Lease>,
 }
 
-/// Whether a server answered that it cannot, not that there is nothing.
+/// Whether a server failed to answer, as opposed to a missing object.
 fn is_failing(error: &kube::Error) -> bool {
     error.status_code().is_some_and(|code| code >= 500 || code == 429)
 }
@@ -183,7 +184,7 @@ impl Heartbeat {
             let pause = match result {
                 Err(Missed::Unregistered) if past.gone => GONE_RETRY.max(o.resync),
                 Err(Missed::Unregistered) => unregistered.next_delay(),
-                // After a missed one there is no time to lose, however slow the link.
+                // After a miss, do not wait longer than the usual interval, even on a slow link.
                 Err(_) => until_next(o.resync),
                 Ok(()) => until_next(self.measured(&pace)),
             };
@@ -194,7 +195,7 @@ impl Heartbeat {
         self.progress.end("heartbeat");
     }
 
-    /// The interval, which is a metric too.
+    /// The interval, also exported as a metric.
     fn measured(&self, pace: &Pace) -> Duration {
         let (name, help) =
             ("gardenlet_seed_lease_interval_seconds", "Time between two renewals of the seed's lease.");
@@ -202,7 +203,7 @@ impl Heartbeat {
         pace.interval()
     }
 
-    /// Longer than the longest beat: both limits and the pause, twice, and the longest pause.
+    /// Longer than the longest beat: both timeouts and the pause, twice, and the longest pause.
     fn patience(&self) -> Duration {
         let o = &self.options;
         let beat = o.probe_timeout + o.renew_timeout + o.resync.max(o.interval_max);
@@ -222,7 +223,7 @@ impl Heartbeat {
         Ok(())
     }
 
-    /// Asked before each write: the requests before it took their time, and the client of the heartbeat has no permit.
+    /// Checked before each write: earlier requests took time, and the client of the heartbeat has no permit.
     fn may_write(&self) -> Result<(), Missed> {
         self.fence.check(self.options.renew_timeout).map_err(Missed::NotLeader)
     }
@@ -233,14 +234,14 @@ impl Heartbeat {
         if response.status == 200 { Ok(()) } else { Err(Missed::Unhealthy(response.status)) }
     }
 
-    /// One small patch in the usual case.
+    /// Renews the Lease, usually with one small patch.
     fn renew(&self, known: &mut Known) -> Result<(), Missed> {
         let garden = self.garden.with_deadline(self.options.renew_timeout);
         let name = &self.options.seed_name;
         self.may_write()?;
         if known.written {
             match self.renew_known(&garden, known, self.clock.now()) {
-                // The authorizer forgets the lease with its Seed: 403 may mean the same as 404.
+                // The authorizer forgets the lease together with its Seed: 403 may mean the same as 404.
                 Err(e) if e.is_not_found() || e.is_denied() => *known = Known::default(),
                 other => return other.map_err(Missed::Lease),
             }
@@ -249,7 +250,8 @@ impl Heartbeat {
             Some(uid) => uid.clone(),
             None => match garden.find::<Metadata>(&SEED, "", name) {
                 Ok(seed) => seed.ok_or(Missed::Unregistered)?.metadata.uid,
-                // The garden's own API is away, which leases do not need: one that is there is renewed as it is.
+                // The garden's own API is unavailable, but Leases do not need it: renew an existing Lease without its
+                // owner.
                 Err(e) if is_failing(&e) => {
                     let patch =
                         Patch::Merge(json!({"spec": spec(name, self.options.resync, self.clock.now())}));
@@ -259,7 +261,7 @@ impl Heartbeat {
                 Err(e) => return Err(Missed::Lease(e)),
             },
         };
-        // Not earlier: the first answer has told what time it is.
+        // Not earlier: the first answer contains the garden's time.
         let lease = lease(name, &uid, self.options.resync, self.clock.now());
         known.seed_uid = Some(uid);
         self.may_write()?;
@@ -279,7 +281,8 @@ impl Heartbeat {
         Ok(())
     }
 
-    /// With the version that we wrote: another one shows that somebody else has written, or a backup.
+    /// Sends the version that we wrote: a mismatch means that another client has written the Lease, or that the garden
+    /// was restored from a backup.
     fn renew_known(
         &self,
         garden: &kube::Client,
@@ -297,7 +300,7 @@ impl Heartbeat {
         };
         let found = garden.get::<Lease>(&LEASE, NAMESPACE, name)?;
         if known.lease.take().is_some_and(|wrote| found.is_older_than(&wrote)) {
-            log::warn!(seed = name.as_str(); "The seed's lease is older than it was written: the garden was restored to an older state");
+            log::warn!(seed = name.as_str(); "The seed's lease is older than our last write: the garden was restored to an older state");
             self.watching.begin_anew()?;
         }
         if self.may_write().is_err() { Err(conflict) } else { self.renew_known(garden, known, now) }
@@ -305,7 +308,7 @@ impl Heartbeat {
 
     fn report(&self, result: &Result<(), Missed>, past: &mut Past, threshold: Duration) {
         let is_cut_off = matches!(result, Err(Missed::Lease(error)) if error.is_cut_off());
-        // There is no way to the garden: the Lease comes first. Not for ever: this thread may hang.
+        // The garden is unreachable: the Lease gets priority. Limited in time, because this thread may hang.
         self.garden.go_first(is_cut_off.then(|| self.clock.mono().saturating_add(threshold)));
         if matches!(result, Err(Missed::Unregistered)) {
             return self.pause(past);
@@ -325,19 +328,19 @@ impl Heartbeat {
         match result {
             Ok(()) if past.failing => {
                 past.failing = false;
-                log::info!(seed = self.options.seed_name.as_str(); "The seed's lease is renewed again");
+                log::info!(seed = self.options.seed_name.as_str(); "Renewed the seed's lease again");
             }
             Err(missed) if !past.failing => {
                 past.failing = true;
                 let err = chain(missed);
-                log::warn!(seed = self.options.seed_name.as_str(), err = err.as_str(); "The seed's lease was not renewed");
+                log::warn!(seed = self.options.seed_name.as_str(), err = err.as_str(); "Cannot renew the seed's lease");
             }
             _ => {}
         }
     }
 
-    /// There is no Seed. Before the first beat it is on its way, and has as long as any other beat. A Seed that was there
-    /// is gone: no beat is due any more, and a probe that fails for it would only get the agent restarted.
+    /// Handles a missing Seed. Before the first beat, its registration is in progress and has as long as any other
+    /// beat. A Seed that existed was deleted: no beat is due then, and a failing probe would only restart the agent.
     fn pause(&self, past: &mut Past) {
         let seed = self.options.seed_name.as_str();
         if !past.beaten {
@@ -373,14 +376,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_that_stores_the_lease_is_asked_for_every_other_beat() {
+    fn a_seed_that_stores_the_lease_is_checked_every_other_beat() {
         let s = |seconds: u64| Some(Duration::from_secs(seconds));
         let table = [
             ("the first beat", None, s(5), false),
-            ("after one that did not ask, or was missed", None, s(9), false),
+            ("after one without a check, or a miss", None, s(9), false),
             ("not stored since", s(10), s(9), false),
             ("stored since", s(10), s(11), true),
-            ("nobody elects", s(10), None, false),
+            ("no leader election", s(10), None, false),
         ];
         for (name, well_at, renewed_at, expected) in table {
             assert_eq!(is_known_to_be_well(well_at, renewed_at), expected, "{name}");

@@ -1,16 +1,17 @@
-//! How often the Lease is renewed, and how long a renewal counts: on a slow link less often, within what the garden bears.
+//! How often the Lease is renewed, and how long a renewal stays valid. On a slow link, renewals are less frequent,
+//! within the garden's tolerance.
 
 use std::time::Duration;
 
-/// The garden calls a seed lost whose Lease is older than this (gardener-controller-manager's `monitorPeriod`).
+/// The garden considers a seed lost whose Lease is older than this (gardener-controller-manager's `monitorPeriod`).
 const TOLERANCE: Duration = Duration::from_secs(40);
-/// Renewals that are looked back at.
+/// The number of renewals to evaluate.
 const RECENT: usize = 5;
-/// A renewal that takes longer than one part in so many of the time between two is slow.
+/// A renewal is slow if it takes longer than this fraction of the interval.
 const SHARE: u32 = 5;
 
-/// The time from one renewal to the next, from how long the last ones took: their median counts, so that one that was
-/// slow changes nothing.
+/// The interval to the next renewal, from the duration of the last ones. It uses their median, so that a single slow
+/// one changes nothing.
 fn interval(recent: &[Duration], resync: Duration, max: Duration) -> Duration {
     let mut sorted = recent.to_vec();
     sorted.sort_unstable();
@@ -18,8 +19,8 @@ fn interval(recent: &[Duration], resync: Duration, max: Duration) -> Duration {
     typical.saturating_mul(SHARE).clamp(resync, max.max(resync))
 }
 
-/// How long a renewal counts: as many intervals as may be missed. A longer interval stretches it no further than the garden
-/// waits.
+/// How long a renewal stays valid: as many intervals as may be missed. A longer interval does not extend it beyond the
+/// garden's tolerance.
 fn threshold(interval: Duration, resync: Duration, missed_max: u32) -> Duration {
     let usual = resync.saturating_mul(missed_max);
     interval.saturating_mul(missed_max).min(usual.max(TOLERANCE))
@@ -35,23 +36,23 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// `resync` is the usual interval, `max` the longest; it is never shorter than the usual one.
+    /// `resync` is the usual interval and `max` the longest one. The interval is never shorter than the usual one.
     pub(super) const fn new(resync: Duration, max: Duration, missed_max: u32) -> Self {
         Self { resync, max, missed_max, recent: Vec::new() }
     }
 
-    /// A renewal succeeded after this time.
+    /// Records the duration of a successful renewal.
     pub(super) fn took(&mut self, spent: Duration) {
         self.recent.truncate(RECENT - 1);
         self.recent.insert(0, spent);
     }
 
-    /// From the beginning of one beat to that of the next.
+    /// From the start of one beat to the start of the next.
     pub(super) fn interval(&self) -> Duration {
         interval(&self.recent, self.resync, self.max)
     }
 
-    /// How long a good beat counts.
+    /// How long a successful beat stays valid.
     pub(super) fn threshold(&self) -> Duration {
         threshold(self.interval(), self.resync, self.missed_max)
     }
@@ -67,18 +68,18 @@ mod tests {
     }
 
     #[test]
-    fn slow_renewals_stretch_the_interval_and_quick_ones_bring_it_back() {
+    fn slow_renewals_extend_the_interval_and_quick_ones_reset_it() {
         let table: [(&[u64], u64, u64, u64); 9] = [
             (&[], 2_000, 10_000, 2_000),
             (&[30, 40, 30], 2_000, 10_000, 2_000),
             (&[400], 2_000, 10_000, 2_000),
             (&[1_000], 2_000, 10_000, 5_000),
             (&[1_000, 900, 1_100, 1_000, 950], 2_000, 10_000, 5_000),
-            // One that was slow, and one that was quick.
+            // A single slow one, and a single quick one.
             (&[30, 1_900, 30, 30, 30], 2_000, 10_000, 2_000),
             (&[1_900, 1_900, 30], 2_000, 10_000, 9_500),
             (&[4_000, 4_000, 4_000], 2_000, 10_000, 10_000),
-            // Without a maximum of its own, or with a longer usual interval, nothing changes.
+            // Without a maximum, or with a longer usual interval, nothing changes.
             (&[4_000, 4_000, 4_000], 12_000, 0, 12_000),
         ];
         for (recent, resync, max, expected) in table {
@@ -88,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stretched_threshold_ends_with_the_patience_of_the_garden() {
+    fn an_extended_threshold_stays_within_the_tolerance_of_the_garden() {
         let table = [(2, 2, 10, 20), (3, 2, 10, 30), (10, 2, 10, 40), (10, 2, 3, 30), (30, 30, 10, 300)];
         for (interval_s, resync_s, missed_max, expected_s) in table {
             let s = Duration::from_secs;

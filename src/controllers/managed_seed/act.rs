@@ -1,4 +1,4 @@
-//! How the cluster of a Shoot gets an agent.
+//! Deploys an agent to the cluster of a Shoot.
 
 use std::path::PathBuf;
 
@@ -38,7 +38,7 @@ pub(super) fn target(base: &Base, subject: &Subject) -> Result<Shoot, Failed> {
     })
 }
 
-/// Deploys the agent, or brings it to what is wanted.
+/// Creates or updates the agent.
 pub(super) fn deploy(base: &Base, subject: &Subject, cx: &Context) -> Result<(), Failed> {
     let own = subject.config()?;
     let client = target(base, subject)?;
@@ -64,7 +64,7 @@ pub(super) fn deploy(base: &Base, subject: &Subject, cx: &Context) -> Result<(),
     Ok(())
 }
 
-/// What the chart makes for an agent that has a certificate: enough to remove it.
+/// The chart's objects for an agent with a certificate: enough to remove it.
 pub(super) fn objects(
     base: &Base,
     subject: &Subject,
@@ -97,7 +97,7 @@ fn render(
     apply::render(client, (&base.renderer, &base.workers), apply::CHART, values, &cx.stop)
 }
 
-/// The Shoot's own VerticalPodAutoscaler would meet another one.
+/// The Shoot's own VerticalPodAutoscaler would conflict with the seed's.
 fn check_vpa(base: &Base, subject: &Subject, config: &Value) -> Result<(), Failed> {
     let setting = &config["seedConfig"]["spec"]["settings"]["verticalPodAutoscaler"]["enabled"];
     if setting == &json!(false) || base.seed.find::<Value>(&DEPLOYMENT, subject.plane(), VPA)?.is_none() {
@@ -109,7 +109,7 @@ fn check_vpa(base: &Base, subject: &Subject, config: &Value) -> Result<(), Faile
     ))
 }
 
-/// The credentials for backups are there; annotations by which pods are made anew when they change.
+/// Checks that the credentials for backups exist. Returns annotations that restart pods when the credentials change.
 fn check_backup(base: &Base, subject: &Subject, config: &Value) -> Result<Map<String, Value>, Failed> {
     let mut annotations = Map::new();
     let reference = &config["seedConfig"]["spec"]["backup"]["credentialsRef"];
@@ -130,13 +130,13 @@ fn check_backup(base: &Base, subject: &Subject, config: &Value) -> Result<Map<St
     Ok(annotations)
 }
 
-/// Whether the Secret belongs to the ManagedSeed, since an older gardenlet has copied it.
+/// Whether the ManagedSeed owns the Secret, because an older gardenlet has copied it.
 pub(super) fn is_owned(secret: &Value, subject: &Subject) -> bool {
     let owners = secret["metadata"]["ownerReferences"].as_array();
     owners.into_iter().flatten().any(|owner| owner["uid"] == subject.object["metadata"]["uid"])
 }
 
-/// Secrets that an older gardenlet has copied are left to people.
+/// Secrets that an older gardenlet has copied are left to the operator.
 fn disown(base: &Base, subject: &Subject, secret: &Value) -> Result<(), Failed> {
     if !is_owned(secret, subject) {
         return Ok(());
@@ -152,7 +152,7 @@ fn disown(base: &Base, subject: &Subject, secret: &Value) -> Result<(), Failed> 
     Ok(())
 }
 
-/// How the new agent gets into the garden.
+/// How the new agent gets access to the garden.
 fn access(
     base: &Base,
     subject: &Subject,
@@ -175,7 +175,7 @@ fn access(
     }
     if bootstrap != "BootstrapToken" {
         return Err(problem(format!(
-            "spec.gardenlet.bootstrap is {bootstrap}, which this version cannot do: the garden lets no agent make tokens of \
+            "spec.gardenlet.bootstrap is {bootstrap}, which this version does not support: the garden lets no agent make tokens of \
              ServiceAccounts; make the ManagedSeed anew with BootstrapToken"
         )));
     }

@@ -1,5 +1,5 @@
-//! Shoots in namespace `garden` with the older annotation. Each acts as a ManagedSeed that only this agent knows; a real one
-//! wins. Events of the Shoot report what goes wrong.
+//! Shoots in namespace `garden` with the older annotation. Each acts as a ManagedSeed that only this agent knows; a
+//! real ManagedSeed wins. Events of the Shoot report failures.
 
 use std::sync::Arc;
 
@@ -21,8 +21,8 @@ use super::subject::{Subject, USE_AS_SEED, read, stand_in};
 use super::{Base, CONTROLLER, RETRY, Round};
 use crate::controllers::Site;
 
-/// The annotation of the namespace of a control plane in the seed: something was made for the Shoot, and goes when its own
-/// annotation does.
+/// The annotation of a control plane's namespace in the seed: objects were created for the Shoot and must be deleted
+/// when its annotation is removed.
 const MADE: &str = "edge.gardenlet/used-as-seed";
 
 /// Adds the controller.
@@ -35,7 +35,7 @@ pub(super) fn add(site: &Site, group: &mut Group, base: Arc<Base>) {
             let state = head.status.last_operation.as_ref().map(|last| last.state.clone());
             Some((word, state, head.metadata.generation, head.status.observed_generation))
         };
-        // After a start, something may be left of one that had it.
+        // After a start, objects may be left of a Shoot that had the annotation before.
         let is_news = change.old.is_none() || word(&change.old) != word(&change.new);
         (change.key.namespace == NAMESPACE && is_news).then(|| change.key.clone())
     });
@@ -55,8 +55,7 @@ impl Reconciler for AnnotatedReconciler {
         let object = stand_in(&shoot, &base.settings.document, asked.unwrap_or_default());
         let mut round = Round { base, subject: Subject { resource: SHOOT, object, shoot }, cx };
         for word in unknown {
-            let note =
-                format!("annotation {USE_AS_SEED} has the word {word:?}, which nobody knows; it is ignored");
+            let note = format!("annotation {USE_AS_SEED} has the unknown word {word:?}, which is ignored");
             let news = News {
                 controller: CONTROLLER,
                 warning: true,
@@ -91,7 +90,7 @@ impl Reconciler for AnnotatedReconciler {
 }
 
 impl AnnotatedReconciler {
-    /// Whether something was made for the Shoot of this control plane.
+    /// Whether objects were created for the Shoot of this control plane.
     fn is_made(&self, plane: &Key) -> Result<bool, Failure> {
         if plane.name.is_empty() {
             return Ok(false);
@@ -100,7 +99,7 @@ impl AnnotatedReconciler {
         Ok(found.is_some_and(|found| annotation(&found, MADE) == "true"))
     }
 
-    /// Remembers it, or that nothing is left.
+    /// Records that objects exist, or that none is left.
     fn mark(&self, plane: &Key, is_made: bool) -> Result<(), Failure> {
         if plane.name.is_empty() || self.is_made(plane)? == is_made {
             return Ok(());
@@ -113,7 +112,7 @@ impl AnnotatedReconciler {
         }
     }
 
-    /// The list of ManagedSeeds may be a minute old.
+    /// Asks the garden, because the list of ManagedSeeds may be a minute old.
     fn has_managed_seed(&self, key: &Key) -> Result<bool, Failure> {
         match self.0.garden.find::<Value>(&MANAGED_SEED, &key.namespace, &key.name) {
             Ok(found) => Ok(found.is_some()),
@@ -123,7 +122,7 @@ impl AnnotatedReconciler {
     }
 }
 
-/// Registers the Seed, which nobody serves but whoever is asked to.
+/// Registers the Seed. Its agent is deployed only on request.
 fn register(base: &Base, subject: &Subject) -> Result<(), Failed> {
     let config = &subject.config()?["seedConfig"];
     let key = Key::new("", subject.name());
@@ -131,7 +130,7 @@ fn register(base: &Base, subject: &Subject) -> Result<(), Failed> {
         if seed["spec"].is_null() {
             seed["spec"] = config["spec"].clone();
         } else {
-            // What the garden has set stays.
+            // Keep fields that the garden has set.
             seed["spec"]["settings"]["scheduling"] = config["spec"]["settings"]["scheduling"].clone();
         }
     })

@@ -1,4 +1,4 @@
-//! How a seed goes: first the Seed, with everything on it, then its agent, then what was made for it.
+//! Deletion of a seed: first the Seed with everything on it, then its agent, then the objects that were created for it.
 
 use serde_json::Value;
 
@@ -15,20 +15,20 @@ use super::Base;
 use super::act::{is_owned, objects, target};
 use super::subject::Subject;
 
-/// How far it is.
+/// The progress of the deletion.
 pub(super) enum Step {
-    /// The Seed is not gone yet; whoever serves it has work to do.
+    /// The Seed still exists; its agent has work to do.
     Seed(String),
-    /// Something of the agent is not gone yet.
+    /// Objects of the agent still exist.
     Agent(String),
     /// Nothing is left.
     Done,
 }
 
-/// One step of it.
+/// One step of the deletion.
 ///
 /// # Errors
-/// The clusters'.
+/// A request fails.
 pub(super) fn step(base: &Base, subject: &Subject, cx: &Context) -> Result<Step, Failed> {
     let name = subject.name();
     if let Some(seed) = base.garden.find::<Value>(&SEED, "", name)? {
@@ -38,7 +38,7 @@ pub(super) fn step(base: &Base, subject: &Subject, cx: &Context) -> Result<Step,
         return Ok(Step::Seed(format!("Waiting for seed {name:?} to be deleted")));
     }
     if subject.plane().is_empty() {
-        // The Shoot is gone, and its cluster with it.
+        // The Shoot is gone, together with its cluster.
         return Ok(Step::Done);
     }
     let client = target(base, subject)?;
@@ -63,7 +63,7 @@ pub(super) fn step(base: &Base, subject: &Subject, cx: &Context) -> Result<Step,
     Ok(Step::Done)
 }
 
-/// Credentials for backups that an older gardenlet has copied.
+/// Backup credentials that an older gardenlet has copied.
 fn backup_secret(base: &Base, subject: &Subject) -> Result<Option<Key>, Failed> {
     let Ok(config) = subject.config() else { return Ok(None) };
     let reference = &config["seedConfig"]["spec"]["backup"]["credentialsRef"];
@@ -72,7 +72,7 @@ fn backup_secret(base: &Base, subject: &Subject) -> Result<Option<Key>, Failed> 
     }
     let reference = Reference::secret(reference);
     let found = match reference.look(&base.garden) {
-        // Whoever may not see it has not made it.
+        // An agent without permission to read it has not created it.
         Err(error) if error.is_denied() => None,
         other => other?,
     };

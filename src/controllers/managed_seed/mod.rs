@@ -1,8 +1,8 @@
-//! ManagedSeeds: Shoots that become seeds, because an agent is deployed into them (Gardener's `managedseed`), and Shoots with the older
-//! annotation, which act as ManagedSeeds that only this agent knows.
+//! ManagedSeeds: Shoots that become seeds because an agent is deployed to them (Gardener's `managedseed`), and Shoots
+//! with the older annotation, which act as ManagedSeeds that only this agent knows.
 //!
-//! There is no watch: ManagedSeeds are listed once a minute, since most gardens have none for a seed at the edge. A ManagedSeed that
-//! is as it should be is not written.
+//! There is no watch: ManagedSeeds are listed once a minute, because most gardens have none for an edge seed. A correct
+//! ManagedSeed is not written.
 
 mod act;
 mod annotated;
@@ -42,20 +42,20 @@ use super::Site;
 use delete::Step;
 use subject::{Head, Subject, is_reconciled};
 
-/// Whether the Shoot is there.
+/// Whether the Shoot is ready.
 const SHOOT_RECONCILED: &str = "ShootReconciled";
-/// Whether its agent is.
+/// Whether its agent is deployed.
 const SEED_REGISTERED: &str = "SeedRegistered";
 const FINALIZER: &str = "gardener";
 const CONTROLLER: &str = "managedseed-controller";
 /// How often ManagedSeeds are listed.
 const PERIOD: Duration = Duration::from_secs(60);
-/// The same where the garden has no such kind, or shows none.
+/// How often, if the garden does not serve the kind or denies the list.
 const ABSENT_PERIOD: Duration = Duration::from_secs(300);
-/// What went wrong is mended by people, and tried again within five minutes.
+/// People fix failures; the next try follows within five minutes.
 const RETRY: Retry = Retry { first: Duration::from_secs(5), max: Duration::from_secs(300) };
 
-/// What the controllers of this folder share.
+/// The state that the controllers of this folder share.
 struct Base {
     garden: Garden,
     seed: Seed,
@@ -75,23 +75,24 @@ struct Known(Arc<Mutex<SortedMap<Key, Entry>>>);
 
 struct Entry {
     head: Head,
-    /// When it is due without a change.
+    /// When it is due, even without a change.
     due: Mono,
 }
 
 impl Known {
     fn lock(&self) -> MutexGuard<'_, SortedMap<Key, Entry>> {
-        // Single calls change the map: no panic can leave it half changed.
+        // Only single calls change the map: a panic cannot leave it half changed.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a ManagedSeed makes a seed of this Shoot.
+    /// Whether a ManagedSeed turns this Shoot into a seed.
     fn has_shoot(&self, shoot: &Key) -> bool {
         let known = self.lock();
         known.iter().any(|(key, entry)| key.namespace == shoot.namespace && entry.head.shoot() == shoot.name)
     }
 
-    /// What a list has changed. `jitter` is a random time within the period over which seeds are spread.
+    /// Returns the changes of a new list. `jitter` is a random time within the period over which reconciliations are
+    /// spread.
     fn replace(
         &self,
         listed: Vec<Head>,
@@ -118,12 +119,12 @@ impl Known {
         woken
     }
 
-    /// How long it has time.
+    /// The time until it is due.
     fn left(&self, key: &Key, now: Mono) -> Duration {
         self.lock().get(key).map_or(Duration::ZERO, |entry| entry.due.saturating_sub(now))
     }
 
-    /// Says when it is due next, unless it has been changed since it was in this generation.
+    /// Records when it is due next, unless it has changed since that generation.
     fn set_due(&self, key: &Key, generation: i64, due: Mono) {
         let mut known = self.lock();
         if let Some(entry) = known.get_mut(key).filter(|entry| entry.head.metadata.generation <= generation) {
@@ -132,7 +133,7 @@ impl Known {
     }
 }
 
-/// Whether a ManagedSeed that has just been seen need not be looked at at once: after a start, or if changes are spread.
+/// Whether a ManagedSeed that was just discovered can wait: after a start, or if changes are spread.
 fn waits(head: &Head, settings: &ManagedSeedController) -> bool {
     let is_new = head.metadata.generation <= 1 && !head.is_observed();
     !head.is_deleting() && !is_new && (head.is_observed() || settings.jitter_updates)
@@ -156,7 +157,7 @@ pub fn add(site: &Site, group: &mut Group) {
     let lane = group.lane("managed-seed", settings.workers, RETRY);
     let lister = group.lane("managed-seed-list", 1, Retry::up_to(ABSENT_PERIOD));
     lister.add(Key::new("", "managedseeds"));
-    // A Seed that is gone lets its ManagedSeed go on.
+    // A deleted Seed lets its ManagedSeed continue.
     let known = base.known.clone();
     group.wake(&lane, &site.seeds, move |change| {
         let of = |key: &Key| known.lock().keys().find(|known| known.name == key.name).cloned();
@@ -167,7 +168,7 @@ pub fn add(site: &Site, group: &mut Group) {
     annotated::add(site, group, base);
 }
 
-/// Lists ManagedSeeds once in a while.
+/// Lists ManagedSeeds periodically.
 struct Lister {
     base: Arc<Base>,
     wake: Lane,
@@ -251,12 +252,12 @@ impl Base {
         &self.settings.controllers.managed_seed
     }
 
-    /// The configuration of this agent, if it counts for the new one.
+    /// The configuration of this agent, if it is merged into the new one.
     fn parent_config(&self, subject: &Subject) -> Option<&Value> {
         subject.merges().then_some(&self.settings.document)
     }
 
-    /// The garden shows no Shoots of others, nor whether there are any.
+    /// The garden does not show Shoots of other seeds, nor whether they exist.
     fn shoot(&self, key: &Key) -> Result<Option<Value>, Error> {
         match self.garden.find::<Value>(&SHOOT, &key.namespace, &key.name) {
             Err(error) if error.is_denied() => Ok(None),
@@ -271,7 +272,7 @@ impl Base {
     }
 }
 
-/// One look at a subject.
+/// One reconciliation of a subject.
 struct Round<'a> {
     base: &'a Base,
     subject: Subject,
@@ -305,12 +306,12 @@ impl Round<'_> {
         Ok(Outcome::After(settings.sync_period))
     }
 
-    /// One step of its end; nothing if that is over.
+    /// One step of its deletion; `None` when it is done.
     fn delete(&mut self) -> Result<Option<Outcome>, Failure> {
         let settings = self.base.controller();
         let (message, again) = match delete::step(self.base, &self.subject, self.cx) {
             Err(failed) => return Err(self.fail("DeleteError", failed)),
-            // Its end wakes us.
+            // The end of the Seed wakes us.
             Ok(Step::Seed(message)) => (message, settings.sync_period.min(PERIOD)),
             Ok(Step::Agent(message)) => (message, settings.wait_sync_period),
             Ok(Step::Done) => {
@@ -323,7 +324,7 @@ impl Round<'_> {
         Ok(Some(Outcome::After(again)))
     }
 
-    /// Tells the garden, if it does not know. What only this agent knows has no conditions.
+    /// Writes conditions if something changed. A stand-in for a Shoot has no conditions.
     fn tell(&mut self, reports: &[Report]) -> Result<(), Failure> {
         let (key, subject) = (self.subject.key(), &mut self.subject);
         if subject.resource.kind != MANAGED_SEED.kind {
@@ -332,14 +333,14 @@ impl Round<'_> {
         let Some(patch) = report::patch(&subject.object, reports, self.cx.clock.now()) else { return Ok(()) };
         match write::status_patch::<Value>(&self.base.garden, &MANAGED_SEED, &key, &Patch::Strategic(patch)) {
             Ok(object) => subject.object = object,
-            // It is gone, and needs no words.
+            // A deleted object needs no conditions.
             Err(error) if error.is_not_found() => {}
             Err(error) => return Err(error.into()),
         }
         Ok(())
     }
 
-    /// Tells of something that went wrong, as condition and event.
+    /// Reports a failure as condition and event.
     fn complain(&mut self, reason: &'static str, failed: &Failed) -> Result<(), Failure> {
         let action = if reason == "DeleteError" { "Delete" } else { "Reconcile" };
         let news = News { controller: CONTROLLER, warning: true, reason, action, note: &failed.text };
@@ -354,7 +355,7 @@ impl Round<'_> {
         self.cx.events.tell(&self.base.garden, &self.cx.clock, about, news);
     }
 
-    /// It is tried again.
+    /// Reports a failure that is retried.
     fn fail(&mut self, reason: &'static str, failed: Failed) -> Failure {
         if failed.postponed.is_none()
             && let Err(error) = self.complain(reason, &failed)
@@ -382,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_looked_at_when() {
+    fn when_managed_seeds_are_due() {
         let settings = |jitter_updates| ManagedSeedController {
             workers: 1,
             sync_period: Duration::from_secs(3_600),
@@ -390,7 +391,8 @@ mod tests {
             sync_jitter_period: Duration::from_secs(300),
             jitter_updates,
         };
-        // Generation, what was observed, whether it goes; whether it waits, without and with spread changes.
+        // Generation, observed generation, whether it is being deleted; whether it waits, without and with spread
+        // changes.
         let table = [
             (1, 0, false, false, false),
             (1, 1, false, true, true),
@@ -414,9 +416,9 @@ mod tests {
         known.set_due(&key("a"), 1, at(5_000));
         assert_eq!(list(vec![head("a", 1, 1, false), head("b", 1, 1, false)], at(70)), []);
         assert_eq!(known.left(&key("a"), at(70)), at(4_930));
-        // One is changed, the other one vanishes.
+        // One is changed, and the other one is deleted.
         assert_eq!(list(vec![head("a", 2, 1, false)], at(80)), [key("a")]);
-        // Whoever has worked on it as it was before says nothing about now.
+        // A reconciliation of an older generation says nothing about the present one.
         known.set_due(&key("a"), 1, at(9_000));
         assert_eq!((known.left(&key("a"), at(80)), known.has_shoot(&key("s-b"))), (at(0), false));
     }

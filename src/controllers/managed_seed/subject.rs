@@ -1,4 +1,4 @@
-//! What is to become a seed: a ManagedSeed, or a Shoot with the older annotation, which acts as one. Pure.
+//! What becomes a seed: a ManagedSeed, or a Shoot with the older annotation, which acts as one. Pure.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use crate::flow::Failed;
 /// The older annotation of Shoots in namespace `garden`.
 pub(super) const USE_AS_SEED: &str = "shoot.gardener.cloud/use-as-seed";
 
-/// What is kept of a ManagedSeed.
+/// The part of a ManagedSeed that is kept in memory.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Head {
@@ -41,7 +41,7 @@ struct Status {
 }
 
 impl Head {
-    /// What, when it changes, makes something to do.
+    /// The values whose change requires a reconciliation.
     pub(super) fn asks(&self) -> (&str, i64, bool) {
         (&self.metadata.uid, self.metadata.generation, self.is_deleting())
     }
@@ -50,7 +50,7 @@ impl Head {
         self.metadata.deletion_timestamp.is_some()
     }
 
-    /// Whether it was deployed as it is now.
+    /// Whether its present generation was deployed.
     pub(super) const fn is_observed(&self) -> bool {
         self.metadata.generation == self.status.observed_generation
     }
@@ -61,12 +61,12 @@ impl Head {
     }
 }
 
-/// See the module.
+/// The subject of a reconciliation.
 #[derive(Clone, Debug)]
 pub(super) struct Subject {
-    /// Whose events and conditions tell how it goes.
+    /// The kind of the object that gets events and conditions.
     pub(super) resource: Resource,
-    /// A ManagedSeed; one that only this agent knows has the metadata of its Shoot.
+    /// A ManagedSeed. One that only this agent knows has the metadata of its Shoot.
     pub(super) object: Value,
     /// The Shoot.
     pub(super) shoot: Value,
@@ -88,7 +88,7 @@ impl Subject {
         text(&self.shoot["status"]["technicalID"])
     }
 
-    /// Whether the configuration of this agent counts, too.
+    /// Whether the configuration of this agent is merged into the new one.
     pub(super) fn merges(&self) -> bool {
         self.object["spec"]["gardenlet"]["mergeWithParent"].as_bool().unwrap_or(true)
     }
@@ -101,7 +101,7 @@ impl Subject {
     /// The configuration of the new agent.
     ///
     /// # Errors
-    /// There is none.
+    /// It is missing.
     pub(super) fn config(&self) -> Result<&Value, Failed> {
         let config = &self.object["spec"]["gardenlet"]["config"];
         if config["seedConfig"].is_object() {
@@ -114,23 +114,23 @@ impl Subject {
     }
 }
 
-/// Whether the Shoot has been made as it is wanted.
+/// Whether the last operation of the Shoot has succeeded for its present generation.
 pub(super) fn is_reconciled(shoot: &Value) -> bool {
     let (status, generation) = (&shoot["status"], shoot["metadata"]["generation"].as_i64().unwrap_or(0));
     status["observedGeneration"].as_i64().unwrap_or(0) == generation
         && status["lastOperation"]["state"] == "Succeeded"
 }
 
-/// What the older annotation asks for.
+/// The requests of the older annotation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Asked {
-    /// An agent is deployed, which registers the Seed.
+    /// Deploy an agent, which registers the Seed.
     pub(super) has_agent: bool,
-    /// The scheduler does not see the Seed.
+    /// Hide the Seed from the scheduler.
     pub(super) is_invisible: bool,
 }
 
-/// Reads the annotation, and the words in it that nobody knows. `None`: it asks for nothing.
+/// Reads the annotation, and its unknown words. `None`: it requests nothing.
 pub(super) fn read(annotation: &str) -> (Option<Asked>, Vec<&str>) {
     let mut asked = Asked { has_agent: true, is_invisible: false };
     let (mut is_asked, mut unknown) = (false, Vec::new());
@@ -146,8 +146,8 @@ pub(super) fn read(annotation: &str) -> (Option<Asked>, Vec<&str>) {
     (is_asked.then_some(asked), unknown)
 }
 
-/// The ManagedSeed as which a Shoot with the older annotation acts. Its Seed is like that of its parent, but for what the Shoot
-/// says.
+/// The ManagedSeed for a Shoot with the older annotation. Its Seed equals the parent's, except for what the Shoot
+/// defines.
 pub(super) fn stand_in(shoot: &Value, parent: &Value, asked: Asked) -> Value {
     let (metadata, wanted) = (&shoot["metadata"], &shoot["spec"]);
     let mut spec = parent["seedConfig"]["spec"].clone();
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shoot_stands_for_a_managed_seed() {
+    fn a_shoot_acts_as_a_managed_seed() {
         let parent = json!({"seedConfig": {"metadata": {"name": "p"}, "spec": {"provider": {"type": "a", "region": "b", "zones": ["z"]},
             "networks": {"nodes": "10.0.0.0/16", "pods": "10.1.0.0/16", "services": "10.2.0.0/16"},
             "dns": {"provider": {"type": "d"}}, "ingress": {"domain": "i.p", "controller": {"kind": "nginx"}}}}});

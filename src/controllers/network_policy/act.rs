@@ -1,4 +1,4 @@
-//! Writes what was decided.
+//! Writes the planned changes.
 
 use super::decide::Step;
 use super::policy::Policy;
@@ -7,7 +7,7 @@ use crate::api::meta::Key;
 use crate::kube::{Error, Seed};
 use crate::runtime::write;
 
-/// Takes one step.
+/// Executes one step.
 pub(super) fn step(seed: &Seed, namespace: &str, step: &Step) -> Result<(), Error> {
     match step {
         Step::Create(policy) => create(seed, namespace, policy),
@@ -20,9 +20,9 @@ pub(super) fn step(seed: &Seed, namespace: &str, step: &Step) -> Result<(), Erro
 
 fn create(seed: &Seed, namespace: &str, policy: &Policy) -> Result<(), Error> {
     match seed.create::<serde_json::Value>(&NETWORK_POLICY, namespace, &policy.object(namespace)) {
-        // One that an operator has made, or one that the watch has not told of yet.
+        // An operator has created it, or the watch has not delivered it yet.
         Err(e) if e.status_code() == Some(409) => change(seed, namespace, policy),
-        // Nothing new is let into a namespace that ends, and nothing needs it.
+        // A terminating namespace accepts no new objects and needs none.
         Err(e) if is_of_an_end(&e) => Ok(()),
         other => other.map(drop),
     }

@@ -1,5 +1,5 @@
-//! The central policies of a namespace (Gardener's `pkg/controller/networkpolicy`): which there are, by its labels, and what
-//! they allow.
+//! The central policies of a namespace (Gardener's `pkg/controller/networkpolicy`): which ones it has, according to its
+//! labels, and what they allow.
 
 use std::net::IpAddr;
 
@@ -12,7 +12,7 @@ use crate::api::selector::selects;
 use crate::base::sorted::SortedMap;
 use crate::format::cidr::Cidr;
 
-/// What a namespace is, as far as policies differ by it.
+/// Kinds of namespaces with different policies.
 const GARDEN: u8 = 1;
 const SHOOT: u8 = 2;
 const EXTENSION: u8 = 4;
@@ -20,29 +20,29 @@ const ISTIO: u8 = 8;
 const HANDLER: u8 = 16;
 const ADDITIONAL: u8 = 32;
 
-/// Where the pods of Gardener's own programs run.
+/// Namespaces with pods of Gardener's own programs.
 const PLANES: u8 = GARDEN | SHOOT | EXTENSION | ADDITIONAL;
-/// Where policies belong that Services ask for.
+/// Namespaces with policies that Services request.
 const HANDLED: u8 = GARDEN | SHOOT | EXTENSION | ISTIO | HANDLER;
 
 /// Private networks (RFC 1918), carrier-grade NAT (RFC 6598).
 const PRIVATE_V4: [&str; 4] = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10"];
 /// Link local, unique local.
 const PRIVATE_V6: [&str; 2] = ["fe80::/10", "fc00::/7"];
-/// Where the cache of cluster DNS on a node listens.
+/// The addresses of the node-local DNS cache.
 const NODE_LOCAL_DNS: [&str; 2] = ["169.254.20.10/32", "fd30:1319:f1e:230b::1/128"];
 /// The position of cluster DNS among the addresses of Services.
 const DNS_ADDRESS: u32 = 10;
 
-/// What the namespaces of technical ids begin with.
+/// The prefix of namespaces that are named by a technical id.
 const TECHNICAL_ID: &str = "shoot-";
 
-/// Whether a namespace has its policies, or Services in it may ask for some.
+/// Whether a namespace has central policies, or policies that its Services request.
 pub(super) fn is_handled(namespace: &ObjectMeta) -> bool {
     classes(namespace, &[]) & HANDLED != 0
 }
 
-/// Whether the networks of a Shoot matter there.
+/// Whether the networks of a Shoot matter in the namespace.
 pub(super) fn is_of_shoot(namespace: &str) -> bool {
     namespace.starts_with(TECHNICAL_ID)
 }
@@ -62,11 +62,11 @@ fn classes(namespace: &ObjectMeta, additional: &[Value]) -> u8 {
         | flag(additional.iter().any(|selector| selects(selector, labels)), ADDITIONAL)
 }
 
-/// `seedConfig.spec.networks`, as written in the configuration: upstream reads no defaults either.
+/// `seedConfig.spec.networks` as written in the configuration: upstream does not apply defaults either.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Networks {
     families: Vec<String>,
-    /// Those of pods, Services and nodes.
+    /// The networks of pods, Services and nodes.
     own: Vec<String>,
     services: Vec<String>,
     blocked: Vec<String>,
@@ -83,14 +83,14 @@ impl Networks {
         }
     }
 
-    /// What is left out of ranges of a family.
+    /// The excluded ranges of an address family.
     fn exceptions(&self, family: &str) -> Vec<String> {
         let own = if self.families == [family] { self.own.as_slice() } else { &[] };
         self.blocked.iter().chain(own).cloned().collect()
     }
 }
 
-/// The networks of a Shoot, which its control plane must not take for private ones.
+/// The networks of a Shoot. Its control plane must not treat them as private networks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ShootNetworks {
     v4: Vec<String>,
@@ -98,7 +98,7 @@ pub(super) struct ShootNetworks {
 }
 
 impl ShootNetworks {
-    /// From its `Cluster`.
+    /// Reads them from its `Cluster`.
     pub(super) fn read(cluster: &Value) -> Self {
         let shoot = &cluster["spec"]["shoot"];
         let wanted = &shoot["spec"]["networking"];
@@ -120,27 +120,27 @@ fn texts(value: &Value) -> Vec<String> {
     list.iter().map(text).filter(|text| !text.is_empty()).map(str::to_owned).collect()
 }
 
-/// What the central policies are made of.
+/// The input of the central policies.
 #[derive(Debug)]
 pub(super) struct Given<'a> {
     pub(super) networks: &'a Networks,
     /// `controllers.networkPolicy.additionalNamespaceSelectors`.
     pub(super) additional: &'a [Value],
-    /// Rules to the API server of the seed; `None`: not known yet.
+    /// Rules to the API server of the seed; `None` while unknown.
     pub(super) api_server: Option<&'a [Value]>,
-    /// `None`: not known yet. It matters in namespaces of Shoots only.
+    /// `None` while unknown. It matters only in namespaces of Shoots.
     pub(super) shoot: Option<&'a ShootNetworks>,
 }
 
-/// The central policies of a namespace, and the names of those that belong there but cannot be made yet.
+/// The central policies of a namespace, and the names of the missing ones that cannot be created yet.
 #[derive(Debug, Default)]
 pub(super) struct Central {
     pub(super) policies: Vec<Policy>,
     pub(super) unknown: Vec<&'static str>,
 }
 
-/// A central policy that allows something: its name, which namespaces have it, what its description says. The label of pods is its
-/// name without the first part.
+/// A central policy that allows something: its name, the namespaces that have it, its description. The label of pods is
+/// its name without the first word.
 type Row = (&'static str, u8, &'static str);
 
 const API_SERVER: &str = "allow-to-runtime-apiserver";
@@ -213,7 +213,7 @@ pub(super) fn policies(namespace: &ObjectMeta, given: &Given<'_>) -> Central {
     central
 }
 
-/// The rules of a policy of [`TABLE`]; `None`: they are not known yet.
+/// The rules of a policy of [`TABLE`]; `None` while they are unknown.
 fn egress(name: &str, namespace: &str, given: &Given<'_>) -> Option<Value> {
     let networks = given.networks;
     match name {
@@ -228,7 +228,7 @@ fn egress(name: &str, namespace: &str, given: &Given<'_>) -> Option<Value> {
     }
 }
 
-/// A range, without those of `exceptions` that are part of it.
+/// A range, minus the `exceptions` inside it.
 fn block(range: &str, exceptions: &[String]) -> Value {
     let mut except: Vec<&String> = Vec::new();
     if let Some(whole) = Cidr::parse(range) {
@@ -245,7 +245,7 @@ fn block(range: &str, exceptions: &[String]) -> Value {
 fn to_public(networks: &Networks) -> Value {
     let owned = |ranges: &[&str]| ranges.iter().map(|range| (*range).to_owned()).collect::<Vec<_>>();
     let v4 = [owned(&PRIVATE_V4), networks.blocked.clone()].concat();
-    // Networks of a cluster may be public ones with IPv6.
+    // With IPv6, the networks of a cluster may be public.
     let v6 = [owned(&PRIVATE_V6), networks.exceptions("IPv6")].concat();
     json!([{"to": [block("0.0.0.0/0", &v4), block("::/0", &v6)]}])
 }
@@ -273,20 +273,20 @@ fn to_dns(networks: &Networks) -> Value {
     json!([{"to": to, "ports": [port(53, "UDP"), port(53, "TCP"), port(8053, "UDP"), port(8053, "TCP")]}])
 }
 
-/// The range of one address.
+/// The CIDR of one address.
 fn single(address: IpAddr) -> String {
     format!("{address}/{}", if address.is_ipv4() { 32 } else { 128 })
 }
 
-/// Rules to the API server: one for each subset of Endpoints `default/kubernetes`, one for the addresses of its name. `None` if
-/// no address is known.
+/// Rules to the API server: one for each subset of Endpoints `default/kubernetes`, and one for the addresses of its
+/// name. `None` if no address is known.
 pub(super) fn to_api_server(endpoints: &Value, resolved: Option<(&[IpAddr], u16)>) -> Option<Vec<Value>> {
     let rule = |addresses: Vec<IpAddr>, ports: Value| {
         let unique: SortedMap<IpAddr, Value> = addresses
             .into_iter()
             .map(|address| (address, json!({"ipBlock": {"cidr": single(address)}})))
             .collect();
-        // Without addresses it would allow all.
+        // A rule without addresses would allow everything.
         (!unique.is_empty()).then(|| json!({"to": unique.into_values().collect::<Vec<_>>(), "ports": ports}))
     };
     let subsets = endpoints["subsets"].as_array().into_iter().flatten();

@@ -1,6 +1,6 @@
-//! What to write in a namespace, and in which order: pure.
+//! Plans the writes in a namespace and their order. Pure.
 //!
-//! `deny-all` comes after everything that it would cut off, and goes before.
+//! `deny-all` is created after all policies that allow traffic, and deleted before them.
 
 use std::sync::Arc;
 
@@ -9,33 +9,33 @@ use crate::base::sorted::{SortedMap, SortedSet};
 
 use super::policy::{DENY_ALL, Policy, Seen, seen};
 
-/// Who writes the policies that Services ask for.
+/// The writer of the policies that Services request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Whose {
-    /// Nobody has said so yet.
+    /// Unknown yet.
     #[default]
     Unknown,
-    /// The agent, as long as its applier holds the lease.
+    /// The agent, while its applier holds the lease.
     Ours,
     /// A gardener-resource-manager.
     Others,
 }
 
-/// What is wanted in a namespace, as far as it is known.
+/// The desired state of a namespace, as far as it is known.
 #[derive(Debug, Default)]
 pub(super) struct Wanted {
     pub(super) policies: Vec<Policy>,
-    /// Names of central policies that belong there and cannot be made yet.
+    /// The names of central policies that cannot be created yet.
     pub(super) unknown: Vec<&'static str>,
-    /// Services that ask for something unclear: their policies stay as they are.
+    /// Services with invalid requests: their policies stay as they are.
     pub(super) unclear: SortedSet<Key>,
-    /// Whether the central policies are the agent's.
+    /// Whether the agent writes the central policies.
     pub(super) has_central: bool,
-    /// Whether those of Services are.
+    /// Who writes the policies of Services.
     pub(super) whose: Whose,
 }
 
-/// A step towards it.
+/// One write.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Step {
     Create(Policy),
@@ -43,14 +43,14 @@ pub(super) enum Step {
     Delete(String),
 }
 
-/// In their order, and whether a namespace stays open because not all is known that may be allowed there.
+/// The steps in order, and whether the namespace stays open because some allowed traffic is not known yet.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Plan {
     pub(super) steps: Vec<Step>,
     pub(super) stays_open: bool,
 }
 
-/// `live` is how the policies of the namespace look.
+/// Plans the steps. `live` has the digests of the namespace's policies.
 pub(super) fn plan(namespace: &str, wanted: Wanted, live: &[Arc<str>]) -> Plan {
     let there: SortedMap<String, (Seen, &str)> = live
         .iter()

@@ -1,11 +1,11 @@
-//! The NetworkPolicies of the seed (Gardener's `networkpolicy`, and that of gardener-resource-manager): the central ones of each
-//! namespace, and those that Services ask for. It needs no garden.
+//! The NetworkPolicies of the seed (Gardener's `networkpolicy`, and gardener-resource-manager's controller of that
+//! name): the central policies of each namespace, and the policies that Services request. It needs no garden.
 //!
-//! The key is a namespace: all policies there are decided together, so that `deny-all` comes last. Woken by namespaces, Services,
-//! pods and policies; the key without a name looks where the API server of the seed is.
+//! The key is a namespace: all its policies are decided together, so that `deny-all` is created last. Woken by
+//! namespaces, Services, pods and policies. The key without a name checks the address of the seed's API server.
 //!
-//! Policies that Services ask for are the agent's while its applier has the lease. Until it is known whose they are, no namespace
-//! is closed.
+//! The agent writes the policies of Services while its applier holds the lease. Until their writer is known, no
+//! namespace is closed.
 
 mod act;
 mod central;
@@ -44,19 +44,19 @@ pub use decide::Whose;
 pub use observe::Sight;
 pub use server::{Server, name};
 
-/// How often it is looked where the API server is.
+/// How often the address of the API server is checked.
 const SERVER_PERIOD: Duration = Duration::from_secs(30);
-/// How soon to look again while a watch has told nothing yet.
+/// How soon to check again while a watch has not synced yet.
 const AGAIN_SOON: Duration = Duration::from_secs(1);
-/// What fails is tried again within a minute: a pod may wait for it.
+/// The longest retry delay: a pod may wait for a policy.
 const RETRY_MAX: Duration = Duration::from_secs(60);
 
-/// The key of the look at the API server.
+/// The key for the check of the API server.
 fn server_key() -> Key {
     Key::default()
 }
 
-/// See the module.
+/// The state of the controller.
 #[derive(Debug)]
 pub struct NetworkPolicies {
     seed: Seed,
@@ -65,11 +65,11 @@ pub struct NetworkPolicies {
     networks: Networks,
     additional: Vec<Value>,
     lane: Lane,
-    /// By namespace, as `Cluster` objects say.
+    /// By namespace, from `Cluster` objects.
     shoots: Arc<Mutex<SortedMap<String, ShootNetworks>>>,
 }
 
-/// Adds the controller. The watches are the caller's.
+/// Adds the controller. The caller owns the watches.
 pub fn add(
     settings: &Settings,
     seed: &Seed,
@@ -106,7 +106,7 @@ fn wake(sight: &Sight, lane: &Lane, group: &mut Group) {
         let mut keys = Vec::new();
         if both[0].map(look) != both[1].map(look) {
             keys.push(change.key.clone());
-            // Pods there may be let in elsewhere, or not any more.
+            // Policies elsewhere may have to allow pods of this namespace, or to stop allowing them.
             let others = both.into_iter().flatten().flat_map(|namespace| known.open_to(namespace));
             keys.extend(others.map(|(name, _)| Key::new("", &*name)));
         }
@@ -139,7 +139,7 @@ fn wake(sight: &Sight, lane: &Lane, group: &mut Group) {
     group.wake_on(lane, &sight.whose_changed, move || all(&known));
 }
 
-/// Whether the pods of the namespace have other labels than before: one of several that look alike makes no difference.
+/// Whether the set of pod labels in the namespace has changed. A pod that looks like another one makes no difference.
 fn is_news(pods: &Alike, altered: &Altered) -> bool {
     let there = pods.within(&altered.namespace);
     let count = |look: &Option<Arc<str>>| {
@@ -149,7 +149,7 @@ fn is_news(pods: &Alike, altered: &Altered) -> bool {
     count(&altered.old) == Some(0) || count(&altered.new) == Some(1)
 }
 
-/// Whoever writes the `Cluster` of a Shoot hands it over, so that nobody has to read it.
+/// The writer of a Shoot's `Cluster` passes it on, so that it need not be read again.
 fn wake_by_clusters(
     served: &Served,
     lane: &Lane,
@@ -161,7 +161,7 @@ fn wake_by_clusters(
         let (name, networks) = (text(&cluster["metadata"]["name"]), ShootNetworks::read(cluster));
         let mut shoots = shoots.lock().unwrap_or_else(PoisonError::into_inner);
         let before = shoots.insert(name.to_owned(), networks.clone());
-        // Its namespace comes later, and is news by itself.
+        // Its namespace is created later and wakes the controller itself.
         if before.is_some_and(|before| before != networks) {
             waking.add(Key::new("", name));
         }
@@ -181,7 +181,7 @@ impl Reconciler for NetworkPolicies {
             }
             return Ok(Outcome::After(SERVER_PERIOD.mul_f64(0.9 + 0.2 * random::unit())));
         }
-        // Once: that it is the agent's turn may be said in between, and then Services may not be known yet.
+        // Read it once: it may change in between, while Services may not be known yet.
         let whose = self.sight.whose();
         if !self.sight.is_synced(whose) {
             return Ok(Outcome::After(AGAIN_SOON));
@@ -190,7 +190,7 @@ impl Reconciler for NetworkPolicies {
             self.shoots().remove(&key.name);
             return Ok(Outcome::Done);
         };
-        // The look at the API server wakes all.
+        // The check of the API server wakes all namespaces.
         let Some(known) = self.server.known() else { return Ok(Outcome::Done) };
         if namespace.metadata.deletion_timestamp.is_some() {
             return Ok(Outcome::Done);
@@ -211,25 +211,25 @@ impl NetworkPolicies {
             self.sight.ask(namespace, &mut wanted)?;
         }
         if self.sight.whose() != whose || !self.sight.is_synced(whose) {
-            // What was read may have been forgotten meanwhile.
+            // The data may have been dropped meanwhile.
             return Ok(Outcome::After(AGAIN_SOON));
         }
         let name = namespace.name.as_str();
         let plan = decide::plan(name, wanted, &self.sight.policies.within(name));
         for step in &plan.steps {
             if is_of_service(step) && self.sight.whose() != Whose::Ours {
-                // Whoever has the lease now writes them.
+                // The holder of the lease writes them.
                 return Ok(Outcome::Done);
             }
             act::step(&self.seed, name, step)?;
         }
         if plan.stays_open {
-            log::debug!(namespace = name; "The namespace stays open: not all is known that has to be allowed in it");
+            log::debug!(namespace = name; "The namespace stays open: some allowed traffic is not known yet");
         }
         missing.map_or(Ok(Outcome::Done), Err)
     }
 
-    /// The central policies, and what is missing for some of them.
+    /// The central policies, and what is missing for the others.
     fn central(&self, namespace: &ObjectMeta, known: &Known) -> Result<(Wanted, Option<Failure>), Failure> {
         let host = self.sight.namespace("kube-system");
         let is_hosted = host.is_some_and(|namespace| hosting::has_role_shoot(&namespace.metadata));

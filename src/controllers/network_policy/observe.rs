@@ -1,4 +1,4 @@
-//! What policies are made of, as the watches tell it: namespaces, Services, pods, and the policies that are there.
+//! The input of policies from the watches: namespaces, Services, pods, and live policies.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -17,7 +17,7 @@ use crate::runtime::group::Group;
 use crate::runtime::informer::Options;
 use crate::runtime::source::{Notice, Source};
 
-/// What the controller shares with those who watch for it. Cheap to clone.
+/// The state that the controller shares with its watches. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Sight {
     namespaces: Source<Namespace>,
@@ -47,14 +47,14 @@ impl Sight {
         group.watch(seed, Options::all("seed/networkpolicies", NETWORK_POLICY), &self.policies);
     }
 
-    /// Watches what the policies of Services are made of.
+    /// Watches the input of the policies of Services.
     pub fn watch_services(&self, seed: &Client, group: &mut Group) {
         group.watch(seed, Options::all("seed/services", SERVICE), &self.services);
         let pods = Options { metadata_only: true, ..Options::all("seed/pods", POD) };
         group.watch(seed, pods, &self.pods);
     }
 
-    /// From now on these write the policies that Services ask for.
+    /// Sets the writer of the policies that Services request.
     pub fn set_whose(&self, whose: Whose) {
         let before =
             std::mem::replace(&mut *self.whose.lock().unwrap_or_else(PoisonError::into_inner), whose);
@@ -67,7 +67,7 @@ impl Sight {
         *self.whose.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The namespaces of the seed, for whoever else needs them.
+    /// The namespaces of the seed, also for other controllers.
     pub const fn namespaces(&self) -> &Source<Namespace> {
         &self.namespaces
     }
@@ -76,29 +76,29 @@ impl Sight {
         self.namespaces.store().get(&Key::new("", name))
     }
 
-    /// Whether all is known that decides what is written, if these write the policies that Services ask for.
+    /// Whether all inputs are known if `whose` is the writer of the policies that Services request.
     pub(super) fn is_synced(&self, whose: Whose) -> bool {
         let asks = self.services.is_synced() && self.pods.is_synced();
         self.namespaces.store().is_synced() && self.policies.is_synced() && (asks || whose != Whose::Ours)
     }
 
-    /// The namespaces that are to stay.
+    /// The namespaces that are not being deleted.
     fn lasting(&self) -> Vec<Arc<Namespace>> {
         let mut all = self.namespaces.store().values();
         all.retain(|namespace| namespace.metadata.deletion_timestamp.is_none());
         all
     }
 
-    /// The namespaces of Services that let pods of this one in, and how these look.
+    /// The namespaces of Services that allow pods of this one, and the digests of these Services.
     pub(super) fn open_to(&self, namespace: &ObjectMeta) -> Vec<(Arc<str>, Arc<str>)> {
-        // In which namespace the Service is does not matter.
+        // The namespace of the Service does not matter.
         self.services.find(&|look| {
             Service::read("", look)
                 .is_ok_and(|service| service.is_some_and(|service| service.is_open_to(namespace)))
         })
     }
 
-    /// The namespaces from which pods are let in by a Service that looks so.
+    /// The namespaces whose pods a Service with this digest allows.
     pub(super) fn open_from(&self, look: &str) -> Vec<String> {
         let Ok(Some(service)) = Service::read("", look) else { return Vec::new() };
         let all = self.lasting();
@@ -106,13 +106,13 @@ impl Sight {
         open.map(|namespace| namespace.metadata.name.clone()).collect()
     }
 
-    /// Adds what Services ask for in a namespace.
+    /// Adds the policies that Services request in a namespace.
     pub(super) fn ask(&self, namespace: &ObjectMeta, wanted: &mut Wanted) -> Result<(), Failure> {
         let name = namespace.name.as_str();
         let mut read = |of: &str, look: &str| {
             Service::read(of, look).unwrap_or_else(|unclear| {
                 let (service, annotation) = (unclear.service.to_string(), unclear.annotation.as_str());
-                log::warn!(service = service.as_str(), annotation; "The annotation is no list of objects; policies stay as they are");
+                log::warn!(service = service.as_str(), annotation; "The annotation is not a list of objects; its policies stay unchanged");
                 wanted.unclear.insert(unclear.service);
                 None
             })

@@ -1,4 +1,4 @@
-//! One NetworkPolicy as the agent wants it, and how a live one looks: a text that is the same if nothing is to be written.
+//! A desired NetworkPolicy, and the digest of a live one: a text that is equal if nothing needs to be written.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::components::managed::sha256_hex;
 
 /// The annotation that every policy of Gardener has.
 const DESCRIPTION: &str = "gardener.cloud/description";
-/// The labels of policies that a Service asks for.
+/// The labels of policies that a Service requests.
 const SERVICE_NAME: &str = "networking.resources.gardener.cloud/service-name";
 const SERVICE_NAMESPACE: &str = "networking.resources.gardener.cloud/service-namespace";
 
@@ -24,25 +24,26 @@ pub(super) const CENTRAL: [&str; 6] = [
     DENY_ALL,
 ];
 
-/// How much of a digest tells two policies apart.
+/// The length of a digest that distinguishes two policies.
 const DIGEST_LENGTH: usize = 24;
-/// Stands for the namespace of a policy in what is compared, so that those of all Shoots look alike. No text of an API object has it.
+/// A placeholder for the namespace of a policy in digests, so that the policies of all Shoots are equal. No text of an
+/// API object contains it.
 const HERE: &str = "\u{1}";
-/// Between the parts of a text.
+/// The separator between the parts of a digest.
 const BETWEEN: char = '\u{2}';
 
-/// See the module.
+/// A desired policy.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Policy {
     pub(super) name: String,
-    /// The Service that asks for it; `None`: it is a central one.
+    /// The Service that requests it; `None` for a central policy.
     pub(super) service: Option<Key>,
     pub(super) description: String,
     pub(super) spec: Value,
 }
 
 impl Policy {
-    /// Makes the live object, or an empty one, what it should be. Labels and annotations of others stay.
+    /// Sets the live object, or an empty one, to the desired state. Labels and annotations of other writers stay.
     pub(super) fn fill(&self, object: &mut Value) {
         let metadata = &mut object["metadata"];
         metadata["annotations"][DESCRIPTION] = json!(self.description);
@@ -53,14 +54,14 @@ impl Policy {
         object["spec"] = normal(&self.spec);
     }
 
-    /// How the object looks that [`Self::fill`] makes.
+    /// The digest of the object that [`Self::fill`] creates.
     pub(super) fn look(&self, namespace: &str) -> String {
         let mut object = json!({"metadata": {"namespace": namespace, "name": self.name}});
         self.fill(&mut object);
         look(&object)
     }
 
-    /// The object as it is created.
+    /// The object to create.
     pub(super) fn object(&self, namespace: &str) -> Value {
         let mut object = json!({
             "apiVersion": NETWORK_POLICY.api_version(),
@@ -72,15 +73,15 @@ impl Policy {
     }
 }
 
-/// What a text says about a live policy of ours.
+/// What a digest tells about a live policy of ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Seen {
     pub(super) name: String,
-    /// The Service that asked for it; `None`: it is a central one.
+    /// The Service that requested it; `None` for a central policy.
     pub(super) service: Option<Key>,
 }
 
-/// How a live policy looks; empty if it is not ours.
+/// The digest of a live policy; empty if it is not ours.
 pub(super) fn look(object: &Value) -> String {
     let metadata = &object["metadata"];
     let (namespace, name) = (text(&metadata["namespace"]), text(&metadata["name"]));
@@ -88,11 +89,11 @@ pub(super) fn look(object: &Value) -> String {
     let label = |key: &str| text(&metadata["labels"][key]);
     let service = (label(SERVICE_NAMESPACE), label(SERVICE_NAME));
     let is_asked_for = !service.0.is_empty() && !service.1.is_empty();
-    // The description tells it from one of the same name that an operator has made.
+    // The description distinguishes it from an operator's policy with the same name.
     if !is_asked_for && (description.is_empty() || !CENTRAL.contains(&name)) {
         return String::new();
     }
-    // One with the name of a central policy is no other, whatever its labels say.
+    // A policy with the name of a central one is a central one, whatever its labels are.
     let service = if is_asked_for && !CENTRAL.contains(&name) { service } else { ("", "") };
     let here = |text: &str| text.replace(namespace, HERE);
     let content = here(&format!("{description}{BETWEEN}{}", normal(&object["spec"])));
@@ -102,7 +103,7 @@ pub(super) fn look(object: &Value) -> String {
         .join(&String::from(BETWEEN))
 }
 
-/// Reads a text again.
+/// Parses a digest.
 pub(super) fn seen(look: &str, namespace: &str) -> Option<Seen> {
     let mut parts = look.split(BETWEEN).map(|part| part.replace(HERE, namespace));
     let (name, of, service) = (parts.next()?, parts.next()?, parts.next()?);
@@ -110,7 +111,7 @@ pub(super) fn seen(look: &str, namespace: &str) -> Option<Seen> {
     (!name.is_empty()).then_some(Seen { name, service })
 }
 
-/// A spec as an API server stores it: without lists that are empty, and with the protocol of each port.
+/// A spec as an API server stores it: without empty lists, and with the protocol of each port.
 fn normal(spec: &Value) -> Value {
     let mut spec = spec.clone();
     for direction in ["ingress", "egress"] {
@@ -151,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_looks_as_the_server_stores_it_and_alike_in_all_namespaces() {
+    fn the_digest_is_that_of_the_stored_policy_and_equal_in_all_namespaces() {
         for service in [None, Some(Key::new("b", "x")), Some(Key::new("a", "x"))] {
             let policy = policy(service.clone());
             let stored = policy.object("a");
@@ -175,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_changes_a_policy_shows() {
+    fn every_change_of_a_policy_shows() {
         let stored = policy(Some(Key::new("b", "x"))).object("a");
         let look = look_at(&stored);
         let table = [
@@ -194,7 +195,7 @@ mod tests {
         others["metadata"]["annotations"]["a"] = json!("b");
         others["metadata"]["labels"]["a"] = json!("b");
         others["metadata"]["resourceVersion"] = json!("7");
-        assert_eq!(look_at(&others), look, "what others add is none of our business");
+        assert_eq!(look_at(&others), look, "additions of others are ignored");
     }
 
     #[test]

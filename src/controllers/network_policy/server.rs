@@ -1,4 +1,4 @@
-//! Where the API server of the seed is, for pods that talk to it: looked up now and then.
+//! The addresses of the seed's API server, for pods that connect to it. They are checked periodically.
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,17 +14,17 @@ use crate::kube::Seed;
 use crate::net::{Dial, Url};
 use crate::runtime::controller::Failure;
 
-/// How often it is looked whether the seed runs a garden.
+/// How often to check whether the seed runs a garden.
 const GARDEN_PERIOD: Duration = Duration::from_secs(60);
 /// How long a lookup may hold a worker.
 const LOOKUP_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// What is known of the seed.
+/// The known facts about the seed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Known {
     /// It runs a garden, whose operator writes the central policies.
     pub(super) is_garden: bool,
-    /// Rules to its API server; `None`: its name has no address yet.
+    /// Rules to its API server; `None` while its name has no address.
     pub(super) rules: Option<Arc<Vec<Value>>>,
 }
 
@@ -35,7 +35,7 @@ struct Inner {
     addresses: Vec<IpAddr>,
 }
 
-/// See the module.
+/// The periodic check.
 #[derive(Debug)]
 pub struct Server {
     seed: Seed,
@@ -45,7 +45,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// `name` and port of the API server; `None`: it has an address.
+    /// `name` is host and port of the API server; `None` if its URL contains an address.
     pub fn new(seed: Seed, dialer: Arc<dyn Dial>, name: Option<(String, u16)>) -> Self {
         Self { seed, dialer, name, inner: Mutex::default() }
     }
@@ -59,7 +59,7 @@ impl Server {
         self.lock().known.clone()
     }
 
-    /// Looks again. True if something is different than before.
+    /// Checks again. Returns true if something has changed.
     pub(super) fn look(&self, now: Mono) -> Result<bool, Failure> {
         let is_garden = self.is_garden(now)?;
         let endpoints = self.seed.find::<Value>(&ENDPOINTS, "default", "kubernetes")?.unwrap_or_default();
@@ -73,7 +73,7 @@ impl Server {
         let rules = match rules {
             Some(None) => {
                 return Err(Failure::retry(
-                    "Endpoints default/kubernetes of the seed have no address: pods could not be allowed to talk to the API \
+                    "Endpoints default/kubernetes of the seed have no address: pods cannot be allowed to reach the API \
                      server",
                 ));
             }
@@ -88,7 +88,7 @@ impl Server {
             is_new
         };
         match resolved {
-            // What is known is told first.
+            // Pass known facts on first.
             Err(error) if !is_new => Err(error),
             _ => Ok(is_new),
         }
@@ -109,7 +109,7 @@ impl Server {
         }
     }
 
-    /// What is known stays if the name cannot be looked up.
+    /// Keeps the known addresses if the name cannot be looked up.
     fn resolve(&self) -> Result<(), Failure> {
         let Some((name, _)) = &self.name else { return Ok(()) };
         let mut found = self.dialer.lookup(name, LOOKUP_TIME_MAX)?;
@@ -122,8 +122,8 @@ impl Server {
     }
 }
 
-/// The name of the API server in its URL or, if that is an address, in the environment of pods (`KUBERNETES_SERVICE_HOST` and
-/// `KUBERNETES_SERVICE_PORT`).
+/// The host name of the API server from its URL or, if that contains an address, from the environment of pods
+/// (`KUBERNETES_SERVICE_HOST` and `KUBERNETES_SERVICE_PORT`).
 pub fn name(server: &str, host: Option<&str>, port: Option<&str>) -> Option<(String, u16)> {
     let is_name = |host: &str| !host.is_empty() && host.parse::<IpAddr>().is_err();
     let url = Url::parse(server).ok().map(|url| (url.host, url.port));

@@ -1,5 +1,5 @@
-//! The policies that Services ask for (gardener-resource-manager's `networkpolicy`): who may talk to the pods of a Service, by
-//! labels of the pods that want to. A policy is there as long as some pod has its label.
+//! The policies that Services request (gardener-resource-manager's `networkpolicy`): they allow traffic to the pods of
+//! a Service from pods with certain labels. A policy exists while some pod has its label.
 
 use std::sync::Arc;
 
@@ -11,19 +11,19 @@ use crate::api::selector::selects;
 use crate::base::sorted::{SortedMap, SortedSet};
 use crate::components::managed::sha256_hex;
 
-/// Before the keys of labels and annotations.
+/// The prefix of labels and annotations.
 const PREFIX: &str = "networking.resources.gardener.cloud/";
 const SELECTORS: &str = "namespace-selectors";
 const ALIAS: &str = "pod-label-selector-namespace-alias";
 const WORLD: &str = "from-world-to-ports";
 const FROM: (&str, &str) = ("from-", "-allowed-ports");
 const ALLOWED: &str = "allowed";
-/// How long the name of a label may be, and what is left of a longer one before its digest.
+/// The maximum length of a label name, and the length to which a longer one is cut before its digest.
 const LABEL_LENGTH_MAX: usize = 63;
 const LABEL_LENGTH_CUT: usize = 57;
 const DIGEST_LENGTH: usize = 5;
 
-/// All that matters of a Service, as a text; empty if it asks for nothing.
+/// All relevant fields of a Service as a text; empty if it requests nothing.
 pub(super) fn look(service: &Value) -> String {
     let (metadata, spec) = (&service["metadata"], &service["spec"]);
     let is_selecting = spec["selector"].as_object().is_some_and(|selector| !selector.is_empty());
@@ -40,12 +40,12 @@ pub(super) fn look(service: &Value) -> String {
         .to_string()
 }
 
-/// A server sets it to the port itself where it is missing.
+/// A server defaults a missing target port to the port itself.
 fn target(port: &Value) -> &Value {
     if port["targetPort"].is_null() { &port["port"] } else { &port["targetPort"] }
 }
 
-/// All that matters of a pod: what it may talk to, one label a line; empty if it needs no policy.
+/// The relevant labels of a pod, one per line; empty if it needs no policy.
 pub(super) fn look_of_pod(pod: &Value) -> String {
     let labels = pod["metadata"]["labels"].as_object().into_iter().flatten();
     let ours = labels.filter(|(_, value)| value.as_str() == Some(ALLOWED));
@@ -54,12 +54,12 @@ pub(super) fn look_of_pod(pod: &Value) -> String {
     ours.join("\n")
 }
 
-/// The labels of pods, from their looks.
+/// The labels of pods, from their digests.
 pub(super) fn carried(pods: &[Arc<str>]) -> SortedSet<String> {
     pods.iter().flat_map(|pod| pod.lines()).map(str::to_owned).collect()
 }
 
-/// A port to which policies allow traffic, as a policy has it.
+/// A port to which policies allow traffic, in the form of a policy.
 #[derive(Clone, Debug, PartialEq)]
 struct Port {
     protocol: String,
@@ -81,22 +81,22 @@ impl Port {
     }
 }
 
-/// A Service that may ask for policies.
+/// A Service that may request policies.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Service {
     key: Key,
-    /// Stands for its namespace in labels of pods elsewhere.
+    /// Replaces its namespace in labels of pods elsewhere.
     alias: String,
     selector: Value,
-    /// Of namespaces whose pods may talk to it, besides those of its own.
+    /// Selectors of namespaces whose pods may connect, besides its own namespace.
     namespaces: Vec<Value>,
     /// Parts of the names of policies, and of the labels of pods.
     ways: Vec<(String, String, Port)>,
-    /// To which everybody may talk.
+    /// Ports that are open to everyone.
     world: Option<Vec<Value>>,
 }
 
-/// A Service asks for something that nobody understands.
+/// A Service has an invalid request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Unclear {
     pub(super) service: Key,
@@ -104,7 +104,7 @@ pub(super) struct Unclear {
 }
 
 impl Service {
-    /// Reads a text of [`look`]; `None`: it asks for nothing.
+    /// Parses a text of [`look`]; `None` if it requests nothing.
     pub(super) fn read(namespace: &str, look: &str) -> Result<Option<Self>, Unclear> {
         let Ok(service) = serde_json::from_str::<Value>(look) else { return Ok(None) };
         let (name, annotations) = (text(&service["name"]), &service["annotations"]);
@@ -138,13 +138,14 @@ impl Service {
         Ok(Some(Self { key: Key::new(namespace, name), alias, selector, namespaces, ways, world }))
     }
 
-    /// Whether pods of another namespace may talk to it.
+    /// Whether pods of another namespace may connect to it.
     pub(super) fn is_open_to(&self, namespace: &ObjectMeta) -> bool {
         namespace.name != self.key.namespace
             && self.namespaces.iter().any(|selector| selects(selector, &namespace.labels))
     }
 
-    /// The policies in its own namespace. `carried` has the labels of pods in its namespace, and in those to which it is open.
+    /// The policies in its own namespace. `carried` has the pod labels of its namespace and of those to which it is
+    /// open.
     pub(super) fn within(&self, carried: &SortedMap<&str, Arc<SortedSet<String>>>) -> Vec<Policy> {
         let mut policies: Vec<Policy> = self.world().into_iter().collect();
         for (namespace, labels) in carried {
@@ -165,7 +166,7 @@ impl Service {
         wanted.map(|(id, label, port)| self.egress(namespace, &id, &label, port)).collect()
     }
 
-    /// The ways that pods with these labels want to go, with the keys of the labels.
+    /// The connections that pods with these labels request, with the keys of the labels.
     fn wanted<'a>(
         &'a self,
         is_own: bool,
@@ -243,7 +244,7 @@ fn peer(pods: &Value, namespace: Option<&str>) -> Value {
     }
 }
 
-/// The name of a label that is too long for Kubernetes ends with a digest.
+/// Shortens a label name that is too long for Kubernetes, with a digest at its end.
 fn shortened(name: String) -> String {
     match name.get(..LABEL_LENGTH_CUT) {
         Some(begin) if name.len() > LABEL_LENGTH_MAX => {

@@ -1,4 +1,4 @@
-//! A round of the Seed: what comes before the flow, the flow's turns, and what is reported of them.
+//! A reconciliation of the Seed: the checks before the flow, the flow's turns, and their reports.
 
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use super::error::{Error, GET_NAMESPACE, kube_error};
 use super::flow::{self, Work};
 use super::{CONFLICT_RETRY, FINALIZER, SeedReconciler, authorities, delete, extensions};
 
-/// How often the progress of a flow is written, as upstream.
+/// How often the progress of a flow is written, as in upstream.
 const PROGRESS_PERIOD: Duration = Duration::from_secs(5);
 
 /// A flow between its turns.
@@ -37,7 +37,7 @@ pub(super) struct Running {
 }
 
 impl SeedReconciler {
-    /// What must hold before anything is written into the seed; whether to look again soon.
+    /// Checks the conditions for writing to the seed. Returns whether to check again soon.
     pub(super) fn prepare(&self, key: &Key, observed: &Observed) -> Result<Option<Duration>, Failure> {
         let namespace = seed_namespace(&key.name);
         let found = self.garden.find::<Metadata>(&NAMESPACE, "", &namespace);
@@ -56,7 +56,7 @@ impl SeedReconciler {
         Ok(None)
     }
 
-    /// A round that begins now.
+    /// Starts a reconciliation.
     pub(super) fn round(&self, observed: &Observed, phase: Phase, cx: &Context) -> Running {
         let wanted = extensions::wanted(&observed.live, &self.registrations.values());
         let is_complete = matches!(phase, Phase::Begin) || !self.memory.is_recent(cx.clock.mono(), &wanted);
@@ -91,7 +91,7 @@ impl SeedReconciler {
         }
     }
 
-    /// The round that waits for its next turn, if the Seed still asks for the same.
+    /// The reconciliation that waits for its next turn, if the Seed's request has not changed.
     pub(super) fn unfinished(&self, key: &Key) -> Option<Running> {
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take()?;
         let now = self.seeds.get(key)?;
@@ -104,7 +104,7 @@ impl SeedReconciler {
         is_same.then_some(running)
     }
 
-    /// Lets the flow do what it can do now.
+    /// Runs the tasks that can run now.
     pub(super) fn turn(&self, key: &Key, running: Running, cx: &Context) -> Result<Outcome, Failure> {
         let keep = |running| *self.running.lock().unwrap_or_else(PoisonError::into_inner) = Some(running);
         let mut held = Held::new(keep);
@@ -114,7 +114,7 @@ impl SeedReconciler {
             garden: &self.garden,
             key,
             pacer: &mut running.pacer,
-            // What has to be written is said to be in progress.
+            // A reconciliation with something to write was reported as in progress.
             is_silent: matches!(running.phase, Phase::Steady),
             is_refused: false,
             cx,
@@ -129,7 +129,7 @@ impl SeedReconciler {
         }
     }
 
-    /// What the end of a flow comes to.
+    /// The result of a finished flow.
     fn end(
         &self,
         key: &Key,
@@ -156,20 +156,20 @@ impl SeedReconciler {
     }
 }
 
-/// Writes the progress of a flow into the Seed.
+/// Writes the progress of a flow to the Seed.
 struct Teller<'a> {
     garden: &'a Garden,
     key: &'a Key,
     pacer: &'a mut Pacer,
     is_silent: bool,
-    /// A report of this turn was refused. The next turn sends what there is then.
+    /// A report of this turn was refused. The next turn sends the state of that time.
     is_refused: bool,
     cx: &'a Context,
 }
 
 impl Observer for Teller<'_> {
     fn progress(&mut self, progress: &Progress) {
-        // The beginning and the end are written anyway.
+        // The start and the end are written in any case.
         let is_between = (1..100).contains(&progress.percent);
         let now = self.cx.clock.mono();
         if self.is_silent || self.is_refused || !is_between || !self.pacer.is_due(progress, now) {
@@ -181,7 +181,7 @@ impl Observer for Teller<'_> {
             Err(e) => {
                 self.is_refused = true;
                 let err = chain(&e);
-                log::debug!(seed = self.key.name.as_str(), err = err.as_str(); "The progress was not written");
+                log::debug!(seed = self.key.name.as_str(), err = err.as_str(); "Cannot write the progress");
             }
         }
     }

@@ -1,7 +1,7 @@
-//! The CA of the seed, `garden/ca-seed-…`: what Gardener installs in a seed has its certificates from it.
+//! The seed's CA, `garden/ca-seed-…`, which signs the certificates of Gardener's components in a seed.
 //!
-//! Upstream keeps a second one, `ca-istio-basic-auth-server`, for a server of its monitoring. This agent installs no
-//! monitoring, so it makes none, and leaves one that is there alone with all that it has signed.
+//! Upstream has a second one, `ca-istio-basic-auth-server`, for a server of its monitoring. This agent installs no
+//! monitoring, so it does not create that CA. It leaves an existing one alone, with everything that it has signed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,10 +17,10 @@ use super::flow::Work;
 
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 
-/// Small processors take half a minute for a key.
+/// A small processor takes half a minute for a key.
 pub(super) const WITHIN: Duration = Duration::from_secs(300);
 
-/// Where the Secrets of the seed are.
+/// Where the seed's Secrets are stored.
 pub(super) fn place(seed: &Seed, keys: &Arc<dyn RsaKeys>, clock: &Clock) -> Place {
     Place {
         client: seed.clone(),
@@ -35,12 +35,12 @@ fn config() -> Config {
     Config::Ca { name: "ca-seed".to_owned(), common_name: "kubernetes".to_owned(), validity: Some(30 * DAY) }
 }
 
-/// As upstream: no `persist`, because a seed does not move.
+/// As in upstream: no `persist`, because a seed does not migrate.
 fn options() -> Options {
     Options { keep_old: true, ignore_old_after: Some(DAY), ..Options::default() }
 }
 
-/// Finds the CA, makes it or renews it.
+/// Finds the CA, creates it or renews it.
 pub(super) fn ensure(work: &mut Work) -> Result<Step, Failed> {
     let secrets = match &mut work.secrets {
         Some(secrets) => secrets,
@@ -51,11 +51,11 @@ pub(super) fn ensure(work: &mut Work) -> Result<Step, Failed> {
     };
     Ok(match secrets.ensure(&config(), &options())? {
         Some(_) => Step::Done,
-        None => Step::again(KEY_AGAIN, "an RSA key is being made"),
+        None => Step::again(KEY_AGAIN, "an RSA key is being generated"),
     })
 }
 
-/// Deletes the CAs of the past.
+/// Deletes old CAs.
 pub(super) fn clean_up(work: &mut Work) -> Result<Step, Failed> {
     work.secrets.iter_mut().try_for_each(Secrets::clean_up_asked)?;
     Ok(Step::Done)

@@ -1,5 +1,5 @@
-//! The last things that go with a Seed: components that another gardenlet has left, then the definitions, but none of which
-//! somebody has objects.
+//! The last steps of a Seed's deletion: it deletes components that another gardenlet has left, then the definitions,
+//! except those whose objects belong to others.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -26,24 +26,24 @@ use super::delete::{self, REMOVAL_PERIOD, Step};
 use super::error::kube_error;
 use super::{SeedReconciler, own_managed_resources};
 
-/// How often to look whether people have removed their objects: each look lists all definitions.
+/// How often to check whether people have deleted their objects: each check lists all definitions.
 const OBJECTS_PERIOD: Duration = Duration::from_secs(10);
-/// Objects that are named.
+/// The number of objects that a message names.
 const NAMED_MAX: u32 = 3;
-/// It holds what all others are installed with.
+/// The definition that is needed to install all others.
 const LAST: &str = "managedresources.resources.gardener.cloud";
-/// What is read of a definition, and of a Deployment: the schemas are long.
+/// The fields that are read from a definition and from a Deployment: the schemas are long.
 const PARTS: [&[&str]; 2] = [&["metadata", "managedFields"], &["status", "storedVersions"]];
 
-/// What was found out about definitions, by uid: the version in which their objects are listed, if a gardenlet made them.
+/// The origin of definitions, by uid: the version in which their objects are listed, if a gardenlet created them.
 pub(super) type Origins = Mutex<SortedMap<String, Option<String>>>;
 
-/// Forgets them: the Seed is gone, and with it what they are of.
+/// Forgets the origins: the Seed and its definitions are gone.
 pub(super) fn forget(origins: &Origins) {
     origins.lock().unwrap_or_else(PoisonError::into_inner).clear();
 }
 
-/// Deletes the components that another gardenlet has left. `None` once they are gone.
+/// Deletes the components that another gardenlet has left. Returns `None` once they are gone.
 pub(super) fn components(this: &SeedReconciler, seed: &str) -> Result<Option<Step>, Failure> {
     let own = own_managed_resources(seed);
     let (mut names, mut waiting) = (Vec::new(), Vec::new());
@@ -69,7 +69,7 @@ pub(super) fn components(this: &SeedReconciler, seed: &str) -> Result<Option<Ste
     })
 }
 
-/// Its namespace goes when its ManagedResources, which are in it, are gone.
+/// Istio's namespace is deleted after the ManagedResources in it.
 fn is_istio_there(this: &SeedReconciler) -> Result<bool, Failure> {
     let (name, label) = ISTIO;
     let Some(found) = this.seed.find::<Metadata>(&NAMESPACE, "", name)? else { return Ok(false) };
@@ -82,7 +82,7 @@ fn is_istio_there(this: &SeedReconciler) -> Result<bool, Failure> {
     Ok(is_gardeners)
 }
 
-/// Deletes what else is there because of the Seed. `None` once it is gone.
+/// Deletes everything else that exists because of the Seed. Returns `None` once it is gone.
 pub(super) fn definitions(this: &SeedReconciler, now: Timestamp) -> Result<Option<Step>, Failure> {
     let mut all: Vec<Metadata> = Vec::new();
     let params = ListParams { metadata_only: true, ..ListParams::default() };
@@ -98,7 +98,8 @@ pub(super) fn definitions(this: &SeedReconciler, now: Timestamp) -> Result<Optio
     if step.is_some() { Ok(step) } else { remove_definitions(this, &last, now) }
 }
 
-/// Objects that no ManagedResource holds: those of custom kinds, and a gardener-resource-manager that a gardenlet has deployed.
+/// Deletes objects outside of ManagedResources: those of custom kinds, and a gardener-resource-manager that a gardenlet
+/// has deployed.
 fn remove_objects(this: &SeedReconciler, definitions: &[Metadata]) -> Result<(), Failure> {
     let is_served = |resource: &Resource| {
         let name = format!("{}.{}", resource.plural, resource.group);
@@ -141,7 +142,7 @@ fn remove_definitions(
         {
             blocked.get_or_insert(blocked_by(name, &objects));
         } else if found.metadata.deletion_timestamp.is_none() && this.managed.is_synced() {
-            // At its start the agent installs definitions beside all this. They are synced once that is done.
+            // At its start, the agent installs definitions at the same time. They are synced once that is done.
             confirm_and_delete(this, found, now)?;
         }
     }
@@ -151,7 +152,7 @@ fn remove_definitions(
     })
 }
 
-/// The version in which objects of a definition are listed. `None`: somebody else made it.
+/// The version in which objects of a definition are listed. `None`: another program created it.
 fn origin(
     this: &SeedReconciler,
     found: &Metadata,
@@ -175,7 +176,7 @@ fn origin(
     let version = versions.and_then(|all| all.last()).map_or("v1alpha1", text).to_owned();
     let origin = is_ours.then_some(version);
     if origin.is_none() {
-        log::info!(definition = name; "The definition stays: a gardenlet did not make it, or not alone");
+        log::info!(definition = name; "Keeping the definition: a gardenlet did not create it, or others have changed it");
     }
     let mut origins = this.origins.lock().unwrap_or_else(PoisonError::into_inner);
     origins.insert(found.metadata.uid.clone(), origin.clone());
@@ -199,7 +200,7 @@ fn objects(
     let listed = this.seed.list::<Metadata>(&resource, "", &params);
     let list = match listed {
         Err(error) if error.is_not_found() => return Ok(None),
-        other => other.map_err(kube_error("look for objects of the Seed's definitions"))?,
+        other => other.map_err(kube_error("list objects of the Seed's definitions"))?,
     };
     let has_more = !list.metadata.continue_token.is_empty();
     Ok((!list.items.is_empty()).then_some((list.items, has_more)))
@@ -218,8 +219,8 @@ fn blocked_by(name: &str, (objects, has_more): &(Vec<Metadata>, bool)) -> String
     let all: Vec<String> = objects.iter().map(described).collect();
     let more = if *has_more { " and others" } else { "" };
     format!(
-        "The custom resource definition {name} of the seed cluster goes with the Seed, but there are still objects of it: {}{more}. \
-         Delete them; where nobody is left who removes a finalizer, remove it.",
+        "The custom resource definition {name} of the seed cluster is deleted with the Seed, but there are still objects of it: {}{more}. \
+         Delete them; remove a finalizer yourself if its controller is gone.",
         all.join(", ")
     )
 }
@@ -252,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn objects_in_the_way_are_named_with_their_finalizers() {
+    fn remaining_objects_are_named_with_their_finalizers() {
         let object = |name: &str, finalizers: &[&str], deleted: bool| {
             let mut object = Metadata::default();
             object.metadata.name = name.to_owned();

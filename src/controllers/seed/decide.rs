@@ -1,4 +1,4 @@
-//! What to write into the Seed, from what was seen. Pure.
+//! Decides what to write to the Seed. Pure.
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ use crate::format::quantity::{self, Quantity};
 use crate::format::time::rfc3339 as time;
 use crate::format::view;
 
-/// `status.gardener`: shoots are reconciled only by the agent that stands there.
+/// `status.gardener`: only the agent that is named there reconciles shoots.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Agent {
     /// 64 hexadecimal digits.
@@ -22,7 +22,7 @@ pub struct Agent {
     pub version: String,
 }
 
-/// What a round knows.
+/// The input of a reconciliation.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Observed {
     pub(super) live: Value,
@@ -49,12 +49,12 @@ impl Observed {
     }
 }
 
-/// Whether this round has something to say.
+/// Whether this reconciliation has something to report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// The status says what is true already.
+    /// The status is already correct.
     Steady,
-    /// The status is written at the beginning and at the end of the round.
+    /// The status is written at the start and at the end of the reconciliation.
     Begin,
 }
 
@@ -71,7 +71,7 @@ pub(super) fn phase(observed: &Observed) -> Phase {
     if unchanged { Phase::Steady } else { Phase::Begin }
 }
 
-/// Whether a field of the status is as expected. The garden writes amounts in its own form: `1000` comes back as `1k`.
+/// Whether a field of the status has the expected value. The garden normalizes quantities: `1000` comes back as `1k`.
 fn says_the_same(field: &str, live: &Value, expected: &Value) -> bool {
     if !matches!(field, "capacity" | "allocatable") {
         return live == expected;
@@ -82,7 +82,7 @@ fn says_the_same(field: &str, live: &Value, expected: &Value) -> bool {
     live.len() == expected.len() && expected.iter().all(same)
 }
 
-/// The fields of the status that are plain facts.
+/// The fields of the status that depend only on facts.
 fn expected_status(observed: &Observed) -> Vec<(&'static str, Value)> {
     let agent = &observed.agent;
     let mut fields = vec![
@@ -101,7 +101,7 @@ fn expected_status(observed: &Observed) -> Vec<(&'static str, Value)> {
     fields
 }
 
-/// Capacity less what is reserved.
+/// Capacity minus reserved resources.
 fn allocatable(
     capacity: &SortedMap<String, String>,
     reserved: &SortedMap<String, String>,
@@ -116,12 +116,12 @@ fn allocatable(
         .collect()
 }
 
-/// The identity that the Seed has been given; it never changes.
+/// The identity that the Seed was given; it never changes.
 pub(super) fn cluster_identity(live: &Value) -> Option<&str> {
     live.pointer("/status/clusterIdentity").and_then(Value::as_str).filter(|identity| !identity.is_empty())
 }
 
-/// The Seed as it is PUT at the beginning of a round.
+/// The Seed for the PUT request at the start of a reconciliation.
 pub(super) fn begun(observed: &Observed, now: Timestamp) -> Value {
     let mut object = observed.live.clone();
     for (field, value) in expected_status(observed) {
@@ -144,10 +144,10 @@ pub(super) fn begun(observed: &Observed, now: Timestamp) -> Value {
     object
 }
 
-/// What older gardenlets said of a Seed in this condition, others say in the last operation. Some tools still wait for it.
+/// A condition of older gardenlets; newer ones report the same in the last operation. Some tools still wait for it.
 const BOOTSTRAPPED: &str = "Bootstrapped";
 
-/// The condition, if it changes: a Seed that was ready once has been bootstrapped. No patch is written for it alone.
+/// The condition, if it changes: a Seed that was ready once is bootstrapped. It alone causes no patch.
 fn bootstrapped(conditions: &[Condition], status: Status, now: Timestamp) -> Option<Condition> {
     let before = condition::find_or_init(conditions, BOOTSTRAPPED, now);
     let (reason, message) = match status {
@@ -157,7 +157,7 @@ fn bootstrapped(conditions: &[Condition], status: Status, now: Timestamp) -> Opt
     (before.status != Status::True).then(|| before.updated(now, status, Finding::new(reason, message)))
 }
 
-/// The patch at the end of a round that worked: the conditions are to be checked anew.
+/// The patch after a successful reconciliation: the conditions must be checked again.
 pub(super) fn succeeded(observed: &Observed, now: Timestamp) -> Value {
     let description = "Seed cluster has been successfully reconciled.";
     let mut status = json!({"lastOperation": operation("Reconcile", "Succeeded", 100, description, now)});
@@ -170,7 +170,7 @@ pub(super) fn succeeded(observed: &Observed, now: Timestamp) -> Value {
     json!({ "status": status })
 }
 
-/// The patch at the end of a round that failed.
+/// The patch after a failed reconciliation.
 pub(super) fn failed(observed: &Observed, error: &str, now: Timestamp) -> Value {
     let kind = if observed.deleting() { "Delete" } else { "Reconcile" };
     let description = format!("{error} Operation will be retried.");
@@ -180,18 +180,18 @@ pub(super) fn failed(observed: &Observed, error: &str, now: Timestamp) -> Value 
     json!({"status": {"lastOperation": operation(kind, "Error", progress, &description, now)}})
 }
 
-/// The patch while a round goes on.
+/// The patch during a reconciliation.
 pub(super) fn going_on(progress: &Progress, now: Timestamp) -> Value {
     let (percent, description) = (u64::from(progress.percent), progress.description.as_str());
     json!({"status": {"lastOperation": operation("Reconcile", "Processing", percent, description, now)}})
 }
 
-/// Whether the last operation already says this.
+/// Whether the last operation already has this description.
 pub(super) fn says(observed: &Observed, why: &str) -> bool {
     observed.live.pointer("/status/lastOperation/description").is_some_and(|text| text == why)
 }
 
-/// The patch of a deletion that something holds up: it goes on, so its state stays `Processing`.
+/// The patch of a blocked deletion. The deletion continues, so its state stays `Processing`.
 pub(super) fn blocked(why: &str, now: Timestamp) -> Value {
     json!({"status": {"lastOperation": operation("Delete", "Processing", 0, why, now)}})
 }
@@ -215,7 +215,7 @@ fn reset(conditions: &[Condition], now: Timestamp) -> Vec<Condition> {
     known.map(|c| c.reset_to_progressing(now)).collect()
 }
 
-/// Whether a seed of this version can be served: 1.32 is the oldest.
+/// Whether the agent supports a seed of this version: 1.32 is the oldest.
 pub(super) fn is_supported(version: &str) -> bool {
     let mut parts = version.trim_start_matches('v').split(['.', '-', '+']);
     let mut number = || parts.next().and_then(|part| part.parse::<u32>().ok());
@@ -226,7 +226,7 @@ pub(super) fn is_supported(version: &str) -> bool {
     }
 }
 
-/// Labels of the namespace `garden` in the seed; it exists before the agent does.
+/// Labels the seed's namespace `garden`, which exists before the agent does.
 pub(super) fn label_garden(namespace: &mut Value, zones: &[String], is_garden: bool) {
     let metadata = &mut namespace["metadata"];
     metadata["labels"]["role"] = json!("garden");
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn amounts_that_the_garden_writes_in_its_own_form_are_no_news() {
+    fn quantities_that_the_garden_normalizes_are_no_change() {
         let mut observed = observed();
         observed.capacity =
             [("shoots", "1000"), ("memory", "2048Mi")].map(|(k, v)| (k.to_owned(), v.to_owned())).into();
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn success_asks_for_new_checks_of_what_was_not_false() {
+    fn success_requests_new_checks_of_conditions_that_were_not_false() {
         let patch = succeeded(&observed(), NOW);
         let conditions = patch["status"]["conditions"].as_array().unwrap();
         assert_eq!(conditions.len(), 2);
@@ -360,7 +360,7 @@ mod tests {
         };
         let progressing = Some((json!("Progressing"), json!("BootstrapProgressing")));
         assert_eq!(of(&begun(&observed, NOW)), progressing);
-        // One that failed before, under another gardenlet.
+        // A condition that failed before, under another gardenlet.
         observed.live["status"]["conditions"].as_array_mut().unwrap().push(json!({
             "type": "Bootstrapped", "status": "False", "lastTransitionTime": "2025-01-01T00:00:00Z",
             "lastUpdateTime": "2025-01-01T00:00:00Z", "reason": "BootstrappingFailed", "message": "m",
@@ -371,7 +371,7 @@ mod tests {
         observed.live = begun_again;
         assert_eq!(of(&succeeded(&observed, NOW)), Some((json!("True"), json!("BootstrappingSucceeded"))));
         observed.live["status"]["conditions"] = succeeded(&observed, NOW)["status"]["conditions"].clone();
-        // From then on it stays, and asks for no write.
+        // From then on, it stays and causes no write.
         let later = Timestamp::from_unix(NOW.unix() + 1);
         assert_eq!(of(&begun(&observed, later)), of(&observed.live));
         assert_eq!(of(&succeeded(&observed, later)), None);
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn which_versions_can_be_served() {
+    fn which_versions_are_supported() {
         let table = [
             ("v1.32.0", true),
             ("v1.31.9", false),

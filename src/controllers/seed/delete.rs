@@ -1,4 +1,4 @@
-//! The Seed is to go: it stays until nothing needs it any more, and says what does.
+//! Deletion of the Seed: it waits until nothing needs the Seed any more, and reports what does.
 
 use std::time::Duration;
 
@@ -22,27 +22,27 @@ use super::decide::Observed;
 use super::error::kube_error;
 use super::{FINALIZER, SeedReconciler, clean, ingress, own_managed_resources};
 
-/// How far a round came.
+/// The result of a reconciliation.
 pub(super) enum Step {
-    /// All is done for now. Come back after this time.
+    /// Everything is done for now. Continue after this time.
     Wait(Duration),
-    /// Something is not done yet. Come back after this time.
+    /// Something is not done yet. Continue after this time.
     Again(Duration),
-    /// Something still needs the Seed: what, and when to look again.
+    /// Something still needs the Seed: what it is, and when to check again.
     Blocked(String, Duration),
     /// The Seed is gone.
     Gone,
 }
 
-/// How often to look whether Shoots have gone, and other things.
+/// How often to check for Shoots and other objects that block the deletion.
 const SHOOTS_PERIOD: Duration = Duration::from_secs(60);
 pub(super) const PERIOD: Duration = Duration::from_secs(5);
-/// The applier removes objects within moments.
+/// The applier removes objects quickly.
 pub(super) const REMOVAL_PERIOD: Duration = Duration::from_secs(1);
-/// Objects that are named; others are counted.
+/// The number of objects that a message names; others are counted.
 const NAMED_MAX: usize = 3;
 
-/// One round of a deletion.
+/// One step of a deletion.
 pub(super) fn step(
     this: &SeedReconciler,
     key: &Key,
@@ -67,7 +67,7 @@ pub(super) fn step(
     if let Some(step) = remove_extension_objects(this, seed, &observed.live, now)? {
         return Ok(step);
     }
-    // A garden in the same cluster has the same components, which gardener-operator looks after.
+    // A garden in the same cluster has the same components, which gardener-operator manages.
     let is_garden = is_garden(&this.seed)?;
     if !is_garden && let Some(step) = clean::components(this, seed)? {
         return Ok(step);
@@ -84,7 +84,7 @@ pub(super) fn step(
     if !is_garden {
         let of_seed = |object: &Value| object["spec"]["class"] == "seed";
         if let Some(found) = list(&this.seed, &MANAGED_RESOURCE, "", "", of_seed)? {
-            let remedy = "whoever made it in the seed cluster must delete it: see its conditions";
+            let remedy = "its creator in the seed cluster must delete it: see its conditions";
             return Ok(found.block("ManagedResource", remedy, PERIOD));
         }
         if let Some(step) = clean::definitions(this, now)? {
@@ -107,8 +107,9 @@ pub(super) fn step(
     }
 }
 
-/// Deletes what extensions have to clean up, as long as they are installed: the garden takes them away when no object needs
-/// them any more. The identity of the cluster goes at the same time, as upstream. `None` once all is gone.
+/// Deletes objects that extensions must clean up while the extensions are installed: the garden removes them when no
+/// object needs them. The cluster identity is deleted at the same time, as in upstream. Returns `None` once everything
+/// is gone.
 fn remove_extension_objects(
     this: &SeedReconciler,
     seed: &str,
@@ -120,9 +121,9 @@ fn remove_extension_objects(
     let (record, mut left) = (ingress::target(), Vec::new());
     if let Some(object) = record.find(&this.seed)? {
         if !is_deleting(&object) {
-            // Credentials may have changed since. If they are gone, those that made the record have to do.
+            // The credentials may have changed. If they are gone, use those that created the record.
             if let Err(failed) = ingress::bring_credentials(&this.garden, &this.seed, live) {
-                log::warn!(seed, err = failed.text.as_str(); "The record of the ingress domain is deleted with old credentials");
+                log::warn!(seed, err = failed.text.as_str(); "Deleting the record of the ingress domain with old credentials");
             }
             record.delete(&this.seed, now)?;
             has_begun = true;
@@ -153,8 +154,8 @@ fn remove_extension_objects(
     })
 }
 
-/// Deletes what the Seed's own rounds have written, `system` last. True if something was deleted now: the applier has not
-/// seen it yet.
+/// Deletes the Seed's own ManagedResources, `system` last. Returns true if something was deleted now, because the
+/// applier has not seen it yet.
 fn has_begun_to_remove(this: &SeedReconciler, seed: &str) -> Result<bool, Failure> {
     let [system, others @ ..] = own_managed_resources(seed);
     let mut removals = Vec::new();
@@ -172,12 +173,12 @@ fn has_finalizer(object: &Value) -> bool {
     finalizers.into_iter().flatten().any(|f| f == FINALIZER)
 }
 
-/// The bucket of the Seed itself has the Seed's uid for its name, and goes with it, as upstream. What else names the Seed
-/// is somebody's.
+/// The bucket with the Seed's uid as its name is its own and is deleted with it, as in upstream. Other owners must
+/// delete other objects that refer to the Seed.
 fn delete_own_bucket(this: &SeedReconciler, seed: &Value) -> Result<(), Failure> {
     let bucket = Key::new("", seed["metadata"]["uid"].as_str().unwrap_or_default());
     let found = this.garden.find::<Value>(&BACKUP_BUCKET, "", &bucket.name);
-    let found = found.map_err(kube_error("look for the Seed's BackupBucket"))?;
+    let found = found.map_err(kube_error("read the Seed's BackupBucket"))?;
     if found.is_some_and(|bucket| !is_deleting(&bucket)) {
         write::delete(&this.garden, &BACKUP_BUCKET, &bucket)
             .map_err(kube_error("delete the Seed's BackupBucket"))?;
@@ -190,22 +191,22 @@ pub(super) fn is_deleting(object: &Value) -> bool {
     !object["metadata"]["deletionTimestamp"].is_null()
 }
 
-/// The bucket of the Seed goes with its extension.
+/// The Seed's own bucket is deleted by its extension.
 fn bucket_remedy(bucket: &Value) -> &'static str {
     match (is_deleting(bucket), has_finalizer(bucket)) {
         (false, _) => "delete it once its backups are not needed any more",
         (true, true) => "its extension has to delete the bucket: see its status.lastError",
-        (true, false) => "whoever set its finalizers must remove them",
+        (true, false) => "the controllers that set its finalizers must remove them",
     }
 }
 
-/// What still needs the Seed.
+/// Objects that still need the Seed.
 #[derive(Debug)]
 pub(super) struct Found {
     first: Value,
     names: Vec<String>,
     count: usize,
-    /// Somebody has to delete some of them.
+    /// Some of them are not being deleted yet.
     has_others_than_deleting: bool,
 }
 
@@ -218,7 +219,7 @@ impl Found {
     }
 }
 
-/// The objects that match; `None` if there are none, or not even their kind.
+/// The matching objects; `None` if there are none, or the kind does not exist.
 pub(super) fn list(
     client: &Client,
     resource: &Resource,
@@ -244,7 +245,7 @@ pub(super) fn list(
 }
 
 fn unlisted(error: KubeError) -> super::Error {
-    kube_error("look for what still needs the Seed")(error)
+    kube_error("list objects that still need the Seed")(error)
 }
 
 fn add(found: &mut Option<Found>, object: Value) {
@@ -263,7 +264,7 @@ fn add(found: &mut Option<Found>, object: Value) {
     }
 }
 
-/// The name, and what holds the object if it is going already.
+/// The name, and the finalizers of an object that is being deleted.
 fn described(object: &Value) -> String {
     let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
     let name = Key::new(text("namespace"), text("name")).to_string();
@@ -284,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_blocks_a_deletion_is_named_with_its_remedy() {
+    fn blocking_objects_are_named_with_their_remedy() {
         let since = Some("2026-01-05T08:00:00Z");
         let table = [
             (bucket("a", &json!([]), None), "BackupBucket a: delete it once its backups"),
@@ -292,7 +293,10 @@ mod tests {
                 bucket("a", &json!(["gardener"]), since),
                 "BackupBucket a (deleting since 2026-01-05T08:00:00Z, finalizers: gardener): its extension has to",
             ),
-            (bucket("a", &json!(["x", "y"]), since), "finalizers: x, y): whoever set its finalizers"),
+            (
+                bucket("a", &json!(["x", "y"]), since),
+                "finalizers: x, y): the controllers that set its finalizers",
+            ),
         ];
         for (object, words) in table {
             let mut found = None;

@@ -5,21 +5,21 @@ use std::fmt;
 use crate::flow::{TaskError, describe};
 use crate::kube;
 
-/// What upstream says when the seed's namespace cannot be read, whatever the reason.
+/// Upstream's text when the seed's namespace cannot be read, for any reason.
 pub(super) const GET_NAMESPACE: &str = "failed to get seed namespace in garden cluster";
 
 /// Why a Seed cannot be reconciled now.
 #[derive(Debug)]
 pub enum Error {
-    /// The seed's Kubernetes is too old.
+    /// The seed's Kubernetes version is too old.
     Version(String),
-    /// The garden has not made the seed's namespace.
+    /// The garden has not created the seed's namespace.
     NoNamespace(String),
     /// Tasks of the flow failed.
     Tasks(Vec<TaskError>),
     /// A request failed.
     Kube {
-        /// What was tried.
+        /// What the agent tried.
         operation: &'static str,
         /// The cause.
         source: kube::Error,
@@ -35,7 +35,7 @@ impl fmt::Display for Error {
                     "the Kubernetes version of the Seed cluster must be at least 1.32, but is {version}"
                 )
             }
-            // As upstream says it.
+            // Upstream's text.
             Self::NoNamespace(name) => {
                 write!(f, "{GET_NAMESPACE}: Namespace {name:?} not found")
             }
@@ -64,7 +64,7 @@ mod tests {
     use crate::base::error::chain;
 
     #[test]
-    fn whatever_keeps_the_namespace_from_being_read_begins_as_upstream() {
+    fn errors_of_the_namespace_start_like_upstream() {
         let answered = |code, reason: &str, message: &str| {
             let failure =
                 kube::Failure { code, reason: reason.into(), message: message.into(), ..Default::default() };

@@ -1,4 +1,4 @@
-//! `Extension` objects of class `seed`: what extensions do for the seed itself, not for one of its Shoots.
+//! `Extension` objects of class `seed`: extensions reconcile them for the seed itself, not for one of its Shoots.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ fn target(name: &str) -> Target {
     Target { resource: EXTENSION, namespace: GARDEN_NAMESPACE.to_owned(), name: name.to_owned() }
 }
 
-/// Writes the objects, and asks their extensions to reconcile them.
+/// Writes the objects and triggers their extensions.
 pub(super) fn deploy(work: &mut Work) -> Result<Step, Failed> {
     work.wanted = wanted(&work.live, &work.registered());
     let now = work.place.clock.now();
@@ -31,19 +31,19 @@ pub(super) fn deploy(work: &mut Work) -> Result<Step, Failed> {
     Ok(Step::Done)
 }
 
-/// Waits until all extensions have done what they were asked for.
+/// Waits until all extensions have reconciled them.
 pub(super) fn wait(work: &Work, attempt: &Attempt) -> Result<Step, Failed> {
     let looks = work.wanted.iter().map(|w| target(&w.name).wait_ready(&work.seed, w.patience(), attempt));
     together(looks.collect())
 }
 
-/// Deletes the objects of this class that nobody asks for any more.
+/// Deletes stale objects of this class.
 pub(super) fn delete_stale(work: &mut Work) -> Result<Step, Failed> {
     let all = Target::with_types(&work.seed, &EXTENSION, GARDEN_NAMESPACE, Class::Seed.as_str())?;
     let is_wanted = |name: &str| work.wanted.iter().any(|wanted| wanted.name == name);
     let now = work.place.clock.now();
     let mut stale = Vec::new();
-    // The type counts. Somebody may have given an object another name.
+    // Compare by type, because an object may have another name.
     for (target, _) in all.into_iter().filter(|(target, kind)| !is_wanted(&target.name) && !is_wanted(kind)) {
         target.delete(&work.seed, now)?;
         stale.push(target);

@@ -1,7 +1,7 @@
-//! The tasks that prepare the seed cluster, and in which order (Gardener's `reconciler_reconcile.go`).
+//! The tasks that prepare the seed cluster, and their order (Gardener's `reconciler_reconcile.go`).
 //!
-//! A round that finds nothing new skips what it did within the last hour: what is in the cluster then was right, and the
-//! applier keeps it so. Upstream writes Extensions each minute, and so has them reconciled each minute.
+//! A reconciliation without changes skips tasks that were done within the last hour: the cluster was correct then, and
+//! the applier keeps it so. Upstream writes Extensions each minute, and so triggers their reconciliation each minute.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -34,7 +34,7 @@ use super::decide;
 use super::operations::{self, Operation};
 use super::{authorities, extensions, garden_secrets, ingress, references};
 
-/// What the tasks work with.
+/// The state of the tasks.
 pub(super) struct Work {
     pub(super) garden: Garden,
     pub(super) seed: Seed,
@@ -46,23 +46,23 @@ pub(super) struct Work {
     /// The seed's API server can protect objects from deletion.
     pub(super) has_policies: bool,
     pub(super) kubeconfig: Option<SecretReference>,
-    /// The Seed as it was when the flow began.
+    /// The Seed at the start of the flow.
     pub(super) live: Value,
     pub(super) zones: Vec<String>,
     pub(super) cluster_identity: String,
-    /// The generations of ManagedResources that this round has written or found right, by name.
+    /// The generations of ManagedResources that this reconciliation has written or found correct, by name.
     pub(super) generations: SortedMap<String, i64>,
-    /// Where the Secrets of the seed are.
+    /// Where the seed's Secrets are stored.
     pub(super) place: Place,
-    /// Those that this round has asked for.
+    /// The Secrets that this reconciliation has requested.
     pub(super) secrets: Option<Secrets>,
-    /// The Extension objects of this round.
+    /// The Extension objects of this reconciliation.
     pub(super) wanted: Vec<Enabled>,
-    /// Extension objects that this round has deleted.
+    /// Extension objects that this reconciliation has deleted.
     pub(super) stale: Vec<Target>,
     /// `sni.ingress`: the Service of the ingress gateway.
     pub(super) gateway: Key,
-    /// This round has found the ingress gateway, and written its record.
+    /// This reconciliation has found the ingress gateway and written its record.
     pub(super) has_record: bool,
 }
 
@@ -72,18 +72,18 @@ impl Work {
     }
 }
 
-/// What the last rounds found out, for the next ones.
+/// State between reconciliations.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    /// When all tasks were done, and which Extension objects there were then: registrations come and go.
+    /// When all tasks were last done, and the Extension objects of that time: registrations change.
     complete: Mutex<Option<(Mono, Vec<Enabled>)>>,
 }
 
-/// How long what was deployed is taken for right.
+/// How long deployed objects are assumed to be correct.
 const COMPLETE_PERIOD: Duration = Duration::from_secs(3_600);
 
 impl Memory {
-    /// The next round does everything.
+    /// Makes the next reconciliation run all tasks.
     pub(super) fn forget(&self) {
         *self.complete.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
@@ -100,18 +100,18 @@ impl Memory {
     }
 }
 
-/// The definitions take a fraction of a second, unless somebody else's are in the way.
+/// Definitions take a fraction of a second, unless another owner's definitions conflict.
 const DEFINITIONS_WITHIN: Duration = Duration::from_secs(30);
 /// As long as upstream waits for a ManagedResource.
 const MANAGED_WITHIN: Duration = Duration::from_secs(120);
-/// The applier has looked again by then: what only a person can change is an error.
+/// The applier has retried by then. Errors that only a person can fix are reported.
 const APPLY_WITHIN: Duration = Duration::from_secs(10);
-/// Looking at a store costs nothing.
+/// Reading a store is cheap.
 const STORE_PERIOD: Duration = Duration::from_secs(1);
 /// As long as upstream waits for extensions.
 const EXTENSIONS_WITHIN: Duration = Duration::from_secs(60);
 
-/// The flow of one round. Without `is_complete`, only what may change without a new generation is looked at.
+/// The flow of one reconciliation. Without `is_complete`, it checks only what may change without a new generation.
 pub(super) fn build(work: &Work, is_complete: bool) -> Flow<Work> {
     let mut flow = Flow::new("Seed reconciliation");
     let spec = &work.live["spec"];
@@ -161,7 +161,7 @@ pub(super) fn build(work: &Work, is_complete: bool) -> Flow<Work> {
     flow
 }
 
-/// The kinds that other tasks make objects of.
+/// The kinds that other tasks create objects of.
 fn add_definitions(flow: &mut Flow<Work>, work: &Work, is_complete: bool) -> [TaskId; 3] {
     let vpa = work.live["spec"]["settings"]["verticalPodAutoscaler"]["enabled"] != false;
     let definitions = flow
@@ -202,7 +202,7 @@ fn add_what_nobody_waits_for(
 ) -> [TaskId; 3] {
     let asked = text(&work.live["metadata"]["annotations"][OPERATION]).to_owned();
     let operation = Operation::named(&asked);
-    // What this agent installs has no certificates, and a key takes a small board half a minute.
+    // No component of this agent needs these certificates, and a key takes half a minute on a small board.
     let authorities = flow
         .task("Generating CA certificates for seed cluster", |work: &mut Work, _| authorities::ensure(work))
         .after(&[namespaces])
@@ -229,7 +229,7 @@ fn add_what_nobody_waits_for(
     [authorities, secrets, operation]
 }
 
-/// The objects that extensions reconcile for the seed itself. Returns the tasks that nothing waits for yet.
+/// The objects that extensions reconcile for the seed itself. Returns the tasks without dependents so far.
 fn add_extension_objects(
     flow: &mut Flow<Work>,
     work: &Work,
@@ -292,7 +292,8 @@ fn namespaces(work: &Work) -> Result<Step, Failed> {
     Ok(Step::Done)
 }
 
-/// Whether the agent protects what extensions look after: the webhooks of a gardener-resource-manager do, while it runs.
+/// Whether the agent itself protects extension objects. A gardener-resource-manager does it with webhooks while it
+/// runs.
 fn is_protected(work: &Work) -> Result<bool, Failed> {
     Ok(work.has_policies
         && match work.resource_manager {
@@ -318,13 +319,13 @@ fn install_definitions(
             if waiting.iter().any(|waiting| waiting.why.needs_a_person()) {
                 return Err(Failed::new(why));
             }
-            // Each look reads all of them: whoever is slow is asked less and less often.
+            // Each check reads all definitions, so slow ones are checked less and less often.
             Step::again(delay_after(install::AGAIN, install::AGAIN_MAX, attempt.tries), why)
         }
     })
 }
 
-/// The Seed says that somebody else installs it.
+/// The Seed's settings say that another program installs it.
 fn require_vpa(work: &Work) -> Result<Step, Failed> {
     const NAME: &str = "verticalpodautoscalers.autoscaling.k8s.io";
     match work.seed.find::<Metadata>(&CUSTOM_RESOURCE_DEFINITION, "", NAME)? {
@@ -347,7 +348,7 @@ fn deploy_and_wait(
     let found = work.managed.get(&key);
     if attempt.tries == 0 {
         if found.is_some_and(|found| found.apply_problem().is_some()) {
-            // The applier's own pauses grow to five minutes; what was in its way may be gone.
+            // The applier's own backoff grows to five minutes, and the obstacle may be gone.
             managed::apply_again(&work.seed, &key)?;
         }
         let generation = managed::deploy(&work.seed, &fill(work))?;
@@ -355,7 +356,8 @@ fn deploy_and_wait(
     }
     let generation = work.generations.get(name).copied().unwrap_or_default();
     let found = work.managed.get(&key);
-    let why = found.map_or_else(|| Some("is not there yet".to_owned()), |found| found.unhealthy(generation));
+    let why =
+        found.map_or_else(|| Some("does not exist yet".to_owned()), |found| found.unhealthy(generation));
     Ok(match why {
         None => Step::Done,
         Some(why) => {
@@ -369,11 +371,14 @@ fn deploy_and_wait(
     })
 }
 
-/// What a person can do about an object with a field that cannot be changed. The API server says in one of two ways that
-/// it cannot.
+/// The remedy for an object with an immutable field. The API server has two texts for this error.
 fn remedy(why: &str) -> &'static str {
     let is_fixed = why.contains("may not be changed") || why.contains("field is immutable");
-    if is_fixed { ": delete this object unless others need it as it is; the agent makes it anew" } else { "" }
+    if is_fixed {
+        ": delete this object unless others need it as it is; the agent creates it again"
+    } else {
+        ""
+    }
 }
 
 fn deploy_bucket(work: &Work) -> Result<Step, Failed> {
@@ -383,7 +388,7 @@ fn deploy_bucket(work: &Work) -> Result<Step, Failed> {
 
 fn required_extensions(work: &Work) -> Result<Step, Failed> {
     if !(work.registrations.is_synced() && work.installations.is_synced()) {
-        return Ok(Step::again(STORE_PERIOD, "registrations and installations were not read yet"));
+        return Ok(Step::again(STORE_PERIOD, "registrations and installations have not been read yet"));
     }
     let registrations = work.registered();
     let required = required::of_seed(&work.live, &registrations);
@@ -391,7 +396,7 @@ fn required_extensions(work: &Work) -> Result<Step, Failed> {
     Ok(missing.map_or(Step::Done, |why| Step::again(STORE_PERIOD, why)))
 }
 
-/// The identity is written once. A cluster that got it from somebody else keeps it, and the Seed has to agree.
+/// The identity is written once. A cluster with an identity of another owner keeps it, and the Seed must match it.
 fn deploy_identity(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
     let found =
         work.seed.find::<ConfigMap>(&CONFIG_MAP, cluster_identity::NAMESPACE, cluster_identity::NAME)?;

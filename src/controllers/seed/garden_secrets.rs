@@ -1,8 +1,8 @@
-//! The Secrets that the garden keeps for a seed in namespace `seed-<seed>`: domains, the monitoring of the garden. They are
-//! checked before a Shoot needs them, and the one for monitoring is copied into the seed.
+//! The Secrets that the garden keeps for a seed in namespace `seed-<seed>`: domains, and the garden's monitoring. They
+//! are checked before a Shoot needs them, and the monitoring Secret is copied to the seed.
 //!
-//! Source: `pkg/utils/gardener/secrets.go` (`ReadGardenSecrets`). Upstream logs a malformed domain and goes on without it;
-//! here the Seed says what is wrong.
+//! Source: `pkg/utils/gardener/secrets.go` (`ReadGardenSecrets`). Upstream logs a malformed domain and continues
+//! without it; here the Seed reports the problem.
 
 use serde_json::{Value, json};
 
@@ -21,7 +21,7 @@ const MONITORING: &str = "global-monitoring";
 const INTERNAL_DOMAIN: &str = "internal-domain";
 const DEFAULT_DOMAIN: &str = "default-domain";
 
-/// Checks all, and copies the one for monitoring.
+/// Checks all Secrets and copies the one for monitoring.
 pub(super) fn reconcile(garden: &Garden, seed: &Seed, name: &str) -> Result<(), Failed> {
     let params = ListParams { label_selector: ROLE.to_owned(), ..ListParams::default() };
     let mut all: Vec<Value> = Vec::new();
@@ -30,7 +30,7 @@ pub(super) fn reconcile(garden: &Garden, seed: &Seed, name: &str) -> Result<(), 
     if !problems.is_empty() {
         return Err(Failed::new(problems.join("; ")));
     }
-    // A garden without monitoring has none, and this agent installs no monitoring that would need it.
+    // A garden without monitoring has none, and this agent installs no monitoring that needs it.
     if let Some(source) = all.iter().find(|secret| role(secret) == MONITORING) {
         let key = Key::new(GARDEN_NAMESPACE, format!("seed-{}", text(&source["metadata"]["name"])));
         write::ensure(seed, &SECRET, &key, |replica| set_replica(replica, source))?;
@@ -42,7 +42,7 @@ fn role(secret: &Value) -> &str {
     text(&secret["metadata"]["labels"][ROLE])
 }
 
-/// What is wrong, with the object and the remedy.
+/// The problems, with the object and the remedy.
 fn problems(secrets: &[Value]) -> Vec<String> {
     let key = |secret: &Value| {
         format!("{}/{}", text(&secret["metadata"]["namespace"]), text(&secret["metadata"]["name"]))
@@ -72,7 +72,7 @@ fn problems(secrets: &[Value]) -> Vec<String> {
     problems
 }
 
-/// Name and password as in the garden, and a line for `htpasswd` made of them, once for each password.
+/// Name and password as in the garden, and a line for `htpasswd`, which is generated once per password.
 fn set_replica(replica: &mut Value, source: &Value) {
     let same = ["username", "password"].iter().all(|key| replica["data"][key] == source["data"][key]);
     let known = replica["data"]["auth"].clone();
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn the_password_line_stays_as_long_as_the_password_does() {
+    fn the_password_line_changes_with_the_password_only() {
         let source = json!({"type": "Opaque", "data": {"username": "YWRtaW4=", "password": "c2VjcmV0"}});
         let mut replica = json!({"metadata": {"name": "seed-m"}});
         set_replica(&mut replica, &source);

@@ -1,8 +1,9 @@
-//! The DNS record of the seed's ingress domain, `garden/seed-ingress`: all names of the domain lead to the ingress gateway.
+//! The DNS record of the seed's ingress domain, `garden/seed-ingress`: it resolves all names of the domain to the
+//! ingress gateway.
 //!
-//! Upstream installs the gateway and takes the address of its Service. This agent installs none, but there may be one:
-//! another gardenlet has left it, or the operator of the seed has installed it. So the Service that `sni.ingress` names
-//! decides. Without one of type LoadBalancer nothing is written, and a record that is there stays as it is.
+//! Upstream installs the gateway and uses the address of its Service. This agent installs none, but another gardenlet
+//! may have left one, or the seed's operator may have installed one. So the Service that `sni.ingress` names decides.
+//! Without one of type LoadBalancer, nothing is written, and an existing record stays as it is.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -20,7 +21,7 @@ use crate::runtime::write;
 
 use super::flow::Work;
 
-/// The record, and the Secret with its provider's credentials.
+/// The name of the record, and of the Secret with its provider's credentials.
 const NAME: &str = "seed-ingress";
 /// As long as upstream waits for an address.
 const ADDRESS_WITHIN: Duration = Duration::from_secs(60);
@@ -28,7 +29,7 @@ const ADDRESS_PERIOD: Duration = Duration::from_secs(5);
 /// A record of another type has to be deleted first.
 pub(super) const WITHIN: Duration = Duration::from_secs(120);
 
-/// Whether Gardener looks after the records of a Seed's ingress domain.
+/// Whether Gardener manages the records of a Seed's ingress domain.
 pub(super) fn is_managed(seed: &Value) -> bool {
     let spec = &seed["spec"];
     spec["dns"]["provider"].is_object() && spec["ingress"]["domain"].is_string()
@@ -63,7 +64,7 @@ pub(super) fn deploy(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed>
     target().deploy_if_needed(&work.seed, &wish(&work.live, address), work.place.clock.now())
 }
 
-/// Waits until its extension has made the record.
+/// Waits until its extension has created the record.
 pub(super) fn wait(work: &Work, attempt: &Attempt) -> Result<Step, Failed> {
     if !work.has_record {
         return Ok(Step::Done);
@@ -71,7 +72,7 @@ pub(super) fn wait(work: &Work, attempt: &Attempt) -> Result<Step, Failed> {
     target().wait_ready(&work.seed, Patience::of(&DNS_RECORD), attempt)
 }
 
-/// Found by a list, because the agent may list Services but not read them.
+/// Found by a list, because the agent has permission to list Services but not to read them.
 fn service(seed: &Seed, key: &Key) -> Result<Option<Value>, Error> {
     let params =
         ListParams { field_selector: format!("metadata.name={}", key.name), ..ListParams::default() };
@@ -80,7 +81,7 @@ fn service(seed: &Seed, key: &Key) -> Result<Option<Value>, Error> {
     Ok(found)
 }
 
-/// The last one, as upstream; an IP address if it has one.
+/// The last address, as in upstream; the IP address if it has one.
 fn address(service: &Value) -> Option<&str> {
     let last = service["status"]["loadBalancer"]["ingress"].as_array()?.last()?;
     ["ip", "hostname"].into_iter().map(|field| text(&last[field])).find(|address| !address.is_empty())
@@ -117,7 +118,7 @@ fn ip_stack(spec: &Value) -> &'static str {
     }
 }
 
-/// Copies the credentials of the provider from the garden into the seed.
+/// Copies the provider's credentials from the garden to the seed.
 pub(super) fn bring_credentials(garden: &Garden, seed: &Seed, live: &Value) -> Result<(), Failed> {
     let provider = &live["spec"]["dns"]["provider"];
     let reference = ["credentialsRef", "secretRef"].map(|field| &provider[field]);
@@ -126,7 +127,7 @@ pub(super) fn bring_credentials(garden: &Garden, seed: &Seed, live: &Value) -> R
     let kind = reference["kind"].as_str().unwrap_or("Secret");
     if kind != "Secret" {
         return Err(Failed::new(format!(
-            "spec.dns.provider of the Seed refers to {kind} {namespace}/{name}: this version takes a Secret only"
+            "spec.dns.provider of the Seed refers to {kind} {namespace}/{name}: this version supports only a Secret"
         )));
     }
     let source = garden.find::<Value>(&SECRET, namespace, name)?.ok_or_else(|| {
@@ -151,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn where_the_domain_leads() {
+    fn targets_of_the_domain() {
         let service = |ingress: Value| json!({"status": {"loadBalancer": {"ingress": ingress}}});
         let table = [
             (json!({"status": {"loadBalancer": {}}}), None),

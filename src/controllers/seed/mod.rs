@@ -1,8 +1,9 @@
-//! The Seed: registered from the configuration, its status kept, its seed cluster prepared (Gardener's `seed`).
+//! The Seed: registers it from the configuration, maintains its status, and prepares its seed cluster (Gardener's
+//! `seed`).
 //!
-//! Woken by a new generation of the Seed and once per `controllers.seed.syncPeriod`. What a round does not have to change
-//! it does not write: an idle seed costs the garden one read per period. Upstream writes `Processing` and `Succeeded` in
-//! each period; readers look at state, generation and the agent's identity, which stay true.
+//! Woken by a new generation of the Seed and once per `controllers.seed.syncPeriod`. A reconciliation writes only
+//! changes: an idle seed costs the garden one read per period. Upstream writes `Processing` and `Succeeded` in each
+//! period; readers check state, generation and the agent's identity, which stay correct.
 
 mod act;
 mod authorities;
@@ -48,7 +49,7 @@ use decide::Phase;
 pub use error::Error;
 pub use registration::{Absence, Registration};
 
-/// The finalizer of objects that Gardener looks after.
+/// The finalizer of objects that Gardener manages.
 pub const FINALIZER: &str = "gardener";
 
 /// Adds the controller.
@@ -97,20 +98,20 @@ pub fn add(site: &Site, group: &mut Group) {
     group.run(lane, reconciler);
 }
 
-/// What the Seed's own round writes.
+/// The ManagedResources that the Seed's own reconciliation writes.
 fn own_managed_resources(seed: &str) -> [Key; 3] {
     let names =
         [system::NAME.to_owned(), cluster_identity::NAME.to_owned(), references::managed_resource_name(seed)];
     names.map(|name| Key::new(GARDEN_NAMESPACE, name))
 }
 
-/// Until when the agent's certificate is valid; the rotation replaces it.
+/// The expiry of the agent's certificate. The rotation replaces it.
 pub(super) type CertificateExpiry = Arc<dyn Fn() -> Option<Timestamp> + Send + Sync>;
 
 struct SeedReconciler {
     garden: Garden,
     seed: Seed,
-    /// Who we are: `status.gardener`.
+    /// Our identity: `status.gardener`.
     agent: Agent,
     certificate_expiry: CertificateExpiry,
     /// `resources.capacity`.
@@ -118,7 +119,7 @@ struct SeedReconciler {
     /// `resources.reserved`.
     reserved: SortedMap<String, String>,
     sync_period: Duration,
-    /// Which Seed is served.
+    /// The Seed that is served.
     registration: Registration,
     any_version: bool,
     seeds: Store<gardener::Seed>,
@@ -130,19 +131,20 @@ struct SeedReconciler {
     origins: clean::Origins,
     /// `gardenClientConnection.kubeconfigSecret`.
     kubeconfig: Option<SecretReference>,
-    /// Where RSA keys come from.
+    /// Generates RSA keys.
     keys: Arc<dyn RsaKeys>,
     /// `sni.ingress`: the Service of the ingress gateway.
     gateway: Key,
     memory: Arc<flow::Memory>,
-    /// The round that waits for its next turn.
+    /// The reconciliation that waits for its next turn.
     running: Mutex<Option<act::Running>>,
 }
 
-/// After a conflicting write of others.
+/// The delay after a write conflict.
 const CONFLICT_RETRY: Duration = Duration::from_millis(50);
 
-/// Upstream's first delay is 5 ms. A round asks for some sixty objects, and what a person has to mend takes longer.
+/// Upstream's first delay is 5 ms. A reconciliation reads about sixty objects, and a problem that a person must fix
+/// takes longer.
 const RETRY: Retry = Retry { first: Duration::from_secs(1), max: Duration::from_secs(60) };
 
 impl Reconciler for SeedReconciler {
@@ -155,7 +157,7 @@ impl Reconciler for SeedReconciler {
         };
         let uid = live["metadata"]["uid"].as_str().unwrap_or_default();
         if !self.registration.is_of(uid) {
-            // Somebody made it anew: it is registered first.
+            // The Seed was recreated, so it must be registered first.
             return Ok(Outcome::Done);
         }
         let mut observed = self.observe(live)?;
@@ -166,7 +168,7 @@ impl Reconciler for SeedReconciler {
         if matches!(phase, Phase::Begin) {
             let object = decide::begun(&observed, cx.clock.now());
             match self.garden.replace_object::<Value>(&SEED, "", &key.name, "status", &object) {
-                // The garden and our own heartbeat write conditions at the same time: look again.
+                // The garden and our own heartbeat may write conditions at the same time: read again.
                 Err(e) if e.is_conflict() => return Ok(Outcome::GoOn(CONFLICT_RETRY)),
                 other => observed.live = other?,
             }
@@ -183,7 +185,7 @@ impl Reconciler for SeedReconciler {
     }
 }
 
-/// Whether a change of the Seed needs a round: a new generation, a deletion, an operation.
+/// Whether a change of the Seed requires a reconciliation: a new generation, a deletion, an operation.
 fn wants_reconcile(old: Option<&gardener::Seed>, new: &gardener::Seed) -> bool {
     let operation = |seed: &gardener::Seed| seed.metadata.annotations.get(gardener::OPERATION).cloned();
     old.is_none_or(|old| {

@@ -1,4 +1,4 @@
-//! What a round is decided from: the Seed as it is, and what the seed cluster says of itself.
+//! The input of a reconciliation: the live Seed, and facts about the seed cluster.
 
 use serde_json::Value;
 
@@ -27,7 +27,7 @@ impl SeedReconciler {
         })
     }
 
-    /// What the seed calls itself, else the uid of its namespace `kube-system`.
+    /// The identity of the seed cluster, or the uid of its namespace `kube-system` if it has none.
     fn cluster_identity(&self) -> Result<String, Error> {
         let failed = || kube_error("read the identity of the seed cluster");
         let found =

@@ -1,6 +1,6 @@
-//! Operations that an administrator, or gardener-operator, asks for with the annotation `gardener.cloud/operation` of the
-//! Seed. The annotation is removed once the operation is done: gardener-operator waits for that before it goes on with the
-//! rotation of its credentials.
+//! Operations that an administrator or gardener-operator requests with the Seed's annotation
+//! `gardener.cloud/operation`. The annotation is removed once the operation is done: gardener-operator waits for that
+//! during a rotation of its credentials.
 
 use serde_json::{Value, json};
 
@@ -12,19 +12,19 @@ use crate::flow::{Failed, Step};
 use crate::identity::secret::OPERATION_RENEW;
 use crate::kube::{Garden, ListParams, Patch, Seed};
 
-/// What is asked for.
+/// The requested operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Operation {
-    /// Tokens for the garden are requested anew.
+    /// Renew tokens for the garden.
     GardenAccessSecrets,
-    /// Tokens of workload identities are requested anew.
+    /// Renew tokens of workload identities.
     WorkloadIdentityTokens,
-    /// The agent gets a new certificate.
+    /// Renew the agent's certificate.
     Kubeconfig,
 }
 
 impl Operation {
-    /// The operation of that name; others are left to whoever knows them.
+    /// The operation with that name. Other programs may handle other names.
     pub(super) fn named(name: &str) -> Option<Self> {
         match name {
             "renew-garden-access-secrets" => Some(Self::GardenAccessSecrets),
@@ -34,7 +34,7 @@ impl Operation {
         }
     }
 
-    /// Which Secrets tell when their tokens are due, and in which annotation.
+    /// The Secrets with the renewal time of their tokens, and the annotation that contains it.
     const fn tokens(self) -> Option<(&'static str, &'static str)> {
         match self {
             Self::GardenAccessSecrets => Some((
@@ -50,7 +50,7 @@ impl Operation {
     }
 }
 
-/// Does it. It can be repeated: a Secret whose token was renewed meanwhile gets another one.
+/// Performs the operation. It can be repeated: a Secret whose token was renewed meanwhile gets another one.
 pub(super) fn perform(
     seed: &Seed,
     operation: Operation,
@@ -84,7 +84,7 @@ pub(super) fn perform(
     Ok(())
 }
 
-/// Removes the annotation, if it still asks for what was done.
+/// Removes the annotation if it still requests the performed operation.
 pub(super) fn acknowledge(garden: &Garden, name: &str, asked: &str) -> Result<Step, Failed> {
     let Some(live) = garden.find::<Value>(&SEED, "", name)? else { return Ok(Step::Done) };
     if live["metadata"]["annotations"][OPERATION] != asked {
@@ -94,6 +94,6 @@ pub(super) fn acknowledge(garden: &Garden, name: &str, asked: &str) -> Result<St
         "annotations": {OPERATION: null}, "resourceVersion": live["metadata"]["resourceVersion"],
     }});
     garden.patch::<Value>(&SEED, "", name, "", &Patch::Merge(patch))?;
-    log::info!(seed = name, operation = asked; "Performed the operation that the Seed asked for");
+    log::info!(seed = name, operation = asked; "Performed the operation that the Seed's annotation requested");
     Ok(Step::Done)
 }

@@ -1,4 +1,4 @@
-//! `spec.resources` of a Seed: Secrets and ConfigMaps of the garden that extensions of the seed read there as
+//! The Seed's `spec.resources`: Secrets and ConfigMaps of the garden that the seed's extensions read as
 //! `garden/ref-<name>`.
 
 use serde_json::Value;
@@ -10,12 +10,12 @@ use crate::components::references::{self, Referrer};
 use crate::flow::Failed;
 use crate::kube::{Garden, Seed};
 
-/// The name of the ManagedResource that holds the copies.
+/// The name of the ManagedResource with the copies.
 pub(super) fn managed_resource_name(seed: &str) -> String {
     format!("referenced-resources-{seed}")
 }
 
-/// Reads what the Seed refers to, and writes the copies. A reference that cannot be resolved changes nothing.
+/// Reads the referenced objects and writes the copies. An unresolvable reference leaves all copies unchanged.
 pub(super) fn deploy(garden: &Garden, seed: &Seed, live: &Value) -> Result<(), Failed> {
     let (references, from, to) = (&live["spec"]["resources"], GARDEN_NAMESPACE, GARDEN_NAMESPACE);
     let copies = references::copies(garden, &Referrer { kind: "Seed", references, from, to })?;

@@ -1,4 +1,4 @@
-//! Registration: the Seed object is made from `seedConfig`, or brought to it.
+//! Registration: creates the Seed object from `seedConfig`, or updates it.
 
 use serde_json::{Map, Value, json};
 
@@ -6,26 +6,26 @@ use crate::api::patch::difference;
 use crate::config::settings::SeedConfig;
 use crate::format::quantity;
 
-/// What to send.
+/// The request to send.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
     /// Create this object.
     Create(Value),
     /// A JSON merge patch.
     Patch(Value),
-    /// It is as configured.
+    /// The Seed matches the configuration.
     Nothing,
 }
 
-/// Labels that the garden's API server keeps on Seeds. Upstream drops them with each registration and the server puts them
-/// back.
+/// Labels that the garden's API server adds to Seeds. Upstream drops them with each registration, and the server adds
+/// them again.
 fn is_kept_by_server(label: &str) -> bool {
     matches!(label, "seed.gardener.cloud/provider" | "seed.gardener.cloud/region")
         || label.starts_with("name.seed.gardener.cloud/")
 }
 
-/// Decides from the live Seed. Annotations are added and never removed; labels and spec become the configured ones; an
-/// existing `dns.defaults` survives if the configuration has none.
+/// Decides from the live Seed. Annotations are added and never removed. Labels and spec are set to the configured ones.
+/// An existing `dns.defaults` survives if the configuration has none.
 pub fn decide(live: Option<&Value>, config: &SeedConfig) -> Action {
     let Some(live) = live else { return Action::Create(object(config)) };
     let mut wanted = live.clone();
@@ -39,19 +39,19 @@ pub fn decide(live: Option<&Value>, config: &SeedConfig) -> Action {
     for path in AMOUNTS {
         keep_amounts(&live["spec"], &mut wanted["spec"], path);
     }
-    // What the server has filled in is reset, as upstream: it fills in its defaults again, and a setting that left the
-    // configuration does not linger.
+    // Defaults of the server are reset, as in upstream: the server adds them again, and a setting that was removed from
+    // the configuration does not remain.
     difference(live, &wanted).map_or(Action::Nothing, Action::Patch)
 }
 
-/// The amounts in the spec; `*` is every item or entry.
+/// Quantities in the spec; `*` matches every item or entry.
 const AMOUNTS: [&[&str]; 3] = [
     &["volume", "minimumSize"],
     &["settings", "excessCapacityReservation", "configs", "*", "resources", "*"],
     &["settings", "verticalPodAutoscaler", "maxAllowed", "*"],
 ];
 
-/// Leaves amounts as the garden writes them, if they are the configured ones: `1024Mi` comes back as `1Gi`.
+/// Keeps the garden's form of quantities that equal the configured ones: `1024Mi` comes back as `1Gi`.
 fn keep_amounts(live: &Value, wanted: &mut Value, path: &[&str]) {
     match (path, wanted) {
         ([], wanted) => {
@@ -74,7 +74,8 @@ fn keep_amounts(live: &Value, wanted: &mut Value, path: &[&str]) {
     }
 }
 
-/// The configured spec. No default domains are none that are configured: the garden takes no empty list.
+/// The configured spec. An empty list of default domains counts as not configured, because the garden refuses an empty
+/// list.
 fn spec(config: &SeedConfig) -> Value {
     let mut spec = config.spec.clone();
     if let Some(dns) = spec.get_mut("dns").and_then(Value::as_object_mut)
@@ -171,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn amounts_that_the_garden_writes_in_its_own_form_need_no_write() {
+    fn quantities_that_the_garden_normalizes_need_no_write() {
         let mut config = config();
         let spec = |size: Value, cpu: Value| {
             let configs = json!([{"resources": {"cpu": cpu}, "nodeSelector": {"a": "1000"}}]);
@@ -187,7 +188,7 @@ mod tests {
         live["spec"] = spec(json!("1Gi"), json!("2"));
         live["spec"]["settings"]["excessCapacityReservation"]["configs"][0]["nodeSelector"]["a"] =
             json!("1k");
-        assert!(matches!(decide(Some(&live), &config), Action::Patch(_)), "a text is no amount");
+        assert!(matches!(decide(Some(&live), &config), Action::Patch(_)), "a text is no quantity");
     }
 
     #[test]

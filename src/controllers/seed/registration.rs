@@ -1,5 +1,5 @@
-//! What this process knows of the Seed object that it serves: which one it is, and whether somebody wanted it gone. It
-//! outlives the terms of a leader, so that nobody's deletion is undone by a change of leadership.
+//! What this process knows about its Seed object: its uid, and whether somebody has deleted it. It outlives the terms
+//! of a leader, so that a change of leadership does not undo a deletion.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -10,23 +10,23 @@ struct Known {
     deleted: bool,
 }
 
-/// See the module. Cheap to clone.
+/// The registration. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Registration(Arc<Mutex<Known>>);
 
-/// What it means that there is no Seed.
+/// Why there is no Seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Absence {
     /// This process has not registered it yet.
     Never,
-    /// It is gone, and nobody asked for that: the garden has lost it.
+    /// It is gone without a deletion request: the garden has lost it.
     Lost,
     /// Somebody deleted it.
     Deleted,
 }
 
 impl Registration {
-    /// This is the Seed from now on.
+    /// Sets the Seed that is served from now on.
     pub fn serves(&self, uid: &str, is_deleting: bool) {
         let mut known = self.lock();
         if known.uid != uid {
@@ -35,23 +35,23 @@ impl Registration {
         known.deleted |= is_deleting;
     }
 
-    /// Somebody deletes the Seed of this uid.
+    /// Records that the Seed with this uid is being deleted.
     pub fn is_deleted(&self, uid: &str) {
         let mut known = self.lock();
         known.deleted |= known.uid == uid;
     }
 
-    /// Whether this is the Seed that is served, and not another one of the same name.
+    /// Whether this is the served Seed, and not another one with its name.
     pub fn is_of(&self, uid: &str) -> bool {
         self.lock().uid == uid
     }
 
-    /// Which Seed it is; empty before the first registration.
+    /// The uid of the served Seed; empty before the first registration.
     pub fn uid(&self) -> String {
         self.lock().uid.clone()
     }
 
-    /// There is no Seed: why.
+    /// Why there is no Seed.
     pub fn absence(&self) -> Absence {
         let known = self.lock();
         match (known.uid.is_empty(), known.deleted) {
@@ -62,7 +62,7 @@ impl Registration {
     }
 
     fn lock(&self) -> MutexGuard<'_, Known> {
-        // Plain values: no panic leaves them half changed.
+        // Plain values: a panic does not leave them half changed.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -83,7 +83,7 @@ mod tests {
         seed.is_deleted("a");
         assert_eq!(seed.absence(), Absence::Deleted);
         seed.serves("a", false);
-        assert_eq!(seed.absence(), Absence::Deleted, "a deletion is not taken back");
+        assert_eq!(seed.absence(), Absence::Deleted, "a deletion is not undone");
         seed.serves("b", false);
         assert!(seed.is_of("b") && !seed.is_of("a"));
         assert_eq!(seed.absence(), Absence::Lost);

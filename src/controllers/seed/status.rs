@@ -1,4 +1,4 @@
-//! What is said of a round: the Seed's last operation and events.
+//! Reports of a reconciliation: the Seed's last operation and events.
 
 use serde_json::Value;
 
@@ -14,7 +14,7 @@ use super::decide::{self, Observed, Phase};
 use super::{SeedReconciler, delete};
 
 impl SeedReconciler {
-    /// Writes how the round ended, if the Seed does not say so already.
+    /// Writes the result of the reconciliation if it differs from the status.
     pub(super) fn finish(
         &self,
         key: &Key,
@@ -47,7 +47,7 @@ impl SeedReconciler {
                     write::status_patch::<Value>(&self.garden, &SEED, key, &Patch::Strategic(patch))
                 {
                     let err = chain(&e);
-                    log::warn!(seed = key.name.as_str(), err = err.as_str(); "The Seed's last operation was not written");
+                    log::warn!(seed = key.name.as_str(), err = err.as_str(); "Cannot write the Seed's last operation");
                 }
                 Err(failure)
             }
@@ -68,7 +68,7 @@ impl SeedReconciler {
         cx.events.tell(&self.garden, &cx.clock, about, news);
     }
 
-    /// The operation goes on and says what it waits for. Told once for each reason, in the status, as an event and in the
+    /// Reports what the operation waits for while it continues: once per reason, in the status, as an event and in the
     /// log.
     fn tell_blocked(&self, key: &Key, observed: &Observed, why: &str, cx: &Context) -> Result<(), Failure> {
         if decide::says(observed, why) {
@@ -76,7 +76,7 @@ impl SeedReconciler {
         }
         log::warn!(seed = key.name.as_str(), why; "The Seed cannot be deleted yet");
         let now = cx.clock.now();
-        // With which upstream says the same.
+        // Upstream uses the same reason.
         self.tell(key, observed, (false, "ResourceReferenced", why), cx);
         let patch = Patch::Strategic(decide::blocked(why, now));
         write::status_patch::<Value>(&self.garden, &SEED, key, &patch)?;

@@ -1,4 +1,4 @@
-//! What the conditions of the Seed say about its components, and which pods are stale.
+//! Decides the Seed's conditions about its components, and which pods are stale.
 
 use crate::api::condition::{self, Condition, Finding, Patience, Status};
 use crate::api::meta::ObjectMeta;
@@ -7,17 +7,17 @@ use crate::resources::{Fault, REPORTED, Watched};
 
 /// The condition about all ManagedResources of the seed.
 pub(super) const COMPONENTS_HEALTHY: &str = "SeedSystemComponentsHealthy";
-/// The condition that is there as long as shoots are left alone.
+/// The condition that exists while the reconciliation of shoots is stopped.
 pub(super) const EMERGENCY_STOP: &str = "EmergencyStopShootReconciliations";
-/// The annotation that asks for it.
+/// The annotation that requests the stop.
 const EMERGENCY_STOP_ANNOTATION: &str = "shoot.gardener.cloud/emergency-stop-reconciliations";
 
-/// Whether a ManagedResource belongs to the seed, whoever made it.
+/// Whether a ManagedResource belongs to the seed, regardless of its creator.
 pub(super) fn concerns(managed: &Watched) -> bool {
     REPORTED.contains(&managed.metadata.namespace.as_str()) && !managed.spec.class.is_empty()
 }
 
-/// What is wrong with a ManagedResource, if something is.
+/// The fault of a ManagedResource, if there is one.
 pub(super) fn fault(managed: &Watched) -> Option<Fault> {
     managed.fault(None)
 }
@@ -39,12 +39,12 @@ pub(super) fn components(
     }
 }
 
-/// Whether somebody has asked for an emergency stop.
+/// Whether an emergency stop is requested.
 pub(super) fn is_stopped(seed: &ObjectMeta) -> bool {
     seed.annotations.get(EMERGENCY_STOP_ANNOTATION).is_some_and(|value| value == "true")
 }
 
-/// The condition about the emergency stop; `None`: it is not there.
+/// The condition about the emergency stop; `None` if there is none.
 pub(super) fn emergency_stop(seed: &ObjectMeta, old: &[Condition], now: Timestamp) -> Option<Condition> {
     let text = "Reconciliations of Shoots managed by this Seed cluster are currently disabled by annotation.";
     is_stopped(seed).then(|| {
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn the_condition_is_patient_if_it_was_told_to() {
+    fn the_condition_waits_for_its_threshold() {
         let patient = Patience { threshold: Some(Duration::from_secs(60)), succeeded_at: None };
         let sick = || Some(Finding::new("Reason", "why"));
         let well = components(&[], None, patient, NOW);

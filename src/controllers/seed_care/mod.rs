@@ -1,8 +1,9 @@
-//! The health of the seed's components (Gardener's `seed-care`): the condition `SeedSystemComponentsHealthy` of the Seed, from
-//! the conditions of all ManagedResources of the seed; the condition of an emergency stop; stale pods.
+//! The health of the seed's components (Gardener's `seed-care`): the Seed's condition `SeedSystemComponentsHealthy`,
+//! from the conditions of all ManagedResources of the seed; the condition of an emergency stop; stale pods.
 //!
-//! Woken by the Seed and by the ManagedResources, and once per `controllers.seedCare.syncPeriod`. The conditions are made of
-//! what the informers know: a round without news sends nothing to the garden, and to the seed one list of pods per period.
+//! Woken by the Seed and by the ManagedResources, and once per `controllers.seedCare.syncPeriod`. The conditions are
+//! computed from the informers' caches: without changes, a reconciliation sends nothing to the garden, and one list of
+//! pods per period to the seed.
 
 mod decide;
 mod pods;
@@ -53,7 +54,8 @@ pub fn add(site: &Site, group: &mut Group) {
     group.run(lane, reconciler);
 }
 
-/// A new Seed is looked at, one that was just reconciled, and one whose emergency stop began or ended.
+/// Whether a change of the Seed requires a check: it is new, was just reconciled, or its emergency stop has started or
+/// ended.
 fn wants_care(old: Option<&Seed>, new: &Seed) -> bool {
     let Some(old) = old else { return true };
     let operation = |seed: &Seed| seed.status.last_operation.clone().unwrap_or_default();
@@ -62,17 +64,18 @@ fn wants_care(old: Option<&Seed>, new: &Seed) -> bool {
     was_reconciled || decide::is_stopped(&old.metadata) != decide::is_stopped(&new.metadata)
 }
 
-/// Whether a ManagedResource of the seed became well, or has another fault than before. A fault that may pass does not count:
-/// it would turn the condition over with every change of an extension. If it lasts, the next round sees it.
+/// Whether a ManagedResource of the seed has become healthy, or has another fault than before. A transient fault does
+/// not count, because it would flip the condition with every change of an extension. If it lasts, the next check sees
+/// it.
 fn has_news(old: Option<&Watched>, new: Option<&Watched>) -> bool {
     let of = |managed: Option<&Watched>| managed.filter(|m| decide::concerns(m)).and_then(decide::fault);
     let (before, after) = (of(old), of(new));
     before != after && !after.is_some_and(|fault| fault.is_passing())
 }
 
-/// How often pods are looked at that are being deleted.
+/// How often pods that are being deleted are checked.
 const GOING_PERIOD: Duration = Duration::from_secs(300);
-/// How soon to look again while the ManagedResources are not known.
+/// How soon to check again while the ManagedResources are not known.
 const AGAIN_SOON: Duration = Duration::from_secs(1);
 
 struct CareReconciler {
@@ -87,14 +90,14 @@ struct CareReconciler {
     looks: Mutex<Looks>,
 }
 
-/// When pods were last looked at.
+/// When pods were last checked.
 #[derive(Debug, Default)]
 struct Looks {
     over: Option<Mono>,
     going: Option<Mono>,
 }
 
-/// Whether it is time to look; then this is the last look.
+/// Whether a check is due. If so, records it.
 fn is_due(last: &mut Option<Mono>, now: Mono, period: Duration) -> bool {
     let is_due = last.is_none_or(|last| now.saturating_sub(last) >= period);
     if is_due {
@@ -110,7 +113,7 @@ impl Reconciler for CareReconciler {
             return Ok(Outcome::After(AGAIN_SOON));
         }
         let written = self.report(key, &seed, cx.clock.now());
-        // Also while the garden cannot be reached.
+        // Also while the garden is unreachable.
         self.delete_stale_pods(cx.clock.mono(), cx.clock.now());
         written?;
         Ok(Outcome::After(self.sync_period))
@@ -129,7 +132,7 @@ impl CareReconciler {
         write::conditions_without(&self.garden, &SEED, key, old, &wanted, &removed)
     }
 
-    /// The first fault, in the order of names.
+    /// The first fault, ordered by name.
     fn fault(&self) -> Option<Finding> {
         let all = self.managed.all();
         let mut concerned = all.iter().filter(|(_, managed)| decide::concerns(managed));
@@ -142,7 +145,7 @@ impl CareReconciler {
         Patience { threshold: self.thresholds.get(COMPONENTS_HEALTHY).copied(), succeeded_at }
     }
 
-    /// A pod that stays does no harm: what fails is tried again in the next round.
+    /// A remaining pod is harmless, so failures wait for the next reconciliation.
     fn delete_stale_pods(&self, at: Mono, now: Timestamp) {
         let (over, going) = {
             let mut looks = self.looks.lock().unwrap_or_else(PoisonError::into_inner);
@@ -157,7 +160,7 @@ impl CareReconciler {
         }
         if let Err(error) = result {
             let err = chain(&error);
-            log::warn!(err = err.as_str(); "Stale pods cannot be deleted");
+            log::warn!(err = err.as_str(); "Cannot delete stale pods");
         }
     }
 }
@@ -233,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_is_due_once_in_its_period() {
+    fn a_check_is_due_once_per_period() {
         let (mut last, at) = (None, Mono::from_secs);
         let period = Duration::from_secs(30);
         let looks: Vec<bool> =

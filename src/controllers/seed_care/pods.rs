@@ -1,10 +1,11 @@
 //! Deletes stale pods.
 //!
-//! Upstream reads all pods of the seed in each round. They would be most of what an idle seed sends, so two smaller lists are
-//! read here. Each round takes the pods that neither run nor are to run: whatever makes a pod stale ends it, too (eviction, a
-//! node that refuses it, preemption), except `DisruptionTarget` on a pod that runs on because its deletion failed, which
-//! Kubernetes takes back by itself. A pod that is being deleted may have any phase, and no selector finds it: for those the
-//! metadata of all pods are read, once in five minutes, since they have more time than that.
+//! Upstream reads all pods of the seed in each reconciliation. That would be most of an idle seed's traffic, so the
+//! agent reads two smaller lists. Each reconciliation lists the pods that are neither running nor pending, because
+//! every cause of stale pods also ends them (eviction, a node that rejects the pod, preemption). The exception is
+//! `DisruptionTarget` on a pod that still runs because its deletion failed; Kubernetes reverts that itself. A pod that
+//! is being deleted may have any phase, and no selector finds it. For these, the metadata of all pods is read every
+//! five minutes, which is soon enough.
 
 use crate::base::clock::Timestamp;
 use crate::kube::{Client, Error, ListParams};
@@ -15,16 +16,16 @@ const NOT_OF_THE_CLUSTER: &str = "metadata.namespace!=kube-system";
 /// Deletes the pods that will never run again.
 ///
 /// # Errors
-/// The client's, but not found. One pod that cannot be deleted does not protect the others.
+/// A request fails, but not with "not found". A pod that cannot be deleted does not keep others from being deleted.
 pub(super) fn delete_over(client: &Client, now: Timestamp) -> Result<(), Error> {
     let field_selector = format!("status.phase!=Running,status.phase!=Pending,{NOT_OF_THE_CLUSTER}");
     stale_pods::delete(client, "", &ListParams { field_selector, ..ListParams::default() }, now)
 }
 
-/// Deletes the pods that have been going for too long.
+/// Deletes the pods that have been terminating for too long.
 ///
 /// # Errors
-/// As [`delete_over`].
+/// Like [`delete_over`].
 pub(super) fn delete_going(client: &Client, now: Timestamp) -> Result<(), Error> {
     let field_selector = NOT_OF_THE_CLUSTER.to_owned();
     stale_pods::delete(

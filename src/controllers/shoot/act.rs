@@ -1,4 +1,4 @@
-//! The turns of a Shoot's flow, and what is reported of them.
+//! The turns of a Shoot's flow, and their reports.
 
 use std::sync::PoisonError;
 
@@ -25,23 +25,23 @@ pub(super) struct Running {
     pub(super) work: Work,
     pub(super) frame: Frame,
     pub(super) pacer: Pacer,
-    /// Tasks that were done since the last report.
+    /// Tasks that have finished since the last report.
     pub(super) done: Vec<String>,
-    /// The result, until it has been written to the garden.
+    /// The result, until it is written to the garden.
     pub(super) ended: Option<(Ended, Timestamp)>,
 }
 
-/// What a reconciliation comes to once the garden has heard of it.
+/// The result of a reconciliation after it was reported to the garden.
 pub(super) type Told = Result<Outcome, Failure>;
 
 impl ShootReconciler {
-    /// The round that waits for its next turn, if the Shoot still asks for the same.
+    /// The operation that waits for its next turn, if the Shoot's request has not changed.
     pub(super) fn unfinished(&self, key: &Key) -> Option<Running> {
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).remove(key)?;
         let now = self.shoots.get(key)?;
         let then = &running.work.shoot["metadata"];
         let is_new = now.metadata.deletion_timestamp.is_some() && then["deletionTimestamp"].is_null();
-        // The store may be behind what the operation has begun with.
+        // The cache may be older than the start of the operation.
         let is_more_force =
             decide::is_forced(&now.metadata.annotations) && running.frame.operation() == Operation::Delete;
         let is_same = text(&then["uid"]) == now.metadata.uid
@@ -51,7 +51,7 @@ impl ShootReconciler {
         is_same.then_some(running)
     }
 
-    /// Lets the flow do what it can do now.
+    /// Runs the tasks that can run now.
     pub(super) fn turn(&self, key: &Key, running: Running, cx: &Context) -> Result<Outcome, Failure> {
         let mut held = Held::new(|running| self.keep(key, running));
         let running = held.lend(running);
@@ -68,7 +68,7 @@ impl ShootReconciler {
                 }
             }
         };
-        // If the garden or the seed is away, the end comes with a later turn, and no task is done twice.
+        // If the garden or the seed is unreachable, a later turn writes the result. No task runs twice.
         running.ended = Some((ended.clone(), at));
         let told = self.end(key, running, (&ended, at), cx)?;
         held.forget();
@@ -79,10 +79,10 @@ impl ShootReconciler {
         self.running.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone(), running);
     }
 
-    /// Tells the garden how the flow ended.
+    /// Reports the result of the flow to the garden.
     ///
     /// # Errors
-    /// The garden or the seed is away.
+    /// The garden or the seed is unreachable.
     fn end(
         &self,
         key: &Key,
@@ -98,7 +98,7 @@ impl ShootReconciler {
             Err(error) if is_no_answer(&error) => Err(Failed::from(error).into()),
             Err(error) => {
                 let failed = Failed::from(error);
-                // Upstream's words. It names no task.
+                // Upstream's text, which names no task.
                 let text = format!("failed to clean no longer required secrets: {}", failed.text);
                 let error = TaskError { task: String::new(), failed: Failed { text, ..failed } };
                 self.strike_off_done(key, running)?;
@@ -109,21 +109,21 @@ impl ShootReconciler {
     }
 }
 
-/// Writes the progress of a flow into the Shoot.
+/// Writes the progress of a flow to the Shoot.
 struct Teller<'a> {
     garden: &'a Garden,
     key: &'a Key,
     pacer: &'a mut Pacer,
     frame: &'a mut Frame,
     done: &'a mut Vec<String>,
-    /// A report of this turn was refused. The next turn sends what there is then.
+    /// A report of this turn was refused. The next turn sends the state of that time.
     is_refused: bool,
     cx: &'a Context,
 }
 
 impl Observer for Teller<'_> {
     fn progress(&mut self, progress: &Progress) {
-        // The beginning and the end are written anyway.
+        // The start and the end are written in any case.
         let is_between = (1..100).contains(&progress.percent);
         let now = self.cx.clock.mono();
         if !is_between || self.is_refused || !self.pacer.is_due(progress, now) {
@@ -139,10 +139,10 @@ impl Observer for Teller<'_> {
                 self.done.clear();
             }
             Err(e) => {
-                // The flow goes on in the seed even if the garden is away.
+                // The flow continues in the seed even if the garden is unreachable.
                 self.is_refused = true;
                 let (shoot, err) = (self.key.to_string(), chain(&e));
-                log::debug!(shoot = shoot.as_str(), err = err.as_str(); "The progress was not written");
+                log::debug!(shoot = shoot.as_str(), err = err.as_str(); "Cannot write the progress");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The BackupEntry of a Shoot, where its seed keeps backups.
+//! The BackupEntry of a Shoot, if its seed has backups.
 
 use crate::api::gardener::BACKUP_ENTRY;
 use crate::api::meta::text;
@@ -12,14 +12,14 @@ fn entry(work: &Work) -> Target {
     garden::entry(&work.view.namespace, &garden::entry_name(work.plane(), &work.view.status_uid))
 }
 
-/// Writes it, in the bucket of the Seed.
+/// Writes it, for the Seed's bucket.
 pub(super) fn deploy(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     let bucket = text(&work.around.seed["metadata"]["uid"]);
     garden::deploy_entry(&work.garden, &entry(work), (&work.shoot, bucket), work.place.clock.now())?;
     Ok(Step::Done)
 }
 
-/// Waits until its controller has done what it was asked for.
+/// Waits until its controller has reconciled it.
 pub(super) fn wait(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
     entry(work).wait_ready(&work.garden, Patience::of(&BACKUP_ENTRY), attempt)
 }

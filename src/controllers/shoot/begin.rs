@@ -1,4 +1,4 @@
-//! What comes before the flow of a Shoot: the beginning in its status, and its `Cluster`.
+//! The steps before the flow of a Shoot: the start in its status, and its `Cluster`.
 
 use serde_json::{Value, json};
 
@@ -27,11 +27,11 @@ use super::surroundings::{self, Surroundings};
 use super::tasks::Work;
 use super::{CONFLICT_RETRY, PROGRESS_PERIOD, ShootReconciler, cluster, deletion, rotation};
 
-/// The manager of the Secrets of a Shoot, as upstream.
+/// The manager of a Shoot's Secrets, as in upstream.
 const IDENTITY: &str = "gardenlet";
 
 impl ShootReconciler {
-    /// Begins an operation, and lets its flow do what it can do now.
+    /// Starts an operation and runs the tasks that can run now.
     pub(super) fn begin(
         &self,
         key: &Key,
@@ -81,7 +81,7 @@ impl ShootReconciler {
         if let Err(failed) = complete.and_then(|()| sync_cluster(self.seed_side(), &shoot, &around)) {
             return self.not_begun(key, &frame, failed, cx);
         }
-        // From now on there may be more of it in the seed than its `Cluster`.
+        // From now on, the seed may contain more than the Shoot's `Cluster`.
         if let Some(patch) = frame::identified(&shoot) {
             shoot = self.patch_status(key, patch)?;
         }
@@ -103,7 +103,7 @@ impl ShootReconciler {
         self.turn(key, running, cx)
     }
 
-    /// Where a `Cluster` is written, and who hears of it.
+    /// The client for `Cluster` objects, and the consumer of their changes.
     pub(super) const fn seed_side(&self) -> (&Seed, &Served) {
         (&self.seed, &self.served)
     }
@@ -112,7 +112,7 @@ impl ShootReconciler {
         if operation.as_str() != "Delete" {
             return Ok(flow::build(plan(shoot, view)));
         }
-        // What is in its cluster cannot be deleted while it sleeps.
+        // The content of its cluster cannot be deleted while it is hibernated.
         view.wants_hibernation = false;
         let found = deletion::Found::read(&self.seed, &view.technical_id)?;
         Ok(deletion_flow(operation, deletion::Plan::new(shoot, found)))
@@ -157,7 +157,7 @@ impl ShootReconciler {
         write::status_patch(&self.garden, &SHOOT, key, &Patch::Strategic(patch))
     }
 
-    /// Something was missing before the first task.
+    /// Reports that a precondition of the first task failed.
     fn not_begun(&self, key: &Key, frame: &Frame, failed: Failed, cx: &Context) -> Result<Outcome, Failure> {
         if failed.postponed.is_some() {
             return Err(failed.into());
@@ -176,7 +176,7 @@ pub(super) fn deletion_flow(operation: Operation, plan: deletion::Plan) -> Flow<
     }
 }
 
-/// What an operation is decided by. If somebody changes it before the operation has begun, all is decided again.
+/// The fields that decide an operation. If they change before the operation has started, it is decided again.
 fn asks_for(shoot: &Value) -> [Value; 3] {
     let metadata = &shoot["metadata"];
     let operation = metadata["annotations"][OPERATION].clone();
@@ -200,7 +200,8 @@ pub(super) fn sync_cluster(
     Ok(())
 }
 
-/// The same for a Shoot that is left alone, if it was ever begun: otherwise there is nothing of it in the seed.
+/// The same for a Shoot that is not reconciled now, if an operation has started before. Otherwise the seed contains
+/// nothing of it.
 pub(super) fn sync_only(
     garden: &Garden,
     to: (&Seed, &Served),
@@ -214,7 +215,7 @@ pub(super) fn sync_only(
     Ok(around.and_then(|around| sync_cluster(to, shoot, &around))?)
 }
 
-/// Names the Secret of the generic kubeconfig in the `Cluster`.
+/// Writes the name of the generic kubeconfig's Secret to the `Cluster`.
 pub(super) fn name_kubeconfig(seed: &Seed, cluster: &str, secret: &str) -> Result<(), Failed> {
     let patch = Patch::Merge(json!({"metadata": {"annotations": {cluster::GENERIC_KUBECONFIG: secret}}}));
     let found = seed.find::<Metadata>(&CLUSTER, "", cluster)?;
@@ -225,7 +226,7 @@ pub(super) fn name_kubeconfig(seed: &Seed, cluster: &str, secret: &str) -> Resul
     Ok(())
 }
 
-/// Nobody knows who writes the records of the owner's domain.
+/// The failure when no provider is known for the records of the owner's domain.
 fn incomplete(view: &View) -> Option<Failed> {
     let domain = view.incomplete_domain()?;
     let text = format!(
@@ -235,7 +236,7 @@ fn incomplete(view: &View) -> Option<Failed> {
     Some(problem(text))
 }
 
-/// What the flow leaves out.
+/// What the flow skips.
 pub(super) fn plan(shoot: &Value, view: &View) -> Plan {
     let is_preparing =
         |phase: Phase| matches!(phase, Phase::Preparing | Phase::PreparingWithoutWorkersRollout);

@@ -1,4 +1,4 @@
-//! The object `Cluster` of the seed: what extensions know of a Shoot. It carries its name in the seed, too.
+//! The object `Cluster` of the seed, from which extensions read a Shoot. It also stores the Shoot's name in the seed.
 
 use serde_json::{Value, json};
 
@@ -6,10 +6,10 @@ use crate::api::extensions::CLUSTER;
 use crate::api::gardener::{CLOUD_PROFILE, SEED, SHOOT};
 use crate::api::meta::{Resource, text};
 
-/// The annotation with the name of the Secret that holds the generic kubeconfig.
+/// The annotation with the name of the generic kubeconfig's Secret.
 pub const GENERIC_KUBECONFIG: &str = "generic-token-kubeconfig.secret.gardener.cloud/name";
 
-/// What a Shoot is called in the seed: its namespace, and its `Cluster`. It never changes, so what the Shoot says counts.
+/// The name of a Shoot's namespace and `Cluster` in the seed. It never changes, so an existing value in the Shoot wins.
 pub fn technical_id(project: &str, shoot: &Value) -> String {
     match text(&shoot["status"]["technicalID"]) {
         "" => format!("shoot--{project}--{}", text(&shoot["metadata"]["name"])),
@@ -17,8 +17,8 @@ pub fn technical_id(project: &str, shoot: &Value) -> String {
     }
 }
 
-/// The `Cluster` of a Shoot. A field of its spec whose object is null, because it is not known at the moment, is missing: the
-/// writer leaves it as it is.
+/// The `Cluster` of a Shoot. A field whose object is null, because it is unknown now, is omitted: the writer then keeps
+/// the live value.
 pub fn fill(shoot: &Value, seed: &Value, cloud_profile: &Value) -> Value {
     let profile = general(cloud_profile);
     let mut spec = json!({});
@@ -37,7 +37,7 @@ pub fn fill(shoot: &Value, seed: &Value, cloud_profile: &Value) -> Value {
     })
 }
 
-/// A NamespacedCloudProfile is given to extensions as the CloudProfile that it makes together with its parent.
+/// Extensions get a NamespacedCloudProfile as a CloudProfile, merged with its parent.
 fn general(profile: &Value) -> Value {
     match &profile["status"]["cloudProfileSpec"] {
         Value::Null => profile.clone(),
@@ -45,7 +45,7 @@ fn general(profile: &Value) -> Value {
     }
 }
 
-/// The whole object with its kind, which lists do not repeat, and without the fields that only API servers read.
+/// The whole object with its kind, which lists omit, and without the fields that only API servers read.
 fn embedded(object: &Value, resource: &Resource) -> Value {
     let mut copy = object.clone();
     copy["apiVersion"] = json!(resource.api_version());
@@ -64,7 +64,7 @@ mod tests {
         serde_json::from_str(include_str!("../../../tests/fixtures/golden-shoot-cluster.json")).unwrap()
     }
 
-    /// As a list of a real server has it.
+    /// As a real server returns it in a list.
     fn listed(object: &Value) -> Value {
         let mut copy = object.clone();
         copy.as_object_mut().unwrap().retain(|key, _| key != "apiVersion" && key != "kind");
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn the_profile_of_a_namespace_is_given_as_what_it_comes_to() {
+    fn the_profile_of_a_namespace_is_merged_with_its_parent() {
         let profile = json!({"metadata": {"name": "own", "namespace": "garden-p"},
             "spec": {"parent": {"kind": "CloudProfile", "name": "lab"}}, "status": {"cloudProfileSpec": {"type": "lab"}}});
         let cluster = fill(&json!({}), &Value::Null, &profile);
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn the_technical_id_is_made_once() {
+    fn the_technical_id_never_changes() {
         let mut shoot = json!({"metadata": {"name": "s1"}, "status": {"technicalID": ""}});
         assert_eq!(technical_id("p", &shoot), "shoot--p--s1");
         shoot["status"]["technicalID"] = json!("shoot-p-s1");

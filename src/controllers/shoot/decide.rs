@@ -1,4 +1,4 @@
-//! What to do with a Shoot, and when. Pure.
+//! Decides what to do with a Shoot, and when. Pure.
 
 use std::time::Duration;
 
@@ -15,11 +15,11 @@ use crate::format::time::parse_rfc3339;
 use crate::format::view;
 use crate::shoot::window::Window;
 
-/// Whoever has worked on a Shoot leaves this finalizer, and removes it when nothing of the Shoot is left.
+/// The finalizer that protects a Shoot from the first operation until nothing of it is left.
 pub const FINALIZER: &str = "gardener";
-/// When to look again at what is blocked.
+/// When to check a blocked operation again.
 pub const BLOCKED_AGAIN: Duration = Duration::from_secs(15);
-/// Why a Shoot with workers stays as it is.
+/// Why a Shoot with workers is not touched.
 pub const HAS_WORKERS: &str = "This gardenlet cannot serve Shoots with workers and leaves everything as it is. Let a gardenlet of \
     Gardener serve the Shoot, or make one without workers.";
 
@@ -27,25 +27,25 @@ const CONFIRM_FORCE: &str = "confirmation.gardener.cloud/force-deletion";
 const EMERGENCY_STOP: &str = "shoot.gardener.cloud/emergency-stop-reconciliations";
 pub(super) const IGNORE: &str = "shoot.gardener.cloud/ignore";
 const SYNC_PERIOD: &str = "shoot.gardener.cloud/sync-period";
-/// No window is longer: what was done so long ago was done in another one.
+/// No window is longer: an operation that is older than this happened in another window.
 const WINDOW_MAX: Duration = Duration::from_secs(6 * 3_600);
-/// Shoots are left alone as long as the Seed lacks one of these conditions.
+/// Shoots are not reconciled while the Seed lacks one of these conditions.
 const SEED_CONDITIONS: [&str; 2] = ["GardenletReady", "SeedSystemComponentsHealthy"];
 
-/// What is done with a Shoot.
+/// The operation on a Shoot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Operation {
-    /// It is made.
+    /// Create it.
     Create,
-    /// It is brought to what its spec says.
+    /// Reconcile it with its spec.
     Reconcile,
-    /// It is made from the state that another seed left.
+    /// Create it from the state that another seed has left.
     Restore,
-    /// It leaves this seed for another.
+    /// Prepare its migration to another seed.
     Migrate,
-    /// It is deleted.
+    /// Delete it.
     Delete,
-    /// It is deleted even if this leaves something behind.
+    /// Delete it even if something is left behind.
     ForceDelete,
 }
 
@@ -61,7 +61,7 @@ impl Operation {
         }
     }
 
-    /// Why this version does not do it, for the owner of a Shoot; nothing if it does.
+    /// Why this version does not support the operation, as a text for the Shoot's owner; `None` if it does.
     pub const fn unbuilt(self) -> Option<&'static str> {
         match self {
             Self::Create | Self::Reconcile | Self::Delete | Self::ForceDelete => None,
@@ -75,50 +75,50 @@ impl Operation {
     }
 }
 
-/// What to do with a Shoot.
+/// The decision about a Shoot.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Decision {
-    /// Nothing, as long as it stays as it is.
+    /// Nothing, until it changes.
     Nothing,
-    /// This, at once.
+    /// Run this operation now.
     Now(Operation),
-    /// Nothing now. A Shoot without a last operation gets an empty one ([`super::status::pending`]).
+    /// Nothing now. A Shoot without a last operation gets a pending one ([`super::status::pending`]).
     Later {
-        /// When to decide again; without it, when the Shoot changes.
+        /// When to decide again; `None` means when the Shoot changes.
         after: Option<Duration>,
-        /// The `Cluster` is kept in sync.
+        /// Whether its `Cluster` is kept in sync.
         is_synced: bool,
-        /// Why.
+        /// The reason.
         why: Rest,
     },
-    /// Something else must change first: the last operation says what ([`super::status::blocked`]).
+    /// Something else must change first. The last operation reports it ([`super::status::blocked`]).
     Blocked {
-        /// For people.
+        /// A text for people.
         why: String,
         /// When to decide again.
         after: Duration,
     },
-    /// This version cannot do it ([`super::status::not_built`]). Nothing is touched.
+    /// This version does not support the operation ([`super::status::not_built`]). Nothing is changed.
     NotBuilt {
-        /// Why.
+        /// The reason.
         why: &'static str,
         /// When to decide again.
         after: Duration,
     },
 }
 
-/// Why a Shoot is left alone for now.
+/// Why a Shoot is not reconciled now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rest {
-    /// The Seed's annotation stops everything.
+    /// The Seed's annotation stops all Shoots.
     Stopped,
-    /// Its last operation failed for good.
+    /// Its last operation failed permanently.
     Failed,
-    /// Its annotation says so.
+    /// Its annotation says that it is ignored.
     Ignored,
-    /// Its next maintenance time window has not come.
+    /// Its next maintenance time window has not started.
     UpToDate,
-    /// The agent has just begun, and does not begin with all Shoots at once.
+    /// The agent has just started, and does not start with all Shoots at once.
     Listed,
 }
 
@@ -127,21 +127,23 @@ impl Rest {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Stopped => "the Seed's annotation stops all reconciliations",
-            Self::Failed => "its last operation failed for good",
+            Self::Failed => "its last operation failed permanently",
             Self::Ignored => "its annotation says that it is ignored",
-            Self::UpToDate => "it is up to date, and waits for its next maintenance time window",
-            Self::Listed => "it is up to date, and the Shoots of a seed do not all begin when the agent does",
+            Self::UpToDate => "it is up to date and waits for its next maintenance time window",
+            Self::Listed => {
+                "it is up to date, and the agent spreads the Shoots of a seed over time after its start"
+            }
         }
     }
 
-    /// What an operator can do if it is not to rest.
+    /// What an operator can do to have it reconciled.
     pub const fn remedy(self) -> &'static str {
         match self {
             Self::Stopped => {
                 "remove annotation shoot.gardener.cloud/emergency-stop-reconciliations from the Seed"
             }
             Self::Failed => {
-                "mend what its last errors name, and annotate it with gardener.cloud/operation=retry"
+                "fix the problems in its last errors, and annotate it with gardener.cloud/operation=retry"
             }
             Self::Ignored => "remove annotation shoot.gardener.cloud/ignore from it",
             Self::UpToDate | Self::Listed => {
@@ -151,26 +153,26 @@ impl Rest {
     }
 }
 
-/// What is known when it is decided.
+/// The input of a decision.
 #[derive(Clone, Copy, Debug)]
 pub struct Input<'a> {
     /// The Shoot.
     pub shoot: &'a Value,
     /// The Seed that this agent serves.
     pub seed: &'a Value,
-    /// What the agent writes as `status.gardener`: `id`, `name` and `version`.
+    /// The agent's own `status.gardener`: `id`, `name` and `version`.
     pub agent: &'a Value,
     /// `controllers.shoot`.
     pub settings: &'a ShootController,
     /// Now.
     pub now: Timestamp,
-    /// The agent has just listed the Shoot, and decides on it for the first time.
+    /// The agent has just listed the Shoot, and this is its first decision about it.
     pub is_listed: bool,
-    /// A random number from 0 to 1: where in a window something is done.
+    /// A random number from 0 to 1: the position within a window.
     pub share: f64,
 }
 
-/// The name of the seed that is responsible: during a migration the old one, until it is ready.
+/// The name of the responsible seed. During a migration, this is the old one until it has finished.
 pub fn responsible(shoot: &Value) -> &str {
     let (wanted, present) = seeds(shoot);
     if wanted.is_empty() || present.is_empty() { wanted } else { present }
@@ -191,12 +193,12 @@ pub fn is_deleting(shoot: &Value) -> bool {
     !text(&shoot["metadata"]["deletionTimestamp"]).is_empty()
 }
 
-/// Whether it is to be deleted by force, if it is being deleted.
+/// Whether a deletion of it is forced.
 pub(super) fn is_forced(annotations: &SortedMap<String, String>) -> bool {
     annotations.get(CONFIRM_FORCE).is_some_and(|value| is_true(value))
 }
 
-/// What has to be done with the Shoot, whether or not it is time for it.
+/// The required operation, whether or not it is due.
 pub fn operation(shoot: &Value) -> Operation {
     let last = &shoot["status"]["lastOperation"];
     let (kind, state) = (text(&last["type"]), text(&last["state"]));
@@ -214,7 +216,7 @@ pub fn operation(shoot: &Value) -> Operation {
         _ if asked("restore") => Operation::Restore,
         _ if last.is_null() => Operation::Create,
         (_, "Succeeded") => Operation::Reconcile,
-        // Without a type only its beginning was put off.
+        // Without a type, only its start was postponed.
         ("Create" | "", _) => Operation::Create,
         ("Migrate", _) => Operation::Migrate,
         ("Restore", _) => Operation::Restore,
@@ -222,7 +224,7 @@ pub fn operation(shoot: &Value) -> Operation {
     }
 }
 
-/// What to do with the Shoot now.
+/// Decides what to do with the Shoot now.
 pub fn decide(input: &Input<'_>) -> Decision {
     let shoot = input.shoot;
     let seed = responsible(shoot);
@@ -235,7 +237,7 @@ pub fn decide(input: &Input<'_>) -> Decision {
     }
     let operation = operation(shoot);
     if let Some(why) = input.not_now(operation) {
-        // Extensions go on with a Shoot that is left alone, and must see what its owner changes.
+        // Extensions still handle a Shoot that is not reconciled, and must see its owner's changes.
         let is_synced = operation.unbuilt().is_none() && input.is_left_alone().is_some();
         return Decision::Later { after: input.again_after(), is_synced, why };
     }
@@ -259,8 +261,8 @@ fn has_finalizer(shoot: &Value) -> bool {
 }
 
 impl Input<'_> {
-    /// How long to wait before a Shoot that was just listed is decided on: the Shoots of a seed are not all begun at once
-    /// when the agent starts in the middle of their windows.
+    /// How long to wait before the first decision about a listed Shoot, so that the Shoots of a seed do not all start
+    /// at once when the agent starts within their windows.
     fn listed_after(&self) -> Duration {
         let is_free = self.is_left_alone().is_some()
             || operation(self.shoot) != Operation::Reconcile
@@ -274,7 +276,7 @@ impl Input<'_> {
         }
     }
 
-    /// When to decide again after an operation succeeded, or was left out.
+    /// When to decide again after an operation succeeded or was skipped.
     pub fn again_after(&self) -> Option<Duration> {
         match self.is_left_alone() {
             Some(_) => None,
@@ -283,7 +285,7 @@ impl Input<'_> {
         }
     }
 
-    /// Why the operation is not begun now.
+    /// Why the operation does not start now.
     fn not_now(&self, operation: Operation) -> Option<Rest> {
         if annotation(self.seed, EMERGENCY_STOP) == "true" {
             return Some(Rest::Stopped);
@@ -299,7 +301,7 @@ impl Input<'_> {
         (!is_free).then_some(Rest::UpToDate)
     }
 
-    /// Why it is left alone until somebody changes it.
+    /// Why it is not reconciled until somebody changes it.
     fn is_left_alone(&self) -> Option<Rest> {
         let status = &self.shoot["status"];
         if status["lastOperation"]["state"] == "Failed"
@@ -311,7 +313,7 @@ impl Input<'_> {
         (self.obeys_annotations() && is_true(annotation(self.shoot, IGNORE))).then_some(Rest::Ignored)
     }
 
-    /// Whether the owner of the Shoot may say how often it is reconciled.
+    /// Whether the Shoot's owner may choose how often it is reconciled.
     fn obeys_annotations(&self) -> bool {
         self.settings.respect_sync_period_overwrite || self.shoot["metadata"]["namespace"] == "garden"
     }
@@ -348,12 +350,12 @@ impl Input<'_> {
     }
 }
 
-/// A number that Go leaves out if it is 0.
+/// A number that Go omits if it is 0.
 pub(super) fn generation(value: &Value) -> i64 {
     value.as_i64().unwrap_or_default()
 }
 
-/// Why Shoots cannot be reconciled on this Seed. One that is being deleted is not asked.
+/// Why Shoots cannot be reconciled on this Seed. Not checked for a Shoot that is being deleted.
 fn seed_problem(seed: &Value, agent: &Value) -> Option<String> {
     if !text(&seed["metadata"]["deletionTimestamp"]).is_empty() {
         return None;
@@ -363,7 +365,7 @@ fn seed_problem(seed: &Value, agent: &Value) -> Option<String> {
         return Some("this gardenlet has not reconciled the Seed yet".to_owned());
     }
     if generation(&status["observedGeneration"]) < generation(&seed["metadata"]["generation"]) {
-        return Some("the Seed has changed and is not reconciled yet".to_owned());
+        return Some("the Seed has changed and has not been reconciled yet".to_owned());
     }
     let conditions: Vec<Condition> = view::look(&status["conditions"]).unwrap_or_default();
     SEED_CONDITIONS.iter().find_map(|kind| match condition::find(&conditions, kind) {
@@ -413,7 +415,7 @@ mod tests {
         })
     }
 
-    /// A Shoot that is up to date. Its window is open now, and was so at its last operation, yesterday.
+    /// A Shoot that is up to date. Its window is open now, and was open at its last operation, yesterday.
     fn shoot() -> Value {
         json!({
             "metadata": {"name": "s", "namespace": "garden-p", "generation": 3, "finalizers": ["gardener"], "annotations": {}},
@@ -465,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn which_operation_it_is() {
+    fn which_operation_is_required() {
         use Operation::{Create, Delete, ForceDelete, Migrate, Reconcile, Restore};
         let last = |kind: &str, state: &str| vec![(TYPE, json!(kind)), (STATE, json!(state))];
         let force = "/metadata/annotations/confirmation.gardener.cloud~1force-deletion";
@@ -524,11 +526,11 @@ mod tests {
         assert_eq!(decided(&gone, &seed(), &settings()), Decision::Nothing);
     }
 
-    /// Each row: what differs from a Shoot that is up to date, whether it is begun now, and when it is decided on again
-    /// otherwise, or after it succeeded.
+    /// Each row: the difference from a Shoot that is up to date, whether it starts now, and when it is decided again
+    /// otherwise or after it succeeded.
     #[test]
     fn when_it_is_reconciled() {
-        // Half an hour into the window of tomorrow, which begins half an hour earlier than now.
+        // Half an hour into tomorrow's window, which starts half an hour earlier than now.
         let next = DAY;
         let confined = (CONFINED, json!(true));
         let failed = (STATE, json!("Failed"));
@@ -579,7 +581,7 @@ mod tests {
         }
     }
 
-    /// Two hours after the window of a confined Shoot began.
+    /// Two hours after the window of a confined Shoot started.
     #[test]
     fn a_closed_window_keeps_only_what_is_up_to_date() {
         use Operation::{Create, Delete, Migrate, Reconcile, Restore};
@@ -623,7 +625,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_settings_change() {
+    fn effects_of_the_settings() {
         let overwrite = ShootController { respect_sync_period_overwrite: true, ..settings() };
         let maintenance = ShootController { reconcile_in_maintenance_only: true, ..settings() };
         let (seed, agent) = (seed(), agent());
@@ -675,7 +677,7 @@ mod tests {
         let table = [
             (failed("Create"), true),
             (failed("Reconcile"), true),
-            // Nothing of it is touched.
+            // Nothing of it is changed.
             (failed("Migrate"), false),
             (failed("Restore"), false),
             (vec![(STATE, json!("Failed")), (DELETED, json!("2026-01-01T00:00:00Z"))], true),
@@ -692,7 +694,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stops_all_shoots_of_a_seed() {
+    fn seed_problems_that_stop_all_shoots() {
         let says = |path: &str, value: Value| {
             let mut seed = seed();
             set(&mut seed, path, value);
@@ -736,7 +738,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_built_is_left_alone() {
+    fn unsupported_shoots_are_left_alone() {
         let workers = ("/spec/provider/workers", json!([{"name": "a"}]));
         let deleted = (DELETED, json!("2026-01-01T00:00:00Z"));
         for changes in [
@@ -766,7 +768,7 @@ mod tests {
         }
     }
 
-    /// What holds for whatever is written into a Shoot.
+    /// Invariants for every Shoot.
     #[test]
     fn any_shoot_is_decided_on_within_its_limits() {
         let pick = |values: &[Value]| values[usize::from(random::bytes::<1>()[0]) % values.len()].clone();
@@ -825,13 +827,13 @@ mod tests {
                     assert!(ours && !has_workers(&shoot) && operation.unbuilt().is_none());
                     assert_eq!(is_deleting(&shoot), operation.as_str() == "Delete");
                     assert!(input.is_left_alone().is_none());
-                    // What is not up to date never waits.
+                    // A Shoot that is not up to date never waits.
                     assert!(!is_listed || input.listed_after().is_zero());
                 }
                 Decision::Later { after, is_synced, .. } => {
                     assert!(ours && !has_workers(&shoot));
                     assert_eq!(is_synced, after.is_none() && operation(&shoot).unbuilt().is_none());
-                    // A confined Shoot is not decided on twice within one window.
+                    // No two decisions about a confined Shoot within one window.
                     assert!(
                         after.is_none_or(|after| Window::of(&shoot).contains(NOW.plus(after))),
                         "{shoot}"

@@ -1,6 +1,6 @@
-//! Tasks that write anew what the Shoot stores, because its encryption or the key of its tokens has changed.
+//! Tasks that rewrite the stored objects of a Shoot after a change of its encryption or of the key for its tokens.
 //!
-//! How far they are stands in annotations of the kube-apiserver's Deployment, as with a Go gardenlet.
+//! Their progress is stored in annotations of the kube-apiserver's Deployment, as a Go gardenlet does.
 
 use serde_json::{Value, json};
 
@@ -21,12 +21,12 @@ use crate::shoot::rotation::{ENCRYPTION_KEY, SERVICE_ACCOUNT_KEY};
 use super::frame;
 use super::tasks::Work;
 
-/// All objects have the label, and may lose it.
+/// All objects have the label, so it can be removed.
 const LABELED: &str = "credentials.gardener.cloud/resources-labeled";
-/// A backup was made of them.
+/// The labelled objects were backed up.
 const SNAPSHOTTED: &str = "credentials.gardener.cloud/etcd-snapshotted";
 
-/// Puts the label on all objects that are to be encrypted anew. What a new Shoot stores is encrypted from its beginning.
+/// Adds the label to all objects that must be encrypted again. The objects of a new Shoot are encrypted from the start.
 pub(super) fn label(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     if is_new(work) || has(work, LABELED)? {
         return Ok(Step::Done);
@@ -42,7 +42,7 @@ pub(super) fn label(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     Ok(step)
 }
 
-/// Takes the label off them, and notes in the garden what is encrypted now.
+/// Removes the label, and records in the garden what is encrypted now.
 pub(super) fn unlabel(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     if !is_new(work) {
         let mut rewrite = std::mem::take(&mut work.rewrite);
@@ -52,7 +52,7 @@ pub(super) fn unlabel(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
         if step != Step::Done {
             return Ok(step);
         }
-        // Before the status: an annotation that stays would keep the next rotation from writing anything.
+        // Before the status: a remaining annotation would make the next rotation skip its writes.
         if has(work, LABELED)? || has(work, SNAPSHOTTED)? {
             annotate(work, &[(LABELED, Value::Null), (SNAPSHOTTED, Value::Null)])?;
         }
@@ -64,7 +64,7 @@ pub(super) fn unlabel(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     Ok(Step::Done)
 }
 
-/// Gives ServiceAccounts tokens of the new key.
+/// Gives ServiceAccounts tokens that the new key signs.
 pub(super) fn renew_accounts(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     let mut accounts = std::mem::take(&mut work.accounts);
     let step = signing_key(work).and_then(|key| accounts.renew(&|| client(work), key));
@@ -72,7 +72,7 @@ pub(super) fn renew_accounts(work: &mut Work, _: &Attempt) -> Result<Step, Faile
     step
 }
 
-/// Deletes their tokens of the old key.
+/// Deletes their tokens that the old key has signed.
 pub(super) fn clean_accounts(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     let entry = &work.shoot["status"]["credentials"]["rotation"]["serviceAccountKey"];
     let Ok(prepared) = parse_rfc3339(text(&entry["lastInitiationFinishedTime"])) else {
@@ -84,7 +84,7 @@ pub(super) fn clean_accounts(work: &mut Work, _: &Attempt) -> Result<Step, Faile
     step
 }
 
-/// Once the second step of a rotation has begun, there is no new key to be made known.
+/// After the second step of a rotation has started, there is no new key to distribute.
 pub(super) fn forget_populated(work: &Work, live: Option<&Value>) -> Result<(), Failed> {
     let is_populated =
         live.is_some_and(|live| live["metadata"]["annotations"][KeyOrder::POPULATED].is_string());
@@ -101,7 +101,7 @@ fn signing_key(work: &Work) -> Result<SigningKey<'_>, Failed> {
     Ok(SigningKey { name: made.current(SERVICE_ACCOUNT_KEY), data })
 }
 
-/// Nobody has said yet what is encrypted, and how, and no other key is to encrypt it.
+/// Whether the status has no record of the encryption yet, and the key is not being rotated.
 fn is_new(work: &Work) -> bool {
     let phase = work.view.rotations.encryption_key.phase;
     let provider = &work.shoot["status"]["credentials"]["encryptionAtRest"]["provider"]["type"];

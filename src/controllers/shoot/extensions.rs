@@ -1,6 +1,6 @@
-//! `Extension` objects of a Shoot: those that work before its API server is there, and those that work after.
+//! `Extension` objects of a Shoot: those that are reconciled before its API server, and those after it.
 //!
-//! `AfterWorker` never comes for a Shoot without workers: such an extension is skipped, as upstream does.
+//! `AfterWorker` never happens for a Shoot without workers: such an extension is skipped, as in upstream.
 
 use crate::api::extensions::{
     CONTAINER_RUNTIME, CONTROL_PLANE, EXTENSION, INFRASTRUCTURE, NETWORK, OPERATING_SYSTEM_CONFIG,
@@ -27,7 +27,7 @@ fn target(work: &Work, name: &str) -> Target {
     Target { resource: EXTENSION, namespace: work.plane().to_owned(), name: name.to_owned() }
 }
 
-/// Writes the objects of a moment, and asks their extensions to reconcile them.
+/// Writes the objects of a lifecycle moment and triggers their extensions.
 pub(super) fn deploy(work: &mut Work, moment: Moment) -> Result<Step, Failed> {
     let now = work.place.clock.now();
     for extension in wanted(work).into_iter().filter(|extension| extension.moment == moment) {
@@ -36,7 +36,7 @@ pub(super) fn deploy(work: &mut Work, moment: Moment) -> Result<Step, Failed> {
     Ok(Step::Done)
 }
 
-/// Waits until their extensions have done what they were asked for.
+/// Waits until their extensions have reconciled them.
 pub(super) fn wait(work: &Work, moment: Moment, attempt: &Attempt) -> Result<Step, Failed> {
     let extensions = wanted(work).into_iter().filter(|extension| extension.moment == moment);
     let looks = extensions
@@ -44,7 +44,7 @@ pub(super) fn wait(work: &Work, moment: Moment, attempt: &Attempt) -> Result<Ste
     together(looks.collect())
 }
 
-/// Those that are let go at a moment. The type counts: somebody may have given one another name.
+/// The objects to delete at a lifecycle moment. Their type decides, because an object may have another name.
 fn leaving(work: &Work, moment: Moment) -> Result<Vec<(Target, Patience)>, Failed> {
     let wanted = wanted(work);
     let all = Target::with_types(&work.seed, &EXTENSION, work.plane(), Class::Shoot.as_str())?;
@@ -56,19 +56,19 @@ fn leaving(work: &Work, moment: Moment) -> Result<Vec<(Target, Patience)>, Faile
     Ok(all.into_iter().filter_map(of).collect())
 }
 
-/// Deletes those whose extensions let them go at a moment.
+/// Deletes the objects of a lifecycle moment.
 pub(super) fn delete(work: &mut Work, moment: Moment) -> Result<Step, Failed> {
     delete_each(work, leaving(work, moment)?.into_iter().map(|(target, _)| target).collect())
 }
 
-/// One that cannot be deleted keeps no other.
+/// A failed deletion does not stop the others.
 fn delete_each(work: &Work, targets: Vec<Target>) -> Result<Step, Failed> {
     let now = work.place.clock.now();
     let delete = |target: Target| target.delete(&work.seed, now).map(|()| Step::Done).map_err(Failed::from);
     together(targets.into_iter().map(delete).collect())
 }
 
-/// Waits until those are gone.
+/// Waits until they are gone.
 pub(super) fn wait_deleted(work: &Work, moment: Moment, attempt: &Attempt) -> Result<Step, Failed> {
     let looks = leaving(work, moment)?
         .into_iter()
@@ -76,14 +76,14 @@ pub(super) fn wait_deleted(work: &Work, moment: Moment, attempt: &Attempt) -> Re
     together(looks.collect())
 }
 
-/// Waits until there is none of this Shoot.
+/// Waits until the Shoot has none.
 pub(super) fn wait_none(work: &Work, attempt: &Attempt) -> Result<Step, Failed> {
     let all = Target::of_class(&work.seed, &EXTENSION, work.plane(), Class::Shoot.as_str())?;
     let patience = Patience::of(&EXTENSION);
     together(all.into_iter().map(|target| target.wait_gone(&work.seed, patience, attempt)).collect())
 }
 
-/// Kinds of which a Shoot may have objects, but records.
+/// Kinds of a Shoot's extension objects, except records.
 const KINDS: [Resource; 8] = [
     CONTAINER_RUNTIME,
     CONTROL_PLANE,
@@ -117,7 +117,7 @@ pub(super) fn wait_all_deleted(work: &Work, attempt: &Attempt) -> Result<Step, F
     together(all(work)?.into_iter().map(look).collect())
 }
 
-/// The objects of this Shoot that nobody asks for any more. The type counts: somebody may have given one another name.
+/// Stale objects of this Shoot. Their type decides, because an object may have another name.
 fn stale(work: &Work) -> Result<Vec<Target>, Failed> {
     let wanted = wanted(work);
     let is_wanted = |name: &str| wanted.iter().any(|extension| extension.name == name);
@@ -126,12 +126,12 @@ fn stale(work: &Work) -> Result<Vec<Target>, Failed> {
     Ok(stale.map(|(target, _)| target).collect())
 }
 
-/// Deletes them.
+/// Deletes the stale objects.
 pub(super) fn delete_stale(work: &mut Work) -> Result<Step, Failed> {
     delete_each(work, stale(work)?)
 }
 
-/// Waits until they are gone.
+/// Waits until the stale objects are gone.
 pub(super) fn wait_gone(work: &Work, attempt: &Attempt) -> Result<Step, Failed> {
     let patience = Patience::of(&EXTENSION);
     let looks = stale(work)?.into_iter().map(|target| target.wait_gone(&work.seed, patience, attempt));

@@ -1,4 +1,4 @@
-//! How an operation of a Shoot ends: its status, its `Cluster`, an event.
+//! The end of a Shoot's operation: its status, its `Cluster`, an event.
 
 use serde_json::Value;
 
@@ -19,7 +19,7 @@ use super::decide::Operation;
 use super::flow::done_on_request;
 use super::frame::{Facts, Frame};
 
-/// What people are told of an operation.
+/// The event of an operation.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum News<'a> {
     Begun,
@@ -47,10 +47,10 @@ impl Running {
 }
 
 impl ShootReconciler {
-    /// All tasks are done, since `at`.
+    /// All tasks have been done since `at`.
     ///
     /// # Errors
-    /// The garden could not be told.
+    /// The garden cannot be reached.
     pub(super) fn succeeded(
         &self,
         key: &Key,
@@ -65,7 +65,7 @@ impl ShootReconciler {
         let Some(live) = self.garden.find::<Value>(&SHOOT, &key.namespace, &key.name)? else {
             return Ok(Ok(Outcome::Done));
         };
-        // Before the status: whoever reads there that the operation has succeeded may ask for the same tasks again.
+        // Before the status: a reader of a successful status may request the same tasks again.
         let written = self.strike_off(key, running, live).and_then(|live| {
             let facts = Facts { shoot: &live, is_hibernated: work.view.wants_hibernation };
             self.patch_status(key, frame.succeeded(at, &facts))
@@ -85,22 +85,22 @@ impl ShootReconciler {
         Ok(Ok(self.again(&shoot, &work.around.seed, cx)))
     }
 
-    /// Removes the tasks that the flow has done from the annotation of its Shoot, and returns the Shoot without them.
+    /// Removes finished tasks from the Shoot's annotation, and returns the Shoot without them.
     fn strike_off(&self, key: &Key, running: &Running, live: Value) -> Result<Value, kube::Error> {
         let Some(patch) = running.frame.task_annotations(&live, &running.done_on_request()) else {
             return Ok(live);
         };
         match self.garden.patch(&SHOOT, &key.namespace, &key.name, "", &Patch::Merge(patch)) {
-            // Somebody else has changed the Shoot since it was read. The next operation does these tasks again.
+            // The Shoot has changed since it was read. The next operation does these tasks again.
             Err(error) if error.is_conflict() => Ok(live),
             other => other,
         }
     }
 
-    /// The same after other tasks have failed: the next try does not do these again.
+    /// The same after other tasks have failed, so that the next try does not repeat them.
     ///
     /// # Errors
-    /// The garden is away.
+    /// The garden is unreachable.
     pub(super) fn strike_off_done(&self, key: &Key, running: &Running) -> Result<(), kube::Error> {
         if running.done_on_request().is_empty() {
             return Ok(());
@@ -111,7 +111,7 @@ impl ShootReconciler {
             Err(error) if is_away(&error) => Err(error),
             Err(error) => {
                 let (shoot, err) = (key.to_string(), chain(&error));
-                log::warn!(shoot = shoot.as_str(), err = err.as_str(); "Tasks that are done stay in the Shoot's annotation");
+                log::warn!(shoot = shoot.as_str(), err = err.as_str(); "Cannot remove finished tasks from the Shoot's annotation");
                 Ok(())
             }
             Ok(_) => Ok(()),
@@ -121,7 +121,7 @@ impl ShootReconciler {
     /// Tasks have failed, the last one `at`.
     ///
     /// # Errors
-    /// The garden could not be told.
+    /// The garden cannot be reached.
     pub(super) fn failed(
         &self,
         key: &Key,
@@ -138,15 +138,15 @@ impl ShootReconciler {
             Err(error) if is_away(&error) => return Err(error),
             Err(error) => {
                 let (shoot, err) = (key.to_string(), chain(&error));
-                log::warn!(shoot = shoot.as_str(), err = err.as_str(); "The Shoot's last operation was not written");
+                log::warn!(shoot = shoot.as_str(), err = err.as_str(); "Cannot write the Shoot's last operation");
                 return Ok(Err(Failure::retry(failure)));
             }
         }
-        // What failed for good is not tried again before somebody changes the Shoot.
+        // A permanent failure is not retried before somebody changes the Shoot.
         Ok(Err(if is_final { Failure::terminal(failure) } else { Failure::retry(failure) }))
     }
 
-    /// Tells people.
+    /// Emits an event.
     pub(super) fn tell(&self, key: &Key, shoot: &Value, operation: Operation, news: News<'_>, cx: &Context) {
         let (warning, reason, note) = news.words(operation);
         let action = if operation.as_str() == "Delete" { "Delete" } else { "Reconcile" };
@@ -157,12 +157,12 @@ impl ShootReconciler {
     }
 }
 
-/// Whether to clean up later, because the seed gave no answer. An answer is an error of the operation.
+/// Whether to clean up later, because the seed did not answer. An answer is an error of the operation.
 pub(super) fn is_no_answer(error: &secrets::Error) -> bool {
     matches!(error, secrets::Error::Kube { source, .. } if is_away(source) && source.status_code().is_none())
 }
 
-/// Whether it makes sense to tell the garden the same later.
+/// Whether to report the same to the garden later.
 pub(super) fn is_away(error: &kube::Error) -> bool {
     matches!(error.verdict(), Verdict::Unreachable | Verdict::Throttled(_) | Verdict::Fenced)
 }
@@ -173,7 +173,7 @@ mod tests {
     use crate::kube::Failure as Answer;
 
     #[test]
-    fn a_seed_that_answers_is_not_asked_again() {
+    fn an_answer_of_the_seed_is_final() {
         let answer = |code| kube::Error::Api(Box::new(Answer { code, ..Answer::default() }));
         let table = [
             (kube::Error::Stopped, true),

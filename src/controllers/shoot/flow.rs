@@ -1,7 +1,7 @@
-//! The tasks of a Shoot without workers, and in which order (Gardener's `reconciler_reconcile.go`).
+//! The tasks of a Shoot without workers, and their order (Gardener's `reconciler_reconcile.go`).
 //!
-//! Names are upstream's: they are the ids of errors in the Shoot's status. Tasks of workers are not built yet; comments
-//! name their places. Tasks of Istio, logging and monitoring have no counterpart here.
+//! Names are upstream's: they are the ids of errors in the Shoot's status. Tasks of workers do not exist yet; comments
+//! mark their places. Tasks of Istio, logging and monitoring have no counterpart here.
 
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ use crate::flow::{Attempt, Failed, Flow, Step, TaskId};
 use super::tasks::{self as run, Work};
 use super::{backups, encryption, frame, sleep};
 
-/// What is known before the flow begins.
+/// The input of the flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Plan {
     /// `spec.hibernation.enabled`.
     pub(super) is_hibernated: bool,
-    /// Nobody wants to wait: annotation `shoot.gardener.cloud/skip-readiness`.
+    /// Annotation `shoot.gardener.cloud/skip-readiness`: do not wait for readiness.
     pub(super) skips_readiness: bool,
-    /// The garden shows the public keys of service accounts.
+    /// The garden publishes the public keys of service accounts.
     pub(super) publishes_keys: bool,
     /// The rotation of the key of service accounts is being prepared.
     pub(super) prepares_service_account_key: bool,
@@ -29,13 +29,13 @@ pub(super) struct Plan {
     pub(super) prepares_authorities: bool,
     /// The rotation of the encryption key is being prepared.
     pub(super) prepares_encryption_key: bool,
-    /// Stored objects must be written anew: another key, or other kinds.
+    /// Stored objects must be rewritten: the key or the encrypted kinds have changed.
     pub(super) rewrites_objects: bool,
-    /// The label of objects that were written anew must go.
+    /// The label of rewritten objects must be removed.
     pub(super) ends_rewrite: bool,
-    /// The seed keeps backups.
+    /// The seed has backups.
     pub(super) has_backup: bool,
-    /// Task `restartControlPlanePods` is asked for.
+    /// Task `restartControlPlanePods` is requested.
     pub(super) restarts_pods: bool,
 }
 
@@ -43,7 +43,7 @@ const SECOND: Duration = Duration::from_secs(1);
 pub(super) const FIVE_SECONDS: Duration = Duration::from_secs(5);
 pub(super) const TEN_SECONDS: Duration = Duration::from_secs(10);
 pub(super) const MINUTE: Duration = Duration::from_secs(60);
-/// As long as upstream tries what may fail for a moment.
+/// How long upstream retries transient failures.
 pub(super) const SHORT: Duration = Duration::from_secs(30);
 pub(super) const NINETY_SECONDS: Duration = Duration::from_secs(90);
 pub(super) const TWO_MINUTES: Duration = Duration::from_secs(120);
@@ -51,7 +51,7 @@ pub(super) const FIVE_MINUTES: Duration = Duration::from_secs(300);
 pub(super) const TEN_MINUTES: Duration = Duration::from_secs(600);
 pub(super) const FIFTEEN_MINUTES: Duration = Duration::from_secs(900);
 
-/// What the garden may ask for in an annotation, and the name of the task that does it.
+/// A task that the garden may request with an annotation, and the name of the task that performs it.
 struct OnRequest {
     asked: &'static str,
     name: &'static str,
@@ -64,7 +64,7 @@ const EXTERNAL_RECORD: OnRequest =
 const RESTART: OnRequest =
     OnRequest { asked: "restartControlPlanePods", name: "Restarting control plane pods" };
 
-/// What the garden asked for when the flow began, as `shoot` says, and what the flow has done of it.
+/// The tasks that the garden had requested at the start of the flow (in `shoot`) and that the flow has done.
 pub(super) fn done_on_request(shoot: &Value, is_done: impl Fn(&str) -> bool) -> Vec<&'static str> {
     let all = [INTERNAL_RECORD, EXTERNAL_RECORD, RESTART].into_iter();
     let done = all.filter(|task| frame::asks(shoot, task.asked) && is_done(task.name));
@@ -83,12 +83,12 @@ pub(super) fn build(plan: Plan) -> Flow<Work> {
     flow
 }
 
-/// A task whose errors are tried again for half a minute.
+/// A task whose errors are retried for half a minute.
 pub(super) fn retried(flow: &mut Flow<Work>, name: &str, act: Act, after: &[TaskId], skip: bool) -> TaskId {
     flow.task(name, act).after(after).skip_if(skip).retrying(FIVE_SECONDS, SHORT).add()
 }
 
-/// A task that waits, at most so long.
+/// A task that waits, with a time limit.
 pub(super) fn wait(
     flow: &mut Flow<Work>,
     name: &str,
@@ -99,7 +99,7 @@ pub(super) fn wait(
     flow.task(name, act).after(after).within(within).add()
 }
 
-/// What later tasks need.
+/// The results that later tasks need.
 struct Preparation {
     namespace: TaskId,
     identity: TaskId,
@@ -110,7 +110,7 @@ struct Preparation {
 }
 
 fn add_preparation(flow: &mut Flow<Work>, plan: Plan) -> Preparation {
-    // Upstream makes all components before its flow, in a step of this name, and tries for ten minutes.
+    // Upstream creates all components before its flow, in a step of this name, and retries for ten minutes.
     let settings = flow.task("Create botanist", run::settings).retrying(TEN_SECONDS, MINUTE).add();
     let required = flow
         .task("Check required extensions", run::required_extensions)
@@ -136,7 +136,8 @@ fn add_preparation(flow: &mut Flow<Work>, plan: Plan) -> Preparation {
         &[service],
         TEN_MINUTES,
     );
-    // Upstream makes the certificate of the server with its Deployment; here it has the address of the Service.
+    // Upstream creates the server certificate with its Deployment. Here the certificate contains the address of the
+    // Service.
     let secrets = wait(flow, "Initializing secrets management", run::secrets, &[exposed], TEN_MINUTES);
     let advertised = flow
         .task("Ensuring advertised addresses for the Shoot", run::advertise)
@@ -159,10 +160,10 @@ fn add_preparation(flow: &mut Flow<Work>, plan: Plan) -> Preparation {
     Preparation { namespace, identity, referenced, secrets, service: exposed, records: [internal, external] }
 }
 
-/// From etcd to the API server that answers.
+/// The tasks from etcd to a reachable API server.
 fn add_server(flow: &mut Flow<Work>, plan: Plan, first: &Preparation) -> TaskId {
     let is_waiting = !plan.skips_readiness;
-    // Source backup entry and copies of backups: only when a Shoot comes from another seed.
+    // Source backup entry and copies of backups: only when a Shoot is migrated from another seed.
     let entry = flow
         .task("Deploying BackupEntry for ETCD data", backups::deploy)
         .after(&[first.namespace])
@@ -201,14 +202,14 @@ fn add_server(flow: &mut Flow<Work>, plan: Plan, first: &Preparation) -> TaskId 
         .after(&[before])
         .skip_if(plan.is_hibernated || !is_waiting)
         .add();
-    // Its own rollout with the old key comes first while a new encryption key is prepared.
+    // While a new encryption key is prepared, a rollout with the old key comes first.
     let within = if plan.prepares_encryption_key { FIVE_MINUTES } else { SHORT };
     let server = flow
         .task("Deploying Kubernetes API server", run::server)
         .after(&[first.secrets, etcd, stored, first.service, ready])
         .retrying(FIVE_SECONDS, within)
         .add();
-    // What is written anew must not come to a server that still encrypts with the key of before.
+    // Rewritten objects must not reach a server that still encrypts with the old key.
     let is_needed = is_waiting || plan.rewrites_objects;
     flow.task("Waiting until Kubernetes API server rolled out", run::wait_server)
         .after(&[server])
@@ -217,16 +218,16 @@ fn add_server(flow: &mut Flow<Work>, plan: Plan, first: &Preparation) -> TaskId 
         .add()
 }
 
-/// What the tasks at the end need.
+/// The tasks that the last ones depend on.
 struct Inside {
     connected: TaskId,
     controllers: TaskId,
     extensions: TaskId,
-    /// What must not be written any more when the control plane ends.
+    /// Tasks that must not write any more when the control plane is shut down.
     deployed: [TaskId; 2],
 }
 
-/// The tasks of extensions that work while the API server does: when it comes, or before it goes.
+/// The task names of extensions that need the API server: after its start, or before it is hibernated.
 const fn after_server(is_hibernated: bool) -> [&'static str; 2] {
     if is_hibernated {
         return [
@@ -240,10 +241,10 @@ const fn after_server(is_hibernated: bool) -> [&'static str; 2] {
     ]
 }
 
-/// From the applier that serves the Shoot to what is in it.
+/// The tasks from the applier that serves the Shoot to the objects in it.
 fn add_what_is_inside(flow: &mut Flow<Work>, plan: Plan, (first, server): (&Preparation, TaskId)) -> Inside {
     let is_waiting = !plan.is_hibernated && !plan.skips_readiness;
-    // The applier is part of this program: this wakes it, and it begins to serve.
+    // The applier is part of this program: this wakes it, and it starts to serve.
     let manager =
         flow.task("Deploying gardener-resource-manager", run::applier).after(&[first.secrets, server]).add();
     let served = flow
@@ -276,7 +277,8 @@ fn add_what_is_inside(flow: &mut Flow<Work>, plan: Plan, (first, server): (&Prep
         .after(&[connected])
         .skip_if(plan.is_hibernated || !plan.publishes_keys)
         .add();
-    // Nobody waits for the API server of a Shoot that is to sleep, and its controllers must not be of a later version.
+    // The flow does not wait for the API server of a Shoot that is being hibernated, and its controllers must not be
+    // newer than the server.
     let before = if plan.is_hibernated { connected } else { served };
     let controllers =
         retried(flow, "Deploying Kubernetes controller manager", run::controllers, &[before], false);
@@ -284,7 +286,7 @@ fn add_what_is_inside(flow: &mut Flow<Work>, plan: Plan, (first, server): (&Prep
     let ready = flow
         .task("Waiting until kube-controller-manager reports readiness", run::wait_controllers)
         .after(&[controllers])
-        // The controllers of before would fill new Secrets with tokens of the old key.
+        // Old controllers would fill new Secrets with tokens that the old key has signed.
         .skip_if(!rotates || (plan.skips_readiness && !plan.prepares_service_account_key))
         .within(Duration::from_secs(180))
         .add();
@@ -297,7 +299,7 @@ fn add_what_is_inside(flow: &mut Flow<Work>, plan: Plan, (first, server): (&Prep
     Inside { connected, controllers: ready, extensions, deployed: [namespaces, controllers] }
 }
 
-/// What is stored is written anew after its encryption has changed.
+/// Rewrites stored objects after a change of their encryption.
 fn add_rewrite(flow: &mut Flow<Work>, plan: Plan, connected: TaskId) {
     let labels = flow
         .task(
@@ -318,7 +320,7 @@ fn add_rewrite(flow: &mut Flow<Work>, plan: Plan, connected: TaskId) {
     .add();
 }
 
-/// Tokens of ServiceAccounts that do not expire.
+/// Renews ServiceAccount tokens that do not expire.
 fn add_accounts(flow: &mut Flow<Work>, plan: Plan, needs: &[TaskId]) {
     flow.task(
         "Creating new ServiceAccount secrets after creation of new signing key",
@@ -338,7 +340,7 @@ fn add_accounts(flow: &mut Flow<Work>, plan: Plan, needs: &[TaskId]) {
     .add();
 }
 
-/// What only comes when everything else is there.
+/// The tasks that depend on all others.
 fn add_end(flow: &mut Flow<Work>, plan: Plan, (first, inside): (&Preparation, &Inside)) {
     // Worker pools, machine controllers, network plugin, CoreDNS, kube-proxy and VPN: only with workers.
     flow.task("Deploying shoot system resources", run::system)
@@ -372,7 +374,7 @@ fn add_end(flow: &mut Flow<Work>, plan: Plan, (first, inside): (&Preparation, &I
         .add();
 }
 
-/// What puts the Shoot to sleep.
+/// Hibernates the Shoot.
 fn add_sleep(flow: &mut Flow<Work>, plan: Plan, inside: &Inside) {
     let is_awake = !plan.is_hibernated;
     let [namespaces, controllers] = inside.deployed;
@@ -407,7 +409,8 @@ mod tests {
 
     use super::*;
 
-    /// In the order in which the Go gardenlet has finished them, without those of what is not deployed here.
+    /// In the order in which the Go gardenlet finished them, without the tasks of components that are not deployed
+    /// here.
     const HIBERNATES: [&str; 20] = [
         "Deploying control plane namespace",
         "Ensuring Shoot cluster identity",
@@ -432,7 +435,7 @@ mod tests {
     ];
 
     #[test]
-    fn a_shoot_that_is_to_sleep_has_the_tasks_of_upstream() {
+    fn a_hibernating_shoot_has_the_tasks_of_upstream() {
         let all = build(Plan { is_hibernated: true, ..Plan::default() }).outline();
         let own = ["Create botanist", "Check required extensions"];
         let kept = "Waiting until Kubernetes API server service in the Seed cluster has reported readiness";
@@ -444,7 +447,7 @@ mod tests {
         for task in all.iter().filter(|task| !task.is_skipped) {
             for need in task.needs.iter().map(|need| all[*need].name.as_str()) {
                 let is_later = place(need).zip(place(&task.name)).is_some_and(|(need, own)| need > own);
-                // Controllers must not be of a later version than a server that nobody has waited for.
+                // Controllers must not be newer than a server that was not waited for.
                 let is_ours = task.name == "Deploying Kubernetes controller manager";
                 assert!(!is_later || is_ours, "{} needs {need}", task.name);
             }
@@ -458,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_asked_for_and_done_is_struck_off() {
+    fn requested_tasks_are_removed_once_done() {
         let names = [INTERNAL_RECORD, EXTERNAL_RECORD, RESTART].map(|task| task.name);
         let all =
             "restartControlPlanePods,deployDNSRecordInternal, deployDNSRecordExternal,deployInfrastructure";
@@ -468,7 +471,7 @@ mod tests {
                 &names[..],
                 &["deployDNSRecordInternal", "deployDNSRecordExternal", "restartControlPlanePods"][..],
             ),
-            // Somebody asked for the others when the flow had begun.
+            // The others were requested after the flow had started.
             ("restartControlPlanePods", &names, &["restartControlPlanePods"]),
             // It is hibernated.
             (all, &names[2..], &["restartControlPlanePods"]),

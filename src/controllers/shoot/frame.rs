@@ -1,7 +1,7 @@
-//! What is said of an operation while it goes on: patches of a Shoot. Pure.
+//! Reports of an operation: patches of a Shoot. Pure.
 //!
-//! Patches of the status are strategic merge patches, because its conditions have several writers. Those of the metadata are
-//! merge patches.
+//! Patches of the status are strategic merge patches, because its conditions have several writers. Patches of the
+//! metadata are merge patches.
 
 use std::time::Duration;
 
@@ -21,10 +21,10 @@ use super::decide::{Operation, generation};
 use super::rotation;
 use super::status::INITIALIZE;
 
-/// Tasks that the garden asks for, comma-separated.
+/// Tasks that the garden requests, comma-separated.
 pub const TASKS: &str = "shoot.gardener.cloud/tasks";
 
-/// Errors with which it makes no sense to try again before somebody has changed something.
+/// Codes of errors that a retry cannot fix before somebody has changed something.
 const FINAL_CODES: [&str; 7] = [
     "ERR_INFRA_UNAUTHENTICATED",
     "ERR_INFRA_UNAUTHORIZED",
@@ -35,7 +35,7 @@ const FINAL_CODES: [&str; 7] = [
     "ERR_PROBLEMATIC_WEBHOOK",
 ];
 
-/// What success asks to be checked anew.
+/// The conditions that a success resets, so that they are checked again.
 const CONDITIONS: [&str; 5] = [
     "APIServerAvailable",
     "ControlPlaneHealthy",
@@ -45,12 +45,12 @@ const CONDITIONS: [&str; 5] = [
 ];
 const CONSTRAINTS: [&str; 2] = ["HibernationPossible", "MaintenancePreconditionsSatisfied"];
 
-/// What is known besides the Shoot when an operation begins.
+/// The input at the start of an operation, besides the Shoot.
 #[derive(Clone, Copy, Debug)]
 pub struct Start<'a> {
     /// The name of the Shoot's Project.
     pub project: &'a str,
-    /// What the agent writes as `status.gardener`.
+    /// The agent's own `status.gardener`.
     pub agent: &'a Value,
     /// `controllers.shoot.retryDuration`.
     pub retry_duration: Duration,
@@ -58,30 +58,30 @@ pub struct Start<'a> {
     pub now: Timestamp,
 }
 
-/// What is known when an operation has succeeded.
+/// The input when an operation has succeeded.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {
-    /// The Shoot as it is now, with the conditions that others have written meanwhile.
+    /// The live Shoot, including conditions that others have written meanwhile.
     pub shoot: &'a Value,
-    /// Whether the Shoot that was reconciled, which is that of the `Cluster`, is to hibernate.
+    /// Whether the reconciled Shoot, as in the `Cluster`, was to be hibernated.
     pub is_hibernated: bool,
 }
 
-/// An operation from its beginning to its end.
+/// An operation from its start to its end.
 #[derive(Clone, Debug)]
 pub struct Frame {
     operation: Operation,
     generation: i64,
     seed: Value,
-    /// What the beginning writes, but for the last operation.
+    /// The patch at the start, without the last operation.
     begin: Value,
-    /// How far the rotations of credentials are during the operation: `status.credentials.rotation`.
+    /// The state of the credential rotations during the operation: `status.credentials.rotation`.
     rotation: Value,
     retry_until: Timestamp,
     told: Report,
 }
 
-/// What the status says of a running operation.
+/// The status of a running operation.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// The last errors.
@@ -91,7 +91,7 @@ pub struct Report {
 }
 
 impl Frame {
-    /// Of an operation that begins.
+    /// For an operation that starts.
     pub fn new(shoot: &Value, operation: Operation, start: &Start<'_>) -> Self {
         let status = &shoot["status"];
         let (wanted, observed) =
@@ -137,17 +137,17 @@ impl Frame {
         }
     }
 
-    /// What it does.
+    /// The kind of operation.
     pub const fn operation(&self) -> Operation {
         self.operation
     }
 
-    /// The generation of the Shoot that it brings about.
+    /// The generation of the Shoot that it reconciles.
     pub const fn generation(&self) -> i64 {
         self.generation
     }
 
-    /// The status patch at the beginning.
+    /// The status patch at the start.
     pub fn begin(&self, now: Timestamp) -> Value {
         let description = match self.operation {
             Operation::Create | Operation::Reconcile => "Reconciliation of Shoot cluster initialized.",
@@ -166,9 +166,9 @@ impl Frame {
         json!({ "status": status })
     }
 
-    /// The metadata patch after [`Frame::begin`], from the Shoot that it returned: values of the operation annotation that
-    /// have been taken up are removed. The patch is refused if somebody else has changed the Shoot since; then the
-    /// operation is begun anew.
+    /// The metadata patch after [`Frame::begin`], from the Shoot that it returned: it removes the values of the
+    /// operation annotation that have been accepted. The patch is refused if the Shoot has changed since; the operation
+    /// then starts again.
     pub fn operation_annotations(&self, live: &Value) -> Option<Value> {
         match self.operation {
             Operation::Create | Operation::Reconcile | Operation::Restore => {
@@ -178,8 +178,8 @@ impl Frame {
         }
     }
 
-    /// The status patch while it goes on, if there is something new; [`Frame::has_told`] takes the report once it is written.
-    /// `done` are the tasks that are done. An error of an earlier operation stays until its task is done.
+    /// The status patch during the operation, if there is something new. Call [`Frame::has_told`] once the report is
+    /// written. `done` are the finished tasks. An error of an earlier operation stays until its task is done.
     pub fn going_on(&self, progress: &Progress, done: &[String], now: Timestamp) -> Option<(Value, Report)> {
         let told = &self.told;
         let percent = progress.percent.max(told.percent);
@@ -201,12 +201,12 @@ impl Frame {
         Some((json!({ "status": status }), report))
     }
 
-    /// A report of [`Frame::going_on`] is written.
+    /// Records that a report of [`Frame::going_on`] was written.
     pub fn has_told(&mut self, report: Report) {
         self.told = report;
     }
 
-    /// The status patch after everything is done.
+    /// The status patch after all tasks have finished.
     pub fn succeeded(&self, now: Timestamp, facts: &Facts<'_>) -> Value {
         let what = match self.operation {
             Operation::Create | Operation::Reconcile => "reconciled",
@@ -246,13 +246,13 @@ impl Frame {
         json!({ "status": status })
     }
 
-    /// Whether it is not tried again: somebody must change something first.
+    /// Whether it is not retried until somebody changes something.
     pub fn is_final(&self, errors: &[TaskError], now: Timestamp) -> bool {
         let is_final = |code: &String| FINAL_CODES.contains(&code.as_str());
         now > self.retry_until || errors.iter().any(|error| error.failed.codes.iter().any(is_final))
     }
 
-    /// The status patch after tasks failed. The name [`INITIALIZE`] means the steps before all tasks.
+    /// The status patch after tasks have failed. The name [`INITIALIZE`] stands for the steps before all tasks.
     pub fn failed(&self, errors: &[TaskError], now: Timestamp) -> Value {
         let texts: Vec<String> = errors.iter().map(describe).collect();
         let mut description = if texts.is_empty() {
@@ -280,8 +280,8 @@ impl Frame {
         json!({ "status": status })
     }
 
-    /// The metadata patch that removes tasks from their annotation, because the operation has done them. If the Shoot has
-    /// changed since, the garden may have asked for them again: they stay.
+    /// The metadata patch that removes finished tasks from their annotation. If the Shoot has changed since, they stay,
+    /// because the garden may have requested them again.
     pub fn task_annotations(&self, live: &Value, done: &[&str]) -> Option<Value> {
         let left: Vec<&str> = asked(live).filter(|task| !done.contains(task)).collect();
         let is_same = generation(&live["metadata"]["generation"]) == self.generation;
@@ -293,25 +293,26 @@ fn asked(shoot: &Value) -> impl Iterator<Item = &str> {
     annotation(shoot, TASKS).split(',').map(str::trim).filter(|task| !task.is_empty())
 }
 
-/// Whether the garden asks for a task.
+/// Whether the garden requests a task.
 pub fn asks(shoot: &Value, task: &str) -> bool {
     asked(shoot).any(|asked| asked == task)
 }
 
-/// The status patch with the identity of a Shoot, once everything is known that its operation needs. As long as there is
-/// none, nothing was made in the seed.
+/// The status patch with the identity of a Shoot, written once all inputs of its operation are known. Without an
+/// identity, nothing was created in the seed.
 pub fn identified(shoot: &Value) -> Option<Value> {
     let uid = &shoot["metadata"]["uid"];
     text(&shoot["status"]["uid"]).is_empty().then(|| json!({"status": {"uid": uid}}))
 }
 
-/// The status patch with the identity of the cluster, which never changes. `garden` is that of the garden.
+/// The status patch with the identity of the cluster, which never changes. `garden` is the garden's identity.
 pub fn cluster_identity(shoot: &Value, identity: &str) -> Option<Value> {
     let known = text(&shoot["status"]["clusterIdentity"]);
     known.is_empty().then(|| json!({"status": {"clusterIdentity": identity}}))
 }
 
-/// The status patch after everything in etcd has been encrypted as it is to be, if that is news: `resources` besides Secrets.
+/// The status patch after everything in etcd has been encrypted as desired, if it changes the status. `resources` are
+/// the kinds besides Secrets.
 pub fn encrypted(shoot: &Value, provider: &str, resources: &[String]) -> Option<Value> {
     let before = &shoot["status"]["credentials"]["encryptionAtRest"];
     let mut after = json!({"provider": {"type": provider}});
@@ -330,7 +331,7 @@ fn rotation_patch(before: &Value, after: &Value) -> Option<Value> {
     difference(&or_empty(before), &or_empty(after))
 }
 
-/// Removes the errors of some tasks; whether there were any.
+/// Removes the errors of some tasks and returns whether there were any.
 fn drop_errors(errors: &mut Vec<Value>, is_over: impl Fn(&str) -> bool) -> bool {
     let before = errors.len();
     errors.retain(|error| !is_over(text(&error["taskID"])));
@@ -349,7 +350,7 @@ fn annotate(live: &Value, name: &str, value: &str) -> Value {
     }})
 }
 
-/// As upstream's flows say it.
+/// In the words of upstream's flows.
 fn describe(error: &TaskError) -> String {
     match error.task.as_str() {
         INITIALIZE => error.failed.text.clone(),
@@ -429,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn when_the_time_to_retry_begins_anew() {
+    fn when_the_retry_period_restarts() {
         let earlier = "2025-12-31T20:00:00Z";
         let known = |generation: i64, version: &str, kind: &str| {
             json!({"observedGeneration": generation, "gardener": {"version": version}, "retryCycleStartTime": earlier,
@@ -465,7 +466,7 @@ mod tests {
         };
         let first = tell(&mut frame, 0, "Starting", &[]).unwrap();
         assert_eq!(first["status"].get("lastErrors"), None);
-        // A report that is refused is made again.
+        // A refused report is created again.
         let refused = frame.going_on(&progress(10, "B"), &done(&["A", "C"]), NOW).unwrap().0;
         let second = tell(&mut frame, 10, "B", &["A", "C"]).unwrap();
         assert_eq!(refused, second);
@@ -473,7 +474,7 @@ mod tests {
         assert_eq!(tell(&mut frame, 10, "B", &["A", "C"]), None);
         let third = tell(&mut frame, 10, "B", &["B"]).unwrap();
         assert_eq!(third["status"]["lastErrors"], Value::Null);
-        // What fails again takes their place.
+        // Tasks that fail again replace the old errors.
         let failed = frame.failed(&[error("D", "x", &[])], NOW);
         assert_eq!(failed["status"]["lastErrors"].as_array().unwrap().len(), 1);
     }
@@ -494,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_is_tried_again_for_a_while() {
+    fn failures_are_retried_for_a_while() {
         let frame = frame(&json!({}), Operation::Create);
         let table = [
             (vec![error("A", "x", &[])], NOW, "Error"),
@@ -523,7 +524,7 @@ mod tests {
                 {"description": "no DNS", "taskID": "initializeOperation", "lastUpdateTime": "2026-01-01T00:00:00Z"},
             ])
         );
-        // Upstream names no task for what comes after them.
+        // Upstream names no task for the steps after them.
         let status = &frame.failed(&[error("", "failed to clean", &[])], NOW)["status"];
         let last = json!([{"description": "failed to clean", "lastUpdateTime": "2026-01-01T00:00:00Z"}]);
         assert_eq!(status["lastErrors"], last);
@@ -531,7 +532,7 @@ mod tests {
     }
 
     #[test]
-    fn annotations_that_are_taken_up_go() {
+    fn accepted_annotations_are_removed() {
         let frame = frame(&json!({}), Operation::Reconcile);
         let with = |name: &str, value: &str| {
             let mut shoot = shoot(&json!({}));
@@ -565,7 +566,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_once() {
+    fn reports_that_are_written_once() {
         let mut shoot = shoot(&json!({"technicalID": "shoot--p--s", "uid": ""}));
         assert_eq!(identified(&shoot), Some(json!({"status": {"uid": "u"}})));
         shoot["status"]["uid"] = json!("u");
@@ -627,8 +628,8 @@ mod tests {
         parse_rfc3339(text(value)).unwrap()
     }
 
-    /// Each operation of the golden Shoot, from its first sample to its last: with the same beginning, the same reports and
-    /// the same end the status is the same. Conditions belong to the care of Shoots, identities and addresses to tasks.
+    /// Replays each operation of the golden Shoot, from its first sample to its last: with the same start, reports and
+    /// end, the status is the same. Conditions belong to the care controller, identities and addresses to tasks.
     #[test]
     fn the_status_is_what_upstream_writes() {
         let samples = golden();
@@ -648,7 +649,7 @@ mod tests {
                 shoot[field] = first[field].clone();
             }
             if is_restarted {
-                // The samples lack the end of the operation before.
+                // The samples lack the end of the previous operation.
                 for field in ["lastErrors", "credentials"] {
                     shoot["status"][field] = before["status"][field].clone();
                 }
@@ -684,7 +685,7 @@ mod tests {
                     u32::try_from(told["progress"].as_u64().unwrap()).unwrap(),
                     text(&told["description"]),
                 );
-                // An error that is gone: its task is done.
+                // An error that has disappeared: its task is done.
                 let stands = |task: &Value| {
                     let errors = sample["status"]["lastErrors"].as_array();
                     errors.is_some_and(|errors| errors.iter().any(|error| error["taskID"] == *task))

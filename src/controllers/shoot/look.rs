@@ -16,10 +16,10 @@ use crate::shoot::{Sources, View};
 
 use super::{begin, decide, deletion, flow, surroundings};
 
-/// What the garden has registered.
+/// The registrations of the garden.
 ///
 /// # Errors
-/// The client's.
+/// A request fails.
 pub fn registrations(garden: &Garden) -> Result<Vec<Arc<ControllerRegistration>>, Error> {
     let mut all = Vec::new();
     let params = ListParams::default();
@@ -27,10 +27,10 @@ pub fn registrations(garden: &Garden) -> Result<Vec<Arc<ControllerRegistration>>
     Ok(all)
 }
 
-/// Whether every extension that the Shoot needs is installed on its Seed: what is missing, in words.
+/// Checks that every extension that the Shoot needs is installed on its Seed. Returns what is missing.
 ///
 /// # Errors
-/// The client's; what an operation of the Shoot cannot begin without.
+/// A request fails; or an input that every operation of the Shoot needs.
 pub fn required_extensions(garden: &Garden, seed: &Value, shoot: &Value) -> Result<Option<String>, Failed> {
     let around = surroundings::read(garden, shoot, seed.clone())?;
     let (project, secrets) = (around.project.as_str(), around.secrets.as_slice());
@@ -45,17 +45,17 @@ pub fn required_extensions(garden: &Garden, seed: &Value, shoot: &Value) -> Resu
     Ok(required::missing(&required, &registrations, &installations))
 }
 
-/// Whether the settings of the API server, and what they name in the garden, can be used.
+/// Checks that the settings of the API server, and the garden objects that they refer to, are valid.
 ///
 /// # Errors
-/// The client's; what is wrong with them.
+/// A request fails; or the problem.
 pub fn settings(garden: &Garden, shoot: &Value) -> Result<(), Failed> {
     let kubernetes = &shoot["spec"]["kubernetes"];
     let texts = kube_apiserver::read(garden, text(&shoot["metadata"]["namespace"]), kubernetes)?;
     Ok(kube_apiserver::check(kubernetes, &texts)?)
 }
 
-/// The tasks of the Shoot's present or last operation. Its spec and its status decide which tasks are skipped.
+/// The tasks of the Shoot's current or last operation. Its spec and status decide which tasks are skipped.
 pub fn outline(shoot: &Value) -> Vec<Outline> {
     if shoot["status"]["lastOperation"]["type"] == "Delete" {
         let operation = decide::operation(shoot);
@@ -63,8 +63,7 @@ pub fn outline(shoot: &Value) -> Vec<Outline> {
     }
     let view = View::new(Sources { shoot, seed: &Value::Null, project: "", garden: "", secrets: &[] });
     let mut plan = begin::plan(shoot, &view);
-    // The last task of an encryption notes what it has done, and a Shoot that is being made has nothing encrypted at its
-    // beginning.
+    // The last task of a re-encryption updates the status, and a new Shoot has nothing encrypted at its start.
     if shoot["status"]["lastOperation"]["type"] == "Create" {
         (plan.rewrites_objects, plan.ends_rewrite) = (true, true);
     }
@@ -82,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn tasks_are_left_out_as_in_the_flow() {
+    fn tasks_are_skipped_as_in_the_flow() {
         let made = |kind: &str| {
             json!({"status": {"lastOperation": {"type": kind}, "credentials": {"encryptionAtRest": {
             "provider": {"type": "aescbc"}}}}})

@@ -1,4 +1,4 @@
-//! Shoots: when one is reconciled, what is done for it, and what is said of it (Gardener's `shoot`).
+//! Shoots: when one is reconciled, the tasks, and the reports (Gardener's `shoot`).
 //!
 //! Woken by a new generation of the Shoot, by its deletion, and once per `controllers.shoot.syncPeriod`.
 
@@ -87,7 +87,7 @@ struct ShootReconciler {
     seed: Seed,
     /// The name of the Seed.
     seed_name: String,
-    /// Who we are: `status.gardener`.
+    /// Our identity: `status.gardener`.
     agent: Value,
     settings: Arc<Settings>,
     shoots: Store<ShootHead>,
@@ -95,24 +95,24 @@ struct ShootReconciler {
     installations: Store<ControllerInstallation>,
     registrations: Store<ControllerRegistration>,
     managed: Store<Watched>,
-    /// Where RSA keys come from.
+    /// Generates RSA keys.
     keys: Arc<dyn RsaKeys>,
     images: Images,
-    /// What is known of the agent's own pod.
+    /// Facts about the agent's own pod.
     parent: Parent,
     /// Makes clients of Shoots.
     connector: Connector,
-    /// Which clusters of Shoots the applier serves.
+    /// The clusters of Shoots that the applier serves.
     served: Served,
-    /// The rounds that wait for their next turns.
+    /// The operations that wait for their next turns.
     running: Mutex<SortedMap<Key, act::Running>>,
 }
 
-/// After a conflicting write of others.
+/// The delay after a write conflict.
 const CONFLICT_RETRY: Duration = Duration::from_millis(50);
-/// How often the progress of a flow is written at most.
+/// The shortest time between two progress reports of a flow.
 const PROGRESS_PERIOD: Duration = Duration::from_secs(1);
-/// Upstream's first delay is 5 ms. What failed was tried for half a minute.
+/// Upstream's first delay is 5 ms. Here, a failure was already retried for half a minute.
 const RETRY: Retry = Retry { first: Duration::from_secs(1), max: Duration::from_secs(60) };
 
 impl Reconciler for ShootReconciler {
@@ -136,7 +136,7 @@ impl Reconciler for ShootReconciler {
             Decision::Now(operation) => self.begin(key, (shoot, seed), operation, cx),
             Decision::Later { after, is_synced, why } => {
                 let name = key.to_string();
-                log::debug!(shoot = name.as_str(), why = why.as_str(); "The Shoot is left alone for now");
+                log::debug!(shoot = name.as_str(), why = why.as_str(); "The Shoot is not reconciled now");
                 self.say(key, status::pending(&shoot))?;
                 if is_synced {
                     begin::sync_only(&self.garden, self.seed_side(), &shoot, &seed)?;
@@ -174,13 +174,13 @@ impl ShootReconciler {
         patch.map_or(Ok(()), |patch| Ok(self.patch_status(key, patch).map(drop)?))
     }
 
-    /// When to look at a Shoot again after an operation.
+    /// When to check a Shoot again after an operation.
     fn again(&self, shoot: &Value, seed: &Value, cx: &Context) -> Outcome {
         self.input(shoot, seed, cx).again_after().map_or(Outcome::Done, Outcome::After)
     }
 }
 
-/// The Shoots that were listed or made since, and that were not decided on yet. Cheap to clone.
+/// Shoots that were listed or created, and await their first decision. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 struct Listed(Arc<Mutex<SortedSet<Key>>>);
 
@@ -206,8 +206,8 @@ impl Listed {
     }
 }
 
-/// Whether a change of the Shoot needs a round: a new generation, a deletion, another answer to whether it is ignored or
-/// deleted by force.
+/// Whether a change of the Shoot requires a reconciliation: a new generation, a deletion, or a change of the
+/// annotations that ignore it or force its deletion.
 fn wants_reconcile(change: &Change<ShootHead>) -> bool {
     let Some(new) = &change.new else { return false };
     let asks_for = |head: &ShootHead| {

@@ -1,5 +1,5 @@
-//! What pods of a control plane get that their manifests do not have: replicas and a spread that outlive failures, and how long they
-//! stay on a node that is gone. Where a gardener-resource-manager runs, its webhooks do that.
+//! Additions to control plane pods that their manifests do not contain: replicas and a spread that survive failures,
+//! and the time that they stay on a lost node. Webhooks of a gardener-resource-manager do this where one runs.
 
 use serde_json::Value;
 
@@ -12,10 +12,10 @@ use crate::kube::ListParams;
 
 use super::tasks::Work;
 
-/// As many zones a control plane spans at most.
+/// The maximum number of zones of a control plane.
 const ZONES_MAX: usize = 3;
 
-/// The fewest replicas of a workload that is on.
+/// The minimum number of replicas of an active workload.
 pub(super) fn replicas(work: &Work) -> i64 {
     if work.settings.edge.resource_manager.is_here() {
         availability::replicas(&work.view.failure_tolerance)
@@ -24,7 +24,7 @@ pub(super) fn replicas(work: &Work) -> i64 {
     }
 }
 
-/// What is set on the workloads; nothing, if somebody else does it.
+/// The settings for the workloads; `None` if a gardener-resource-manager sets them.
 pub(super) fn availability(work: &Work) -> Result<Option<Availability<'_>>, Failed> {
     let settings: &Settings = &work.settings;
     if !settings.edge.resource_manager.is_here() {
@@ -44,7 +44,7 @@ pub(super) fn availability(work: &Work) -> Result<Option<Availability<'_>>, Fail
     }))
 }
 
-/// Sets it.
+/// Applies the settings.
 pub(super) fn set(wanted: Option<&Availability<'_>>, workload: Option<&mut Value>) {
     if let (Some(wanted), Some(workload)) = (wanted, workload) {
         wanted.set(workload);

@@ -13,7 +13,7 @@ use crate::flow::{Attempt, Failed, Step};
 use crate::kube::{Garden, Seed};
 use crate::runtime::write;
 
-/// What a record says.
+/// A desired record.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Record {
     /// `internal` or `external`.
@@ -24,13 +24,13 @@ pub(super) struct Record {
     pub(super) shoot: String,
     /// The type of its provider.
     pub(super) provider: String,
-    /// Where the provider keeps it, if that is known.
+    /// The provider's zone, if known.
     pub(super) zone: Option<String>,
-    /// The name that it gives the address.
+    /// Its domain name.
     pub(super) domain: String,
     /// The address of the API server: an IP address or a name.
     pub(super) address: String,
-    /// Seconds.
+    /// In seconds.
     pub(super) ttl: u32,
     /// The Secret of the garden with the provider's credentials.
     pub(super) credentials: Key,
@@ -49,7 +49,7 @@ impl Record {
         Target { resource: DNS_RECORD, namespace: self.namespace.clone(), name: self.name() }
     }
 
-    /// Waits until its extension has made it.
+    /// Waits until its extension has created it.
     pub(super) fn wait(&self, seed: &Seed, attempt: &Attempt) -> Result<Step, Failed> {
         self.target().wait_ready(seed, Patience::of(&DNS_RECORD), attempt)
     }
@@ -81,7 +81,7 @@ impl Record {
     }
 }
 
-/// Writes the record with the credentials of its provider. It is not done while an older record has to go first.
+/// Writes the record with the credentials of its provider. Not finished while an older record must be deleted first.
 pub(super) fn deploy(
     (garden, seed): (&Garden, &Seed),
     record: &Record,
@@ -92,7 +92,7 @@ pub(super) fn deploy(
     record.target().deploy_or_replace(seed, &record.wish(), is_asked, now)
 }
 
-/// Deletes the record of a role of a Shoot in the namespace of its control plane, and waits until it is gone.
+/// Deletes a Shoot's record from the namespace of its control plane, and waits until it is gone.
 pub(super) fn destroy(
     seed: &Seed,
     (namespace, shoot, role): (&str, &str, &str),
@@ -131,7 +131,7 @@ fn bring_credentials(garden: &Garden, seed: &Seed, record: &Record) -> Result<()
 mod tests {
     use super::*;
 
-    /// As the Go gardenlet wrote it for a Shoot of the same names.
+    /// As the Go gardenlet wrote it for a Shoot with the same names.
     #[test]
     fn a_record_is_as_upstream_writes_it() {
         let mut record = Record {

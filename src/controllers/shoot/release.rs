@@ -1,4 +1,4 @@
-//! What comes after a deletion: its `Cluster` goes, its status says so, and its finalizer goes last.
+//! The end of a deletion: deletes the `Cluster`, writes the status, and removes the finalizer last.
 
 use serde_json::Value;
 
@@ -17,8 +17,8 @@ use super::finish::{News, is_away};
 use super::frame::{Facts, Frame, Start};
 use super::{CONFLICT_RETRY, ShootReconciler};
 
-/// Whether the Shoot may go at once: `status.uid` is written before anything but the `Cluster` is made in the seed, and after a
-/// deletion has succeeded nothing is left there.
+/// Whether the Shoot can be released at once: nothing but the `Cluster` is created in the seed before `status.uid` is
+/// written, and nothing is left after a successful deletion.
 pub(super) fn is_due(operation: Operation, shoot: &Value) -> bool {
     let (status, last) = (&shoot["status"], &shoot["status"]["lastOperation"]);
     let is_gone = last["type"] == "Delete" && last["state"] == "Succeeded";
@@ -26,7 +26,7 @@ pub(super) fn is_due(operation: Operation, shoot: &Value) -> bool {
 }
 
 impl ShootReconciler {
-    /// Lets a Shoot go of which nothing was made, or nothing is left.
+    /// Releases a Shoot of which nothing was created, or nothing is left.
     pub(super) fn release(&self, key: &Key, shoot: &Value, cx: &Context) -> Result<Outcome, Failure> {
         let start = Start {
             project: "",
@@ -38,10 +38,10 @@ impl ShootReconciler {
         Ok(self.finalize(key, shoot, &frame, cx.clock.now())?)
     }
 
-    /// All tasks of a deletion are done, since `at`.
+    /// All tasks of a deletion have been done since `at`.
     ///
     /// # Errors
-    /// The garden or the seed could not be asked.
+    /// The garden or the seed cannot be reached.
     pub(super) fn deleted(
         &self,
         key: &Key,
@@ -74,7 +74,7 @@ impl ShootReconciler {
         let cluster = text(&shoot["status"]["technicalID"]);
         if !cluster.is_empty() {
             match write::delete(&self.seed, &CLUSTER, &Key::new("", cluster)) {
-                // An agent that may not delete it could not make it.
+                // An agent without permission to delete it could not create it either.
                 Err(e) if e.status_code() == Some(403) => {}
                 other => drop(other?),
             }
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_shoot_of_which_nothing_is_there_goes() {
+    fn only_a_shoot_without_objects_is_released() {
         let gone = json!({"uid": "u", "lastOperation": {"type": "Delete", "state": "Succeeded"}});
         let table = [
             (Operation::Delete, json!({}), true),

@@ -1,7 +1,7 @@
-//! How far the rotation of each kind of credentials is: `status.credentials.rotation`.
+//! The progress of the credential rotations: `status.credentials.rotation`.
 //!
-//! A rotation that clients must adopt has two steps. The first adds new credentials beside the old ones, the second drops the
-//! old ones. Each step begins with an operation of the Shoot and is done when that succeeds.
+//! A rotation that clients must follow has two steps. The first adds new credentials beside the old ones, the second
+//! drops the old ones. Each step starts with an operation of the Shoot and is done when that operation succeeds.
 
 use serde_json::{Value, json};
 
@@ -20,17 +20,17 @@ const OBSERVABILITY: &str = "observability";
 enum Act {
     /// The first step.
     Start,
-    /// Both steps, one after the other.
+    /// Both steps in sequence.
     StartBoth,
     /// The second step.
     Complete,
-    /// No client has to adopt it, so there is one step.
+    /// No client must follow, so there is one step.
     Once,
 }
 
 use Act::{Complete, Once, Start, StartBoth};
 
-/// What the values of the annotation mean. Nobody logs in to the nodes of a Shoot without workers, so it has no SSH key.
+/// The meaning of the annotation's values. A Shoot without workers has no nodes, and so no SSH key.
 const TABLE: &[(&str, &[(&str, Act)])] = &[
     (
         "rotate-credentials-start",
@@ -51,7 +51,7 @@ const TABLE: &[(&str, &[(&str, Act)])] = &[
     ("rotate-ssh-keypair", &[]),
 ];
 
-/// What a value of the annotation asks for; `None`: it is not for the beginning of an operation.
+/// The steps that a value of the annotation requests; `None` if it does not belong to the start of an operation.
 fn acts(value: &str) -> Option<&'static [(&'static str, Act)]> {
     if value.starts_with("rotate-rollout-workers=") || value.starts_with("rollout-workers=") {
         return Some(&[]);
@@ -65,7 +65,7 @@ fn values(shoot: &Value) -> impl Iterator<Item = &str> {
     annotation(shoot, OPERATION).split(';').map(str::trim).filter(|value| !value.is_empty())
 }
 
-/// The annotation without the values that an operation has taken up; `None` if there are none of these.
+/// The annotation without the values that an operation has accepted; `None` if it has accepted none.
 pub(super) fn rest(shoot: &Value) -> Option<String> {
     let left: Vec<&str> = values(shoot).filter(|value| acts(value).is_none()).collect();
     (left.len() < values(shoot).count()).then(|| left.join(";"))
@@ -75,8 +75,8 @@ fn phase<'a>(rotation: &'a Value, what: &str) -> &'a str {
     text(&rotation[what]["phase"])
 }
 
-/// How far the rotations of a Shoot are once an operation has begun. Saying it twice changes nothing: the annotation is
-/// there a little longer than the old status.
+/// The state of a Shoot's rotations after the start of an operation. Applying it twice changes nothing, because the
+/// annotation outlives the old status for a moment.
 pub(super) fn begun(shoot: &Value, now: Timestamp) -> Value {
     let credentials = &shoot["status"]["credentials"];
     let mut rotation = credentials["rotation"].clone();
@@ -84,7 +84,7 @@ pub(super) fn begun(shoot: &Value, now: Timestamp) -> Value {
         rotation = json!({});
     }
     let spec = &shoot["spec"]["kubernetes"];
-    // From this version on nobody has to ask for the second step.
+    // From this version on, the second step starts automatically.
     let completes_itself = minor(text(&spec["version"])).is_some_and(|minor| minor >= 34);
     let key = &rotation[ENCRYPTION_KEY];
     if key["phase"] == "Prepared" && (completes_itself || key["autoCompleteAfterPrepared"] == true) {
@@ -102,18 +102,18 @@ pub(super) fn begun(shoot: &Value, now: Timestamp) -> Value {
     rotation
 }
 
-/// Whether something else is to encrypt what etcd stores, which needs another key.
+/// Whether the Shoot requests another encryption provider, which needs another key.
 fn wants_another_provider(shoot: &Value) -> bool {
     let present = text(&shoot["status"]["credentials"]["encryptionAtRest"]["provider"]["type"]);
     let wanted = text(&shoot["spec"]["kubernetes"]["kubeAPIServer"]["encryptionConfig"]["provider"]["type"]);
     !present.is_empty() && !wanted.is_empty() && present != wanted
 }
 
-/// Whether the Shoot says that other resources are to be encrypted than those that are. Their order does not matter.
+/// Whether the Shoot requests encryption of other resources than the present ones. Their order does not matter.
 pub(super) fn encrypts_others(shoot: &Value) -> bool {
     let present = &shoot["status"]["credentials"]["encryptionAtRest"];
     let wanted = &shoot["spec"]["kubernetes"]["kubeAPIServer"]["encryptionConfig"];
-    // Without a provider, nobody has noted yet what is encrypted.
+    // Without a provider, the status does not record yet what is encrypted.
     !text(&present["provider"]["type"]).is_empty() && set(&present["resources"]) != set(&wanted["resources"])
 }
 
@@ -142,7 +142,7 @@ fn act(rotation: &mut Value, what: &str, act: Act, now: Timestamp) {
             entry["phase"] = json!("Completing");
             entry["lastCompletionTriggeredTime"] = json!(rfc3339(now));
         }
-        // It is under way, or the garden would not have allowed it.
+        // It is in progress; otherwise the garden would not have allowed it.
         _ => {}
     }
     if entry.is_null() {
@@ -150,14 +150,15 @@ fn act(rotation: &mut Value, what: &str, act: Act, now: Timestamp) {
     }
 }
 
-/// How far the rotations are once the operation has succeeded. Nothing can be rewritten in a Shoot that sleeps: its keys stay
-/// where they are until it is awake, because the old encryption key is still needed to read what is stored. Upstream goes on.
+/// The state of the rotations after a successful operation. Nothing can be rewritten in a hibernated Shoot. Its key
+/// rotation pauses until it is awake, because the old encryption key is still needed to read stored objects. Upstream
+/// continues.
 pub(super) fn done(rotation: &Value, is_hibernated: bool, now: Timestamp) -> Value {
     let mut rotation = rotation.clone();
     let all = [AUTHORITIES, ACCOUNT_KEY, ENCRYPTION_KEY];
     for what in all.into_iter().take(if is_hibernated { 1 } else { all.len() }) {
         let next = match phase(&rotation, what) {
-            // Without workers nothing has to be rolled out.
+            // Without workers, nothing must be rolled out.
             "Preparing" | "PreparingWithoutWorkersRollout" | "WaitingForWorkersRollout" => "Prepared",
             "Completing" => "Completed",
             _ => continue,
@@ -218,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn other_resources_are_to_be_encrypted() {
+    fn changed_resources_need_encryption() {
         let of = |wanted: &Value, present: &Value| {
             json!({"spec": {"kubernetes": {"kubeAPIServer": {"encryptionConfig": {"resources": wanted}}}},
                 "status": {"credentials": {"encryptionAtRest": {"provider": {"type": "aescbc"}, "resources": present}}}})
@@ -236,12 +237,12 @@ mod tests {
         }
         let mut unknown = of(&a, &Value::Null);
         unknown["status"] = json!({});
-        assert!(!encrypts_others(&unknown), "nobody has noted the provider yet");
+        assert!(!encrypts_others(&unknown), "the status has no provider yet");
     }
 
-    /// What is stored could not be rewritten, so the key that reads it must stay.
+    /// Stored objects could not be rewritten, so the key that reads them must stay.
     #[test]
-    fn keys_of_a_shoot_that_sleeps_stay_where_they_are() {
+    fn key_rotations_pause_during_hibernation() {
         for phase in ["Preparing", "Completing"] {
             let entry = json!({"phase": phase, "lastInitiationTime": "2026-01-01T00:00:00Z"});
             let rotation = json!({(AUTHORITIES): entry, (ACCOUNT_KEY): entry, (ENCRYPTION_KEY): entry});
@@ -253,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_values_of_the_annotation_begin() {
+    fn steps_that_annotation_values_start() {
         let prepared = json!({AUTHORITIES: {"phase": "Prepared"}, ACCOUNT_KEY: {"phase": "Prepared"},
             ENCRYPTION_KEY: {"phase": "Prepared"}});
         let none = json!({});
@@ -311,7 +312,7 @@ mod tests {
             let shoot = shoot("1.33.5", asked, rotation);
             let begun = begun(&shoot, NOW);
             assert_eq!(phases(&begun), *expected, "{asked}");
-            // A crash between the status and the annotation.
+            // After a crash between the writes of status and annotation.
             let mut again = shoot.clone();
             again["status"]["credentials"]["rotation"] = begun.clone();
             assert_eq!(phases(&super::begun(&again, LATER)), *expected, "{asked}");
@@ -319,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rotation_from_its_beginning_to_its_end() {
+    fn a_rotation_from_start_to_end() {
         let rotation = begun(&shoot("1.33.5", "rotate-ca-start", &Value::Null), NOW);
         let prepared = done(&rotation, false, LATER);
         let entry = json!({"phase": "Prepared", "lastInitiationTime": "2026-01-01T00:00:00Z",
@@ -338,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn the_encryption_key_may_need_nobody_for_its_second_step() {
+    fn the_second_step_of_the_encryption_key_may_be_automatic() {
         for (version, asked, is_alone) in [
             ("1.33.5", "rotate-etcd-encryption-key", true),
             ("1.33.5", "rotate-etcd-encryption-key-start", false),
@@ -365,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_of_the_annotation() {
+    fn remaining_annotation() {
         let table = [
             ("", None),
             ("reconcile", None),

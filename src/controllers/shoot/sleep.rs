@@ -1,6 +1,6 @@
-//! How a Shoot goes to sleep, and what of its control plane stays off while it sleeps.
+//! Hibernation of a Shoot, and the parts of its control plane that stay off meanwhile.
 //!
-//! A Shoot that wakes up needs no tasks of its own: what is written for a Shoot that is awake has replicas again.
+//! Waking a Shoot up needs no special tasks: the objects of an awake Shoot are written with replicas.
 
 use serde_json::Value;
 
@@ -20,13 +20,13 @@ fn replicas(work: &Work, resource: &Resource, name: &str) -> Result<Option<i64>,
     scale::replicas(&work.seed, resource, &Key::new(work.plane(), name))
 }
 
-/// The replicas of a workload of a Shoot that is to sleep. One that runs goes on until the end of the flow, and what an earlier
-/// try has ended does not begin again.
+/// The replicas of a workload of a Shoot that is being hibernated. A running workload keeps running until the end of
+/// the flow, and one that an earlier try has stopped does not start again.
 fn kept(work: &Work, resource: &Resource, name: &str) -> Result<i64, Error> {
     Ok(replicas(work, resource, name)?.unwrap_or(0))
 }
 
-/// How many replicas an etcd is to have now.
+/// The current number of replicas for an etcd.
 pub(super) fn etcd_replicas(work: &Work, role: Role) -> Result<u32, Failed> {
     if !work.view.wants_hibernation {
         return Ok(1);
@@ -38,7 +38,7 @@ pub(super) fn etcd_replicas(work: &Work, role: Role) -> Result<u32, Failed> {
     Ok(u32::try_from(kept(work, resource, role.name())?).unwrap_or(0))
 }
 
-/// How many replicas kube-controller-manager is to have now.
+/// The current number of replicas for kube-controller-manager.
 pub(super) fn controller_replicas(work: &Work) -> Result<i64, Failed> {
     if !work.view.wants_hibernation {
         return Ok(pods::replicas(work));
@@ -46,17 +46,18 @@ pub(super) fn controller_replicas(work: &Work) -> Result<i64, Failed> {
     Ok(kept(work, &DEPLOYMENT, kube_controller_manager::NAME)?)
 }
 
-/// Whether nothing can be asked of the API server, because it is off, and is to be.
+/// Whether the API server is off and must stay off, so that it cannot be used.
 pub(super) fn is_off(work: &Work) -> Result<bool, Failed> {
     Ok(work.view.wants_hibernation && replicas(work, &DEPLOYMENT, kube_apiserver::NAME)? == Some(0))
 }
 
-/// Ends the control plane. Its Services stay, and so does the address at which its owner finds it when it is awake again.
+/// Shuts the control plane down. Its Services stay, so that the address stays the same for the owner.
 pub(super) fn control_plane(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     let (mode, now) = (work.settings.edge.etcd.mode, work.place.clock.now());
-    // What it has begun must not fail with the server, for nobody would try again before the Shoot is awake.
+    // Writes of the applier must not fail because the server stops: they would not be retried before the Shoot is
+    // awake.
     if !work.served.let_go(work.plane(), now) {
-        return Ok(Step::again(STORE_PERIOD, "the applier has not seen yet that the Shoot goes to sleep"));
+        return Ok(Step::again(STORE_PERIOD, "the applier has not seen the hibernation of the Shoot yet"));
     }
     let step = scale::control_plane_down(&work.seed, mode, work.plane(), now)?;
     if step != Step::Done {
@@ -66,7 +67,7 @@ pub(super) fn control_plane(work: &mut Work, _: &Attempt) -> Result<Step, Failed
     Ok(Step::Done)
 }
 
-/// Extensions that work before the API server is there hibernate when it is gone.
+/// Extensions that work before the API server starts are hibernated after it has stopped.
 pub(super) fn extensions(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     extensions::deploy(work, Moment::Before)
 }
@@ -75,7 +76,7 @@ pub(super) fn wait_extensions(work: &mut Work, attempt: &Attempt) -> Result<Step
     extensions::wait(work, Moment::Before, attempt)
 }
 
-/// Nobody shall look for a server that sleeps.
+/// Deletes a record, because the server of a hibernated Shoot is not reachable.
 fn record(work: &Work, role: &str, attempt: &Attempt) -> Result<Step, Failed> {
     records::destroy(&work.seed, (work.plane(), &work.view.name, role), attempt, work.place.clock.now())
 }
@@ -88,7 +89,7 @@ pub(super) fn external_record(work: &mut Work, attempt: &Attempt) -> Result<Step
     record(work, "external", attempt)
 }
 
-/// Whether a Shoot sleeps, as its status says, and is to.
+/// Whether a Shoot is hibernated according to its status, and must stay so.
 pub fn is_asleep(shoot: &Value) -> bool {
     shoot["spec"]["hibernation"]["enabled"] == true && shoot["status"]["hibernated"] == true
 }
@@ -100,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shoot_sleeps_as_soon_as_it_is_said() {
+    fn a_shoot_is_asleep_once_status_and_spec_agree() {
         let shoot = |wants: bool, is: bool| json!({"spec": {"hibernation": {"enabled": wants}}, "status": {"hibernated": is}});
         let all = [(true, true, true), (true, false, false), (false, true, false), (false, false, false)];
         for (wants, is, expected) in all {

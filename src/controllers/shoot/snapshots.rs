@@ -1,4 +1,4 @@
-//! The snapshots of a Shoot's etcd-main, where the configuration asks for them.
+//! The snapshots of a Shoot's etcd-main, if the configuration enables them.
 
 use serde_json::Value;
 
@@ -13,10 +13,10 @@ use crate::shoot::View;
 
 use super::tasks::Work;
 
-/// What a pod takes to start, in minutes.
+/// The start time of a pod, in minutes.
 const STARTS_WITHIN: i64 = 5;
 
-/// What is known of them.
+/// The settings of snapshots.
 pub(super) struct Wanted<'a> {
     settings: &'a control_plane::Snapshots,
     entry: String,
@@ -24,8 +24,8 @@ pub(super) struct Wanted<'a> {
     schedule: String,
 }
 
-/// How they are taken; nothing if they are off. What is missing is no problem of the Shoot's owner, so it has no code with which the
-/// flow would not be tried again.
+/// The settings; `None` if snapshots are off. A missing input is not the owner's fault, so the error has no code that
+/// would stop retries.
 pub(super) fn wanted(work: &Work) -> Result<Option<Wanted<'_>>, Failed> {
     let Some(settings) = &work.settings.edge.etcd.snapshots else { return Ok(None) };
     let view = &work.view;
@@ -43,7 +43,7 @@ pub(super) fn wanted(work: &Work) -> Result<Option<Wanted<'_>>, Failed> {
         let secret: Option<Value> = work.seed.find(&SECRET, work.plane(), snapshots::SECRET)?;
         let lack = match &secret {
             None => Some(format!(
-                "Secret {}/{} is not there: the extension of BackupEntries makes it, and the Seed needs spec.backup for that",
+                "Secret {}/{} does not exist: the extension of BackupEntries creates it, and the Seed needs spec.backup for that",
                 work.plane(),
                 snapshots::SECRET
             )),
@@ -60,7 +60,7 @@ pub(super) fn wanted(work: &Work) -> Result<Option<Wanted<'_>>, Failed> {
 }
 
 impl Wanted<'_> {
-    /// As the components need it.
+    /// In the form that the component needs.
     pub(super) fn input<'a>(&'a self, work: &'a Work) -> Snapshots<'a> {
         let view = &work.view;
         Snapshots {
@@ -76,8 +76,8 @@ impl Wanted<'_> {
     }
 }
 
-/// Once a day, in the first hour of the maintenance time window, as upstream, and early enough to defragment in it. Shoots of one
-/// window do not all begin in the same minute.
+/// Once a day, in the first hour of the maintenance time window, as in upstream, and early enough to defragment within
+/// it. The minute differs between Shoots with the same window.
 fn daily(view: &View) -> String {
     const DAY: i64 = 24 * 60;
     let minute = |time: &str| time_of_day(time).map(|seconds| seconds / 60);

@@ -1,5 +1,5 @@
-//! What is said of a Shoot with which nothing is done. All are strategic merge patches of its status, and none if the status
-//! says it already.
+//! The status of a Shoot that is not reconciled now. All results are strategic merge patches of its status, and `None`
+//! if nothing changes.
 
 use serde_json::{Value, json};
 
@@ -10,14 +10,15 @@ use crate::format::time::rfc3339;
 /// The task ID of errors that occur before the first task.
 pub const INITIALIZE: &str = "initializeOperation";
 
-/// It has its turn later: without a last operation the garden would not let anybody ask for one.
+/// It is reconciled later. Without a last operation, the garden would not accept a request for one.
 pub fn pending(shoot: &Value) -> Option<Value> {
     let last = json!({"type": "Create", "state": "Pending"});
     shoot["status"]["lastOperation"].is_null().then(|| json!({"status": {"lastOperation": last}}))
 }
 
-/// Something else must change first. What was done last stays to be read: a migration goes on with it, a Shoot that failed for
-/// good waits for its owner, and one that is up to date waits for its window. Only what lasts (`is_error`) is an error.
+/// Something else must change first. The last operation stays readable: a migration continues from it, a permanently
+/// failed Shoot waits for its owner, and one that is up to date waits for its window. Only a lasting problem
+/// (`is_error`) is an error.
 pub fn blocked(shoot: &Value, (why, is_error): (&str, bool), now: Timestamp) -> Option<Value> {
     let last = &shoot["status"]["lastOperation"];
     if last["description"] == why {
@@ -36,14 +37,14 @@ pub fn blocked(shoot: &Value, (why, is_error): (&str, bool), now: Timestamp) -> 
             }
             said["state"] = json!("Error");
         }
-        // The time tells in which window it was reconciled.
+        // Keep the time: it shows in which window the Shoot was reconciled.
         (_, "Succeeded") => said = json!({"description": why}),
         _ => {}
     }
     Some(json!({"status": {"lastOperation": said}}))
 }
 
-/// This version cannot do it.
+/// This version does not support the operation.
 pub fn not_built(shoot: &Value, why: &str, now: Timestamp) -> Option<Value> {
     let errors = &shoot["status"]["lastErrors"];
     if errors.as_array().is_some_and(|errors| errors.iter().any(|error| error["description"] == why)) {
@@ -67,11 +68,11 @@ mod tests {
     }
 
     #[test]
-    fn what_blocks_is_said_once_and_keeps_what_was() {
+    fn a_blocking_reason_is_written_once_and_keeps_the_last_operation() {
         let pending = json!({"type": "Create", "state": "Pending"});
         let (error, nothing) = (json!({"state": "Error"}), json!({}));
         let failed = json!({"type": "Reconcile", "state": "Error"});
-        // What was there, what is written as long as something blocks it, and what if that lasts.
+        // The present status, the patch while something blocks it, and the patch if that lasts.
         let table = [
             (Value::Null, &pending, &pending),
             (json!({"state": "Pending"}), &pending, &pending),
@@ -100,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_built_is_an_error_of_no_task() {
+    fn an_unsupported_operation_is_an_error_without_task() {
         let patch = not_built(&json!({}), "why", NOW).unwrap();
         assert_eq!(patch["status"]["lastErrors"][0]["taskID"], "initializeOperation");
         assert_eq!(patch["status"].as_object().unwrap().len(), 1);

@@ -1,4 +1,4 @@
-//! What an operation reads in the garden besides the Shoot: its Project, its CloudProfile, the Seed.
+//! The garden objects that an operation reads besides the Shoot: its Project, its CloudProfile, the Seed.
 
 use serde_json::Value;
 
@@ -9,10 +9,10 @@ use crate::base::error::chain;
 use crate::flow::Failed;
 use crate::kube::{self, Garden, ListParams};
 
-/// The label of a Project's namespace with the name of the Project.
+/// The label of a Project's namespace that contains the name of the Project.
 const PROJECT_LABEL: &str = "project.gardener.cloud/name";
 
-/// See the module.
+/// The objects.
 #[derive(Clone, Debug)]
 pub(super) struct Surroundings {
     /// The name of the Project.
@@ -21,13 +21,13 @@ pub(super) struct Surroundings {
     pub(super) profile: Value,
     /// The Seed of this agent.
     pub(super) seed: Value,
-    /// What the cluster of the garden calls itself.
+    /// The identity of the garden cluster.
     pub(super) garden: String,
-    /// The Secrets that the garden keeps for the seed: those of domains among them.
+    /// The Secrets that the garden keeps for the seed, including those of domains.
     pub(super) secrets: Vec<Value>,
 }
 
-/// Reads them. A list of Projects is not allowed: the namespace of the Shoot names its Project.
+/// Reads the objects. Projects cannot be listed, so the label of the Shoot's namespace names its Project.
 pub(super) fn read(garden: &Garden, shoot: &Value, seed: Value) -> Result<Surroundings, Failed> {
     let namespace = text(&shoot["metadata"]["namespace"]);
     let found: Metadata = required(garden, &NAMESPACE, "", namespace)?;
@@ -51,7 +51,7 @@ pub(super) fn read(garden: &Garden, shoot: &Value, seed: Value) -> Result<Surrou
     })
 }
 
-/// The ConfigMap of a cluster that says what it calls itself, and its key.
+/// Name and key of the ConfigMap with a cluster's identity.
 const IDENTITY: &str = "cluster-identity";
 
 fn profile(garden: &Garden, shoot: &Value) -> Result<Value, Failed> {
@@ -65,7 +65,7 @@ fn profile(garden: &Garden, shoot: &Value) -> Result<Value, Failed> {
 
 const NAMESPACED: &str = "NamespacedCloudProfile";
 
-/// Kind and name of the profile that a Shoot names, in the present field or the older one.
+/// Kind and name of the Shoot's profile, from the present field or the older one.
 fn profile_of(shoot: &Value) -> (&str, &str) {
     let reference = &shoot["spec"]["cloudProfile"];
     match text(&reference["name"]) {

@@ -1,4 +1,4 @@
-//! What the tasks of a Shoot's flow do. Each asks and writes, and returns at once.
+//! The tasks of a Shoot's flow. Each reads and writes, and returns at once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,11 +38,11 @@ use crate::shoot::{
 use super::surroundings::Surroundings;
 use super::{encryption, extensions, frame, pods, records, sleep, snapshots};
 
-/// What the tasks work with.
+/// The state of the tasks.
 pub(super) struct Work {
     pub(super) garden: Garden,
     pub(super) seed: Seed,
-    /// The Shoot as it was when the flow began.
+    /// The Shoot at the start of the flow.
     pub(super) shoot: Value,
     pub(super) view: View,
     pub(super) around: Surroundings,
@@ -57,23 +57,23 @@ pub(super) struct Work {
     pub(super) place: Place,
     pub(super) secrets: Option<Secrets>,
     pub(super) made: Option<Made>,
-    /// Where the API server answers from outside.
+    /// The address of the API server outside the seed.
     pub(super) outside: Option<Outside>,
-    /// Where it says within the Shoot that it answers.
+    /// The address that it advertises within the Shoot.
     pub(super) advertise_address: Option<String>,
-    /// What the settings of the API server name in the garden.
+    /// The garden objects that the settings of the API server refer to.
     pub(super) texts: kube_apiserver::Texts,
-    /// What those settings name is gone: the API server that is there stays as it is.
+    /// Those objects are gone: the existing API server keeps its settings.
     pub(super) keeps_server: bool,
-    /// The generations of ManagedResources that this round has written or found right, by name.
+    /// The generations of ManagedResources that this operation has written or found correct, by name.
     pub(super) generations: SortedMap<String, i64>,
-    /// Objects that are written anew because their encryption changes.
+    /// Objects to rewrite because their encryption changes.
     pub(super) rewrite: Rewrite,
-    /// ServiceAccounts that get other tokens.
+    /// ServiceAccounts whose tokens are renewed.
     pub(super) accounts: Accounts,
 }
 
-/// Looking at a store costs nothing.
+/// Reading a store is cheap.
 pub(super) const STORE_PERIOD: Duration = Duration::from_secs(1);
 
 impl Work {
@@ -91,10 +91,10 @@ impl Work {
     }
 
     pub(super) fn made(&self) -> Result<&Made, Failed> {
-        self.made.as_ref().ok_or_else(|| Failed::new("the Secrets of the Shoot are not made yet"))
+        self.made.as_ref().ok_or_else(|| Failed::new("the Secrets of the Shoot do not exist yet"))
     }
 
-    /// Deletes Secrets that this round did not ask for.
+    /// Deletes Secrets that this operation did not request.
     pub(super) fn clean_up(&mut self) -> Result<(), crate::secrets::Error> {
         match &mut self.secrets {
             Some(found) => secrets::clean_up(found),
@@ -103,7 +103,8 @@ impl Work {
     }
 }
 
-/// What the settings of the API server name must be there before anything is made. Later tasks need no garden for it.
+/// Reads the garden objects that the settings of the API server refer to before anything is created. Later tasks need
+/// no garden for them.
 pub(super) fn settings(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     let kubernetes = &work.shoot["spec"]["kubernetes"];
     work.texts = kube_apiserver::read(&work.garden, &work.view.namespace, kubernetes)?;
@@ -133,7 +134,7 @@ pub(super) fn identity(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
         let mut known = work.shoot.clone();
         known["status"] = shoot["status"].clone();
         super::begin::sync_cluster((&work.seed, &work.served), &known, &work.around)?;
-        // Only now: a second try finds by it that the `Cluster` does not have it yet.
+        // Not earlier: a retry sees by it that the `Cluster` does not contain the identity yet.
         work.shoot = known;
     }
     Ok(Step::Done)
@@ -166,7 +167,7 @@ pub(super) fn secrets(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     }
     let Some(found) = &mut work.secrets else { return Ok(Step::Done) };
     work.made = secrets::ensure(found, &work.view, work.outside.as_ref())?;
-    let Some(made) = &work.made else { return Ok(Step::again(KEY_AGAIN, "an RSA key is being made")) };
+    let Some(made) = &work.made else { return Ok(Step::again(KEY_AGAIN, "an RSA key is being generated")) };
     super::begin::name_kubeconfig(&work.seed, work.plane(), made.generic_kubeconfig())?;
     garden::ensure(&work.garden, &work.view, made)
 }
@@ -182,7 +183,7 @@ pub(super) fn advertise(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     Ok(Step::Done)
 }
 
-/// The record of a role. Its task remembers whether this operation has deployed it.
+/// A DNS record. Its task remembers whether this operation has deployed it.
 pub(super) fn record(
     work: &Work,
     role: &'static str,
@@ -257,7 +258,7 @@ pub(super) fn wait_etcds(work: &mut Work, attempt: &Attempt) -> Result<Step, Fai
     together(looks.into())
 }
 
-/// While it does not run, its volume may be what is missing.
+/// While it does not run, check whether its volume is the reason.
 fn wait_plain(work: &Work, role: etcd::Role, attempt: &Attempt) -> Result<Step, Failed> {
     let key = Key::new(work.plane(), role.name());
     let set = rollout::find(&work.seed, &STATEFUL_SET, &key)?;
@@ -290,7 +291,7 @@ pub(super) fn wait_stale_extensions(work: &mut Work, attempt: &Attempt) -> Resul
     extensions::wait_gone(work, attempt)
 }
 
-/// The applier serves each namespace whose API server answers. It looks at this one now.
+/// The applier serves each namespace whose API server answers. This wakes it for the Shoot.
 pub(super) fn applier(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     deploy(work, &managed_resources::resource_manager(&work.view.technical_id))?;
     work.served.take_up(work.plane());
@@ -304,7 +305,7 @@ pub(super) fn wait_applier(work: &mut Work, _: &Attempt) -> Result<Step, Failed>
         Some(standing) => {
             Ok(Step::again(STORE_PERIOD, format!("the applier does not serve the Shoot yet: {standing}")))
         }
-        None => Ok(Step::again(STORE_PERIOD, "the applier has not looked at the Shoot yet")),
+        None => Ok(Step::again(STORE_PERIOD, "the applier has not checked the Shoot yet")),
     }
 }
 
@@ -326,14 +327,14 @@ pub(super) fn access(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     deploy(work, &managed_resources::gardener_access(&work.view.technical_id))
 }
 
-/// The client works, and the server is of the version that the Shoot asks for.
+/// Waits until the client works and the server has the Shoot's version.
 pub(super) fn connect(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     if sleep::is_off(work)? {
         return Ok(Step::Done);
     }
     let client = match work.connector.connect(work.plane()) {
         Ok(client) => client,
-        // Its token comes a moment after its ServiceAccount.
+        // Its token is created shortly after its ServiceAccount.
         Err(error @ client::Error::Missing { .. }) => return Ok(Step::again(STORE_PERIOD, chain(&error))),
         Err(error) => return Err(chain(&error).into()),
     };
@@ -359,7 +360,7 @@ fn wait_healthy(work: &Work, name: &str) -> Result<Step, Failed> {
     let key = Key::new(work.plane(), name);
     let generation = work.generations.get(name).copied().unwrap_or_default();
     let Some(found) = work.managed.get(&key) else {
-        return Ok(Step::again(STORE_PERIOD, format!("ManagedResource {key} is not there yet")));
+        return Ok(Step::again(STORE_PERIOD, format!("ManagedResource {key} does not exist yet")));
     };
     Ok(match found.unhealthy(generation) {
         None => Step::Done,
@@ -367,7 +368,7 @@ fn wait_healthy(work: &Work, name: &str) -> Result<Step, Failed> {
     })
 }
 
-/// The API server, with the key first that its servers know.
+/// The API server. Its first encryption key is one that all running servers know.
 pub(super) fn server(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
     let (view, made, namespace) = (&work.view, work.made()?, work.plane());
     let live = work.seed.find::<Value>(&DEPLOYMENT, namespace, kube_apiserver::NAME)?;
@@ -419,7 +420,7 @@ pub(super) fn server(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed>
             let patch = json!({"metadata": {"annotations": {KeyOrder::POPULATED: "true"}}});
             let patch = Patch::Merge(patch);
             work.seed.patch::<Value>(&DEPLOYMENT, namespace, kube_apiserver::NAME, "", &patch)?;
-            Ok(Step::again(Duration::ZERO, "the new encryption key is to be used first"))
+            Ok(Step::again(Duration::ZERO, "the new encryption key is used first from now on"))
         }
         again => Ok(again),
     }
@@ -463,21 +464,21 @@ pub(super) fn identity_inside(work: &mut Work, _: &Attempt) -> Result<Step, Fail
     deploy(work, &managed_resources::cluster_identity(&work.view.technical_id, &work.view.cluster_identity))
 }
 
-/// Deletes the pods that have to begin anew when their configuration was changed by others.
+/// Deletes the pods that must restart because others have changed their configuration.
 pub(super) fn restart_pods(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     let selector = "maintenance.gardener.cloud/restart=true".to_owned();
     let params = ListParams { label_selector: selector, ..ListParams::default() };
     let mut names = Vec::new();
     work.seed.list_all::<Metadata>(&POD, work.plane(), &params, &mut |pod| names.push(pod.metadata.name))?;
     for name in names {
-        // One by one: the agent's role does not allow to delete a collection.
+        // One by one: the agent's role does not allow deleting a collection.
         write::delete(&work.seed, &POD, &Key::new(work.plane(), name))?;
     }
     Ok(Step::Done)
 }
 
-/// When a druid defragments, in the form of cron: once a day, in the maintenance time window. Its Shoots do not all begin in the
-/// same minute.
+/// The cron schedule of a druid's defragmentation: once a day, in the maintenance time window. The minute differs
+/// between Shoots.
 fn schedule(view: &View) -> String {
     let digits = |range| view.maintenance_begin.get(range).and_then(|text: &str| text.parse::<u32>().ok());
     let spread = view.uid.bytes().map(u32::from).sum::<u32>() % 60;

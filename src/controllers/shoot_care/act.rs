@@ -1,4 +1,4 @@
-//! The turns of a Shoot: what is remembered of it, when it is looked at, and how the result is written.
+//! The checks of a Shoot: the state between two checks, their schedule, and how the result is written.
 
 use serde_json::{Value, json};
 
@@ -21,37 +21,37 @@ use super::inside::{Answer, Held};
 use super::look::{Look, Rarely};
 use super::pace::{self, Found, Next};
 
-/// What is remembered of a Shoot between two turns.
+/// The state of a Shoot between two checks.
 pub(super) struct Known {
     uid: String,
     /// The last result.
     conditions: Vec<Condition>,
     constraints: Vec<Condition>,
-    /// The garden has not taken the last result.
+    /// The last result was not written to the garden yet.
     is_owed: bool,
-    /// What was written last.
+    /// The last write.
     written: Option<Written>,
     next: Next,
-    /// Whether the API server answered last; nothing if it was not asked.
+    /// Whether the API server answered the last time; `None` if it was not asked.
     answers: Option<bool>,
-    /// Somebody asked: what is known of the namespace does not count.
+    /// A check was requested: cached facts about the namespace do not count.
     is_asked: bool,
-    /// The way to the API server.
+    /// The connection to the API server.
     pub(super) held: Held,
-    /// What is read rarely.
+    /// Facts that are read rarely.
     pub(super) rarely: Rarely,
 }
 
-/// What the garden was told, for as long as the watch does not show it.
+/// The last write to the garden, kept until the watch shows it.
 struct Written {
-    /// The version of the Shoot before: as long as the watch shows this one, it is behind.
+    /// The version of the Shoot before the write. While the watch shows this one, it is stale.
     before: String,
     conditions: Vec<Condition>,
     constraints: Vec<Condition>,
 }
 
 impl Known {
-    /// Nothing is known yet, and it is looked at at this time.
+    /// Without facts; the first check is due at this time.
     pub(super) fn new(head: &ShootHead, first: Mono) -> Self {
         Self {
             uid: head.metadata.uid.clone(),
@@ -67,19 +67,19 @@ impl Known {
         }
     }
 
-    /// Whether this is the same Shoot, and not another one of its name.
+    /// Whether this is the same Shoot, and not another one with its name.
     pub(super) fn is_of(&self, head: &ShootHead) -> bool {
         self.uid == head.metadata.uid
     }
 
-    /// It is looked at now.
+    /// Makes a check due now.
     pub(super) fn is_asked(&mut self) {
         self.next.whole = Mono::default();
         self.is_asked = true;
         self.rarely.forget();
     }
 
-    /// What was read for others before does not count.
+    /// Facts that were read for others earlier do not count.
     pub(super) fn wants_present(&self) -> bool {
         self.is_asked
     }
@@ -90,12 +90,12 @@ impl Known {
             && self.conditions.iter().all(|condition| condition.status == Status::True)
     }
 
-    /// Whether the constraint about CAs is there.
+    /// Whether the constraint about CAs exists.
     pub(super) fn has_expiring(&self) -> bool {
         condition::status_of(&self.constraints, CONSTRAINTS[2]).is_some_and(|status| status != Status::True)
     }
 
-    /// The conditions and constraints that the garden has, as far as anybody knows.
+    /// The conditions and constraints in the garden, as far as known.
     fn in_garden<'a>(&'a self, head: &'a ShootHead) -> (&'a [Condition], &'a [Condition]) {
         let written = self.written.as_ref();
         match written.filter(|written| written.before == head.metadata.resource_version) {
@@ -104,12 +104,12 @@ impl Known {
         }
     }
 
-    /// Those from which transitions count: what the garden has not heard of counts, too.
+    /// The conditions from which transitions are computed, including those that the garden does not have yet.
     fn before<'a>(&'a self, head: &'a ShootHead) -> (&'a [Condition], &'a [Condition]) {
         if self.is_owed { (&self.conditions, &self.constraints) } else { self.in_garden(head) }
     }
 
-    /// What the garden has to be told; null if it knows everything.
+    /// The patch for the garden; null if nothing changed.
     fn news(&self, head: &ShootHead) -> Value {
         let (conditions, constraints) = self.in_garden(head);
         let is_there = |kind: &&str| condition::find(&self.constraints, kind).is_some();
@@ -126,7 +126,7 @@ impl Known {
         status
     }
 
-    /// Nothing can be said of the Shoot.
+    /// Sets all conditions to unknown.
     fn unknown(&mut self, head: &ShootHead, now: Timestamp) {
         let (conditions, constraints) = self.before(head);
         let unknown = |old: &[Condition], kinds: &[&str]| -> Vec<Condition> {
@@ -139,7 +139,7 @@ impl Known {
 }
 
 impl CareReconciler {
-    /// Does what is due.
+    /// Runs the due checks.
     pub(super) fn turn(
         &self,
         key: &Key,
@@ -173,7 +173,7 @@ impl CareReconciler {
         Ok(Outcome::After(first.saturating_sub(cx.clock.mono())))
     }
 
-    /// Looks at all of it. An outcome ends the turn.
+    /// Checks everything. An outcome ends the turn.
     fn whole(
         &self,
         head: &ShootHead,
@@ -181,7 +181,7 @@ impl CareReconciler {
         answer: Option<Answer>,
         cx: &Context,
     ) -> Result<Option<Outcome>, Failure> {
-        // As the garden keeps it.
+        // The garden stores whole seconds.
         let now = Timestamp::from_unix(cx.clock.now().unix());
         if !self.managed.is_synced() {
             return Ok(Some(Outcome::After(pace::UNSYNCED)));
@@ -191,7 +191,7 @@ impl CareReconciler {
             Err(error) if error.postponed().is_some() => return Err(error.into()),
             Err(error) => {
                 let (shoot, err) = (head.status.technical_id.as_str(), chain(&error));
-                log::warn!(shoot, err = err.as_str(); "The Cluster of a Shoot cannot be read: nothing can be said of the Shoot");
+                log::warn!(shoot, err = err.as_str(); "Cannot read the Cluster of a Shoot: its conditions are unknown");
                 None
             }
             Ok(found) => found,
@@ -251,7 +251,7 @@ impl CareReconciler {
         (known.conditions, known.constraints) = (conditions, constraints);
     }
 
-    /// Tells the garden what differs from what it has. A garden that does not answer hears it later.
+    /// Writes the differences to the garden. If the garden does not answer, they are written later.
     fn write(&self, key: &Key, head: &ShootHead, known: &mut Known) -> Result<(), Failure> {
         let news = known.news(head);
         known.is_owed = !news.is_null();
@@ -278,7 +278,7 @@ impl CareReconciler {
 }
 
 impl Look {
-    /// Nothing is looked at while the Shoot sleeps.
+    /// Nothing is checked while the Shoot is hibernated.
     fn asleep() -> Self {
         Self {
             server: Server::Stopped,

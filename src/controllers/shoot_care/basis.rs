@@ -1,4 +1,4 @@
-//! What care needs of the spec of a Shoot, as it was reconciled last: from the object `Cluster` of the seed. Pure.
+//! The part of a Shoot's last reconciled spec that the checks need, from the object `Cluster` of the seed. Pure.
 
 use std::time::Duration;
 
@@ -11,25 +11,25 @@ use crate::format::time::parse_rfc3339;
 
 use super::schedule::Schedule;
 
-/// See the module.
+/// The facts from the spec.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(super) struct Basis {
     /// `spec.hibernation.enabled`.
     pub(super) wants_hibernation: bool,
-    /// It has workers: nothing is said of it.
+    /// It has workers, so it gets no conditions.
     pub(super) has_workers: bool,
     /// Its object is being deleted.
     pub(super) is_going: bool,
-    /// When the ETCD encryption key has to be rotated by itself, if its owner wants that.
+    /// When the ETCD encryption key must be rotated automatically, if its owner wants that.
     pub(super) key_is_due: Option<Timestamp>,
-    /// `spec.maintenance.timeWindow`: its begin and its end.
+    /// `spec.maintenance.timeWindow`: its start and its end.
     pub(super) window: (String, String),
     /// `spec.hibernation.schedules`.
     pub(super) schedules: Vec<Schedule>,
 }
 
 impl Basis {
-    /// From a `Cluster`; nothing if it holds no Shoot.
+    /// From a `Cluster`; `None` if it contains no Shoot.
     pub(super) fn read(cluster: &Value) -> Option<Self> {
         let shoot = &cluster["spec"]["shoot"];
         let (metadata, spec) = (&shoot["metadata"], shoot["spec"].as_object()?);

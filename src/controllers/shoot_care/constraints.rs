@@ -1,4 +1,4 @@
-//! What keeps a Shoot from something: its constraints. Pure.
+//! The constraints of a Shoot: what prevents its hibernation, maintenance and so on. Pure.
 
 use crate::api::condition::{self, Condition, Finding, Status};
 use crate::base::clock::Timestamp;
@@ -17,47 +17,47 @@ const IN_PLACE: &str = "ManualInPlaceWorkersUpdated";
 const ROTATION: &str = "AutomaticCredentialsRotationPossible";
 const IGNORED: &str = "HasIgnoredManagedResources";
 const PRESERVED: &str = "PreservedFailedMachinesAbsent";
-/// The constraints that are written here. Those about workers are never there.
+/// The constraints of this controller. Constraints about workers never exist.
 pub(super) const CONSTRAINTS: [&str; 8] =
     [HIBERNATION, MAINTENANCE, AUTHORITIES, DEFINITIONS, IN_PLACE, ROTATION, IGNORED, PRESERVED];
-/// Those that are always there.
+/// Constraints that always exist.
 const REQUIRED: [&str; 2] = [HIBERNATION, MAINTENANCE];
 
-/// CAs have to be valid for so many days.
+/// CAs must be valid for at least this many days.
 const VALID_DAYS: u64 = 365;
 /// The code of webhooks that could keep a Shoot from waking up.
 const WEBHOOK_CODE: &str = "ERR_PROBLEMATIC_WEBHOOK";
 
-/// What was found inside the Shoot.
+/// The findings inside the Shoot.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Inside {
-    /// Its webhooks, or why they are not known.
+    /// The problem of its webhooks, or why it is unknown.
     pub(super) webhooks: Result<Option<Problem>, String>,
-    /// Its CustomResourceDefinitions that cannot be read without a webhook, or why they are not known.
+    /// Its CustomResourceDefinitions whose objects cannot be read without a webhook, or why they are unknown.
     pub(super) definitions: Result<Vec<String>, String>,
 }
 
-/// What is known for the constraints, besides what is known for the conditions.
+/// The input of the constraints, besides the input of the conditions.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct More<'a> {
-    /// The spec as it was reconciled last.
+    /// The last reconciled spec.
     pub(super) basis: &'a Basis,
-    /// The CAs of the control plane, and until when they are valid; or why that is not known.
+    /// The CAs of the control plane with their expiry; or why it is unknown.
     pub(super) authorities: Result<&'a [(String, Timestamp)], &'a str>,
-    /// Inside the Shoot; or why that is not known. Asked only if the API server answers.
+    /// The findings inside the Shoot; or why they are unknown. Read only if the API server answers.
     pub(super) inside: Result<&'a Inside, &'a str>,
 }
 
 type Said = (Status, Finding);
 
-/// The constraints that are to be there.
+/// The constraints that must exist.
 pub(super) fn constraints(facts: &Facts<'_>, old: &[Condition], more: &More<'_>) -> Vec<Condition> {
     let now = facts.now;
     let all = CONSTRAINTS.into_iter().filter_map(|kind| {
         let before = condition::find_or_init(old, kind, now);
         let (status, finding) = check(kind, facts, more)?;
         let next = before.updated(now, status, finding);
-        // A Shoot that sleeps shows two more, as upstream has it.
+        // A hibernated Shoot has two more, as in upstream.
         let is_shown = REQUIRED.contains(&kind)
             || next.status != Status::True
             || (facts.is_asleep && [AUTHORITIES, DEFINITIONS].contains(&kind));
@@ -66,7 +66,7 @@ pub(super) fn constraints(facts: &Facts<'_>, old: &[Condition], more: &More<'_>)
     all.collect()
 }
 
-/// What is said; nothing if the constraint does not apply.
+/// The result of a check; `None` if the constraint does not apply.
 fn check(kind: &str, facts: &Facts<'_>, more: &More<'_>) -> Option<Said> {
     let not_checked = |status, text: &str| Some((status, Finding::new("ConstraintNotChecked", text)));
     let is_of_inside = [HIBERNATION, MAINTENANCE, DEFINITIONS].contains(&kind);
@@ -110,7 +110,7 @@ fn webhooks(facts: &Facts<'_>, more: &More<'_>) -> Said {
     }
 }
 
-/// Like upstream, says nothing if there is no client.
+/// As in upstream, there is no constraint without a client.
 fn definitions(more: &More<'_>) -> Option<Said> {
     let names = match &more.inside.ok()?.definitions {
         Ok(names) => names,

@@ -1,6 +1,6 @@
-//! What the conditions of a Shoot say. Pure.
+//! Decides the conditions of a Shoot. Pure.
 //!
-//! Each check stops at its first finding: a condition tells of one problem at a time.
+//! Each check stops at its first finding: a condition reports one problem at a time.
 
 use std::sync::Arc;
 
@@ -19,30 +19,30 @@ use super::reports::{self, Report};
 pub(super) const API_SERVER: &str = "APIServerAvailable";
 /// Whether the control plane in the seed is healthy.
 pub(super) const CONTROL_PLANE: &str = "ControlPlaneHealthy";
-/// Whether what observes the Shoot is healthy.
+/// Whether the observability components of the Shoot are healthy.
 pub(super) const OBSERVABILITY: &str = "ObservabilityComponentsHealthy";
-/// Whether what Gardener runs inside the Shoot is healthy.
+/// Whether Gardener's components inside the Shoot are healthy.
 pub(super) const SYSTEM: &str = "SystemComponentsHealthy";
-/// The conditions of a Shoot without workers that are written here.
+/// The conditions of a Shoot without workers.
 pub(super) const CONDITIONS: [&str; 4] = [API_SERVER, CONTROL_PLANE, OBSERVABILITY, SYSTEM];
 
 /// The etcds of a control plane.
 const ETCDS: [&str; 2] = ["etcd-events", "etcd-main"];
-/// What is said of a Shoot that sleeps.
+/// The message for a hibernated Shoot.
 const ASLEEP: &str = "Shoot cluster has been hibernated.";
-/// What is said of a Shoot of which the seed knows nothing.
+/// The message for a Shoot that is unknown in the seed.
 pub(super) const NOT_INITIALIZED: &str = "Precondition failed: operation could not be initialized";
 
-/// What came of a request to the API server.
+/// The result of a request to the API server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Server {
-    /// It is not to run: there is no Deployment with replicas. It was not asked.
+    /// It is not supposed to run: there is no Deployment with replicas. No request was sent.
     Stopped,
-    /// There is no client for it, or it did not let us in.
+    /// There is no client for it, or it refused the client's credentials.
     Unreached(String),
-    /// It gave no answer to a client that it knows.
+    /// It did not answer a known client.
     Silent(String),
-    /// It says that it is not healthy.
+    /// It reports that it is unhealthy.
     Sick(u16, String),
     /// It is healthy.
     Well,
@@ -53,68 +53,68 @@ pub(super) enum Server {
 pub(super) struct Workload {
     /// What is wrong with it.
     pub(super) health: Result<(), String>,
-    /// Pods of it are to run: it has replicas and is not being deleted.
+    /// It should have pods: it has replicas and is not being deleted.
     pub(super) is_to_run: bool,
 }
 
-/// What the namespace of a Shoot in the seed shows.
+/// The findings in a Shoot's namespace of the seed.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Plane {
     /// Deployments of the control plane by name.
     pub(super) deployments: SortedMap<String, Workload>,
     /// Its etcds by name: what is wrong with them.
     pub(super) etcds: SortedMap<String, Result<(), String>>,
-    /// What extensions report of the Shoot; none if it is not known for all of them.
+    /// The conditions that extensions report; empty unless all of them are known.
     pub(super) reports: Vec<Report>,
 }
 
 impl Plane {
-    /// Whether the API server is to run.
+    /// Whether the API server should run.
     pub(super) fn has_server(&self) -> bool {
         self.deployments.get("kube-apiserver").is_some_and(|server| server.is_to_run)
     }
 }
 
-/// What is known at a look.
+/// The input of a check.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Facts<'a> {
     /// The present time.
     pub(super) now: Timestamp,
     /// The configuration.
     pub(super) care: &'a ShootCare,
-    /// What the garden has.
+    /// The status in the garden.
     pub(super) status: &'a ShootStatus,
-    /// The conditions before this look.
+    /// The conditions before this check.
     pub(super) old: &'a [Condition],
-    /// The Shoot is hibernated, or is to be.
+    /// The Shoot is hibernated, or is about to be.
     pub(super) is_asleep: bool,
-    /// What came of a request to its API server.
+    /// The result of a request to its API server.
     pub(super) server: &'a Server,
     /// Its namespace in the seed, or why it cannot be read.
     pub(super) plane: Result<&'a Plane, &'a str>,
     /// The ManagedResources in it.
     pub(super) managed: &'a [Arc<Watched>],
-    /// A gardener-resource-manager is to run in the namespace.
+    /// A gardener-resource-manager should run in the namespace.
     pub(super) needs_manager: bool,
-    /// Why the agent itself does not do that program's work, if it should and does not.
+    /// Why the embedded applier does not do that program's work although it should.
     pub(super) applier: Option<&'a str>,
 }
 
-/// What a check says.
+/// The result of a check.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Verdict {
-    /// All is well.
+    /// Healthy.
     Well(Finding),
-    /// Something is not.
+    /// Unhealthy.
     Failed(Finding),
-    /// What an extension says, as it says it.
+    /// The report of an extension, unchanged.
     Told(Status, Finding),
-    /// It could not be found out.
+    /// Unknown.
     Unknown(String),
 }
 
 impl Facts<'_> {
-    /// All conditions as they are now.
+    /// All present conditions.
     pub(super) fn conditions(&self) -> Vec<Condition> {
         let all = CONDITIONS.map(|kind| {
             let old = condition::find_or_init(self.old, kind, self.now);
@@ -200,7 +200,7 @@ impl Facts<'_> {
             .map(|text| Finding::new("DeploymentUnhealthy", text))
     }
 
-    /// What the agent does in place of a gardener-resource-manager. It can do nothing without the API server.
+    /// The embedded applier, which replaces a gardener-resource-manager. It needs the API server.
     fn applier(&self) -> Option<Finding> {
         let why = self.applier.filter(|_| *self.server == Server::Well)?;
         let text = format!("The agent does not apply the ManagedResources of the Shoot: {why}");
@@ -239,7 +239,7 @@ impl Facts<'_> {
         reports::verdict(reports, kind, self.care.stale_reports, self.now)
     }
 
-    /// The first fault of the ManagedResources that count, in the order of names.
+    /// The first fault of the ManagedResources that count, ordered by name.
     fn managed(&self, counts: impl Fn(&Watched) -> bool) -> Option<Verdict> {
         let patience = self.care.progressing_threshold.map(|threshold| (threshold, self.now));
         let mut faults = self.managed.iter().filter(|m| counts(m)).filter_map(|m| m.fault(patience));
@@ -247,7 +247,7 @@ impl Facts<'_> {
     }
 }
 
-/// Whether the label of a ManagedResource says that it counts for this condition; `or_none`: or says nothing.
+/// Whether the label of a ManagedResource assigns it to this condition. With `or_none`, a missing label counts too.
 fn feeds(managed: &Watched, kind: &str, or_none: bool) -> bool {
     let said = managed.metadata.labels.get(CARE_LABEL).map_or("", String::as_str);
     said == kind || (or_none && said.is_empty())
@@ -271,7 +271,7 @@ fn first_ill<'a>(
     })
 }
 
-/// What is said while there is no API server, from what was done last.
+/// The message while there is no API server, depending on the last operation.
 pub(super) fn not_running(status: &ShootStatus) -> &'static str {
     match status.last_operation.as_ref().map(|last| last.kind.as_str()) {
         None | Some("Create") => "Shoot control plane has not been fully created yet.",
@@ -280,8 +280,8 @@ pub(super) fn not_running(status: &ShootStatus) -> &'static str {
     }
 }
 
-/// While somebody is at work on the Shoot, nobody needs to be alarmed: what is `False` is `Progressing`. Unlike upstream's, the
-/// time of the last transition stays where it was if it was `Progressing` before.
+/// While an operation runs on the Shoot, nobody needs to be alarmed: `False` becomes `Progressing`. Unlike in upstream,
+/// the last transition time stays if the condition was `Progressing` before.
 pub(super) fn pardon(status: &ShootStatus, old: &Condition, next: Condition, now: Timestamp) -> Condition {
     if next.status != Status::False || !is_pardoned(status) {
         return next;

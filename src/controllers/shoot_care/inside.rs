@@ -1,7 +1,7 @@
-//! What is asked of the API server of a Shoot, and done inside of the Shoot.
+//! Requests to the API server of a Shoot, and actions inside the Shoot.
 //!
-//! The applier's client is used where there is one, so that care costs no requests to the seed. If it gets no answer, the way to
-//! the server is looked up anew before this is held against the server.
+//! The applier's client is used if there is one, so that these checks cost no requests to the seed. If it gets no
+//! answer, the address of the server is looked up again before the server is considered unavailable.
 
 use serde_json::Value;
 
@@ -20,27 +20,27 @@ use super::decide::Server;
 use super::remedy;
 use super::webhooks::{self, Problem};
 
-/// How long /healthz took.
+/// The duration of /healthz requests.
 const LATENCY: (&str, &str) =
     ("gardenlet_shoot_healthz_seconds", "How long the API servers of Shoots took to answer /healthz.");
-/// What of the answer is told.
+/// The maximum length of the answer in a message.
 const BODY_CHARS_MAX: usize = 300;
 
 const CONFIGURATIONS: [&Resource; 2] = [&VALIDATING_WEBHOOK_CONFIGURATION, &MUTATING_WEBHOOK_CONFIGURATION];
 
-/// The ways to the API servers of Shoots.
+/// Connections to the API servers of Shoots.
 pub(super) struct Doors {
     /// The clients of the applier.
     pub(super) served: Served,
-    /// Makes others.
+    /// Creates other clients.
     pub(super) connector: Connector,
 }
 
-/// What is remembered of a server from one look to the next.
+/// The state of a server between two checks.
 #[derive(Debug, Default)]
 pub(super) struct Held {
     client: Option<Shoot>,
-    /// It gave no answer last: what is known of the way to it may be wrong.
+    /// The last request got no answer, so its address may be outdated.
     is_doubtful: bool,
 }
 
@@ -48,7 +48,7 @@ pub(super) struct Held {
 pub(super) type Answer = (Server, Option<Shoot>);
 
 impl Doors {
-    /// Asks whether the server is healthy.
+    /// Checks whether the server is healthy.
     ///
     /// # Errors
     /// A request to the seed was not sent, which says nothing about the server.
@@ -70,7 +70,7 @@ impl Doors {
                     return Ok((server, Some(client)));
                 }
                 Err(why) => {
-                    log::debug!(namespace = namespace, err = why.as_str(); "/healthz was not answered");
+                    log::debug!(namespace = namespace, err = why.as_str(); "No answer from /healthz");
                 }
             }
         }
@@ -78,7 +78,7 @@ impl Doors {
         held.client = None;
         let client = match (self.connector.connect(namespace), served) {
             (Ok(client), _) => client,
-            // Whatever the seed lacks, the applier has a way to the server.
+            // The seed lacks an object, but the applier has a working connection.
             (Err(error), Some(served)) if !error.is_of_server() => served,
             (Err(error), _) if error.postponed().is_some() => return Err(error),
             (Err(error), _) => return Ok((Server::Unreached(chain(&error)), None)),
@@ -93,7 +93,7 @@ impl Doors {
     }
 }
 
-/// Whatever is known of the server: this request finds out.
+/// Ignores earlier failures of the server: this request determines its state.
 fn healthz(client: &Shoot, metrics: &Metrics) -> Result<Server, String> {
     let begun = client.clock().mono();
     let answer = client.ungated().raw(Method::Get, "/healthz", None, "").map_err(|error| chain(&error))?;
@@ -101,7 +101,7 @@ fn healthz(client: &Shoot, metrics: &Metrics) -> Result<Server, String> {
     metrics.observe(LATENCY.0, LATENCY.1, &[], took.as_secs_f64());
     match answer.status {
         200 => Ok(Server::Well),
-        // Other credentials may be the cure.
+        // Other credentials may help.
         401 | 403 => Err(format!("the server does not let the agent in: status code {}", answer.status)),
         code => {
             let body = String::from_utf8_lossy(&answer.body);
@@ -113,7 +113,7 @@ fn healthz(client: &Shoot, metrics: &Metrics) -> Result<Server, String> {
 /// The first problem of the owner's webhooks.
 ///
 /// # Errors
-/// The client's.
+/// A request fails.
 pub(super) fn problem(client: &Client) -> Result<Option<Problem>, Error> {
     for resource in CONFIGURATIONS {
         let mut first = None;
@@ -131,10 +131,10 @@ pub(super) fn problem(client: &Client) -> Result<Option<Problem>, Error> {
     Ok(None)
 }
 
-/// The definitions whose objects cannot all be read without a webhook.
+/// The definitions with objects that cannot be read without a webhook.
 ///
 /// # Errors
-/// The client's.
+/// A request fails.
 pub(super) fn definitions(client: &Client) -> Result<Vec<String>, Error> {
     let mut names = Vec::new();
     each(client, &CUSTOM_RESOURCE_DEFINITION, &mut |definition| match definition {
@@ -156,7 +156,7 @@ fn needs_webhook(definition: &Value) -> bool {
 /// Changes the owner's webhooks that could keep the Shoot from waking up.
 ///
 /// # Errors
-/// The client's. One configuration that cannot be changed does not protect the others.
+/// A request fails. A configuration that cannot be changed does not keep others from being changed.
 pub(super) fn remediate(client: &Client, namespace: &str) -> Result<(), Error> {
     let mut first = Ok(());
     for resource in CONFIGURATIONS {
@@ -182,10 +182,10 @@ pub(super) fn remediate(client: &Client, namespace: &str) -> Result<(), Error> {
     first
 }
 
-/// Deletes pods that will never run again: in kube-system, and in all namespaces of a Shoot that goes.
+/// Deletes pods that will never run again: in kube-system, and in all namespaces of a Shoot that is being deleted.
 ///
 /// # Errors
-/// The client's.
+/// A request fails.
 pub(super) fn collect(client: &Client, is_going: bool, now: Timestamp) -> Result<(), Error> {
     let namespace = if is_going { "" } else { "kube-system" };
     stale_pods::delete(client, namespace, &ListParams::default(), now)

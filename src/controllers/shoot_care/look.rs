@@ -1,4 +1,4 @@
-//! One look at a Shoot: everything that its conditions and constraints are made of.
+//! One check of a Shoot: collects the input of its conditions and constraints.
 
 use crate::api::core::SECRET;
 use crate::api::extensions::CLUSTER;
@@ -19,36 +19,36 @@ use super::decide::{Plane, Server};
 use super::inside::{self, Answer};
 use super::{CareReconciler, pace};
 
-/// What a look has found.
+/// The findings of a check.
 pub(super) struct Look {
     /// The API server's answer.
     pub(super) server: Server,
     /// The namespace in the seed.
     pub(super) plane: Result<Plane, String>,
-    /// Inside the Shoot.
+    /// The findings inside the Shoot.
     pub(super) inside: Result<Inside, String>,
     /// Why the applier does not serve the Shoot.
     pub(super) applier: Option<String>,
 }
 
-/// CAs and until when they are valid, or why that is not known.
+/// CAs with their expiry, or why it is unknown.
 type Authorities = Result<Vec<(String, Timestamp)>, String>;
 
-/// What is remembered of what is read rarely.
+/// Cached facts that are read rarely.
 #[derive(Default)]
 pub(super) struct Rarely {
-    /// The spec as it was reconciled last, when it was read, and for which operation.
+    /// The last reconciled spec, when it was read, and for which operation.
     basis: Option<(Basis, Mono, (i64, String, String))>,
     /// CAs and their validity.
     pub(super) authorities: Option<(Mono, Authorities)>,
     definitions: Option<(Mono, Result<Vec<String>, String>)>,
     pods: Option<Mono>,
-    /// Since when the applier does not serve the Shoot.
+    /// Since when the applier has not served the Shoot.
     unserved: Option<Mono>,
 }
 
 impl Rarely {
-    /// The Shoot was reconciled: everything may be different.
+    /// The Shoot was reconciled: everything may have changed.
     pub(super) fn forget(&mut self) {
         (self.basis, self.authorities, self.definitions) = (None, None, None);
     }
@@ -58,15 +58,15 @@ fn is_due(last: Option<Mono>, at: Mono, period: std::time::Duration) -> bool {
     last.is_none_or(|last| at.saturating_sub(last) >= period)
 }
 
-/// What of a Shoot tells that its `Cluster` may be another one.
+/// The fields of a Shoot whose change means that its `Cluster` may have changed.
 fn mark(status: &ShootStatus) -> (i64, String, String) {
     let last = status.last_operation.clone().unwrap_or_default();
     (status.observed_generation, last.kind, last.state)
 }
 
 impl CareReconciler {
-    /// The spec of the Shoot as it was reconciled last; nothing if there is no `Cluster`. What was read before counts while the
-    /// seed does not answer.
+    /// The last reconciled spec of the Shoot; `None` if there is no `Cluster`. Cached values are used while the seed
+    /// does not answer.
     pub(super) fn basis(
         &self,
         head: &ShootHead,
@@ -74,7 +74,7 @@ impl CareReconciler {
         at: Mono,
     ) -> Result<Option<Basis>, Error> {
         let mark = mark(&head.status);
-        // An operation first says that it has begun, and writes the `Cluster` after that.
+        // An operation first reports its start, and writes the `Cluster` after that.
         let is_changing = mark.2 == "Processing";
         if let Some((basis, read, of)) = &known.rarely.basis
             && *of == mark
@@ -96,7 +96,7 @@ impl CareReconciler {
         }
     }
 
-    /// Looks. `answer` is that of the API server if it was asked a moment ago.
+    /// Runs the check. `answer` is the API server's, if it was just asked.
     ///
     /// # Errors
     /// A request to the seed was not sent, which says nothing about the Shoot.
@@ -126,9 +126,9 @@ impl CareReconciler {
                 None => self.doors.ask(namespace, &mut known.held, cx.clock.now(), &cx.metrics)?,
             },
         };
-        // What makes a server ill may be inside: a webhook, for example.
+        // The cause of an unhealthy server may be inside: a webhook, for example.
         let inside = match client {
-            // It has just answered: nothing that others ask of it postpones this.
+            // It has just answered, so backoff after failures of other requests does not apply.
             Some(client) => {
                 let is_going = basis.is_going || head.metadata.deletion_timestamp.is_some();
                 Ok(self.inside(namespace, &client.ungated(), known, (is_going, at), cx))
@@ -139,7 +139,7 @@ impl CareReconciler {
         Ok(Look { server, plane, inside, applier })
     }
 
-    /// An etcd whose snapshots fail is not healthy, as upstream has it.
+    /// An etcd with failed snapshots is not healthy, as in upstream.
     fn with_snapshots(&self, namespace: &str, mut plane: Plane, anew: bool, cx: &Context) -> Plane {
         let trouble =
             self.snapshots.as_ref().and_then(|all| all.trouble(&self.planes, (namespace, anew), cx));
@@ -160,7 +160,7 @@ impl CareReconciler {
         let told = |what: &str, result: Result<(), Error>| {
             if let Err(error) = result {
                 let err = chain(&error);
-                log::warn!(namespace = namespace, what = what, err = err.as_str(); "Care inside the Shoot failed");
+                log::warn!(namespace = namespace, what = what, err = err.as_str(); "A check inside the Shoot failed");
             }
         };
         if self.settings.controllers.shoot_care.remediates_webhooks {
@@ -181,7 +181,7 @@ impl CareReconciler {
         Inside { webhooks, definitions }
     }
 
-    /// Why the applier does not serve the Shoot, if it should and has had time to begin.
+    /// Why the applier does not serve the Shoot, if it should and has had time to start.
     fn applier(&self, namespace: &str, known: &mut Known, (server, at): (&Server, Mono)) -> Option<String> {
         let state = self.doors.served.state(namespace).map(|state| state.standing);
         let is_here = self.settings.edge.resource_manager.is_here();
@@ -192,17 +192,17 @@ impl CareReconciler {
             known.rarely.unserved = None;
             return None;
         }
-        // The applier may not have noticed yet that the server answers.
+        // The applier may not have noticed the running server yet.
         self.doors.served.wake(namespace);
         let since = *known.rarely.unserved.get_or_insert(at);
         let is_late = at.saturating_sub(since) >= pace::APPLIER_GRACE;
         is_late.then(|| match state {
             Some(standing) => standing.to_string(),
-            None => (self.remarks)().unwrap_or_else(|| "the embedded applier has not begun".to_owned()),
+            None => (self.remarks)().unwrap_or_else(|| "the embedded applier has not started".to_owned()),
         })
     }
 
-    /// Reads until when the CAs of a control plane are valid, now and then.
+    /// Reads the expiry of a control plane's CAs periodically.
     pub(super) fn read_authorities(&self, namespace: &str, known: &mut Known, at: Mono) {
         let period = if known.has_expiring() { pace::SOON } else { pace::SELDOM };
         if !is_due(known.rarely.authorities.as_ref().map(|(read, _)| *read), at, period) {
@@ -221,7 +221,7 @@ impl CareReconciler {
         });
         found.sort();
         let result = match listed {
-            // What was read before counts on.
+            // Keep the previous facts.
             Err(error) if error.postponed().is_some() => return,
             other => other.map(|_| found).map_err(|error| super::planes::words(&error)),
         };

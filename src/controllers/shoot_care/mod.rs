@@ -1,12 +1,14 @@
-//! The health of Shoots (Gardener's `shoot-care`): their conditions, what keeps them from something (constraints), pods that will
-//! never run again, webhooks that could keep them from waking up.
+//! The health of Shoots (Gardener's `shoot-care`): their conditions, their constraints, pods that will never run again,
+//! webhooks that could keep them from waking up.
 //!
-//! Woken by Shoots that are new, were scheduled or reconciled, and once per `controllers.shootCare.syncPeriod`; sooner while
-//! something is wrong (`pace.rs`). A look needs no garden: it uses what the watch on Shoots has told last, the `Cluster` in the
-//! seed, and its own last result. What cannot be written is written as soon as the garden is back.
+//! Woken by Shoots that are new, were scheduled or reconciled, and once per `controllers.shootCare.syncPeriod`; sooner
+//! while something is wrong (`pace.rs`). A check needs no garden: it uses the last state from the watch on Shoots, the
+//! `Cluster` in the seed, and its own last result. A result that cannot be written is written as soon as the garden is
+//! reachable.
 //!
-//! The API server of a Shoot that sleeps is sent nothing. Shoots with workers are left alone, as by `shoot`; so nothing is said of
-//! nodes. For the same reason there is no controller `shoot-status`, which follows updates of workers in place.
+//! The API server of a hibernated Shoot gets no requests. Shoots with workers are ignored, as by `shoot`, so there are
+//! no conditions about nodes. For the same reason there is no controller `shoot-status`, which tracks in-place updates
+//! of workers.
 
 mod act;
 mod basis;
@@ -47,7 +49,7 @@ use snapshots::Snapshots;
 pub fn add(site: &Site, group: &mut Group) {
     let settings = &site.settings;
     let care = &settings.controllers.shoot_care;
-    // An API server that does not answer holds a worker for seconds: the others keep half of them.
+    // An unreachable API server blocks a worker for seconds, so other controllers keep half of the workers.
     let half = u32::try_from(settings.edge.workers / 2).unwrap_or(u32::MAX).max(1);
     let lane = group.lane("shoot-care", care.workers.min(half), Retry::up_to(care.sync_period));
     let asked = Asked::default();
@@ -80,14 +82,14 @@ pub fn add(site: &Site, group: &mut Group) {
     group.run(lane, reconciler);
 }
 
-/// Why a Shoot is looked at.
+/// Why a Shoot is checked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Reason {
-    /// It is new here: there is no hurry.
+    /// It is new here, so the check is not urgent.
     New,
-    /// It is another one than before.
+    /// It has changed.
     Asked,
-    /// It is gone: what is remembered of it goes, too.
+    /// It is gone, so its state is dropped.
     Gone,
 }
 
@@ -111,13 +113,13 @@ fn was_reconciled(old: &ShootStatus, new: &ShootStatus) -> bool {
     operation(old) == ("", "Processing") && operation(new) == ("", "Succeeded")
 }
 
-/// Shoots that were asked for since they were looked at. Cheap to clone.
+/// Shoots with a requested check. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 struct Asked(Arc<Mutex<SortedSet<Key>>>);
 
 impl Asked {
     fn all(&self) -> MutexGuard<'_, SortedSet<Key>> {
-        // Single calls change the set: no panic can leave it half changed.
+        // Only single calls change the set: a panic cannot leave it half changed.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -130,10 +132,10 @@ struct CareReconciler {
     settings: Arc<Settings>,
     heads: Store<ShootHead>,
     managed: Store<Watched>,
-    /// What keeps all ManagedResources from being applied, if something does.
+    /// The reason that no ManagedResource is applied, if there is one.
     remarks: Remarks,
     planes: Planes,
-    /// What became of the snapshots of etcds, if they are taken.
+    /// The state of etcd snapshots, if they are enabled.
     snapshots: Option<Snapshots>,
     doors: Doors,
     asked: Asked,
@@ -142,7 +144,7 @@ struct CareReconciler {
 
 impl CareReconciler {
     fn known(&self) -> MutexGuard<'_, SortedMap<Key, Known>> {
-        // Single calls change the map: no panic can leave it half changed.
+        // Only single calls change the map: a panic cannot leave it half changed.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,12 +1,13 @@
-//! When a Shoot is looked at again. Pure.
+//! When a Shoot is checked again. Pure.
 //!
-//! - All of it once per `syncPeriod`; after [`SOON`] while one of its conditions is not `True`. The workloads in the seed are read
-//!   together for all Shoots, so that this is cheap also if many are not well.
-//! - Its API server after [`SERVER`] at the latest, since `APIServerAvailable` has to be `False` within a minute of a cut: a
-//!   look that gets no answer takes up to 15 s (one request, then two ways to the server that are found anew, of 5 s each).
-//! - Its API server after [`SERVER_SOON`] while it does not answer, since the condition has to be `True` within half a minute
-//!   of the cut's end.
-//! - The garden after [`GARDEN_SOON`] while it does not know the result. Nothing is looked at for that.
+//! - Everything once per `syncPeriod`; after [`SOON`] while one of its conditions is not `True`. The workloads in the
+//!   seed are read together for all Shoots, so this is cheap even if many are unhealthy.
+//! - Its API server after [`SERVER`] at the latest, because `APIServerAvailable` must be `False` within a minute of an
+//!   outage: a check without answer takes up to 15 s (one request, then two connections to newly found addresses, of 5
+//!   s each).
+//! - Its API server after [`SERVER_SOON`] while it does not answer, because the condition must be `True` within half a
+//!   minute after the end of an outage.
+//! - The garden after [`GARDEN_SOON`] while it lacks the result. Nothing is checked for that.
 
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use crate::base::clock::Mono;
 use crate::base::random;
 use crate::runtime::controller::Context;
 
-/// For a Shoot that no seed has yet.
+/// For a Shoot without a seed.
 pub(super) const UNSCHEDULED: Duration = Duration::from_secs(30);
 /// See the module.
 pub(super) const SOON: Duration = Duration::from_secs(20);
@@ -24,52 +25,53 @@ pub(super) const SERVER: Duration = Duration::from_secs(30);
 pub(super) const SERVER_SOON: Duration = Duration::from_secs(10);
 /// See the module.
 pub(super) const GARDEN_SOON: Duration = Duration::from_secs(10);
-/// What changes rarely inside the Shoot is read so often: its definitions, and its pods, which have this long to end.
+/// How often facts inside the Shoot that change rarely are read: its definitions, and its pods, which may take this
+/// long to end.
 pub(super) const RARELY: Duration = Duration::from_secs(300);
-/// What changes with operations only is read again so often: the spec, and the validity of CAs.
+/// How often facts that change only with operations are read again: the spec, and the expiry of CAs.
 pub(super) const SELDOM: Duration = Duration::from_secs(3_600);
 /// While the ManagedResources are not known.
 pub(super) const UNSYNCED: Duration = Duration::from_secs(1);
-/// An applier that does not serve the Shoot has this long to begin.
+/// An applier may take this long to start serving the Shoot.
 pub(super) const APPLIER_GRACE: Duration = Duration::from_secs(30);
 
-/// What a look has found, as far as the next one depends on it.
+/// The result of a check, as far as the next one depends on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Found {
     /// All conditions are `True`.
     pub(super) is_well: bool,
-    /// Whether the API server answered; nothing if it was not asked.
+    /// Whether the API server answered; `None` if it was not asked.
     pub(super) answers: Option<bool>,
 }
 
-/// When to look next.
+/// When the next checks are due.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Next {
-    /// At all of it.
+    /// The full check.
     pub(super) whole: Mono,
-    /// At its API server; nothing if it is not asked.
+    /// The check of its API server; `None` if it is not asked.
     pub(super) server: Option<Mono>,
 }
 
-/// The times after a look that ended at `at`. `share`, from 0 to 1, keeps apart what began together.
+/// The times after a check that ended at `at`. `share`, from 0 to 1, spreads checks that started together.
 pub(super) fn next(found: Found, sync_period: Duration, at: Mono, share: f64) -> Next {
     let whole = if found.is_well { sync_period.mul_f64(0.9 + 0.1 * share) } else { sync_period.min(SOON) };
     Next { whole: at.saturating_add(whole), server: server(found.answers, sync_period, at) }
 }
 
-/// When to ask the API server next.
+/// When to check the API server next.
 pub(super) fn server(answers: Option<bool>, sync_period: Duration, at: Mono) -> Option<Mono> {
     let wait = answers.map(|answers| if answers { SERVER } else { SERVER_SOON });
     wait.map(|wait| at.saturating_add(wait.min(sync_period)))
 }
 
-/// How old what is known of the namespace may be.
+/// The maximum age of cached facts about the namespace.
 pub(super) fn age_max(was_well: bool, sync_period: Duration) -> Duration {
     if was_well { sync_period / 2 } else { SOON.min(sync_period) / 2 }
 }
 
-/// When to look for the first time: a Shoot that is up to date at some time in the period, so that not all begin at once after a
-/// restart.
+/// When the first check is due. A Shoot that is up to date gets a time within the period, so that not all are checked
+/// at once after a restart.
 pub(super) fn first(is_current: bool, sync_period: Duration, cx: &Context) -> Mono {
     let now = cx.clock.mono();
     if is_current { now.saturating_add(sync_period.mul_f64(random::unit())) } else { now }
@@ -82,7 +84,7 @@ mod tests {
     #[test]
     fn the_next_look() {
         let (at, s) = (Mono::from_secs, Duration::from_secs);
-        // All is well, the server answers, the period; then: the whole look, and that at the server.
+        // Healthy, server answers, period; then: the times of the full check and of the server check.
         let table = [
             (true, Some(true), 60, 160, Some(130)),
             (true, None, 60, 160, None),
@@ -102,7 +104,7 @@ mod tests {
         }
         let early = next(Found { is_well: true, answers: None }, s(60), at(100), 0.0);
         assert_eq!(early.whole, at(154));
-        // A server that gives no answer holds a look for three times five seconds.
+        // An unreachable server blocks a check for three times five seconds.
         assert!(SERVER + s(15) < s(60) && SERVER_SOON + s(15) < s(30));
         assert_eq!((age_max(true, s(60)), age_max(false, s(60)), age_max(false, s(8))), (s(30), s(10), s(4)));
     }

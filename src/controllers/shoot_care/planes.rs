@@ -1,5 +1,5 @@
-//! What the namespaces of Shoots in the seed show. The workloads of all of them are read with one list, which the looks at many
-//! Shoots share, and reduced to what is said of them: a list for each Shoot would be most of what their care costs.
+//! The state of the Shoots' namespaces in the seed. The workloads of all Shoots are read with one list that many checks
+//! share, and reduced to what the conditions need: a list per Shoot would be most of the cost of the checks.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -27,7 +27,7 @@ use super::reports::{self, Report};
 
 const ETCDS: [&str; 2] = ["etcd-events", "etcd-main"];
 
-/// See the module.
+/// The cached state of all namespaces.
 pub(super) struct Planes {
     seed: Seed,
     mode: EtcdMode,
@@ -38,14 +38,14 @@ pub(super) struct Planes {
     last: Mutex<Option<Read>>,
 }
 
-/// What one read has found.
+/// The result of one read.
 #[derive(Clone)]
 struct Read {
     at: Mono,
     planes: Arc<SortedMap<String, Plane>>,
 }
 
-/// The objects of one namespace that say something of its Shoot, before the beats of their extensions are known.
+/// The relevant objects of one namespace, before the heartbeats of their extensions are known.
 #[derive(Default)]
 struct Voices {
     /// The types of all its objects, by kind.
@@ -54,7 +54,7 @@ struct Voices {
 }
 
 impl Planes {
-    /// Nothing is read yet.
+    /// Without any data.
     pub(super) fn new(
         seed: Seed,
         (mode, has_backup): (EtcdMode, bool),
@@ -64,10 +64,10 @@ impl Planes {
         Self { seed, mode, has_backup, registrations, installations, last: Mutex::default() }
     }
 
-    /// What a namespace showed at most so long ago. Whoever comes while somebody reads waits for what is read.
+    /// The state of a namespace, not older than `age_max`. Concurrent callers share one read.
     ///
     /// # Errors
-    /// The client's.
+    /// A request fails.
     pub(super) fn of(&self, namespace: &str, now: Mono, age_max: Duration) -> Result<Plane, Error> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let fresh = last.clone().filter(|read| now.saturating_sub(read.at) <= age_max);
@@ -78,10 +78,10 @@ impl Planes {
         Ok(read.planes.get(namespace).cloned().unwrap_or_default())
     }
 
-    /// What a namespace shows now.
+    /// The present state of a namespace.
     ///
     /// # Errors
-    /// The client's.
+    /// A request fails.
     pub(super) fn now(&self, namespace: &str) -> Result<Plane, Error> {
         Ok(self.read(namespace)?.remove(namespace).unwrap_or_default())
     }
@@ -104,9 +104,9 @@ impl Planes {
         }
         let reports = match self.reports(namespace) {
             Err(error) if error.postponed().is_some() => return Err(error),
-            // As upstream: the rest of a control plane is judged without them.
+            // As in upstream, the rest of a control plane is checked without them.
             Err(error) => {
-                log::warn!(err = chain(&error).as_str(); "What extensions say of Shoots cannot be read");
+                log::warn!(err = chain(&error).as_str(); "Cannot read the conditions that extensions report for Shoots");
                 SortedMap::new()
             }
             Ok(reports) => reports,
@@ -136,7 +136,7 @@ impl Planes {
         Ok(found)
     }
 
-    /// Reads what belongs to control planes, one object after the other. `None`: what came before is void.
+    /// Reads objects of control planes one by one. `None` means that earlier objects are void.
     fn each(
         &self,
         resource: &Resource,
@@ -147,7 +147,7 @@ impl Planes {
         self.list(resource, namespace, &ListParams { label_selector, ..ListParams::default() }, each)
     }
 
-    /// Reads objects one after the other. `None`: what came before is void.
+    /// Reads objects one by one. `None` means that earlier objects are void.
     pub(super) fn list(
         &self,
         resource: &Resource,
@@ -161,13 +161,13 @@ impl Planes {
             ListItem::Restart => each(None),
         });
         match listed {
-            // Its kind is not there: nor are its objects.
+            // The kind does not exist, so there are no objects.
             Err(error) if error.is_not_found() => Ok(()),
             other => other.map(drop),
         }
     }
 
-    /// What extensions say, by namespace.
+    /// Reports of extensions, by namespace.
     fn reports(&self, namespace: &str) -> Result<SortedMap<String, Vec<Report>>, Error> {
         let mut voices = SortedMap::<String, Voices>::new();
         self.list(&EXTENSION, namespace, &ListParams::default(), &mut |object| match object {
@@ -203,7 +203,7 @@ impl Planes {
             .collect())
     }
 
-    /// When the extension of a kind and type last renewed its Lease; `Err` within: why nobody knows who it is.
+    /// When the extension of a kind and type last renewed its Lease; an inner `Err` says why the extension is unknown.
     fn beat(&self, kind: &str, type_name: &str) -> Result<Result<Option<Timestamp>, String>, Error> {
         let serves = |registration: &ControllerRegistration| {
             let mut resources = registration.spec.resources.iter();
@@ -232,12 +232,12 @@ type Health = Result<(), String>;
 
 type Beats = SortedMap<(&'static str, String), Result<Option<Timestamp>, String>>;
 
-/// The reports of a namespace; none if nobody knows who serves one of its objects, as upstream has it.
+/// The reports of a namespace; none if the extension of one of its objects is unknown, as in upstream.
 fn believed(namespace: &str, voices: Voices, beats: &Beats) -> Vec<Report> {
     let of = |kind, type_name: &str| beats.get(&(kind, type_name.to_owned()));
     let unknown = voices.types.iter().find_map(|(kind, name)| of(*kind, name)?.as_ref().err());
     if let Some(why) = unknown {
-        log::warn!(namespace = namespace, why = why.as_str(); "What extensions say of the Shoot does not count");
+        log::warn!(namespace = namespace, why = why.as_str(); "Ignoring the conditions that extensions report for the Shoot");
         return Vec::new();
     }
     let with_beat = |report: Report| {

@@ -1,7 +1,7 @@
 //! How webhooks that could keep a Shoot from waking up are changed. Pure.
 //!
-//! Source: `pkg/gardenlet/controller/shoot/care/webhook_remediation.go`. One difference: a webhook of Leases that takes too long is
-//! given its three seconds at once; upstream first writes fifteen, and three in its next round.
+//! Source: `pkg/gardenlet/controller/shoot/care/webhook_remediation.go`. One difference: a slow webhook of Leases gets
+//! its three seconds at once; upstream first writes fifteen, and three in its next round.
 
 use serde_json::{Value, json};
 
@@ -23,7 +23,7 @@ pub(super) fn is_open(configuration: &Value) -> bool {
     label(EXCLUDED) != "true" && label("resources.gardener.cloud/managed-by") != "gardener"
 }
 
-/// A strategic merge patch that mends a configuration; nothing if it needs none.
+/// A strategic merge patch that fixes a configuration; `None` if it needs none.
 pub(super) fn patch(configuration: &Value) -> Option<Value> {
     let mut notes = Vec::new();
     let webhooks = configuration["webhooks"].as_array().into_iter().flatten();
@@ -34,7 +34,7 @@ pub(super) fn patch(configuration: &Value) -> Option<Value> {
     })
 }
 
-/// What is to be different in a webhook, with its name.
+/// The changes of a webhook, with its name.
 fn mend(webhook: &Value, notes: &mut Vec<String>) -> Option<Value> {
     let name = text(&webhook["name"]);
     let mut note =

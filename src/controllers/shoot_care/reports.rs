@@ -1,4 +1,5 @@
-//! What extensions say of a Shoot: the conditions of their objects, each of which may feed a condition of the Shoot. Pure.
+//! Reports of extensions about a Shoot: the conditions of their objects, each of which may belong to a condition of the
+//! Shoot. Pure.
 
 use std::time::Duration;
 
@@ -21,13 +22,13 @@ pub(super) struct Report {
     pub(super) type_name: String,
     /// Its name.
     pub(super) name: String,
-    /// What it says; its type is that of the Shoot's condition.
+    /// The reported condition; its type is the Shoot's condition.
     pub(super) says: Condition,
     /// When the extension last renewed its Lease.
     pub(super) beat: Option<Timestamp>,
 }
 
-/// What an extension object says of its Shoot. The beat of its extension is not known yet.
+/// The reports of an extension object. The heartbeat of its extension is not known yet.
 pub(super) fn of_object(kind: &'static str, object: &Value) -> Vec<Report> {
     let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
     let known = conditions.filter(|condition| CONDITIONS.contains(&text(&condition["type"])));
@@ -40,8 +41,8 @@ pub(super) fn of_object(kind: &'static str, object: &Value) -> Vec<Report> {
     known.filter_map(report).collect()
 }
 
-/// The first finding about a condition of the Shoot. `stale`: reports of an extension that has been silent for longer do not
-/// count.
+/// The first finding about a condition of the Shoot. Reports of an extension whose heartbeat is older than `stale` do
+/// not count.
 pub(super) fn verdict(
     reports: &[Report],
     condition: &str,

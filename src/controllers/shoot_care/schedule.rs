@@ -1,5 +1,5 @@
-//! When a Shoot is hibernated and woken up by its schedules, as far as its next maintenance window asks. Pure, but for the zones
-//! of time of the machine.
+//! When a Shoot is hibernated and woken up by its schedules, up to its next maintenance window. Pure, except for the
+//! machine's time zones.
 
 use std::time::Duration;
 
@@ -10,30 +10,30 @@ use crate::format::cron::Cron;
 use crate::format::time::time_of_day;
 
 const DAY_S: i64 = 86_400;
-/// The next window is over by then: what comes later does not matter.
+/// The next window is over by then: later times do not matter.
 const AHEAD: Duration = Duration::from_secs(3 * 24 * 3_600);
 
 /// An item of `spec.hibernation.schedules`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Schedule {
-    /// When it is hibernated: five fields of cron.
+    /// When it is hibernated: a cron expression with five fields.
     start: Option<String>,
     /// When it is woken up.
     end: Option<String>,
-    /// The place whose clocks count; empty for UTC.
+    /// The time zone; empty for UTC.
     location: String,
 }
 
 impl Schedule {
-    /// Reads one.
+    /// Parses an item.
     pub(super) fn read(entry: &Value) -> Self {
         let field = |name: &str| entry[name].as_str().map(str::to_owned);
         Self { start: field("start"), end: field("end"), location: field("location").unwrap_or_default() }
     }
 }
 
-/// The next time of these expressions; nothing if there is none soon. An expression that cannot be read makes all of them say
-/// nothing, as upstream has it.
+/// The earliest next time of these expressions; `None` if there is none soon. An invalid expression disables all of
+/// them, as in upstream.
 fn next(all: &[Schedule], of: fn(&Schedule) -> &Option<String>, now: Timestamp) -> Option<Option<Timestamp>> {
     let mut first: Option<Timestamp> = None;
     for schedule in all {
@@ -44,8 +44,8 @@ fn next(all: &[Schedule], of: fn(&Schedule) -> &Option<String>, now: Timestamp) 
     Some(first)
 }
 
-/// Whether a Shoot may be asleep at some time of its next maintenance window: from the second of the day in which that begins,
-/// and its length.
+/// Whether a Shoot may be hibernated at some time of its next maintenance window, which is given by its start (second
+/// of the day) and its length.
 pub(super) fn sleeps_in_window(
     schedules: &[Schedule],
     is_asleep: bool,
@@ -65,7 +65,7 @@ pub(super) fn sleeps_in_window(
     wake.is_none_or(|wake| wake < sleep || wake > begin)
 }
 
-/// The next maintenance window, from its ends as a Shoot has them (`HHMMSS+ZZZZ`).
+/// The next maintenance window, from the ends in a Shoot (`HHMMSS+ZZZZ`).
 pub(super) fn next_window((begin, end): &(String, String), now: Timestamp) -> Option<(Timestamp, Timestamp)> {
     let (begin_s, end_s) = (time_of_day(begin)?, time_of_day(end)?);
     let since_begin = (now.unix() - begin_s).rem_euclid(DAY_S);
@@ -95,7 +95,7 @@ mod tests {
             ("220000+0000", "230000+0000", Some(("07-01T22:00:00", "07-01T23:00:00"))),
             ("220000+0100", "230000+0100", Some(("07-01T21:00:00", "07-01T22:00:00"))),
             ("233000+0000", "003000+0000", Some(("07-01T23:30:00", "07-02T00:30:00"))),
-            // It is open now: the next one begins tomorrow.
+            // It is open now: the next one starts tomorrow.
             ("113000+0000", "123000+0000", Some(("07-02T11:30:00", "07-02T12:30:00"))),
             ("120000+0000", "130000+0000", Some(("07-02T12:00:00", "07-02T13:00:00"))),
             ("", "", None),
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn who_sleeps_in_the_next_window() {
+    fn hibernation_in_the_next_window() {
         let schedule = |start: Option<&str>, end: Option<&str>| {
             Schedule::read(&json!({"start": start, "end": end, "location": null}))
         };

@@ -1,5 +1,5 @@
-//! What became of the snapshots of etcds: the last words of the pods that took them, and the CronJobs. Two lists within
-//! [`pace::RARELY`] serve all Shoots; one that was reconciled is read by itself.
+//! The state of etcd snapshots, from the termination messages of the pods that took them, and from the CronJobs. Two
+//! lists per [`pace::RARELY`] serve all Shoots; a Shoot that was just reconciled is read separately.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -21,11 +21,11 @@ use crate::runtime::controller::Context;
 use super::pace;
 use super::planes::Planes;
 
-/// A run may take so long.
+/// How long a run may take.
 const GRACE: Duration = Duration::from_secs(3_600);
-/// As far as schedules are looked at.
+/// How far ahead schedules are evaluated.
 const AHEAD: Duration = Duration::from_secs(62 * 24 * 3_600);
-/// Characters of an error that a condition shows.
+/// The maximum length of an error in a condition.
 const WORDS_MAX: usize = 500;
 
 const SIZE: (&str, &str) = (
@@ -41,13 +41,13 @@ const OLDEST: (&str, &str) = (
     "When the last snapshot was taken of the etcd-main that has waited for one for longest; since when, if it has none.",
 );
 
-/// See the module.
+/// The cached state.
 #[derive(Default)]
 pub(super) struct Snapshots(Mutex<Option<(Mono, All)>>);
 
 type All = SortedMap<String, State>;
 
-/// What is known of one Shoot.
+/// The state of one Shoot.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct State {
     /// Its CronJob.
@@ -60,7 +60,7 @@ struct State {
 struct Job {
     schedule: String,
     is_suspended: bool,
-    /// Since when it has had its schedule.
+    /// Since when it has its present schedule.
     since: Timestamp,
     succeeded: Option<Timestamp>,
 }
@@ -71,7 +71,7 @@ struct Run {
     result: Result<Taken, String>,
 }
 
-/// What a run says.
+/// The result of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Taken {
     at: Timestamp,
@@ -80,7 +80,7 @@ struct Taken {
 }
 
 impl Snapshots {
-    /// What is wrong with the snapshots of a namespace. `anew`: what was read for others before does not count.
+    /// The problem of a namespace's snapshots. With `anew`, cached data does not count.
     pub(super) fn trouble(
         &self,
         planes: &Planes,
@@ -97,10 +97,10 @@ impl Snapshots {
                     let all = known.as_mut().map(|(_, all)| all);
                     all.into_iter().for_each(|all| put(all, namespace, one.remove(namespace)));
                 }
-                // What was read before counts on.
+                // Keep the previous facts.
                 Err(error) if error.postponed().is_some() => {}
                 Err(error) => {
-                    log::warn!(err = chain(&error).as_str(); "What became of snapshots of etcds cannot be read");
+                    log::warn!(err = chain(&error).as_str(); "Cannot read the results of etcd snapshots");
                     let before = known.take().map(|(_, all)| all);
                     *known = Some((at, before.unwrap_or_default()));
                 }
@@ -118,7 +118,7 @@ fn put(all: &mut All, namespace: &str, state: Option<State>) {
     }
 }
 
-/// Of one namespace, or of all.
+/// For one namespace, or for all.
 fn read(planes: &Planes, namespace: &str) -> Result<All, Error> {
     let mut all = All::new();
     let params = ListParams { label_selector: SELECTOR.to_owned(), ..ListParams::default() };
@@ -134,7 +134,7 @@ fn read(planes: &Planes, namespace: &str) -> Result<All, Error> {
         Some(pod) => {
             let state = all.get_mut(text(&pod["metadata"]["namespace"]));
             if let (Some(state), Some(run)) = (state, Run::read(&pod)) {
-                // Of two in the same second, the success was the later one: it ends the attempts.
+                // Of two in the same second, the success was later, because it ends the attempts.
                 let rank = |run: &Run| (run.ended, run.result.is_ok());
                 let is_newer = state.last.as_ref().is_none_or(|last| rank(last) <= rank(&run));
                 state.last = if is_newer { Some(run) } else { state.last.take() };
@@ -144,7 +144,7 @@ fn read(planes: &Planes, namespace: &str) -> Result<All, Error> {
     Ok(all)
 }
 
-/// No metric names a Shoot: the one that is worst counts.
+/// No metric names a Shoot: the worst value counts.
 fn measure(all: &All, metrics: &Metrics) {
     let taken = all.values().filter_map(|state| state.last.as_ref()?.result.as_ref().ok());
     #[expect(clippy::cast_precision_loss)]
@@ -179,7 +179,7 @@ impl Job {
 }
 
 impl Run {
-    /// Nothing, if the pod has not ended.
+    /// `None` if the pod has not ended.
     fn read(pod: &Value) -> Option<Self> {
         let ended = &pod["status"]["containerStatuses"][0]["state"]["terminated"];
         let message = text(&ended["message"]).trim();
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_words_of_a_pod() {
+    fn the_termination_message_of_a_pod() {
         let run = |code, message: &str| Run::read(&pod("01T22:05", code, message)).unwrap().result;
         let told = json!({"snapshot": "a", "databaseBytes": 20, "databaseBytesInUse": 9, "time": "2026-07-01T22:04:00Z"});
         let taken = Taken { at: at("01T22:04"), database_bytes: 20, in_use_bytes: 9 };
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_late_or_has_failed() {
+    fn late_and_failed_snapshots() {
         let job = |field: &str, value: &str| {
             let mut object = json!({"metadata": {"creationTimestamp": "2026-07-01T12:00:00Z"},
                 "spec": {"schedule": "0 22 * * *"}});
@@ -292,7 +292,7 @@ mod tests {
             (succeeded(), failed("01T22:05"), "01T22:10", None),
             (succeeded(), None, "03T23:00", None),
             (succeeded(), None, "03T23:01", Some(format!("{late}2026-07-01T22:07:00Z"))),
-            // It has been asleep, or its times are others.
+            // It was hibernated, or its schedule has changed.
             (job("since", "2026-07-08T12:00:00Z"), None, "09T22:30", None),
         ];
         for (job, last, now, expected) in table {

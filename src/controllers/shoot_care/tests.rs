@@ -35,7 +35,7 @@ fn succeeded() -> ShootStatus {
     status(json!({"type": "Reconcile", "state": "Succeeded", "lastUpdateTime": "2025-01-01T00:00:00Z"}), 0)
 }
 
-/// A Shoot that is well, with what a test makes of it.
+/// A healthy Shoot, with the changes of a test.
 struct Scene {
     care: ShootCare,
     status: ShootStatus,
@@ -296,7 +296,7 @@ fn a_report_counts_while_its_extension_lives() {
             _ => &[],
         };
         assert_eq!(condition.codes, codes, "{status} {beat:?}");
-        // Other conditions hear nothing of it.
+        // Other conditions do not show it.
         assert_eq!(scene.says()[3].0, Status::True);
     }
 }
@@ -306,7 +306,7 @@ fn a_report_counts_while_its_extension_lives() {
 fn a_threshold_counts_from_the_last_transition() {
     use Status::{False, Progressing, True, Unknown};
     let minute = Some(Duration::from_secs(60));
-    // The status before, for how long, with which reason, how long ago the last operation succeeded, and then.
+    // The previous status, its duration, its reason, the time since the last operation succeeded, and the result.
     let table = [
         (True, 0, "x", 900, None, False),
         (True, 0, "x", 900, minute, Progressing),
@@ -365,14 +365,14 @@ fn who_is_pardoned() {
         let expected = if is_pardoned { Status::Progressing } else { Status::False };
         assert_eq!((next.status, next.codes.len()), (expected, 1), "{last} {errors}");
         let since = if is_pardoned { at(-50) } else { NOW };
-        assert_eq!(next.last_transition_time, since, "{last}: a pardon does not begin anew");
+        assert_eq!(next.last_transition_time, since, "{last}: a pardon does not restart");
         let unknown = old.unknown(NOW, "x");
         assert_eq!(pardon(&status, &old, unknown.clone(), NOW), unknown);
     }
 }
 
 #[test]
-fn what_is_said_without_an_api_server() {
+fn messages_without_an_api_server() {
     let table = [
         (Value::Null, "Shoot control plane has not been fully created yet."),
         (
@@ -431,7 +431,7 @@ impl Default for Case<'_> {
 }
 
 impl Case<'_> {
-    /// Those that are there: the beginning of the type, status, reason.
+    /// The existing ones: the prefix of the type, status, reason.
     fn says(&self) -> Vec<String> {
         let more = More {
             basis: &self.basis,
@@ -444,7 +444,7 @@ impl Case<'_> {
 }
 
 #[test]
-fn constraints_that_are_there() {
+fn existing_constraints() {
     let well = ["Hi True NoProblematicWebhooks", "Ma True NoProblematicWebhooks"];
     let with = |more: &'static str| [well.as_slice(), &[more]].concat();
     assert_eq!(Case::default().says(), well);
@@ -528,7 +528,7 @@ fn a_key_that_cannot_be_rotated_in_time() {
 }
 
 #[test]
-fn what_a_shoot_is_looked_at_for() {
+fn reasons_to_check_a_shoot() {
     let head = |seed: &str, kind: &str, state: &str| -> ShootHead {
         let last = json!({"type": kind, "state": state});
         serde_json::from_value(

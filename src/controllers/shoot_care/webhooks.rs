@@ -1,4 +1,4 @@
-//! Webhooks of the owner that could keep a Shoot from waking up, and its nodes from joining: which ones they are. Pure.
+//! Finds webhooks of the owner that could keep a Shoot from waking up or its nodes from joining. Pure.
 //!
 //! Source: `pkg/gardenlet/operation/botanist/matchers`, `pkg/gardenlet/controller/shoot/care/constraints.go`.
 
@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 use crate::api::meta::text;
 use crate::api::selector::matches;
 
-/// A webhook of critical resources may not take longer ...
+/// The longest timeout of a webhook for critical resources.
 pub(super) const TIMEOUT_S_MAX: i64 = 15;
-/// ... and one of Leases in kube-system not longer than this: leaders would lose them.
+/// The longest timeout of a webhook for Leases in kube-system: with a longer one, leaders would lose them.
 pub(super) const LEASES_TIMEOUT_S_MAX: i64 = 3;
-/// Tells that Gardener has changed a webhook configuration, until its owner removes it.
+/// Marks a webhook configuration that Gardener has changed, until its owner removes it.
 pub(super) const WARNING: &str = "gardener.cloud/warning";
 
 /// Labels of a namespace or of an object.
@@ -25,12 +25,12 @@ const KUBE_SYSTEM: Labels = &[
 const DEFAULT: Labels = &[("kubernetes.io/metadata.name", "default")];
 const PODS: Labels = &[("shoot.gardener.cloud/no-cleanup", "true"), ("origin", "gardener")];
 
-/// What the cluster needs to write. Labels that are absent always match.
+/// A resource that the cluster needs to write. Absent labels always match.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Target {
     group: &'static str,
     versions: &'static [&'static str],
-    /// With the subresource after a slash.
+    /// The resource, with a subresource after a slash.
     resource: &'static str,
     is_of_cluster: bool,
     /// Labels of the object.
@@ -58,7 +58,7 @@ const RBAC: &[&str] = &["v1", "v1alpha1", "v1beta1"];
 const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
 const EXTENSIONS: &[&str] = &["v1beta1"];
 
-/// What must go on in kube-system for leaders to keep their Leases.
+/// Leases in kube-system that leaders must be able to renew.
 const LEASES: Target = Target { object: Some(&[]), ..within("coordination.k8s.io", UP_TO_BETA, "leases") };
 
 const NAMESPACES: Target =
@@ -115,7 +115,7 @@ const TARGETS: [Target; 46] = [
 ];
 
 impl Target {
-    /// Whether requests of the cluster for it go to this webhook by one of its rules.
+    /// Whether one of the webhook's rules matches the cluster's requests for it.
     fn is_met(&self, webhook: &Value, rule: &Value) -> bool {
         let object = selects(&webhook["objectSelector"], self.object);
         let ignores_namespace = self.is_of_cluster && !self.resource.starts_with("namespaces");
@@ -149,11 +149,11 @@ fn parts(resource: &str) -> (&str, &str) {
     resource.split_once('/').unwrap_or((resource, ""))
 }
 
-/// Whether a selector takes labels; none of either always fit.
+/// Whether a selector matches labels. A missing selector or missing labels always match.
 fn selects(selector: &Value, labels: Option<Labels>) -> bool {
     let Some(labels) = labels else { return true };
     let value = |key: &str| labels.iter().find(|(name, _)| *name == key).map(|(_, value)| *value);
-    // No server stores an operator that nobody knows.
+    // No server stores an unknown operator.
     matches(selector, &value, true)
 }
 
@@ -161,23 +161,23 @@ fn rules(webhook: &Value) -> impl Iterator<Item = &Value> {
     webhook["rules"].as_array().into_iter().flatten()
 }
 
-/// Whether it is asked about Leases of kube-system.
+/// Whether the webhook matches Leases of kube-system.
 pub(super) fn is_of_leases(webhook: &Value) -> bool {
     rules(webhook).any(|rule| LEASES.is_met(webhook, rule))
 }
 
-/// What it is asked about that the cluster needs.
+/// The targets that the webhook matches.
 pub(super) fn targets(webhook: &Value) -> Vec<&'static Target> {
     static ALL: [Target; TARGETS.len()] = TARGETS;
     ALL.iter().filter(|target| rules(webhook).any(|rule| target.is_met(webhook, rule))).collect()
 }
 
-/// Whether it takes longer than this, or as long as somebody else likes.
+/// Whether its timeout is longer than this, or is not set.
 pub(super) fn is_slower(webhook: &Value, seconds: i64) -> bool {
     webhook["timeoutSeconds"].as_i64().is_none_or(|timeout| timeout > seconds)
 }
 
-/// Whether a webhook may hold up what the cluster needs.
+/// Whether a webhook may block writes that the cluster needs.
 pub(super) fn is_problematic(webhook: &Value) -> bool {
     if is_slower(webhook, LEASES_TIMEOUT_S_MAX) && is_of_leases(webhook) {
         return true;
@@ -187,16 +187,16 @@ pub(super) fn is_problematic(webhook: &Value) -> bool {
     (!may_fail || is_slower(webhook, TIMEOUT_S_MAX)) && !targets(webhook).is_empty()
 }
 
-/// What is wrong with the webhooks of a cluster.
+/// The problem of a cluster's webhooks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Problem {
-    /// One of them holds up what the cluster needs.
+    /// One of them blocks writes that the cluster needs.
     Problematic(String),
     /// One of them did, and was changed.
     Remediated(String),
 }
 
-/// Whether Gardener's own work is left out of a list of configurations.
+/// Whether a list of configurations should include it, because Gardener did not create it.
 pub(super) fn is_foreign(configuration: &Value) -> bool {
     let label = |name: &str| text(&configuration["metadata"]["labels"][name]);
     label("app") != "gardener-resource-manager" && label("resources.gardener.cloud/managed-by") != "gardener"
@@ -227,7 +227,7 @@ pub(super) fn problem(kind: &str, configuration: &Value) -> Option<Problem> {
     })
 }
 
-/// The labels that a selector has to leave out, as expressions; each once.
+/// The labels that a selector must exclude, as unique expressions.
 pub(super) fn left_out<'a>(labels: impl Iterator<Item = &'a (&'static str, &'static str)>) -> Vec<Value> {
     let mut seen: Vec<(&str, &str)> = Vec::new();
     for label in labels {
@@ -257,9 +257,9 @@ mod tests {
         webhook
     }
 
-    /// Every row of the table, by what it needs: it is met, it is not met with the labels left out, nor in another group.
+    /// Tests every row of the table: a webhook matches it, but not with the labels excluded, nor in another group.
     #[test]
-    fn each_target_is_met_as_it_says() {
+    fn each_target_is_matched_by_its_labels_and_group() {
         for target in &TARGETS {
             let exact = webhook(rule(target.group, &target.versions[..1], target.resource));
             assert!(targets(&exact).contains(&target), "{target:?}");
@@ -337,11 +337,11 @@ mod tests {
         for (webhook, expected) in table {
             assert_eq!(is_problematic(&webhook), expected, "{webhook}");
         }
-        // Leases of other namespaces are needed, but not at once.
+        // Leases of other namespaces are needed, but less urgently.
         let elsewhere = json!({"matchExpressions": left_out(KUBE_SYSTEM.iter())});
         let spared = with(leases(), "namespaceSelector", elsewhere);
         assert!(is_problematic(&spared) && !is_of_leases(&spared));
-        // A webhook that asks for a label of the object is not asked about Leases without any.
+        // A webhook with a label selector for objects does not match Leases without labels.
         let labelled = with(leases(), "objectSelector", json!({"matchLabels": {"a": "b"}}));
         assert!(!is_of_leases(&labelled));
     }
@@ -378,7 +378,7 @@ mod tests {
         let (app, managed) =
             ("gardener-resource-manager", json!({"resources.gardener.cloud/managed-by": "gardener"}));
         let excluded = json!({"remediation.webhook.shoot.gardener.cloud/exclude": "true"});
-        // Whether it is judged, and whether it is changed.
+        // Whether it is checked, and whether it is changed.
         let table = [
             (json!({}), (true, true)),
             (json!({"app": app}), (false, true)),
@@ -391,9 +391,9 @@ mod tests {
         }
     }
 
-    /// What was mended is no problem any more, and is mended once.
+    /// A fixed webhook is not a problem any more, and is fixed only once.
     #[test]
-    fn a_mended_webhook_is_no_problem() {
+    fn a_fixed_webhook_is_no_problem() {
         let all = TARGETS.iter().map(|target| webhook(rule(target.group, target.versions, target.resource)));
         let everything = webhook(rule("*", &["*"], "*/*"));
         let slow =
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_changed_is_told() {
+    fn changes_are_reported() {
         let pods = with(webhook(rule("", &["v1"], "pods")), "timeoutSeconds", json!(30));
         let pods = with(
             pods,
@@ -437,7 +437,7 @@ mod tests {
         ] {
             assert!(note.contains(said), "{note}");
         }
-        // A webhook that meets nothing is only made quicker, as upstream does.
+        // The timeout of a webhook without matches is reduced too, as in upstream.
         let slow = with(webhook(rule("", &["v1"], "events")), "timeoutSeconds", json!(30));
         let patch = remedy::patch(&json!({"webhooks": [slow]})).unwrap();
         assert_eq!(patch["webhooks"], json!([{"name": "w", "timeoutSeconds": 15}]));

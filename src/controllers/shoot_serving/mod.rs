@@ -1,8 +1,8 @@
-//! Serving the clusters of Shoots, as the gardener-resource-manager of each would: a namespace of a Shoot in the seed becomes a
-//! target of the applier as soon as its API server answers. It needs no garden.
+//! Serves the clusters of Shoots, as the gardener-resource-manager of each would: a Shoot's namespace in the seed
+//! becomes a target of the applier as soon as its API server answers. It needs no garden.
 //!
-//! Woken by namespaces, and by whoever changes a control plane ([`Served::wake`]). Each look reads what is cheap: how many
-//! replicas the API server has, whether another program does the work, and whether the server answers.
+//! Woken by namespaces, and by writers of a control plane ([`Served::wake`]). Each check reads only cheap facts: the
+//! replicas of the API server, whether another program does the work, and whether the server answers.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -29,18 +29,18 @@ use crate::shoot::{Served, Standing};
 
 use super::Namespace;
 
-/// How many namespaces are looked at at once. A server that does not answer holds a worker for seconds.
+/// How many namespaces are checked at once. An unreachable server blocks a worker for seconds.
 const WORKERS: u32 = 2;
-/// How often to look at a cluster that is served, and at one that is not.
+/// How often a cluster is checked, whether it is served or not.
 const PERIOD: Duration = Duration::from_secs(120);
 const PERIOD_ASLEEP: Duration = Duration::from_secs(60);
-/// How soon to look again after the first failure, and at most.
+/// The first and the longest delay after a failure.
 const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 const SERVER: &str = "kube-apiserver";
 const OTHER: &str = "gardener-resource-manager";
 
-/// The uid of a namespace, if it is one of a Shoot.
+/// The uid of a namespace, if it belongs to a Shoot.
 fn of_shoot(namespace: &Namespace) -> Option<&str> {
     let metadata = &namespace.metadata;
     let is_of_shoot = metadata.labels.get("gardener.cloud/role").is_some_and(|role| role == "shoot");
@@ -52,14 +52,14 @@ pub fn add(serving: Serving, group: &mut Group) {
     let lane = group.lane("shoot-serving", WORKERS, Retry::up_to(AGAIN.1));
     serving.served.looks(&lane);
     group.wake(&lane, &serving.spaces, |change| {
-        // Its metadata says nothing else.
+        // Its metadata contains nothing else of interest.
         let uid = |space: &Option<Arc<Namespace>>| space.as_deref().and_then(of_shoot).map(str::to_owned);
         (uid(&change.old) != uid(&change.new)).then(|| change.key.clone())
     });
     group.run(lane, serving);
 }
 
-/// See the module.
+/// The state of the controller.
 #[derive(Debug)]
 pub struct Serving {
     seed: Seed,
@@ -72,17 +72,17 @@ pub struct Serving {
     known: Mutex<SortedMap<String, Known>>,
 }
 
-/// What is remembered of a namespace between two looks.
+/// The state of a namespace between two checks.
 #[derive(Clone, Debug, Default)]
 struct Known {
-    /// Of the namespace.
+    /// The uid of the namespace.
     uid: String,
     opened: Option<Opened>,
     is_target: bool,
     failures: u32,
 }
 
-/// A workload, as far as it is read.
+/// The fields that are read from a workload.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Workload {
@@ -95,14 +95,14 @@ struct Scale {
     replicas: Option<i64>,
 }
 
-/// What a look at the workloads tells to do.
+/// The decision from the workloads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Plan {
     Serve,
     Leave(Standing),
 }
 
-/// From the replicas of both Deployments: `None` if there is none.
+/// Decides from the replicas of both Deployments; `None` if one does not exist.
 fn plan(server: Option<i64>, other: Option<i64>) -> Plan {
     match (server, other) {
         (_, Some(1..)) => Plan::Leave(Standing::LeftToOther),
@@ -113,7 +113,7 @@ fn plan(server: Option<i64>, other: Option<i64>) -> Plan {
 }
 
 impl Serving {
-    /// `connector` makes clients that ask the applier's lease.
+    /// `connector` creates clients that check the applier's lease.
     pub fn new(
         seed: Seed,
         connector: Connector,
@@ -135,17 +135,17 @@ impl Serving {
     }
 
     fn lock(&self) -> MutexGuard<'_, SortedMap<String, Known>> {
-        // Single calls change the map: no panic can leave it half changed.
+        // Only single calls change the map: a panic cannot leave it half changed.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn replicas(&self, namespace: &str, name: &str) -> Result<Option<i64>, kube::Error> {
         let found = self.seed.find_plain::<Workload>(&DEPLOYMENT, namespace, name)?;
-        // Absent means 1.
+        // An absent field means 1 replica.
         Ok(found.map(|workload| workload.spec.replicas.unwrap_or(1)))
     }
 
-    /// What the seed is called; it never changes.
+    /// The identity of the seed; it never changes.
     fn identity(&self) -> Result<&str, Error> {
         if let Some(identity) = self.identity.get() {
             return Ok(identity);
@@ -161,7 +161,7 @@ impl Serving {
         Ok(self.identity.get_or_init(|| identity))
     }
 
-    /// Nothing is sent to the cluster any more; what was applied stays.
+    /// Stops sending requests to the cluster. Applied objects stay.
     fn leave(&self, namespace: &str, known: &mut Known) {
         if std::mem::take(&mut known.is_target) {
             self.resources.set_target(namespace, None, &self.managed);
@@ -169,7 +169,7 @@ impl Serving {
         known.failures = 0;
     }
 
-    /// A client that the server has answered just now, or care a moment ago.
+    /// A client to which the server has answered just now, or to the care controller a moment ago.
     fn contact(&self, namespace: &str, known: &mut Known, now: Timestamp) -> Result<Opened, Error> {
         let due = |opened: &&Opened| now < opened.renew_at && known.failures == 0;
         if let Some(opened) = known.opened.as_ref().filter(due)
@@ -177,7 +177,7 @@ impl Serving {
         {
             return Ok(opened.clone());
         }
-        // Whatever went wrong, another certificate, CA or way may be the cure.
+        // Whatever failed, another certificate, CA or address may help.
         let opened = self.connector.open(namespace)?;
         known.opened = Some(opened.clone());
         Ok(opened)
@@ -230,7 +230,7 @@ impl Serving {
                 None => {
                     let delay = delay_after(AGAIN.0, AGAIN.1, known.failures);
                     known.failures = known.failures.saturating_add(1);
-                    // Its tokens can still be asked for when it is back before we look again.
+                    // Its tokens may be requested when it is reachable again, before the next check.
                     let client = known.opened.as_ref().filter(|_| known.is_target);
                     self.tell(namespace, Standing::Waiting(chain(&error)), client, now);
                     Ok(Outcome::After(jittered(delay)))
@@ -247,7 +247,7 @@ impl Reconciler for Serving {
         let uid = space.as_deref().and_then(of_shoot);
         let mut known = self.lock().remove(namespace).unwrap_or_default();
         if known.uid != uid.unwrap_or_default() {
-            // Gone, or another one of the same name.
+            // Deleted, or replaced by another one with its name.
             self.leave(namespace, &mut known);
             self.connector.forget(namespace);
             self.served.renew(namespace);
@@ -263,12 +263,12 @@ impl Reconciler for Serving {
     }
 }
 
-/// Not later than the certificate has to be replaced: it is in use between two looks, too.
+/// Not later than the renewal of the certificate, which is also used between two checks.
 fn next_look(period: Duration, renew_at: Timestamp, now: Timestamp) -> Duration {
     period.min(renew_at.since(now).max(AGAIN.0))
 }
 
-/// Nine to eleven tenths: what begins together shall not come back together.
+/// Nine to eleven tenths, so that checks that start together spread out.
 fn jittered(period: Duration) -> Duration {
     period.mul_f64(0.9 + 0.2 * random::unit())
 }
@@ -278,7 +278,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_certificate_is_replaced_in_time() {
+    fn a_certificate_is_renewed_in_time() {
         let (now, seconds) = (Timestamp::from_unix(1_767_600_000), Duration::from_secs);
         let look = |until: Duration| next_look(seconds(130), now.plus(until), now);
         assert_eq!(look(seconds(480)), seconds(130));
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn who_serves_a_cluster() {
+    fn which_program_serves_a_cluster() {
         let waiting =
             || Plan::Leave(Standing::Waiting("there is no deployment kube-apiserver yet".to_owned()));
         let table = [

@@ -1,4 +1,4 @@
-//! What a ShootState says: read in the seed, with its size bounded while it is read.
+//! The content of a ShootState: read from the seed, with its size limited during the read.
 
 use ring::digest::SHA256;
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ use crate::kube::{Error, ListItem, ListParams, Seed};
 use crate::limits;
 use crate::runtime::controller::Failure;
 
-/// The Secrets that are kept: keys and CAs. What is signed with them is made anew.
+/// The Secrets to keep: keys and CAs. Certificates that they sign are created again.
 pub(super) const SELECTOR: &str = "managed-by=secrets-manager,persist=true";
 
 /// A SHA-256.
@@ -25,7 +25,7 @@ pub(super) fn digest(spec: &Value) -> Digest {
     bytes
 }
 
-/// Where a Shoot is in the seed.
+/// The location of a Shoot in the seed.
 pub(super) struct Plane {
     namespace: String,
     /// Its BackupEntry, which has no namespace.
@@ -40,16 +40,16 @@ impl Plane {
     }
 }
 
-/// What a ShootState is to say.
+/// The desired content of a ShootState.
 #[derive(Debug)]
 pub(super) struct Content {
     pub(super) spec: Value,
     pub(super) digest: Digest,
-    /// What is not in it, and why.
+    /// What is missing, with the reasons.
     pub(super) left_out: Vec<String>,
 }
 
-/// Reads it.
+/// Reads the content.
 pub(super) fn collect(seed: &Seed, plane: &Plane) -> Result<Content, Failure> {
     if plane.namespace.is_empty() {
         return Err(Failure::retry("the Shoot has no status.technicalID yet"));
@@ -66,7 +66,7 @@ pub(super) fn collect(seed: &Seed, plane: &Plane) -> Result<Content, Failure> {
         );
         return Err(Failure::terminal(why));
     }
-    // A Shoot without workers has objects of these kinds.
+    // A Shoot without workers has only objects of these kinds.
     for (resource, namespace, field_selector) in [
         (&EXTENSION, plane.namespace.as_str(), String::new()),
         (&DNS_RECORD, &plane.namespace, String::new()),
@@ -79,9 +79,9 @@ pub(super) fn collect(seed: &Seed, plane: &Plane) -> Result<Content, Failure> {
     Ok(gathered.content())
 }
 
-/// An entry, and what it costs.
+/// An entry with its size.
 struct Entry {
-    /// Kind and name: the order.
+    /// Kind and name, for sorting.
     place: (String, String),
     value: Value,
     bytes: usize,
@@ -94,7 +94,7 @@ impl Entry {
     }
 }
 
-/// What has been read so far.
+/// The content that has been read so far.
 #[derive(Default)]
 struct Gathered {
     secrets: Vec<Entry>,
@@ -105,7 +105,8 @@ struct Gathered {
 }
 
 impl Gathered {
-    /// Takes the state of an extension. If there is no room for all, the largest goes, because the others can be kept then.
+    /// Adds the state of an extension. If the limit is exceeded, the largest state is dropped, because all others then
+    /// fit.
     fn take(&mut self, entry: Entry) {
         self.bytes += entry.bytes;
         self.extensions.push(entry);
@@ -142,7 +143,7 @@ impl Gathered {
 fn secrets(seed: &Seed, plane: &Plane, gathered: &mut Gathered) -> Result<(), Error> {
     let params = ListParams { label_selector: SELECTOR.to_owned(), ..ListParams::default() };
     let mut found = Vec::new();
-    // One that cannot be read must not be missing.
+    // An unreadable Secret is an error, because it must not be missing.
     seed.list_all::<Value>(&SECRET, &plane.namespace, &params, &mut |secret| found.push(kept(&secret)))?;
     gathered.bytes = found.iter().map(|entry| entry.bytes).sum();
     gathered.secrets = found;
@@ -181,16 +182,16 @@ fn extensions(
     match listed {
         Err(e) if e.is_not_found() => Ok(()),
         Err(e) => Err(e.into()),
-        // A Shoot has a handful of them, so a list has one page and does not begin again.
+        // A Shoot has a handful of them, so a list has one page and does not restart.
         Ok(_) if restarted => {
-            let why = format!("the list of {} began again", resource.plural);
+            let why = format!("the list of {} restarted", resource.plural);
             Err(Failure::later(limits::PERMIT_AGAIN, why))
         }
         Ok(_) => Ok(()),
     }
 }
 
-/// Nothing of an object that has no state, or that goes.
+/// `None` for an object that has no state, or is being deleted.
 fn state(kind: &str, object: &Value) -> Option<Entry> {
     let (metadata, status) = (&object["metadata"], &object["status"]);
     let resources = status["resources"].as_array().filter(|all| !all.is_empty());
@@ -211,7 +212,7 @@ fn state(kind: &str, object: &Value) -> Option<Entry> {
     Some(Entry::new(kind, name, entry))
 }
 
-/// The objects that states refer to, each once.
+/// The objects that states refer to, without duplicates.
 fn references(seed: &Seed, plane: &Plane, gathered: &mut Gathered) -> Result<(), Error> {
     let references: Vec<Value> = gathered
         .extensions
@@ -301,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_goes_first() {
+    fn the_largest_state_is_dropped_first() {
         let entry = |name: &str, bytes: usize| Entry::new("Extension", name, json!("x".repeat(bytes)));
         let mut gathered = Gathered { bytes: 100, ..Gathered::default() };
         for (name, bytes) in [("a", 10), ("b", 1 << 20), ("c", 900_000), ("d", 20)] {
@@ -314,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn order_is_no_content() {
+    fn the_order_does_not_matter() {
         let content = |names: [&str; 2]| {
             let mut gathered = Gathered::default();
             for name in names {

@@ -1,4 +1,4 @@
-//! Whether the garden keeps a state of a Shoot, and when it is looked at.
+//! Whether the garden should have the state of a Shoot, and when the state is checked.
 
 use std::time::Duration;
 
@@ -8,27 +8,27 @@ use super::collect::Digest;
 use crate::api::meta::text;
 use crate::base::clock::{Mono, Timestamp};
 
-/// From the first change to the look: what changes together is written together.
+/// The delay from the first change to the check, so that simultaneous changes are written together.
 const SETTLE: Duration = Duration::from_secs(10);
-/// From one look to the next one.
+/// The shortest time between two checks.
 const SPACING: Duration = Duration::from_secs(30);
-/// As upstream: how soon to see whether a Shoot has been created, or has moved.
+/// As in upstream: how soon to check again whether a Shoot was created or moved.
 const UNREADY: Duration = Duration::from_secs(600);
-/// As upstream: the period is shorter or longer by at most this much, so that not all ShootStates are written at once.
+/// As in upstream: the period varies by at most this much, so that not all ShootStates are written at once.
 const SPREAD_MAX: Duration = Duration::from_secs(900);
 
-/// What to do about the ShootState of a Shoot.
+/// The decision about the ShootState of a Shoot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Standing {
-    /// It is not ours to write.
+    /// This agent must not write it.
     Nothing,
-    /// See again after this time.
+    /// Check again after this time.
     Later(Duration),
-    /// It shall have the present state.
+    /// It must have the present state.
     Due,
 }
 
-/// Whether a Shoot with this last operation (type and state) has something worth keeping, and has it here.
+/// Whether a Shoot with this last operation (type and state) has a state to keep, and has it on this seed.
 pub fn is_ready(last: Option<(&str, &str)>) -> bool {
     match last {
         None | Some(("Migrate", _)) => false,
@@ -37,10 +37,10 @@ pub fn is_ready(last: Option<(&str, &str)>) -> bool {
     }
 }
 
-/// From the Shoot as the garden has it.
+/// Decides from the garden's Shoot.
 pub fn standing(shoot: &Value, seed: &str) -> Standing {
     let is_ours = shoot["spec"]["seedName"] == seed;
-    // The machines of workers are a part of the state that this version does not know: it would be lost.
+    // This version cannot collect the state of worker machines, so it would be lost.
     let has_workers = shoot["spec"]["provider"]["workers"].as_array().is_some_and(|all| !all.is_empty());
     if !is_ours || has_workers || !shoot["metadata"]["deletionTimestamp"].is_null() {
         return Standing::Nothing;
@@ -50,40 +50,40 @@ pub fn standing(shoot: &Value, seed: &str) -> Standing {
     if is_ready(last) { Standing::Due } else { Standing::Later(UNREADY) }
 }
 
-/// Whether to look now.
+/// Whether to check now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Turn {
-    /// At that moment.
+    /// At that time.
     Wait(Mono),
     /// Now.
     Look,
 }
 
-/// What is remembered of a ShootState between two looks.
+/// The memory about a ShootState between two checks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Memo {
-    /// Something has changed, and is looked at then.
+    /// Something has changed, and the check is due then.
     due: Option<Mono>,
-    /// When it was looked at.
+    /// The time of the last check.
     looked: Option<Mono>,
-    /// When it is looked at although nothing has changed.
+    /// The time of the next check without changes.
     next: Option<Mono>,
-    /// What the garden has, and since when.
+    /// The digest that the garden has, and since when.
     pub known: Option<(Digest, Timestamp)>,
 }
 
 impl Memo {
-    /// After a look.
+    /// After a check.
     pub fn looked(at: Mono, next: Mono, known: (Digest, Timestamp)) -> Self {
         Self { due: None, looked: Some(at), next: Some(next), known: Some(known) }
     }
 
-    /// Nothing is to be done before that moment, unless something changes.
+    /// Nothing needs to be done before that time, unless something changes.
     pub fn rest(&mut self, until: Mono) {
         (self.due, self.next) = (None, Some(until));
     }
 
-    /// Somebody has asked, or it is time. A look that fails is asked for again, and is due.
+    /// Called for a change or when a check may be due. A failed check stays due.
     pub fn turn(&mut self, now: Mono) -> Turn {
         let due = match (self.due, self.next) {
             (Some(due), _) => due,
@@ -98,22 +98,22 @@ impl Memo {
     }
 }
 
-/// How much earlier or later than the period.
+/// How much the period varies.
 fn spread(period: Duration) -> Duration {
     SPREAD_MAX.min(period / 10)
 }
 
-/// Whether a ShootState of that time is written anew, even if it is right.
+/// Whether a ShootState of that time is written again, even if it is correct.
 pub fn is_due(written: Timestamp, period: Duration, now: Timestamp) -> bool {
-    // One from the future was written while a clock was wrong.
+    // A time in the future was written while a clock was wrong.
     now < written || now.since(written) >= period.saturating_sub(spread(period))
 }
 
-/// When a ShootState of that time is looked at again, at a moment that chance (0 to 1) chooses.
+/// When a ShootState of that time is checked again; `chance` (0 to 1) chooses the time.
 pub fn next(written: Timestamp, period: Duration, now: Timestamp, chance: f64) -> Duration {
     let age = now.since(written);
     let until = (period.saturating_sub(spread(period))).saturating_add((2 * spread(period)).mul_f64(chance));
-    // Never at once: a look that found nothing to do would follow the other.
+    // Never at once: otherwise checks without work would follow each other.
     until.saturating_sub(age).max(SPACING)
 }
 
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn whose_state_is_kept() {
+    fn which_states_are_kept() {
         let shoot = |change: &dyn Fn(&mut Value)| {
             let mut shoot = json!({"metadata": {}, "spec": {"seedName": "edge", "provider": {"type": "local"}},
                 "status": {"lastOperation": {"type": "Reconcile", "state": "Processing"}}});
@@ -162,17 +162,17 @@ mod tests {
     fn changes_are_gathered() {
         let known = ([1; 32], Timestamp::from_unix(1));
         let mut memo = Memo::default();
-        // The first of many is seen ten seconds later, and those until then with it.
+        // The first of many changes is checked ten seconds later, together with all until then.
         assert_eq!(memo.turn(s(100)), Turn::Wait(s(110)));
         assert_eq!(memo.turn(s(105)), Turn::Wait(s(110)));
         assert_eq!(memo.turn(s(110)), Turn::Look);
-        // A look that failed is due until one works.
+        // A failed check stays due until one succeeds.
         assert_eq!(memo.turn(s(111)), Turn::Look);
         let mut memo = Memo::looked(s(111), s(20_000), known);
         assert_eq!(memo.turn(s(112)), Turn::Wait(s(141)));
         assert_eq!(memo.turn(s(140)), Turn::Wait(s(141)));
         assert_eq!(memo.turn(s(141)), Turn::Look);
-        // Without a change it is time at some point.
+        // Without a change, a check becomes due eventually.
         let mut memo = Memo::looked(s(141), s(20_000), known);
         assert_eq!(memo.turn(s(20_000)), Turn::Look);
         let mut memo = Memo::default();
@@ -200,7 +200,7 @@ mod tests {
         assert_eq!(next(Duration::ZERO, 1.0), hours(6) + s(900));
         assert_eq!(next(hours(5), 0.0), s(2_700));
         assert_eq!(next(hours(9), 0.0), s(30));
-        // Whenever it comes, it is due then.
+        // Whenever it is, the check is due then.
         assert!(due(next(Duration::ZERO, 0.0)));
     }
 }

@@ -1,9 +1,9 @@
-//! ShootStates: what the garden keeps of a Shoot that nobody could make anew, its keys and the states of its extensions (Gardener's
-//! `shoot-state`).
+//! ShootStates: the part of a Shoot that cannot be recreated and is stored in the garden, its keys and the states of
+//! its extensions (Gardener's `shoot-state`).
 //!
-//! Upstream writes them once per `controllers.shootState.syncPeriod`. Here they are written when something has changed, too: woken
-//! by Secrets that are to be kept, by states of extensions, by a creation that has succeeded. Nothing of their content is kept in
-//! memory: a hash tells whether the garden has it.
+//! Upstream writes them once per `controllers.shootState.syncPeriod`. Here they are also written after changes: woken
+//! by Secrets to keep, by states of extensions, and by a finished creation. Their content is not kept in memory: a hash
+//! shows whether the garden has it.
 
 mod collect;
 pub mod decide;
@@ -39,10 +39,10 @@ use collect::{Content, Digest, Plane};
 use decide::{Memo, Standing, Turn};
 use watch::States;
 
-/// A ShootState has to follow a change within a minute, also after failures.
+/// A ShootState must follow a change within a minute, also after failures.
 const AGAIN_MAX: Duration = Duration::from_secs(30);
 
-/// Adds the controller, unless it is switched off.
+/// Adds the controller, unless it is disabled.
 pub fn add(site: &Site, group: &mut Group) {
     let settings = site.settings.controllers.shoot_state;
     if settings.workers == 0 {
@@ -81,7 +81,7 @@ fn watch_seed(site: &Site, group: &mut Group, lane: &Lane, planes: &Planes) {
     group.watch(&site.seed, persisted, &secrets);
     let known = planes.clone();
     group.wake(lane, &site.entry_objects, move |change| {
-        // The namespace of the control plane, and what Gardener knows the Shoot by.
+        // The namespace of the control plane, and the Shoot's uid in Gardener.
         let (plane, _) = change.key.name.rsplit_once("--")?;
         has_ended(change).then(|| known.of(plane)).flatten()
     });
@@ -95,13 +95,13 @@ fn watch_seed(site: &Site, group: &mut Group, lane: &Lane, planes: &Planes) {
     }
 }
 
-/// Which Shoot has its control plane in a namespace of the seed. Cheap to clone.
+/// The Shoot of each control plane namespace in the seed. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 struct Planes(Arc<Mutex<SortedMap<String, Key>>>);
 
 impl Planes {
     fn lock(&self) -> MutexGuard<'_, SortedMap<String, Key>> {
-        // Single calls change the map: no panic can leave it half changed.
+        // Only single calls change the map: a panic cannot leave it half changed.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -113,7 +113,8 @@ impl Planes {
         self.lock().values().cloned().collect()
     }
 
-    /// Remembers where it is. The key, if the Shoot is new or gone, or its ShootState may be written from now on.
+    /// Records the Shoot's namespace. Returns its key if the Shoot is new or gone, or its ShootState may be written
+    /// from now on.
     fn hear(&self, change: &Change<ShootHead>) -> Option<Key> {
         let plane = |head: &Option<Arc<ShootHead>>| {
             head.as_ref().map(|head| head.status.technical_id.clone()).filter(|id| !id.is_empty())
@@ -141,7 +142,7 @@ struct ShootStateReconciler {
     seed_name: String,
     /// `syncPeriod`.
     period: Duration,
-    /// The seed is the cluster of a Shoot.
+    /// The seed is the cluster of a Shoot (a ManagedSeed).
     is_managed: OnceLock<bool>,
     memos: Mutex<SortedMap<Key, Memo>>,
 }
@@ -181,7 +182,7 @@ impl Reconciler for ShootStateReconciler {
     }
 }
 
-/// What the garden has.
+/// The state in the garden.
 struct Written {
     digest: Digest,
     at: Timestamp,
@@ -191,7 +192,7 @@ struct Written {
 
 impl ShootStateReconciler {
     fn lock(&self) -> MutexGuard<'_, SortedMap<Key, Memo>> {
-        // Single calls change the map: no panic can leave it half changed.
+        // Only single calls change the map: a panic cannot leave it half changed.
         self.memos.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -200,7 +201,7 @@ impl ShootStateReconciler {
         Ok(Outcome::Done)
     }
 
-    /// Whether the Shoot that this seed is has a ShootState of its own, with the seed of its control plane.
+    /// Whether the seed's own Shoot has a ShootState, which the seed of its control plane writes.
     fn is_managed(&self) -> Result<bool, Failure> {
         if let Some(known) = self.is_managed.get() {
             return Ok(*known);
@@ -217,13 +218,13 @@ impl ShootStateReconciler {
             Ok(_) => Ok(*self.is_managed.get_or_init(|| is_managed)),
             // A garden without ManagedSeeds.
             Err(e) if e.is_not_found() => Ok(*self.is_managed.get_or_init(|| false)),
-            // It may be allowed later.
+            // The permission may be granted later.
             Err(e) if matches!(e.verdict(), Verdict::Denied) => Ok(false),
             Err(e) => Err(e.into()),
         }
     }
 
-    /// Writes what the garden does not have. What it has is known, or read.
+    /// Writes what the garden lacks. The garden's state is known, or is read.
     fn bring(
         &self,
         key: &Key,
@@ -249,7 +250,7 @@ impl ShootStateReconciler {
     fn find(&self, key: &Key) -> Result<Option<(Digest, Timestamp)>, Error> {
         let found = self.garden.find::<Value>(&SHOOT_STATE, &key.namespace, &key.name)?;
         Ok(found.map(|found| {
-            // One that says no time is written anew.
+            // A state without a time is written again.
             let at = parse_rfc3339(annotation(&found, TIMESTAMP)).unwrap_or(Timestamp::from_unix(0));
             (collect::digest(&found["spec"]), at)
         }))
@@ -276,7 +277,7 @@ impl ShootStateReconciler {
     fn tell(&self, key: &Key, shoot: &Value, left_out: &[String], cx: &Context) {
         let note = format!("The ShootState lacks {}", left_out.join("; "));
         let name = key.to_string();
-        log::warn!(shoot = name.as_str(), why = note.as_str(); "A ShootState is not complete");
+        log::warn!(shoot = name.as_str(), why = note.as_str(); "A ShootState is incomplete");
         let uid = text(&shoot["metadata"]["uid"]);
         let about = About { resource: &SHOOT, namespace: &key.namespace, name: &key.name, uid };
         let news = News {

@@ -1,4 +1,4 @@
-//! States of extensions, as far as it matters whether they have changed: a hash of each.
+//! States of extensions, reduced to a hash each, to notice changes.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,7 +16,7 @@ use crate::runtime::marks::{Listed, Mark};
 use crate::runtime::source::{Listeners, Listening};
 use crate::runtime::store::StoreView;
 
-/// What is known of an object.
+/// The known facts about an object.
 struct Known {
     version: String,
     state: u64,
@@ -28,7 +28,7 @@ struct Inner {
     view: StoreView,
 }
 
-/// The objects of a kind, and the listeners to changes of their states. Cheap to clone.
+/// The objects of a kind, and the listeners for changes of their states. Cheap to clone.
 #[derive(Clone, Default)]
 pub(super) struct States {
     inner: Arc<Mutex<Inner>>,
@@ -42,18 +42,18 @@ impl fmt::Debug for States {
 }
 
 impl States {
-    /// Tells `listener` of objects that are new, gone, or have another state.
+    /// Calls `listener` for objects that are new, gone, or have another state.
     pub(super) fn listen(&self, listener: impl Fn(&Key) + Send + Sync + 'static) -> Listening {
         self.listeners.add(listener)
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // Single calls change the map: no panic can leave it half changed.
+        // Only single calls change the map: a panic cannot leave it half changed.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What a ShootState would have of the object.
+/// Hashes the part of the object that a ShootState contains.
 fn state(object: &Value) -> u64 {
     let status = &object["status"];
     let is_deleted = !object["metadata"]["deletionTimestamp"].is_null();
@@ -86,7 +86,8 @@ impl Keep for States {
 
     fn put(&self, key: Key, object: Streamed) -> Result<(), Undecodable> {
         let version = object.version().to_owned();
-        // One with too many values is left out of ShootStates: each version of it may be smaller.
+        // ShootStates omit an object with too many values. Treat each version of it as a change, because it may be
+        // smaller.
         let state = object.decode::<Value>().map_or_else(|_| short(&version.as_str().into()), |o| state(&o));
         let before = self.lock().known.insert(key.clone(), Known { version, state });
         if before.is_none_or(|before| before.state != state) {
@@ -95,7 +96,7 @@ impl Keep for States {
         Ok(())
     }
 
-    /// Nothing fails.
+    /// Decoding never fails.
     fn put_head(&self, _key: Key, _head: &Value) {}
 
     fn remove(&self, key: &Key) {

@@ -1,4 +1,4 @@
-//! Where a token and a CA stand in the data of a Secret: under keys of their own, or within the kubeconfig if there is
+//! The place of a token and a CA in the data of a Secret: under separate keys, or within the kubeconfig if there is
 //! one.
 
 use std::fmt;
@@ -9,12 +9,12 @@ use crate::format::{base64, yaml};
 
 const KUBECONFIG: &str = "kubeconfig";
 
-/// A kubeconfig that cannot hold a token.
+/// Why a kubeconfig cannot contain a token.
 #[derive(Debug)]
 pub(super) enum Error {
-    /// No base64, no text, or no YAML.
+    /// It is not base64, not text, or not YAML.
     Unreadable,
-    /// The current context, or the user or cluster that it names, is missing.
+    /// The current context, or its user or cluster, is missing.
     Missing(&'static str),
 }
 
@@ -45,7 +45,7 @@ pub(super) fn token(data: &Value) -> Result<String, Error> {
     }
 }
 
-/// Whether this CA stands there.
+/// Whether the data contains this CA.
 pub(super) fn has_bundle(data: &Value, bundle: &[u8]) -> bool {
     let wanted = base64::encode(bundle);
     match kubeconfig(data) {
@@ -74,7 +74,7 @@ pub(super) fn filled(data: &Value, token: &str, bundle: Option<&[u8]>) -> Result
     Ok(json!({KUBECONFIG: base64::encode(text.as_bytes())}))
 }
 
-/// Brings what [`filled`] gave into a Secret.
+/// Writes the result of [`filled`] to a Secret.
 pub(super) fn put(secret: &mut Value, data: &Value) {
     for (key, value) in data.as_object().into_iter().flatten() {
         if !value.is_null() {
@@ -116,7 +116,7 @@ mod tests {
         clusters:\n- name: k\n  cluster: {server: https://s}\nusers:\n- name: other\n  user: {token: wrong}\n- name: u\n  user: {}\n";
 
     #[test]
-    fn a_token_stands_alone() {
+    fn a_token_under_its_own_key() {
         let data = json!({"token": "b2xk", "bundle.crt": "Q0E=", "foreign": "eA=="});
         assert_eq!(token(&data).unwrap(), "old");
         assert!(has_bundle(&data, b"CA") && !has_bundle(&data, b"other"));
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_stands_in_the_kubeconfig() {
+    fn a_token_within_the_kubeconfig() {
         let data = json!({"kubeconfig": base64::encode(CONFIG.as_bytes())});
         assert_eq!(token(&data).unwrap(), "");
         let data = filled(&data, "new", Some(b"CA")).unwrap();
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kubeconfig_that_holds_none_is_an_error() {
+    fn a_kubeconfig_without_a_user_is_an_error() {
         let table = [
             ("x: [", "cannot be read"),
             ("contexts: []", "no context"),

@@ -5,25 +5,25 @@ use std::time::Duration;
 use crate::base::clock::Timestamp;
 use crate::format::time::parse_rfc3339;
 
-/// Of a token that lives longer, only this much counts. Nobody plans a renewal that is further away.
+/// Longer lifetimes are cut to this, so no renewal is planned later.
 const LIFETIME_MAX: Duration = Duration::from_secs(24 * 3_600);
-/// No token is renewed sooner, however short its life is: the clocks of two clusters may differ.
+/// No token is renewed sooner, however short its lifetime is: the clocks of two clusters may differ.
 const RENEWAL_MIN: Duration = Duration::from_secs(60);
-/// The renewal comes up to so much later by chance, as a share of the time until it.
+/// The random delay of a renewal, as a share of the time until it.
 const JITTER: f64 = 0.05;
 
-/// What is done with the token of a Secret.
+/// The decision about a Secret's token.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Plan {
-    /// It is good for so long, as far as its Secret tells.
+    /// It is valid for this long, according to its Secret.
     Keep(Duration),
-    /// There is none, or nobody knows until when it is good.
+    /// There is none, or its expiry is unknown.
     Request,
-    /// Another one has been due since then.
+    /// Its renewal has been due since then.
     Renew(Timestamp),
 }
 
-/// From the time of renewal that the Secret names, and whether it has a token.
+/// Decides from the renewal time in the Secret, and whether it contains a token.
 pub(super) fn plan(renew_at: &str, has_token: bool, now: Timestamp) -> Plan {
     let Some(renew_at) = parse_rfc3339(renew_at).ok().filter(|_| has_token) else { return Plan::Request };
     match renew_at.since(now) {
@@ -33,7 +33,7 @@ pub(super) fn plan(renew_at: &str, has_token: bool, now: Timestamp) -> Plan {
     }
 }
 
-/// When to renew a token that lives for `lifetime`: after so many percent of it, and a little later by `chance` (0 to 1).
+/// When to renew a token with this `lifetime`: after `percent` of it, plus a small delay chosen by `chance` (0 to 1).
 pub(super) fn renewal(lifetime: Duration, percent: u32, chance: f64) -> Duration {
     let share = lifetime.min(LIFETIME_MAX) * percent / 100;
     (share + share.mul_f64(JITTER * chance)).max(RENEWAL_MIN)
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn renewal_comes_after_a_share_of_the_life() {
+    fn renewal_follows_after_a_share_of_the_lifetime() {
         let h = |hours: u64| Duration::from_secs(hours * 3_600);
         assert_eq!(renewal(h(10), 80, 0.0), h(8));
         assert_eq!(renewal(h(10), 80, 1.0), Duration::from_secs(8 * 3_600 + 1_440));

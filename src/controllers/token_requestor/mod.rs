@@ -1,9 +1,10 @@
 //! Tokens of other clusters for components and extensions in the seed (Gardener's `token-requestor`).
 //!
-//! A labelled Secret of the seed names an account; it is made in another cluster, and its token is written into the Secret and
-//! renewed there. Woken by such Secrets, and by the time of renewal. For class `garden` the other cluster is the garden, and
-//! the account is in the seed's namespace. Class `shoot` is what gardener-resource-manager does: see [`shoot`]. Tokens of
-//! WorkloadIdentities: see [`workload_identity`]. All of them ask at one [`Pace`].
+//! A labelled Secret of the seed names an account. The controller creates the account in another cluster, writes its
+//! token to the Secret, and renews it. Woken by such Secrets, and at the time of renewal. For class `garden`, the other
+//! cluster is the garden, and the account is in the seed's namespace. gardener-resource-manager handles class `shoot`
+//! in upstream: see [`shoot`]. For tokens of WorkloadIdentities see [`workload_identity`]. All of them share one
+//! [`Pace`].
 
 mod content;
 mod decide;
@@ -28,17 +29,17 @@ use request::Requests;
 pub use pace::Pace;
 pub use seen::{Secrets, watch};
 
-/// What the requestors of all classes share. Cheap to clone.
+/// The state that the requestors of all classes share. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Shared {
-    /// Which Secrets are to have tokens.
+    /// The Secrets that need tokens.
     pub secrets: Secrets,
-    /// Who may ask next.
+    /// The rate limit.
     pub pace: Pace,
 }
 
 const CLASS: &str = "garden";
-/// What the garden is called at the [`Pace`], where clusters of Shoots are called as their namespaces.
+/// The name of the garden in the [`Pace`]. Clusters of Shoots have the name of their namespace.
 const GARDEN: &str = "";
 
 /// Adds the controller.

@@ -1,6 +1,7 @@
-//! How fast tokens are asked for. All classes share one pace: however many Secrets wait, servers are asked about so many a second,
-//! the most urgent first. Nobody waits in a worker: a Secret that has to wait comes back when its turn is near. A server that is
-//! away is asked by one Secret at a time, after growing pauses, and the others wait without a request.
+//! Limits the rate of token requests. All classes share one limit: however many Secrets wait, servers handle a fixed
+//! number per second, the most urgent first. Waiting does not block a worker: a Secret that must wait returns when its
+//! turn is near. Only one Secret at a time tries an unavailable server, with growing delays, and the others wait
+//! without requests.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -13,37 +14,37 @@ use crate::base::clock::{Mono, Timestamp};
 use crate::base::sorted::{SortedMap, SortedSet};
 use crate::kube::{Error, Verdict};
 
-/// So many Secrets in a second.
+/// The number of Secrets per second.
 const RATE: usize = 5;
 const SECOND: Duration = Duration::from_secs(1);
-/// How long after its turn one that has not come back loses its place.
+/// How long after its turn an absent Secret loses its place.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The pauses after failures of a server, the first and the longest.
+/// The first and the longest delay after failures of a server.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
-/// How long one that finds out whether a server is back holds up the others.
+/// How long a try of an unavailable server blocks the others.
 const PROBE: Duration = Duration::from_secs(15);
 
-/// Why a server is asked, the most urgent first.
+/// The reason for a request, the most urgent first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Urgency {
-    /// Somebody waits for a first token.
+    /// A component waits for its first token.
     Missing,
     /// The renewal is due.
     Due,
-    /// The same, but nobody seems to need it.
+    /// The renewal is due, but nothing seems to use the token.
     Unused,
-    /// Whether the token is good.
+    /// Check whether the token is valid.
     Check,
 }
 
-/// A Secret that asks, and for which class.
+/// A Secret that needs a token, with its class.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Asker {
     pub(super) class: &'static str,
     pub(super) key: Key,
 }
 
-/// The place of one that waits: by urgency, then by how long it has been due.
+/// The place in the queue: ordered by urgency, then by the time since it is due.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Place {
     urgency: Urgency,
@@ -57,7 +58,7 @@ struct Waiting {
     back_at: Mono,
 }
 
-/// A server that failed last time.
+/// A server that failed the last time.
 #[derive(Debug, Default)]
 struct Away {
     failures: u32,
@@ -69,36 +70,36 @@ struct Away {
 struct State {
     waiting: SortedMap<Place, Waiting>,
     places: SortedMap<Asker, (Urgency, Timestamp)>,
-    /// When turns were given in the last second, the oldest first.
+    /// The times of turns in the last second, the oldest first.
     given: VecDeque<Mono>,
     away: SortedMap<String, Away>,
     users: Users,
 }
 
-/// The namespaces in which something runs, as they were a moment ago.
+/// The namespaces with running pods, cached.
 #[derive(Default)]
 struct Users {
     known: Option<(Mono, SortedSet<String>)>,
     is_looking: bool,
 }
 
-/// Whether something runs in a namespace.
+/// Whether pods run in a namespace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Use {
-    /// Something does.
+    /// Pods run in it.
     Used,
-    /// Nothing does.
+    /// No pods run in it.
     Unused,
-    /// The caller has to look, and to [`Pace::tell_users`].
+    /// The caller must list pods and call [`Pace::tell_users`].
     Look,
-    /// Somebody else is looking.
+    /// Another caller is listing pods.
     Wait,
 }
 
-/// How long it counts which namespaces something runs in.
+/// How long the list of used namespaces stays valid.
 const USERS_COUNT: Duration = Duration::from_secs(60);
 
-/// See the module. Cheap to clone.
+/// The shared rate limit. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Pace(Arc<Mutex<State>>);
 
@@ -110,11 +111,11 @@ impl fmt::Debug for Pace {
 
 impl Pace {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // A panic in between leaves a place that is lost after a while.
+        // A panic in between leaves a place that expires after a while.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How long one that waits already has to go on waiting; `None`: it may be its turn, or it does not wait.
+    /// How long a waiting Secret must continue to wait; `None` if it may be its turn, or it does not wait.
     pub(super) fn still_waits(&self, asker: &Asker, now: Mono) -> Option<Duration> {
         let mut state = self.lock();
         let (urgency, since) = *state.places.get(asker)?;
@@ -124,7 +125,7 @@ impl Pace {
         (!wait.is_zero()).then(|| state.keep(place, server, now, wait))
     }
 
-    /// Asks to be allowed to ask a server; `None`: now, once.
+    /// Requests a turn; `None` grants one request now.
     pub(super) fn ask(
         &self,
         asker: Asker,
@@ -133,7 +134,7 @@ impl Pace {
         now: Mono,
     ) -> Option<Duration> {
         let mut state = self.lock();
-        // Who has waited for the same before keeps its place.
+        // A Secret that already waits for the same reason keeps its place.
         let before = state.places.get(&asker).filter(|(known, _)| *known == urgency);
         let since = before.map_or(since, |(_, known)| since.min(*known));
         state.forget(&asker);
@@ -149,12 +150,12 @@ impl Pace {
         None
     }
 
-    /// It does not ask any more.
+    /// Removes a Secret that needs no more requests.
     pub(super) fn forget(&self, asker: &Asker) {
         self.lock().forget(asker);
     }
 
-    /// Hears what became of a request to a server, and hands it through.
+    /// Records the result of a request to a server, and returns it.
     pub(super) fn hear<T>(&self, server: &str, now: Mono, result: Result<T, Error>) -> Result<T, Error> {
         let mut state = self.lock();
         match &result {
@@ -165,7 +166,7 @@ impl Pace {
         result
     }
 
-    /// Whether something runs in a namespace of the seed.
+    /// Whether pods run in a namespace of the seed.
     pub(super) fn use_of(&self, namespace: &str, now: Mono) -> Use {
         let users = &mut self.lock().users;
         match &users.known {
@@ -184,15 +185,15 @@ impl Pace {
         }
     }
 
-    /// The answer to [`Use::Look`]; without one, the next asker looks.
+    /// The answer to [`Use::Look`]. After a failure, the next caller lists again.
     pub(super) fn tell_users(&self, found: Option<SortedSet<String>>, now: Mono) {
         let known = found.map(|all| (now, all));
         self.lock().users = Users { known, is_looking: false };
     }
 }
 
-/// Whether another request would fail, too, for whatever Secret it is. An error within a server may be about one Secret only: a
-/// garden answers with it when the object for which a token is asked is another one.
+/// Whether requests for other Secrets would fail too. An internal server error may concern only one Secret: a garden
+/// returns it when the token's object has another uid.
 fn is_away(error: &Error) -> bool {
     let is_unwell = matches!(error.verdict(), Verdict::Unreachable | Verdict::Throttled(_) | Verdict::Fenced);
     is_unwell && error.status_code() != Some(500)
@@ -215,7 +216,7 @@ impl State {
         self.away.get(server).map_or(Duration::ZERO, |away| away.until.saturating_sub(now))
     }
 
-    /// How long until the turn of a place, as things stand.
+    /// The present estimate of the time until the turn of a place.
     fn wait(&mut self, place: &Place, server: &str, now: Mono) -> Duration {
         while self.given.front().is_some_and(|at| now.saturating_sub(*at) >= SECOND) {
             self.given.pop_front();
@@ -224,7 +225,7 @@ impl State {
         let lost = self.waiting.iter().filter(|(other, waiting)| *other != place && is_lost(waiting));
         let lost: Vec<Asker> = lost.map(|(place, _)| place.asker.clone()).collect();
         lost.iter().for_each(|asker| self.forget(asker));
-        // Those whose server is away take no turns from the others.
+        // Secrets of an unavailable server take no turns from the others.
         let counts =
             |waiting: &Waiting| waiting.server == server || self.is_held(&waiting.server, now).is_zero();
         let earlier = self.waiting.iter().take_while(|(other, _)| *other < place);
@@ -233,7 +234,7 @@ impl State {
         if ahead + self.given.len() < RATE {
             return held;
         }
-        // The turns that have to be a second old before.
+        // The turns that must be a second old first.
         let n = ahead + self.given.len() - RATE;
         let turn = self.given.get(n % RATE).copied().unwrap_or(now);
         let seconds = u32::try_from(1 + n / RATE).unwrap_or(u32::MAX);
@@ -241,11 +242,11 @@ impl State {
     }
 
     fn fail(&mut self, server: &str, now: Mono, after: Option<Duration>) {
-        // What nobody has asked for so long is gone.
+        // Forget failures of servers without requests for a long time.
         self.away.retain(|_, away| away.until.saturating_add(PATIENCE * 10) > now);
         let away = self.away.entry(server.to_owned()).or_default();
         if away.until > now && !away.is_probed {
-            // Others have said so.
+            // Already recorded.
             return;
         }
         let pause = delay_after(PAUSE.0, PAUSE.1, away.failures).max(after.unwrap_or_default());
@@ -272,14 +273,14 @@ mod tests {
 
     const SINCE: Timestamp = Timestamp::from_unix(1_000);
 
-    /// Lets all that wait come back when they were told to, and returns when each had its turn.
+    /// Lets all waiting Secrets return at their time, and records the time of each turn.
     fn play(pace: &Pace, mut askers: Vec<(Mono, Asker, Urgency)>) -> Vec<(Mono, Asker)> {
         let mut turns = Vec::new();
         while !askers.is_empty() {
             askers.sort();
             let (now, asker, urgency) = askers.remove(0);
             let wait = pace.still_waits(&asker, now);
-            // It has been waiting since now, as far as its Secret tells.
+            // It has been waiting since this time, according to its Secret.
             let since = Timestamp::default().plus(now);
             match wait.or_else(|| pace.ask(asker.clone(), "", (urgency, since), now)) {
                 None => turns.push((now, asker)),
@@ -293,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thousand_have_their_turns_at_five_a_second() {
+    fn a_thousand_get_turns_at_five_a_second() {
         let pace = Pace::default();
         let turns = play(&pace, (0..1_000).map(|n| (s(7), asker(n), Urgency::Due)).collect());
         assert_eq!(turns.len(), 1_000);
@@ -307,11 +308,11 @@ mod tests {
     }
 
     #[test]
-    fn the_most_urgent_come_first() {
+    fn the_most_urgent_are_first() {
         let all = [Urgency::Check, Urgency::Unused, Urgency::Due, Urgency::Missing];
         let pace = Pace::default();
         let turns = play(&pace, (0..100).map(|n| (s(7), asker(n), all[n % 4])).collect());
-        // The first five came before anybody knew of the others.
+        // The first five had their turn before the others arrived.
         let of = |urgency: Urgency| {
             let n = |asker: &Asker| asker.key.name[1..].parse::<usize>().unwrap();
             let times =
@@ -324,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_due_first_has_the_first_turn_and_a_single_one_does_not_wait() {
+    fn the_longest_due_is_first_and_a_single_one_does_not_wait() {
         let pace = Pace::default();
         let ask =
             |n: usize, since: i64| pace.ask(asker(n), "", (Urgency::Due, Timestamp::from_unix(since)), s(7));
@@ -342,21 +343,21 @@ mod tests {
     }
 
     #[test]
-    fn one_asks_whether_a_server_is_back_and_the_others_wait() {
+    fn one_tries_an_unavailable_server_and_the_others_wait() {
         let pace = Pace::default();
         let ask = |n: usize, now: u64| pace.ask(asker(n), "a", (Urgency::Due, SINCE), s(now));
         let fail = |now: u64| drop(pace.hear("a", s(now), unreachable()));
         assert_eq!((ask(0, 7), ask(1, 7)), (None, None));
         fail(7);
         fail(7);
-        // Both were on their way: one failure. Another server is asked meanwhile.
+        // Both were in flight: this counts as one failure. Another server is usable meanwhile.
         assert_eq!(ask(0, 7), Some(s(1)));
         assert_eq!(pace.ask(asker(9), "b", (Urgency::Check, SINCE), s(7)), None);
-        // Pauses of 1, 2, 4 ... seconds; one at a time.
+        // Delays of 1, 2, 4 ... seconds; one try at a time.
         let mut now = 8;
         for pause in [2, 4, 8, 16, 32, 60, 60] {
             assert_eq!(ask(0, now), None, "{now}");
-            assert_eq!(ask(1, now), Some(PROBE), "somebody asks already");
+            assert_eq!(ask(1, now), Some(PROBE), "another try is in flight");
             fail(now);
             assert_eq!(ask(1, now), Some(s(pause)));
             now += pause;
@@ -364,7 +365,7 @@ mod tests {
         assert_eq!(ask(0, now), None);
         assert!(pace.hear("a", s(now), Ok(())).is_ok());
         assert_eq!(ask(1, now), None, "it is back");
-        // An answer of any kind is one.
+        // Any answer means that the server is available.
         for (n, code) in [404, 422, 500].into_iter().enumerate() {
             let refusal = Error::Api(Box::new(Failure { code, ..Failure::default() }));
             assert!(pace.hear("a", s(now), Err::<(), _>(refusal)).is_err());
@@ -373,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn those_of_a_server_that_is_away_take_no_turns() {
+    fn secrets_of_an_unavailable_server_take_no_turns() {
         let pace = Pace::default();
         assert_eq!(pace.ask(asker(0), "away", (Urgency::Due, SINCE), s(7)), None);
         drop(pace.hear("away", s(7), unreachable()));
@@ -384,13 +385,13 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_come_back_loses_its_place() {
+    fn an_absent_secret_loses_its_place() {
         let pace = Pace::default();
         for n in 0..20 {
             pace.ask(asker(n), "", (Urgency::Due, SINCE), s(7));
         }
         assert!(pace.still_waits(&asker(19), s(8)).is_some());
-        // Nobody but this one.
+        // Only this one is left.
         assert_eq!(pace.still_waits(&asker(19), s(90)), None);
         assert_eq!(pace.lock().places.len(), 1);
         pace.forget(&asker(19));
@@ -398,11 +399,11 @@ mod tests {
     }
 
     #[test]
-    fn one_looks_where_something_runs() {
+    fn one_caller_lists_used_namespaces() {
         let pace = Pace::default();
         assert_eq!((pace.use_of("a", s(1)), pace.use_of("b", s(1))), (Use::Look, Use::Wait));
         pace.tell_users(None, s(2));
-        assert_eq!(pace.use_of("a", s(2)), Use::Look, "the look has failed");
+        assert_eq!(pace.use_of("a", s(2)), Use::Look, "the list has failed");
         pace.tell_users(Some(SortedSet::from(["a".to_owned()])), s(3));
         assert_eq!((pace.use_of("a", s(62)), pace.use_of("b", s(62))), (Use::Used, Use::Unused));
         assert_eq!(pace.use_of("a", s(63)), Use::Look);

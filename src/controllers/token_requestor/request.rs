@@ -1,4 +1,4 @@
-//! A look at one Secret that asks for the token of an account: whether another one is due, and how it comes into the Secret.
+//! A check of one Secret that needs an account's token: whether its renewal is due, and how the token is written.
 
 use std::time::Duration;
 
@@ -25,12 +25,12 @@ const NAMESPACE: &str = "serviceaccount.resources.gardener.cloud/namespace";
 const RENEW_AT: &str = "serviceaccount.resources.gardener.cloud/token-renew-timestamp";
 const EXPIRATION: &str = "serviceaccount.resources.gardener.cloud/token-expiration-duration";
 const EXPIRATION_DEFAULT: Duration = Duration::from_secs(12 * 3_600);
-/// A token is renewed after so much of its life.
+/// The share of its lifetime after which a token is renewed.
 const PERCENT: u32 = 80;
-/// A token that has been due for longer was not renewed in time, and others may be in the same state: those that are in use go
-/// first.
+/// A token whose renewal is overdue by this much was not renewed in time, and others may be in the same state: used
+/// ones are renewed first.
 const LATE: Duration = Duration::from_secs(600);
-/// When to come again while somebody else finds out what is in use.
+/// The retry delay while another caller lists used namespaces.
 const LOOKING_AGAIN: Duration = Duration::from_millis(300);
 
 #[derive(Deserialize, Default)]
@@ -46,19 +46,19 @@ struct ReviewStatus {
     authenticated: bool,
 }
 
-/// A cluster, and the Secrets of the seed that ask for its tokens.
+/// A cluster, and the Secrets of the seed that need its tokens.
 pub(super) struct Requests<'a> {
-    /// The cluster, and what it is called at the pace.
+    /// The cluster, and its name in the pace.
     pub(super) target: (&'a Client, &'a str),
     pub(super) seed: &'a Seed,
     pub(super) pace: &'a Pace,
     pub(super) class: &'static str,
-    /// The namespace of all accounts; `None`: each Secret names it.
+    /// The namespace of all accounts; `None` if each Secret names it.
     pub(super) namespace: Option<&'a str>,
 }
 
 impl Requests<'_> {
-    /// Brings a new token into a Secret if one is due; says when to come again.
+    /// Writes a new token to a Secret if it is due, and returns when to check again.
     pub(super) fn renew(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
         let asker = Asker { class: self.class, key: key.clone() };
         if let Some(wait) = self.pace.still_waits(&asker, cx.clock.mono()) {
@@ -70,7 +70,7 @@ impl Requests<'_> {
             return Ok(Outcome::Done);
         };
         let (begun, now) = (cx.clock.mono(), cx.clock.now());
-        // A token in another cluster may be there.
+        // A token may exist in another cluster.
         let has_token = target_of(&secret).is_some() || !content::token(&secret["data"])?.is_empty();
         let plan = decide::plan(annotation(&secret, RENEW_AT), has_token, now);
         if let Some(wait) = take_turn(self.pace, self.seed, asker, self.target.1, plan, cx)? {
@@ -100,12 +100,12 @@ impl Requests<'_> {
         }
     }
 
-    /// Tells the pace how it went.
+    /// Reports the result to the pace.
     fn hear<T>(&self, cx: &Context, result: Result<T, Error>) -> Result<T, Error> {
         self.pace.hear(self.target.1, cx.clock.mono(), result)
     }
 
-    /// Whether the token is there with the right CA, and the cluster takes it.
+    /// Whether the token exists together with the right CA, and the cluster accepts it.
     fn is_good(&self, secret: &Value, bundle: Option<&[u8]>, cx: &Context) -> Result<bool, Failure> {
         let client = self.target.0;
         let target;
@@ -161,7 +161,7 @@ impl Requests<'_> {
         Ok(self.hear(cx, made)?)
     }
 
-    /// With resourceVersion: whoever asks for the token may be changing the kubeconfig around it.
+    /// With resourceVersion, because the owner of the Secret may be changing the kubeconfig around the token.
     fn write(
         &self,
         key: &Key,
@@ -183,7 +183,7 @@ impl Requests<'_> {
     }
 }
 
-/// Writes a token, and when it is to be renewed, into a Secret that is still the one that was read.
+/// Writes a token and its renewal time to a Secret, unless the Secret has changed since it was read.
 pub(super) fn put(
     seed: &Seed,
     key: &Key,
@@ -198,7 +198,7 @@ pub(super) fn put(
     Ok(())
 }
 
-/// Asks the pace; says how long to wait if it is not its turn.
+/// Requests a turn; returns how long to wait if there is none now.
 pub(super) fn take_turn(
     pace: &Pace,
     seed: &Seed,
@@ -231,7 +231,7 @@ pub(super) fn take_turn(
 fn users(seed: &Seed) -> Result<SortedSet<String>, Error> {
     let mut all = SortedSet::new();
     let params = ListParams { metadata_only: true, ..ListParams::default() };
-    // One that cannot be read has a namespace, too.
+    // A pod that cannot be decoded has a namespace too.
     seed.list_each::<Metadata>(&POD, "", &params, &mut |item| match item {
         ListItem::Object(pod) if !all.contains(&pod.metadata.namespace) => {
             all.insert(pod.metadata.namespace);
@@ -242,13 +242,13 @@ fn users(seed: &Seed) -> Result<SortedSet<String>, Error> {
     Ok(all)
 }
 
-/// What is wrong with a Secret until somebody changes it: only the log can tell.
+/// A problem of a Secret that stays until somebody changes it: only the log can report it.
 pub(super) fn refuse(why: String) -> Failure {
-    log::warn!(err = why.as_str(); "A Secret that asks for a token gets none");
+    log::warn!(err = why.as_str(); "Cannot handle a Secret that requests a token");
     Failure::terminal(why)
 }
 
-/// Whether a Secret asks for a token of this class.
+/// Whether a Secret requests a token of this class.
 fn is_relevant(secret: &Value, class: &str) -> bool {
     let labels = &secret["metadata"]["labels"];
     labels["resources.gardener.cloud/purpose"] == "token-requestor"
@@ -268,7 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_asks_for_a_token() {
+    fn which_secrets_request_a_token() {
         let secret = |purpose: &str, class: &str| json!({"metadata": {"labels": {"resources.gardener.cloud/purpose": purpose, "resources.gardener.cloud/class": class}}});
         assert!(is_relevant(&secret("token-requestor", "garden"), "garden"));
         assert!(!is_relevant(&secret("token-requestor", "shoot"), "garden"));

@@ -1,4 +1,4 @@
-//! The Secrets of the seed that ask for tokens of accounts: one watch for the classes, whose requestors come and go.
+//! The Secrets of the seed that request account tokens: one watch for all classes, whose requestors start and stop.
 
 use serde_json::Value;
 
@@ -17,14 +17,14 @@ use crate::runtime::store::StoreView;
 const CLASS: &str = "resources.gardener.cloud/class";
 const PURPOSE: &str = "resources.gardener.cloud/purpose=token-requestor";
 
-/// See the module. Cheap to clone.
+/// The watched Secrets. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Secrets {
     pub(super) garden: Marks,
     pub(super) shoot: Marks,
 }
 
-/// Watches them; those of class `shoot` only if the agent renews their tokens.
+/// Watches the Secrets; class `shoot` is included only if the agent renews its tokens.
 pub fn watch(seed: &Client, secrets: &Secrets, with_shoots: bool, group: &mut Group) {
     let classes = if with_shoots { " in (garden,shoot)" } else { "=garden" };
     let labelled = Options {
@@ -35,18 +35,18 @@ pub fn watch(seed: &Client, secrets: &Secrets, with_shoots: bool, group: &mut Gr
     group.watch(seed, labelled, secrets);
 }
 
-/// Wakes a lane with the Secrets of a class: those that are there, and whatever is seen of them. For the former there is a
-/// [`is_catching_up`] key.
+/// Wakes a queue with the Secrets of a class: existing ones and later changes. A [`is_catching_up`] key stands for all
+/// existing ones.
 pub(super) fn wake(lane: &Lane, marks: &Marks, group: &mut Group) {
     group.wake_seen(lane, marks, |secret| vec![secret.key.clone()]);
-    // Otherwise whatever there is has still to be seen, and is told.
+    // Without a view, the first list is still to come and wakes the queue itself.
     let view = marks.view();
     if view.synced || view.objects > 0 {
         lane.add(Key::default());
     }
 }
 
-/// Whether a key stands for all Secrets that are there.
+/// Whether a key stands for all existing Secrets.
 pub(super) fn is_catching_up(key: &Key) -> bool {
     key.name.is_empty()
 }

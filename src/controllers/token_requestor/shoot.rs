@@ -1,5 +1,6 @@
-//! Tokens of the clusters of Shoots (class `shoot`): what the gardener-resource-manager of each control plane does. It needs no
-//! garden. The clients are those of the applier, with certificates: a cluster in which every token has expired heals, too.
+//! Tokens of the clusters of Shoots (class `shoot`), which upstream's gardener-resource-manager of each control plane
+//! renews. It needs no garden. It uses the applier's clients, which authenticate with certificates, so a cluster
+//! recovers even if all its tokens have expired.
 
 use super::request::Requests;
 use super::{Pace, Secrets, seen};
@@ -12,7 +13,7 @@ use crate::runtime::queue::RETRY_DEFAULT;
 use crate::shoot::Served;
 
 const CLASS: &str = "shoot";
-/// As upstream.
+/// As in upstream.
 const WORKERS: u32 = 5;
 
 /// Adds the controller.
@@ -36,7 +37,7 @@ impl Reconciler for ShootTokens {
         if seen::is_catching_up(key) {
             return seen::catch_up(&self.seed, &seen::labels_of(CLASS), &self.lane);
         }
-        // Without a client the Secret comes back once its cluster is served.
+        // Without a client, the Secret returns once its cluster is served.
         let Some(client) = self.served.client_for(key, cx.clock.now()) else { return Ok(Outcome::Done) };
         let target = (&*client, key.namespace.as_str());
         Requests { target, seed: &self.seed, pace: &self.pace, class: CLASS, namespace: None }.renew(key, cx)

@@ -1,7 +1,8 @@
 //! Tokens of WorkloadIdentities (Gardener's `token-requestor-workload-identity`).
 //!
-//! A labelled Secret of the seed names a WorkloadIdentity of the garden, and the object in whose name its token is used. The garden
-//! issues the token; it is written into the Secret and renewed there. Woken by such Secrets, and by the time of renewal.
+//! A labelled Secret of the seed names a WorkloadIdentity of the garden, and the object on whose behalf its token is
+//! used. The garden issues the token. The controller writes it to the Secret and renews it. Woken by such Secrets, and
+//! at the time of renewal.
 
 use std::time::Duration;
 
@@ -29,9 +30,9 @@ use super::{GARDEN, Site};
 
 const NAME: &str = "token-requestor-workload-identity";
 const SELECTOR: &str = "security.gardener.cloud/purpose=workload-identity-token-requestor";
-/// A token is renewed after so much of its life.
+/// The share of its lifetime after which a token is renewed.
 const PERCENT: u32 = 50;
-/// An identity that the garden does not have, or that it refuses, is asked for again after pauses from the first to the last.
+/// The first and the longest delay after a failure, for example for a missing or refused identity.
 const RETRY: Retry = Retry { first: Duration::from_secs(5), max: Duration::from_secs(300) };
 
 /// Adds the controller.
@@ -59,7 +60,7 @@ struct Requestor {
     garden: Garden,
     seed: Seed,
     pace: Pace,
-    /// How long a token is to live.
+    /// The requested lifetime of a token.
     lifetime: Duration,
 }
 
@@ -78,7 +79,7 @@ impl Reconciler for Requestor {
         let has_token = !text(&secret["data"]["token"]).is_empty();
         let plan = decide::plan(of(&secret, "token-renew-timestamp"), has_token, now);
         if let Plan::Keep(left) = plan {
-            // The garden reviews no tokens of identities.
+            // The garden cannot review tokens of identities.
             self.pace.forget(&asker);
             return Ok(Outcome::At(begun.saturating_add(left)));
         }
@@ -122,12 +123,12 @@ fn of<'a>(secret: &'a Value, name: &str) -> &'a str {
     annotation(secret, &format!("{IDENTITY}{name}"))
 }
 
-/// What a Secret asks for.
+/// The request of a Secret.
 #[derive(Debug)]
 struct Wish<'a> {
     secret: &'a Key,
     identity: Key,
-    /// The object in whose name the token is used.
+    /// The object on whose behalf the token is used.
     context: Value,
 }
 
@@ -145,7 +146,7 @@ impl<'a> Wish<'a> {
             "" => Value::Null,
             text => serde_json::from_str(text).map_err(|error| {
                 refuse(format!(
-                    "annotation {IDENTITY}context-object of Secret {secret_key} is no JSON ({error}): write it as \
+                    "annotation {IDENTITY}context-object of Secret {secret_key} is not JSON ({error}): write it as \
                      {{\"kind\":...,\"apiVersion\":...,\"name\":...,\"uid\":...}}, or remove it"
                 ))
             })?,
@@ -162,12 +163,12 @@ impl<'a> Wish<'a> {
         body
     }
 
-    /// What is wrong with the identity, if the garden has said so.
+    /// What is wrong with the identity, if the garden's answer shows it.
     fn explain(&self, error: &Error) -> Option<String> {
         let Self { secret, identity, .. } = self;
         let remedy = match (error.status_code()?, error.verdict()) {
             (_, Verdict::NotFound) => {
-                "create it, or change the reference to it in the object for which the token is".to_owned()
+                "create it, or change the reference to it in the object that uses the token".to_owned()
             }
             (500, _) => format!(
                 "check that the object in annotation {IDENTITY}context-object exists and has that uid; the log of \
@@ -180,12 +181,12 @@ impl<'a> Wish<'a> {
             _ => return None,
         };
         Some(format!(
-            "the garden gives no token of WorkloadIdentity {identity} for Secret {secret} of the seed: {}: {remedy}",
+            "the garden issues no token of WorkloadIdentity {identity} for Secret {secret} of the seed: {}: {remedy}",
             chain(error)
         ))
     }
 
-    /// An event of the object for which the token is.
+    /// Emits an event of the object that uses the token.
     fn tell(&self, garden: &Garden, note: &str, cx: &Context) {
         let (kind, version) = (text(&self.context["kind"]), text(&self.context["apiVersion"]));
         let kinds = [&BACKUP_BUCKET, &BACKUP_ENTRY, &SEED, &SHOOT];
@@ -214,14 +215,14 @@ mod tests {
     }
 
     #[test]
-    fn what_a_secret_asks_for() {
+    fn requests_of_a_secret() {
         let key = Key::new("garden", "bucket-x");
         let context =
             r#"{"kind":"BackupBucket","apiVersion":"core.gardener.cloud/v1beta1","name":"x","uid":"u"}"#;
         let table: [(&[(&str, &str)], &str); 4] = [
             (&[("name", "w")], "set its annotation workloadidentity.security.gardener.cloud/namespace"),
             (&[("namespace", "n")], "set its annotation workloadidentity.security.gardener.cloud/name"),
-            (&[("namespace", "n"), ("name", "w"), ("context-object", "{")], "is no JSON"),
+            (&[("namespace", "n"), ("name", "w"), ("context-object", "{")], "is not JSON"),
             (&[("namespace", "n"), ("name", "w"), ("context-object", context)], ""),
         ];
         for (annotations, expected) in table {
@@ -243,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_garden_says_about_the_identity_is_explained() {
+    fn answers_about_the_identity_are_explained() {
         let key = Key::new("garden", "bucket-x");
         let named = secret(&[("namespace", "n"), ("name", "w")]);
         let wish = Wish::read(&key, &named).unwrap();

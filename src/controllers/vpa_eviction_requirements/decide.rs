@@ -1,4 +1,4 @@
-//! Whether a VerticalPodAutoscaler may make pods smaller now. Pure.
+//! Whether a VerticalPodAutoscaler may shrink pods now. Pure.
 
 use std::time::Duration;
 
@@ -8,28 +8,28 @@ use crate::api::meta::annotation;
 use crate::base::clock::Timestamp;
 use crate::shoot::window::Window;
 
-/// The label of those that are looked after.
+/// The label of managed autoscalers.
 pub(super) const SELECTOR: &str = "autoscaling.gardener.cloud/eviction-requirements=managed-by-controller";
-/// When pods may become smaller.
+/// When pods may be shrunk.
 pub(super) const RESTRICTION: &str = "eviction-requirements.autoscaling.gardener.cloud/downscale-restriction";
 /// The maintenance time window of the Shoot.
 pub(super) const WINDOW: &str = "shoot.gardener.cloud/maintenance-window";
-/// Evictions take a while: they are not allowed any more so long before the window ends.
+/// Evictions take a while, so they end this long before the end of the window.
 const LAST: Duration = Duration::from_secs(5 * 60);
 
-/// What an autoscaler is to be like.
+/// The desired state of an autoscaler.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Plan {
-    /// Pods are evicted only if they become larger.
+    /// Pods are evicted only to grow.
     pub(super) grows_only: bool,
     /// When that changes; `None`: never.
     pub(super) until: Option<Timestamp>,
 }
 
-/// From the annotations of an autoscaler.
+/// Decides from the annotations of an autoscaler.
 ///
 /// # Errors
-/// Why that cannot be told, and what to do.
+/// The invalid annotation, and the remedy.
 pub(super) fn plan(vpa: &Value, now: Timestamp) -> Result<Plan, String> {
     let words = "\"never\" or \"in-maintenance-window-only\"";
     match annotation(vpa, RESTRICTION) {
@@ -55,7 +55,7 @@ fn within(window: Window, now: Timestamp) -> Plan {
     }
 }
 
-/// The autoscaler as it is to be.
+/// Sets the autoscaler to its desired state.
 pub(super) fn apply(plan: Plan, vpa: &mut Value) {
     let policy = &mut vpa["spec"]["updatePolicy"];
     if plan.grows_only {
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn when_pods_may_become_smaller() {
+    fn when_pods_may_be_shrunk() {
         let (window, only) = ("220000+0000,230000+0000", "in-maintenance-window-only");
         let table = [
             ("never", window, "01T22:30:00", true, ""),
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn annotations_that_say_nothing_are_named() {
+    fn invalid_annotations_are_named() {
         let only = "in-maintenance-window-only";
         let table = [
             ("", "", RESTRICTION),

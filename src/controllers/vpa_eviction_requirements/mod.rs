@@ -1,8 +1,8 @@
-//! VerticalPodAutoscalers that may make pods smaller never, or only in the maintenance time window of their Shoot (Gardener's
+//! VerticalPodAutoscalers that may never shrink pods, or only in the maintenance time window of their Shoot (Gardener's
 //! `vpa-eviction-requirements`).
 //!
-//! They are few and rarely change, so a list of their metadata each minute takes the place of a watch. A kind that is not there
-//! is no error. Where the cluster of the seed is a garden or hosts itself, another program does this work.
+//! They are few and rarely change, so a list of their metadata each minute replaces a watch. A missing kind is not an
+//! error. If the seed cluster is a garden or a self-hosted shoot, another program does this work.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Mutex, PoisonError};
@@ -29,9 +29,9 @@ mod decide;
 
 const VPA: Resource =
     Resource::new("autoscaling.k8s.io", "v1", "VerticalPodAutoscaler", "verticalpodautoscalers", true);
-/// How often to look for autoscalers that are new or changed.
+/// How often to check for new or changed autoscalers.
 const PERIOD: Duration = Duration::from_secs(60);
-/// The same while there is no such kind, and how often to look whether the work is another program's.
+/// How often to check while the kind does not exist, and whether another program does the work.
 const PERIOD_SELDOM: Duration = Duration::from_secs(600);
 
 /// Adds the controller.
@@ -52,9 +52,9 @@ struct EvictionRequirements {
 
 #[derive(Default)]
 struct Known {
-    /// What was seen of each autoscaler.
+    /// The last seen version of each autoscaler.
     versions: SortedMap<Mark, u64>,
-    /// Until when it counts that the work is ours.
+    /// Until when the answer is valid that the work is ours.
     ours_until: Option<Mono>,
 }
 
@@ -74,7 +74,7 @@ impl Reconciler for EvictionRequirements {
 
 impl EvictionRequirements {
     fn is_ours(&self, now: Mono) -> Result<bool, Error> {
-        // Single values: no panic can leave them half changed.
+        // Single values: a panic cannot leave them half changed.
         let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if known().ours_until.is_some_and(|until| now < until) {
             return Ok(true);
@@ -84,7 +84,7 @@ impl EvictionRequirements {
         Ok(is_ours)
     }
 
-    /// Wakes those that are new or changed; false if there is no such kind.
+    /// Wakes new or changed autoscalers; false if the kind does not exist.
     fn look(&self) -> Result<bool, Error> {
         let label_selector = decide::SELECTOR.to_owned();
         let params = ListParams { label_selector, metadata_only: true, ..ListParams::default() };
@@ -116,14 +116,14 @@ impl EvictionRequirements {
         let found = self.seed.find::<Value>(&VPA, &key.namespace, &key.name)?;
         let Some(live) = found.filter(is_relevant) else { return Ok(Outcome::Done) };
         let plan = decide::plan(&live, now).map_err(|why| {
-            log::warn!(autoscaler = key.to_string().as_str(), err = why.as_str(); "Nobody can tell when pods may be evicted");
+            log::warn!(autoscaler = key.to_string().as_str(), err = why.as_str(); "Invalid annotation of an autoscaler: cannot decide when to evict pods");
             Failure::terminal(why)
         })?;
         let mut wanted = live.clone();
         decide::apply(plan, &mut wanted);
         if let Some(patch) = difference(&live, &wanted) {
             self.seed.patch::<Value>(&VPA, &key.namespace, &key.name, "", &Patch::Merge(patch))?;
-            log::info!(autoscaler = key.to_string().as_str(), grows_only = plan.grows_only; "Changed when pods may be evicted");
+            log::info!(autoscaler = key.to_string().as_str(), grows_only = plan.grows_only; "Changed the eviction requirements of an autoscaler");
         }
         Ok(plan.until.map_or(Outcome::Done, |until| Outcome::At(begun.saturating_add(until.since(now)))))
     }
@@ -134,7 +134,8 @@ fn is_relevant(vpa: &Value) -> bool {
     vpa["metadata"]["deletionTimestamp"].is_null() && vpa["metadata"]["labels"][label] == value
 }
 
-/// What upstream calls a change: another generation, or other annotations. The statuses of autoscalers change each minute.
+/// A hash of what upstream considers a change: the generation and the annotations. The statuses of autoscalers change
+/// each minute.
 fn version(metadata: &ObjectMeta) -> u64 {
     let mut hasher = DefaultHasher::new();
     metadata.uid.hash(&mut hasher);

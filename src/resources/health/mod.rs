@@ -1,4 +1,4 @@
-//! Whether one object is healthy: a function per kind. Every other kind is healthy if it exists.
+//! Whether one object is healthy: a function per kind. An object of any other kind is healthy if it exists.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use super::object::{group_of, text};
 
 type Check = fn(&Value) -> Result<(), String>;
 
-/// The check of a kind; `None` if it is enough that the object exists, so that its body need not be read.
+/// The check of a kind; `None` if an existing object is healthy, so that its body need not be read.
 pub(super) fn check_of(api_version: &str, kind: &str) -> Option<Check> {
     let check: Check = match (group_of(api_version), kind) {
         ("apps" | "extensions", "Deployment") => deployment,
@@ -29,7 +29,7 @@ pub(super) fn check_of(api_version: &str, kind: &str) -> Option<Check> {
 /// Whether an object with `apiVersion` and `kind` is healthy.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The reason why it is not.
 pub fn check_object(object: &Value) -> Result<(), String> {
     check_of(text(&object["apiVersion"]), text(&object["kind"])).map_or(Ok(()), |check| check(object))
 }
@@ -167,7 +167,7 @@ fn required(object: &Value, kind: &str, expected: &str) -> Result<(), String> {
     condition(object, kind).map_or_else(|| Err(missing(kind)), |_| optional(object, kind, expected))
 }
 
-/// The complaint about a condition that nobody reports.
+/// The text about a missing condition.
 pub(super) fn missing(kind: &str) -> String {
     format!("condition {kind:?} is missing")
 }
@@ -189,7 +189,7 @@ fn at_least(have: &Value, want: i64, problem: &str) -> Result<(), String> {
     if have >= want { Ok(()) } else { Err(format!("{problem} ({have}/{want})")) }
 }
 
-/// `spec.replicas`, which is 1 if nobody says otherwise.
+/// `spec.replicas`, which defaults to 1.
 pub(super) fn replicas(object: &Value) -> i64 {
     object["spec"]["replicas"].as_i64().unwrap_or(1)
 }

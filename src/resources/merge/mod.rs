@@ -1,7 +1,7 @@
-//! The object to write, from the desired one, the live one and what was recorded.
+//! The object to write, from the desired one, the live one and the recorded one.
 //!
-//! In short: metadata and status are the live object's, but for labels, annotations and owners; everything else is as
-//! desired, so that a field nobody desires goes back to the server's default. Some kinds keep a few fields more.
+//! In short: metadata and status are the live object's, except for labels, annotations and owners. Everything else is
+//! as desired, so that a field that is not desired returns to the server's default. Some kinds keep a few more fields.
 
 use serde_json::Value;
 
@@ -22,17 +22,17 @@ mod tests;
 pub(super) struct Terms<'a> {
     /// `<namespace>/<name>` of the ManagedResource.
     pub(super) origin: &'a str,
-    /// What was desired when the object was applied last.
+    /// The desired state when the object was last applied.
     pub(super) recorded: Option<&'a ObjectReference>,
-    /// Whether labels of others are dropped.
+    /// Whether labels of other writers are dropped.
     pub(super) force_labels: bool,
-    /// Whether annotations of others are dropped.
+    /// Whether annotations of other writers are dropped.
     pub(super) force_annotations: bool,
-    /// Whether a HorizontalPodAutoscaler counts the replicas.
+    /// Whether a HorizontalPodAutoscaler sets the replicas.
     pub(super) autoscaled: bool,
 }
 
-/// Puts labels on an object, its pod template and its volume claim templates.
+/// Adds labels to an object, its pod template and its volume claim templates.
 pub(super) fn inject_labels(object: &mut Value, inject: &SortedMap<String, String>) {
     let mut all = inject.clone();
     all.insert(names::MANAGED_BY.to_owned(), names::MANAGED_BY_VALUE.to_owned());
@@ -50,7 +50,8 @@ pub(super) fn inject_labels(object: &mut Value, inject: &SortedMap<String, Strin
     }
 }
 
-/// The object to write, from the manifest with injected labels. It is not copied: it may be large.
+/// The object to write, from the manifest with injected labels. The manifest is moved, not copied, because it may be
+/// large.
 pub(super) fn merge(object: Value, terms: Terms<'_>, live: Option<&Value>) -> Value {
     let mut merged = object;
     let nothing = Value::Null;
@@ -72,7 +73,7 @@ pub(super) fn merge(object: Value, terms: Terms<'_>, live: Option<&Value>) -> Va
     merged
 }
 
-/// What the manifest leaves to others.
+/// Fields that the manifest leaves to other writers.
 #[derive(Clone, Copy, Debug)]
 struct Preserved {
     replicas: bool,
@@ -88,7 +89,8 @@ fn merge_labels(object: &Value, terms: Terms<'_>, old: &Value) -> SortedMap<Stri
 
 fn merge_annotations(object: &Value, terms: Terms<'_>, old: &Value) -> SortedMap<String, String> {
     let mut live = annotations(old);
-    // These say which Secrets the object uses: only what is desired now may keep a Secret from being collected.
+    // These annotations show which Secrets the object uses: only the desired ones may protect a Secret from garbage
+    // collection.
     live.retain(|key, _| !key.starts_with(REFERENCE_PREFIX));
     let own = annotations(object);
     let recorded = terms.recorded.map(|r| &r.annotations);
@@ -98,8 +100,8 @@ fn merge_annotations(object: &Value, terms: Terms<'_>, old: &Value) -> SortedMap
     all
 }
 
-/// Live entries and desired ones, the desired winning. What was recorded and is no longer desired goes, unless somebody
-/// has changed it since.
+/// Live and desired entries; a desired one wins. A recorded entry that is not desired any more is removed, unless
+/// another writer has changed it since.
 fn merge_texts(
     desired: SortedMap<String, String>,
     mut live: SortedMap<String, String>,
@@ -129,14 +131,14 @@ fn merge_kind(preserved: Preserved, live: Option<&Value>, new: &mut Value) {
     }
 }
 
-/// Controllers of the cluster put token Secrets and pull secrets there.
+/// Controllers of the cluster add token Secrets and pull secrets.
 fn merge_service_account(live: &Value, new: &mut Value) {
     for field in ["secrets", "imagePullSecrets"] {
         set(new, &[], field, live[field].clone());
     }
 }
 
-/// Whether an annotation of the manifest says literally `true`.
+/// Whether an annotation of the manifest is literally `true`.
 fn says_true(object: &Value, name: &str) -> bool {
     annotation(object, name) == "true"
 }

@@ -1,4 +1,4 @@
-//! Services: addresses and ports that the cluster has given out stay.
+//! Services: addresses and ports that the cluster has assigned stay.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use super::super::object::{find_map, is_empty, map_at, set, text};
 
 const OPENSTACK_PREFIX: &str = "loadbalancer.openstack.org";
 
-/// Keeps what the cluster chose, as far as the type of the Service allows it.
+/// Keeps the cluster's choices, as far as the type of the Service allows.
 pub(super) fn merge(live: Option<&Value>, new: &mut Value) {
     if is_empty(&new["spec"]["type"]) {
         map_at(new, &["spec"]).insert("type".to_owned(), Value::String("ClusterIP".to_owned()));
@@ -35,7 +35,7 @@ pub(super) fn merge(live: Option<&Value>, new: &mut Value) {
     }
 }
 
-/// The cloud provider remembers its load balancer there.
+/// The cloud provider stores facts about its load balancer there.
 fn keep_annotations(live: &Value, new: &mut Value) {
     for (key, value) in live["metadata"]["annotations"].as_object().into_iter().flatten() {
         if key.starts_with(OPENSTACK_PREFIX) {
@@ -44,7 +44,8 @@ fn keep_annotations(live: &Value, new: &mut Value) {
     }
 }
 
-/// A port keeps its node port if its number or its name is the same. If several do, the one with both, else the last.
+/// A port keeps its node port if its number or its name matches. Of several matches, the one with both wins, otherwise
+/// the last.
 fn keep_node_ports(live: &Value, new: &mut Value) {
     let old = live["spec"]["ports"].as_array().cloned().unwrap_or_default();
     let ports = find_map(new, &["spec"]).and_then(|s| s.get_mut("ports")).and_then(Value::as_array_mut);

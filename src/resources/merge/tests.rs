@@ -15,7 +15,7 @@ fn merge(want: &Value, live: Option<&Value>) -> Value {
     super::merge(want.clone(), TERMS, live)
 }
 
-/// Merges specs of one kind; the metadata is of no interest.
+/// Merges specs of one kind; the metadata does not matter.
 #[allow(clippy::needless_pass_by_value)] // tables of literals
 fn spec(api_version: &str, kind: &str, annotation: &str, want: Value, live: Value) -> Value {
     let annotations = if annotation.is_empty() { json!({}) } else { json!({annotation: "true"}) };

@@ -1,4 +1,4 @@
-//! Deployments, StatefulSets, DaemonSets, Jobs and whatever else has a pod template.
+//! Deployments, StatefulSets, DaemonSets, Jobs and other kinds with a pod template.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ use super::Preserved;
 
 const RESTARTED_AT: &str = "kubectl.kubernetes.io/restartedAt";
 
-/// Keeps what belongs to others: replicas, claims, selectors, restarts, sizes of containers.
+/// Keeps fields of other writers: replicas, claims, selectors, restarts, sizes of containers.
 pub(super) fn merge(preserved: Preserved, kind: &str, live: &Value, new: &mut Value) {
     match kind {
         "Deployment" | "StatefulSet" => keep_replicas(preserved, live, new),
@@ -29,7 +29,7 @@ fn keep_replicas(preserved: Preserved, live: &Value, new: &mut Value) {
     }
 }
 
-/// The server makes the selector of a Job and labels its pods; both cannot be changed afterwards.
+/// The server creates the selector of a Job and labels its pods; both are immutable afterwards.
 fn keep_job(live: &Value, new: &mut Value) {
     set(new, &["spec"], "selector", live["spec"]["selector"].clone());
     let Some(kept) = live["spec"]["template"]["metadata"]["labels"].as_object() else { return };
@@ -50,7 +50,7 @@ fn keep_template(preserved: Preserved, live: &Value, new: &mut Value, path: &[&s
     }
 }
 
-/// CPU and memory of containers of the same name, which something else in the cluster scales.
+/// Keeps CPU and memory of containers with the same name, because another program in the cluster scales them.
 fn keep_sizes(live: &Value, template: &mut Value) {
     let containers = find_map(template, &["spec"]).and_then(|s| s.get_mut("containers"));
     let Some(containers) = containers.and_then(Value::as_array_mut) else { return };

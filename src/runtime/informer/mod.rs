@@ -1,10 +1,10 @@
-//! An informer keeps what somebody reads of a kind equal to a list of the API server: a [`Store`](super::store::Store) of objects,
+//! An informer keeps a cache of a kind in sync with the API server's list: a [`Store`](super::store::Store) of objects,
 //! or [`Marks`](super::marks::Marks).
 //!
-//! A state machine: *empty* (list, page by page) -> *watching* (resume after each end at the last resourceVersion that an
-//! event or a bookmark named) -> *empty* again only when the server has forgotten that version, or has never known it: its
-//! storage was restored. One thread and one connection each; there are few. An object that cannot be decoded is left out and
-//! named in the log; it does not break the list.
+//! A state machine: *empty* (list, page by page) -> *watching* (resume after each end at the last resourceVersion of an
+//! event or a bookmark) -> *empty* again only when the server has dropped that version, or does not know it because its
+//! storage was restored. Each informer has its own thread and connection; there are few. An object that cannot be
+//! decoded is omitted and logged; it does not break the list.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,19 +31,19 @@ use crate::limits;
 use super::marks::{Listed, Mark};
 use super::store::StoreView;
 
-/// A view of a kind: the fields that somebody reads.
+/// A partial view of a kind: the fields that are used.
 pub trait Object: DeserializeOwned + Send + Sync + 'static {
     /// Its metadata.
     fn metadata(&self) -> &ObjectMeta;
 
-    /// What is kept of an object that has too many values to be read. `head` has those that come first. `None`: the object
-    /// is left out.
+    /// The part to keep of an object with too many values to decode. `head` has its first values. `None`: the object is
+    /// omitted.
     fn of_head(_head: &Value) -> Option<Self> {
         None
     }
 }
 
-/// What to keep.
+/// The selection of objects.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// For logs: `garden/seeds`.
@@ -56,9 +56,9 @@ pub struct Options {
     pub label_selector: String,
     /// Empty for all.
     pub field_selector: String,
-    /// Metadata is enough.
+    /// Only metadata is needed.
     pub metadata_only: bool,
-    /// The server need not have the kind, or need not let us see it: then there are no objects.
+    /// The server may lack the kind or deny access to it: then there are no objects.
     pub optional: bool,
 }
 
@@ -77,44 +77,44 @@ impl Options {
     }
 }
 
-/// Keeps of the objects of a kind what somebody reads, and tells of changes, in the informer's thread: listeners put keys into
-/// queues and do nothing else. One informer writes.
+/// A cache of a kind, reduced to the fields that are used. It calls its listeners in the informer's thread: they put
+/// keys into queues and do nothing else. Only one informer writes.
 pub trait Keep: Send + Sync {
-    /// What is known, as it looks from outside.
+    /// The state of the cache, for observers.
     fn view(&self) -> StoreView;
 
-    /// The server said something.
+    /// The server has sent something.
     fn heard(&self, at: Mono);
 
     /// Whether the object is known.
     fn has(&self, key: &Key) -> bool;
 
-    /// Whether this is the version that is known.
+    /// Whether the cache has this version.
     fn has_version(&self, key: &Key, version: &str) -> bool;
 
-    /// The object is there, in a version that is not known.
+    /// The object exists, in a version that is not in the cache.
     ///
     /// # Errors
-    /// If it cannot be decoded. What was known of it stays.
+    /// It cannot be decoded. The cache keeps what it had.
     fn put(&self, key: Key, object: Streamed) -> Result<(), Undecodable>;
 
-    /// The same, for one that cannot be decoded, if something can be known of it.
+    /// The same for an object that cannot be decoded, if a part of it can be kept.
     fn put_head(&self, key: Key, head: &Value);
 
     /// The object is gone.
     fn remove(&self, key: &Key);
 
-    /// A complete list ended: whatever it did not contain is gone.
+    /// A complete list has ended: objects that it did not contain are gone.
     fn retain(&self, listed: &Listed);
 
-    /// Nobody follows the kind any more: nothing is known.
+    /// The kind is not watched any more: the cache is emptied.
     fn clear(&self);
 }
 
-/// Starts an informer that ends with `stop` and leaves nothing in what it fills.
+/// Starts an informer that ends with `stop` and empties its cache then.
 ///
 /// # Errors
-/// The system's, if it has no room for a thread.
+/// The system cannot start a thread.
 pub fn start(
     client: &Client,
     clock: Clock,
@@ -134,39 +134,40 @@ pub fn start(
     let mut feed = KindFeed::new(client.ungated(), options, kept, running, stop.clone());
     thread::spawn(&name, limits::WATCH_STACK_BYTES, move || {
         run(&mut feed, &clock, &stop);
-        // What it said is not looked after any more: the next term must not take it for true.
+        // The cache is not updated any more: the next term must not consider it current.
         feed.kept.clear();
     })
 }
 
-/// The watch that is being read, so that a stop can end it.
+/// The current watch, so that a stop can end it.
 type Running = Arc<Mutex<Option<WatchHandle>>>;
 
-/// What the loop asks a server; tests play it.
+/// The requests of the loop; tests replace it.
 trait Feed {
     fn name(&self) -> &'static str;
-    /// Brings the store to the state of a list; returns its resourceVersion.
+    /// Brings the cache to the state of a list; returns its resourceVersion.
     fn list(&mut self) -> Result<String, Error>;
-    /// Whether the server need not have the kind.
+    /// Whether the server may lack the kind.
     fn is_optional(&self) -> bool {
         false
     }
-    /// Follows events from `version` on and moves it; returns when the server ends the watch.
+    /// Follows events from `version` on and updates it; returns when the server ends the watch.
     fn follow(&mut self, version: &mut String) -> Result<(), Error>;
 }
 
-/// The first delay after a failure, and the longest.
+/// The first and the longest delay after a failure.
 const RETRY: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
-/// How often a server may answer a list with 404 before that is a failure: for about eight seconds, in which it begins to serve
-/// a kind whose definition is new.
+/// How often a server may answer a list with 404 before that is a failure: for about eight seconds, because it needs
+/// time to serve a kind with a new definition.
 const UNSERVED_MAX: u32 = 4;
-/// How often to look for a kind that a server need not have.
+/// How often to check for an optional kind.
 const ABSENT_PERIOD: Duration = Duration::from_secs(300);
-/// A watch that ends sooner and tells nothing is no watch: a proxy, or a server that is ending.
+/// A watch that ends sooner without an event does not count: it comes from a proxy, or from a server that is shutting
+/// down.
 const SHORT: Duration = Duration::from_secs(1);
-/// The longest wait after a watch that broke off.
+/// The longest delay after a broken watch.
 const RESUME_SPREAD: Duration = Duration::from_secs(2);
-/// After a watch of this length, failures of before count no more.
+/// After a watch of this length, earlier failures do not count any more.
 const LONG: Duration = Duration::from_secs(30);
 
 fn run(feed: &mut dyn Feed, clock: &Clock, stop: &Stop) {
@@ -177,7 +178,7 @@ fn run(feed: &mut dyn Feed, clock: &Clock, stop: &Stop) {
     });
 }
 
-/// `tell` is called for the first of failures in a row.
+/// `tell` is called for the first of consecutive failures.
 fn run_telling(feed: &mut dyn Feed, clock: &Clock, stop: &Stop, tell: &mut dyn FnMut(&Error)) {
     let mut backoff = Backoff::new(RETRY.0, RETRY.1);
     let mut version: Option<String> = None;
@@ -195,19 +196,19 @@ fn run_telling(feed: &mut dyn Feed, clock: &Clock, stop: &Stop, tell: &mut dyn F
         let was_running = before.is_some() && (lasted >= SHORT || before != version);
         let Err(error) = result else {
             if std::mem::take(&mut failing) {
-                log::info!(watch = feed.name(); "The watch goes on");
+                log::info!(watch = feed.name(); "The watch continues");
             }
             if before == version && lasted < SHORT {
                 stop.wait(clock, backoff.next_delay());
             }
             continue;
         };
-        // The client may be stopped a moment before this thread is.
+        // The client may be stopped slightly before this thread.
         if stop.is_stopped() || matches!(error, Error::Stopped) {
             return;
         }
         let pause = backoff.next_delay();
-        // Our own doing: the client has another token.
+        // Caused by us: the client has another token.
         if error.is_closed_by_us() {
             log::debug!(watch = feed.name(); "The connection of the watch was replaced; resuming");
             stop.wait(clock, pause);
@@ -217,15 +218,15 @@ fn run_telling(feed: &mut dyn Feed, clock: &Clock, stop: &Stop, tell: &mut dyn F
             Verdict::Gone => {
                 log::info!(watch = feed.name(); "The resourceVersion is too old; listing again");
                 version = None;
-                // At once; but a server that forgets each version must not be asked without a pause.
+                // At once, but a server that drops each version must not be asked without a pause.
                 stop.wait(clock, if backoff.failures() > 1 { pause } else { Duration::ZERO });
                 continue;
             }
-            // Of the server it says nothing; whatever is wrong with it shows when the watch begins again. When a server
-            // ends, all agents come to the next one: not in the same moment.
+            // A broken watch proves nothing about the server; a persistent problem shows when the watch resumes. When a
+            // server shuts down, all agents reconnect to another one, so spread them.
             Verdict::Unreachable if was_running && !failing => {
                 let err = chain(&error);
-                log::info!(watch = feed.name(), err = err.as_str(); "The watch broke off; resuming");
+                log::info!(watch = feed.name(), err = err.as_str(); "The watch was interrupted; resuming");
                 stop.wait(clock, pause.max(RESUME_SPREAD.mul_f64(random::unit())));
                 continue;
             }
@@ -245,7 +246,7 @@ fn run_telling(feed: &mut dyn Feed, clock: &Clock, stop: &Stop, tell: &mut dyn F
     }
 }
 
-/// Whether the answer to a list means that a kind which need not be there is not there.
+/// Whether the answer to a list means that an optional kind does not exist.
 fn is_absent(is_optional: bool, error: &Error) -> bool {
     is_optional && matches!(error.verdict(), Verdict::NotFound | Verdict::Denied)
 }
@@ -256,11 +257,11 @@ struct KindFeed {
     kept: Arc<dyn Keep>,
     running: Running,
     stop: Stop,
-    /// The last watch broke off, or could not begin: the server may not be the one that it was.
+    /// The last watch was interrupted or could not start: the server may have been replaced.
     doubtful: bool,
-    /// The server's past is not ours: the same version may mean another object.
+    /// The server's history differs from ours: the same version may mean another object.
     other_past: bool,
-    /// Of the client, when the list was read.
+    /// The client's history counter when the list was read.
     past: usize,
 }
 
@@ -279,7 +280,7 @@ impl Feed for KindFeed {
         let (mut listed, mut undecodable) = (Listed::new(), Vec::new());
         let found = self.client.list_streamed(&o.resource, &o.namespace, &params, &mut |item| match item {
             Some(object) => {
-                // One that cannot be decoded is not gone, either.
+                // An object that cannot be decoded is not gone.
                 listed.insert(Mark::of(&object.key()));
                 undecodable.extend(self.put(object).err());
             }
@@ -318,7 +319,8 @@ impl Feed for KindFeed {
         if self.stop.is_stopped() {
             return Err(Error::Stopped);
         }
-        // Somebody may have found out while this watch began: too late to be refused, too early to be ended.
+        // A restored storage may have been detected while this watch started: too late to refuse the watch, too early
+        // to end it.
         if self.is_restored() {
             return Err(self.forget(version));
         }
@@ -351,20 +353,20 @@ impl KindFeed {
         Self { client, options, kept, running, stop, doubtful: false, other_past: false, past }
     }
 
-    /// Whether somebody has found out since the list that the server's storage went back.
+    /// Whether a restored storage of the server was detected since the list.
     fn is_restored(&self) -> bool {
         self.past != self.client.past()
     }
 
-    /// What was listed does not count: as if the version were too old.
+    /// Drops the list's version, as if it were too old.
     fn forget(&mut self, version: &str) -> Error {
         log::warn!(watch = self.options.name, version;
-            "This resourceVersion is of another past: the server was restored to an older state");
+            "The resourceVersion is from before a restore: the server was restored to an older state");
         self.other_past = true;
         Error::Api(Box::new(Failure { code: 410, ..Failure::default() }))
     }
 
-    /// Which objects are listed.
+    /// The selection of the list.
     fn selection(&self) -> ListParams {
         let o = &self.options;
         ListParams {
@@ -375,26 +377,26 @@ impl KindFeed {
         }
     }
 
-    /// Whether the server has not come as far as `version`. A watch from there would tell nothing until it has, and never
-    /// of what happens meanwhile. Versions that are no numbers cannot be compared.
+    /// Whether the server has not reached `version`. A watch from there would send nothing until it has, and would miss
+    /// all events until then. Non-numeric versions cannot be compared.
     fn is_before(&self, version: &str) -> Result<bool, Error> {
         let (o, one) = (&self.options, ListParams { limit: 1, metadata_only: true, ..self.selection() });
         let now = self.client.list::<Value>(&o.resource, &o.namespace, &one)?.metadata.resource_version;
         Ok(matches!((now.parse::<u64>(), version.parse::<u64>()), (Ok(now), Ok(known)) if now < known))
     }
 
-    /// Keeps one object, unless it is the version that is known. Of one that cannot be decoded only what its kind wants.
+    /// Stores an object unless its version is known. If it cannot be decoded, only the part that its kind keeps.
     fn put(&self, object: Streamed) -> Result<(), Undecodable> {
         let key = object.key();
         if !self.other_past && self.kept.has_version(&key, object.version()) {
             return Ok(());
         }
         if self.kept.view().objects >= limits::STORE_OBJECTS_MAX && !self.kept.has(&key) {
-            log::error!(watch = self.options.name; "The store is full; objects are left out");
+            log::error!(watch = self.options.name; "The cache is full; objects are omitted");
             return Ok(());
         }
         self.kept.put(key, object).map_err(|mut object| {
-            // Its complaint may wait for the end of a list, which may have many of them; megabytes must not.
+            // The error may wait for the end of a list with many such objects, so drop the megabytes of data now.
             self.kept.put_head(object.key.clone(), &std::mem::take(&mut object.head));
             object
         })
@@ -402,12 +404,12 @@ impl KindFeed {
 
     fn complain(&self, object: &Undecodable) {
         let (key, err) = (object.key.to_string(), object.why.to_string());
-        log::warn!(watch = self.options.name, key = key.as_str(), err = err.as_str(); "An object cannot be decoded");
+        log::warn!(watch = self.options.name, key = key.as_str(), err = err.as_str(); "Cannot decode an object");
     }
 }
 
-/// What an event says about the version; one that says nothing leaves it, since a watch without a version begins with now
-/// and misses what was deleted before.
+/// Takes the version from an event. An event without a version keeps the present one, because a watch without a version
+/// starts now and misses earlier deletions.
 fn advance(version: &mut String, seen: &str) {
     if !seen.is_empty() {
         seen.clone_into(version);

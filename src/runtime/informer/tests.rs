@@ -5,14 +5,14 @@ use crate::net::testing::{Act, Server, chunk, chunked_head};
 use crate::runtime::marks::Marks;
 use crate::runtime::source::{Listening, Source};
 
-/// Plays a list of results and writes down what it was asked.
+/// Returns a list of results and records the requests.
 struct Script {
     results: Vec<Result<(), Error>>,
     asked: Vec<String>,
     stop: Stop,
-    /// Whether each watch sees something.
+    /// Whether each watch gets an event.
     moves: bool,
-    /// Whether the kind need not be there.
+    /// Whether the kind is optional.
     is_optional: bool,
 }
 
@@ -65,9 +65,9 @@ fn it_resumes_after_an_end_and_lists_again_only_when_the_version_is_gone() {
     assert_eq!(script.asked, expected);
 }
 
-/// A connection that breaks off, then a server that has forgotten the version: both happen, and need nobody.
+/// An interrupted connection, then a server that has dropped the version: both are normal and need no action.
 #[test]
-fn a_watch_that_breaks_off_is_resumed_in_silence() {
+fn an_interrupted_watch_is_resumed_silently() {
     let broken = || {
         let source = crate::net::Error::from_io("read", io::ErrorKind::ConnectionReset.into());
         Err(Error::Transport { request: "GET /watch".to_owned(), source })
@@ -80,12 +80,12 @@ fn a_watch_that_breaks_off_is_resumed_in_silence() {
         (script.asked.len(), failures)
     };
     assert_eq!(lines(true, vec![Ok(()), broken(), Err(gone()), Ok(()), Ok(())]), (5, 0));
-    // It breaks off before it has told anything, again and again: that is worth a line.
+    // It is interrupted before any event, again and again: that is worth a log line.
     assert_eq!(lines(false, vec![Ok(()), broken(), broken(), Ok(()), Ok(())]), (5, 1));
 }
 
 #[test]
-fn a_kind_whose_definition_is_new_is_no_trouble_and_one_that_stays_away_is() {
+fn a_new_kind_is_no_failure_and_a_missing_one_is() {
     let absent = || Err(Error::Api(Box::new(Failure { code: 404, ..Default::default() })));
     let told = |results: Vec<Result<(), Error>>| {
         let (clock, stop) = (Clock::new(Simulated::new(Timestamp::from_unix(0), 10_000)), Stop::new());
@@ -105,7 +105,7 @@ fn a_kind_whose_definition_is_new_is_no_trouble_and_one_that_stays_away_is() {
 }
 
 #[test]
-fn a_kind_that_need_not_be_there_is_asked_for_once_in_a_while_in_silence() {
+fn an_optional_kind_is_checked_periodically_and_silently() {
     for code in [404, 403] {
         let absent = || Err(Error::Api(Box::new(Failure { code, ..Default::default() })));
         let clock = Clock::new(Simulated::new(Timestamp::from_unix(0), 20_000));
@@ -120,7 +120,7 @@ fn a_kind_that_need_not_be_there_is_asked_for_once_in_a_while_in_silence() {
     }
 }
 
-/// How long a script takes, in the time of its clock.
+/// The duration of a script, in the time of its clock.
 fn time_of(factor: u32, results: Vec<Result<(), Error>>) -> Duration {
     let (clock, stop) = (Clock::new(Simulated::new(Timestamp::from_unix(0), factor)), Stop::new());
     let mut script =
@@ -131,7 +131,7 @@ fn time_of(factor: u32, results: Vec<Result<(), Error>>) -> Duration {
 }
 
 #[test]
-fn a_server_that_serves_no_watch_is_not_asked_without_a_pause() {
+fn a_server_without_watches_is_asked_with_pauses() {
     let ends_at_once = vec![Ok(()), Ok(()), Ok(()), Ok(()), Ok(()), Ok(())];
     let forgets_at_once =
         vec![Ok(()), Err(gone()), Ok(()), Err(gone()), Ok(()), Err(gone()), Ok(()), Err(gone()), Ok(())];
@@ -171,7 +171,7 @@ fn answer(events: &[&str]) -> Vec<Act> {
     [chunked_head(), chunk(text.as_bytes())].map(Act::Raw).into()
 }
 
-/// A source that writes down the keys of the changes that it tells, and what they were.
+/// A source that records the keys and types of its changes.
 fn telling() -> (Source<Plain>, Arc<Mutex<Vec<String>>>, Listening) {
     let told = Arc::<Mutex<Vec<String>>>::default();
     let telling = Arc::clone(&told);
@@ -188,13 +188,13 @@ fn telling() -> (Source<Plain>, Arc<Mutex<Vec<String>>>, Listening) {
 }
 
 #[test]
-fn what_a_watch_may_tell() {
+fn events_of_a_watch() {
     let table: &[(&str, &[&str], &[&str], &str)] = &[
         ("nothing", &[], &[], "4"),
         ("a bookmark alone", &["BOOKMARK - 9"], &[], "9"),
         ("no bookmark", &["ADDED a 5", "ADDED b 7"], &["+a", "+b"], "7"),
         ("the same twice", &["ADDED a 5", "ADDED a 5", "MODIFIED a 6", "MODIFIED a 6"], &["+a", "~a"], "6"),
-        ("the end before the beginning", &["MODIFIED a 5", "ADDED b 6"], &["+a", "+b"], "6"),
+        ("modified before added", &["MODIFIED a 5", "ADDED b 6"], &["+a", "+b"], "6"),
         ("gone and back", &["ADDED a 5", "DELETED a 6", "ADDED a 7"], &["+a", "-a", "+a"], "7"),
         ("gone twice", &["ADDED a 5", "DELETED a 6", "DELETED a 6"], &["+a", "-a", "-a"], "6"),
         ("a version that goes back", &["ADDED a 9", "ADDED b 5"], &["+a", "+b"], "5"),
@@ -218,10 +218,10 @@ fn what_a_watch_may_tell() {
     }
 }
 
-/// A server that was restored is asked where it stands, once a watch has broken off; what has the same version there
-/// may be something else.
+/// After an interrupted watch, the server's version is checked to detect a restore. The same version may then mean
+/// another object.
 #[test]
-fn a_server_that_was_restored_is_listed_anew() {
+fn a_restored_server_is_listed_again() {
     let server = Server::plain(|seen| {
         if seen.path.contains("watch=") {
             let mut acts = answer(&["ADDED a 5", "ADDED b 6"]);
@@ -241,15 +241,15 @@ fn a_server_that_was_restored_is_listed_anew() {
     assert_eq!(feed.follow(&mut version).unwrap_err().verdict(), Verdict::Gone);
     assert_eq!(feed.list().unwrap(), "7");
     assert_eq!(told.lock().unwrap()[..], ["+a", "+b", "~a", "-b"]);
-    // And once it is known again, equal is equal.
+    // Once it is known again, an equal version is equal.
     feed.list().unwrap();
     assert_eq!(told.lock().unwrap().len(), 4);
 }
 
-/// Somebody finds out while the feed asks how far the server has come. The watch that follows would be silent for as long
-/// as servers let it.
+/// A restore is detected while the informer checks the server's version. The following watch would send nothing for as
+/// long as servers allow it.
 #[test]
-fn a_restored_server_is_noticed_while_a_watch_begins() {
+fn a_restored_server_is_noticed_while_a_watch_starts() {
     let client = Arc::<std::sync::OnceLock<Client>>::default();
     let known = Arc::clone(&client);
     let server = Server::plain(move |seen| {
@@ -266,7 +266,7 @@ fn a_restored_server_is_noticed_while_a_watch_begins() {
 }
 
 #[test]
-fn one_odd_object_does_not_break_the_list() {
+fn one_invalid_object_does_not_break_the_list() {
     let page = r#"{"metadata":{"resourceVersion":"9"},"items":[{"metadata":{"name":"a"}},
         {"metadata":{"name":"b","labels":7}},{"metadata":{"name":"c"}}]}"#;
     let server = Server::plain(move |_| Act::json(200, page));
@@ -275,7 +275,7 @@ fn one_odd_object_does_not_break_the_list() {
     source.store().put(Key::new("", "b"), Plain { metadata: known });
     let mut feed = feed(&server, Arc::new(source.clone()));
     assert_eq!(feed.list().unwrap(), "9");
-    // What was known of the odd one stays: it is not gone.
+    // The old state of the invalid object stays: it is not gone.
     let store = source.store();
     let names: Vec<String> = store.all().into_iter().map(|(key, _)| key.name).collect();
     assert_eq!(names, ["a", "b", "c"]);
@@ -283,7 +283,7 @@ fn one_odd_object_does_not_break_the_list() {
 }
 
 #[test]
-fn an_object_that_is_too_large_is_kept_by_its_head() {
+fn the_head_of_an_object_that_is_too_large_is_kept() {
     let many = vec!["0"; limits::STREAMED_NODES_MAX].join(",");
     let large = |version: u32| {
         format!(r#"{{"metadata":{{"name":"large","resourceVersion":"{version}"}},"spec":[{many}]}}"#)
@@ -324,7 +324,7 @@ impl Object for Plain {
     }
 }
 
-/// What the marks of tens of thousands of objects may take; the names of one alone are longer.
+/// The memory limit for the marks of tens of thousands of objects; their names alone are longer.
 #[test]
 fn marks_notice_versions_and_take_few_bytes() {
     const OBJECTS: usize = 20_000;
@@ -341,7 +341,7 @@ fn marks_notice_versions_and_take_few_bytes() {
     let lists = std::sync::atomic::AtomicUsize::new(0);
     let server = Server::plain(move |_| match lists.fetch_add(1, std::sync::atomic::Ordering::SeqCst) {
         0 => page((0..OBJECTS).map(|n| item(n, 5)).collect()),
-        // One is gone, one has changed, one is new.
+        // One object is gone, one has changed, one is new.
         _ => page((1..=OBJECTS).map(|n| item(n, if n == 7 { 6 } else { 5 })).collect()),
     });
     let (marks, seen) = (Marks::default(), Arc::<Mutex<Vec<(String, bool)>>>::default());

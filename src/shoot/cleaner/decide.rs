@@ -1,4 +1,4 @@
-//! What happens to an object that is to go, and how long it may take. Pure.
+//! Decides what to do with an object to delete, and how long it may take. Pure.
 
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ use crate::base::clock::Timestamp;
 
 use super::kinds::{Kind, Stage};
 
-/// The code of errors about objects that do not go.
+/// The error code of objects that cannot be deleted.
 const CODE: &str = "ERR_CLEANUP_CLUSTER_RESOURCES";
-/// A Shoot with this annotation keeps most of what is in it until its API server goes.
+/// With this annotation, a Shoot keeps most of its content until its API server is deleted.
 const SKIP: &str = "shoot.gardener.cloud/skip-cleanup";
 
 const MINUTE: u64 = 60;
@@ -19,20 +19,20 @@ const MINUTE: u64 = 60;
 /// How long the deletion of an object may take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Patience {
-    /// What the object gets to end by itself, as the request says.
+    /// The grace period of the delete request.
     pub(super) grace_s: u32,
-    /// After so long, its finalizers are removed.
+    /// After this time, its finalizers are removed.
     pub(super) finalize: Duration,
 }
 
-/// What is done with an object.
+/// The action for an object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Fate {
-    /// It is deleted.
+    /// Delete it.
     Delete,
-    /// Its deletion goes on.
+    /// Wait for its deletion.
     Wait,
-    /// Its finalizers are removed.
+    /// Remove its finalizers.
     Finalize,
 }
 
@@ -52,7 +52,7 @@ impl Stage {
 /// The times for a kind. A Shoot can only shorten the time until finalizers are removed.
 ///
 /// # Errors
-/// The annotation of the Shoot is no number of seconds.
+/// The annotation of the Shoot is not a number of seconds.
 pub(super) fn patience(shoot: &Value, stage: Stage, kind: &Kind) -> Result<Patience, String> {
     let hour = stage == Stage::Apis || kind.is_snapshot;
     let usual_s = if hour { 60 * MINUTE } else { 5 * MINUTE };
@@ -78,8 +78,8 @@ pub(super) fn patience(shoot: &Value, stage: Stage, kind: &Kind) -> Result<Patie
     Ok(Patience { grace_s, finalize: Duration::from_secs(asked) })
 }
 
-/// What is done with an object now. The server says since when it is being deleted, so no restart of the agent prolongs the
-/// time.
+/// The present action for an object. The server stores the start of its deletion, so a restart of the agent does not
+/// extend the time.
 pub(super) fn fate(object: &ObjectMeta, patience: Patience, now: Timestamp) -> Fate {
     match object.deletion_timestamp {
         None => Fate::Delete,
@@ -88,18 +88,18 @@ pub(super) fn fate(object: &ObjectMeta, patience: Patience, now: Timestamp) -> F
     }
 }
 
-/// Whether an object was made so late that nobody waits for it: something in the Shoot makes such objects again and again.
+/// Whether an object was created too late to wait for it: something in the Shoot creates such objects repeatedly.
 pub(super) fn is_late(object: &ObjectMeta, begun: Option<Timestamp>, patience: Patience) -> bool {
     let end = begun.map(|begun| begun.plus(patience.finalize));
     end.zip(object.creation_timestamp).is_some_and(|(end, created)| created > end)
 }
 
-/// Whether the owner of the Shoot wants most of what is in it to be left alone.
+/// Whether the owner of the Shoot wants to keep most of its content.
 pub fn skips(shoot: &Value) -> bool {
     !shoot["metadata"]["annotations"][SKIP].is_null()
 }
 
-/// The code.
+/// The error code.
 pub(super) fn code() -> Vec<String> {
     vec![CODE.to_owned()]
 }
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn finalizers_go_when_the_time_is_over() {
+    fn finalizers_are_removed_after_their_time() {
         let patience = Patience { grace_s: 0, finalize: Duration::from_secs(60) };
         let table = [
             (None, &["x"][..], Fate::Delete),
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_what_comes_too_late() {
+    fn late_objects_are_not_waited_for() {
         let patience = Patience { grace_s: 0, finalize: Duration::from_secs(60) };
         let table = [(Some(9_000), 9_060, false), (Some(9_000), 9_061, true), (None, 9_999, false)];
         for (begun, created, expected) in table {

@@ -1,4 +1,4 @@
-//! What is deleted inside of a Shoot before its API server goes, in three stages.
+//! The objects inside a Shoot that are deleted before its API server, in three stages.
 
 use crate::api::core::{
     API_SERVICE, CRON_JOB, DAEMON_SET, DEPLOYMENT, INGRESS, JOB, MUTATING_WEBHOOK_CONFIGURATION,
@@ -13,22 +13,22 @@ const SNAPSHOT: Resource =
 const SNAPSHOT_CONTENT: Resource =
     Resource::new("snapshot.storage.k8s.io", "v1", "VolumeSnapshotContent", "volumesnapshotcontents", false);
 
-/// Objects of the system, and those that their owner wants to keep, stay.
+/// System components, and objects that their owner wants to keep, stay.
 const USUAL: &str = "gardener.cloud/role!=system-component,shoot.gardener.cloud/no-cleanup!=true";
-/// Service `kubernetes` stays, too.
+/// Service `kubernetes` stays too.
 const SERVICES: &str =
     "gardener.cloud/role!=system-component,shoot.gardener.cloud/no-cleanup!=true,provider!=kubernetes";
-/// The API server makes its own APIServices again and again.
+/// The API server recreates its own APIServices.
 const API_SERVICES: &str = "gardener.cloud/role!=system-component,!kube-aggregator.kubernetes.io/automanaged";
 
 /// A part of the clean-up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stage {
-    /// Webhooks, which could refuse everything that comes after.
+    /// Webhooks, which could refuse the following requests.
     Webhooks,
-    /// What extends the API: definitions with all their objects, and aggregated APIs.
+    /// API extensions: definitions with all their objects, and aggregated APIs.
     Apis,
-    /// What stands for something outside of the cluster, or runs.
+    /// Objects that run, or represent resources outside the cluster.
     Resources,
 }
 
@@ -39,12 +39,12 @@ pub(super) struct Kind {
     pub(super) resource: Resource,
     /// The label selector.
     pub(super) selector: &'static str,
-    /// Many snapshots take their time.
+    /// Many snapshots take a while.
     pub(super) is_snapshot: bool,
 }
 
 impl Stage {
-    /// Its kinds. `is_short`: the owner wants only that to be deleted which may cost something outside.
+    /// Its kinds. With `is_short`, only objects are deleted that may cost something outside the cluster.
     pub(super) fn kinds(self, is_short: bool) -> Vec<Kind> {
         let usual = |resource: Resource| {
             let is_snapshot = resource.group == SNAPSHOT.group;
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_stays_is_named_by_its_labels() {
+    fn labels_protect_objects() {
         let of = |stage: Stage, is_short| -> Vec<(String, &str)> {
             stage
                 .kinds(is_short)
@@ -98,7 +98,7 @@ mod tests {
         assert_eq!(webhooks.len(), 2);
         assert!(webhooks.iter().all(|(_, selector)| selector.contains("no-cleanup!=true")));
         let apis = of(Stage::Apis, false);
-        // As upstream, nobody keeps an APIService by that label.
+        // As in upstream, that label does not protect an APIService.
         assert_eq!(
             apis[0],
             (

@@ -1,7 +1,7 @@
-//! Deletes what is in the cluster of a Shoot, before its API server goes (Gardener's `cleanup.go`).
+//! Deletes the content of a Shoot's cluster before its API server (Gardener's `cleanup.go`).
 //!
-//! A [`Sweep`] goes through all objects of a stage page by page, and deletes them or removes their finalizers. A step of it
-//! makes only a few requests. When the sweep is through and something is left, another one begins.
+//! A [`Sweep`] goes through all objects of a stage page by page, and deletes them or removes their finalizers. One step
+//! makes only a few requests. If objects are left at the end of a sweep, another one starts.
 
 mod decide;
 mod kinds;
@@ -25,18 +25,18 @@ use kinds::Kind;
 pub use decide::skips;
 pub use kinds::Stage;
 
-/// Since when the resources of a Shoot are deleted: an annotation of its namespace in the seed.
+/// Since when the resources of a Shoot are being deleted: an annotation of its namespace in the seed.
 const BEGUN: &str = "shoot.gardener.cloud/cleanup-kubernetes-resources-start-time";
-/// Between two sweeps.
+/// The time between two sweeps.
 const AGAIN: Duration = Duration::from_secs(5);
-/// Between two steps of a sweep. It limits the requests in a second.
+/// The time between two steps of a sweep. It limits the requests per second.
 const GO_ON: Duration = Duration::from_secs(1);
 
-/// What a sweep has left.
+/// The remaining objects after a sweep.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct Left {
     count: usize,
-    /// Some of them, each with what is known of it.
+    /// Some of them, with details.
     names: Vec<String>,
     error: Option<String>,
 }
@@ -49,7 +49,7 @@ impl Left {
         }
     }
 
-    /// Nothing if nothing is left.
+    /// `None` if no object is left.
     fn failed(&self, stage: Stage) -> Option<Failed> {
         if self.count == 0 {
             return None;
@@ -64,52 +64,53 @@ impl Left {
         }
         let name = stage.annotation();
         text.push_str(&format!(
-            "; remove their finalizers, or let the controllers do it that set them; annotation {name} of the Shoot shortens the \
+            "; remove their finalizers, or let their controllers do it; annotation {name} of the Shoot shortens the \
              time until the agent removes them"
         ));
         Some(Failed { text, codes: decide::code(), postponed: None })
     }
 }
 
-/// A walk through the objects of a stage.
+/// A sweep over the objects of a stage.
 #[derive(Debug)]
 pub struct Sweep {
     stage: Stage,
-    /// The place of the kind in the list of kinds, and of the page.
+    /// The index of the kind in the list of kinds, and the page.
     place: (usize, String),
     left: Left,
-    /// What the sweep before has left.
+    /// The remaining objects of the previous sweep.
     before: Option<Failed>,
 }
 
-/// What a sweep needs to know.
+/// The input of a sweep.
 #[derive(Clone, Copy, Debug)]
 pub struct Terms<'a> {
     /// The Shoot in the garden.
     pub shoot: &'a Value,
-    /// Since when resources are deleted ([`begun`]).
+    /// Since when resources are being deleted ([`begun`]).
     pub begun: Option<Timestamp>,
     /// Now.
     pub now: Timestamp,
 }
 
 impl Sweep {
-    /// It has not begun.
+    /// A sweep that has not started.
     pub fn new(stage: Stage) -> Self {
         Self { stage, place: (0, String::new()), left: Left::default(), before: None }
     }
 
-    /// Goes on. It is done when nothing is left.
+    /// Continues. It is done when no object is left.
     ///
     /// # Errors
-    /// The server did not answer; an annotation of the Shoot cannot be read. A refused request fails nothing: its objects are left.
+    /// The server did not answer; or an annotation of the Shoot is invalid. A refused request is no error: its objects
+    /// remain.
     pub fn step(&mut self, client: &Client, terms: &Terms<'_>) -> Result<Step, Failed> {
         let kinds = self.stage.kinds(skips(terms.shoot));
         let mut budget = limits::CLEANUP_WRITES_MAX;
         let mut pages = limits::CLEANUP_PAGES_MAX;
         while let Some(kind) = kinds.get(self.place.0) {
             if budget == 0 || pages == 0 {
-                // If the time runs out before this sweep ends, the error is what is known by then.
+                // If the time runs out before this sweep ends, the error contains what is known by then.
                 let known = self.before.clone().or_else(|| self.left.failed(self.stage));
                 let known = known.unwrap_or_else(|| Failed::new("the objects are being deleted"));
                 return Ok(Step::again(GO_ON, known));
@@ -125,7 +126,7 @@ impl Sweep {
         Ok(self.before.clone().map_or(Step::Done, |failed| Step::again(AGAIN, failed)))
     }
 
-    /// One page; returns where the next one begins.
+    /// One page; returns the start of the next one.
     fn page(
         &mut self,
         client: &Client,
@@ -152,7 +153,7 @@ impl Sweep {
                 return Ok(String::new());
             }
             Err(error) => {
-                // The page may have expired: the kind is read anew.
+                // The page may have expired: the kind is read again.
                 self.place.1.clear();
                 let failed = Failed::from(error);
                 let text = format!("list {} of the Shoot: {}", kind.resource.plural, failed.text);
@@ -160,7 +161,7 @@ impl Sweep {
             }
         };
         for Metadata { metadata, .. } in &page.items {
-            // Something makes such objects again and again: they are deleted, and nobody waits for them.
+            // Something creates such objects repeatedly: they are deleted, but not waited for.
             let is_late = self.stage == Stage::Resources
                 && !kind.is_snapshot
                 && decide::is_late(metadata, terms.begun, patience);
@@ -175,7 +176,7 @@ impl Sweep {
                 Err(error) if error.postponed().is_some() => return Err(error.into()),
                 Err(error) => {
                     self.left.add(name(kind, metadata));
-                    // Somebody else has changed it: the next sweep sees how it is now.
+                    // Another client has changed it: the next sweep reads it again.
                     if !error.is_conflict() {
                         self.left.error = Some(chain(&error));
                     }
@@ -186,10 +187,10 @@ impl Sweep {
     }
 }
 
-/// Names objects of a stage that are there, for people: some of each kind. It changes nothing.
+/// Names existing objects of a stage for people: some of each kind. Changes nothing.
 ///
 /// # Errors
-/// The client's.
+/// A request fails.
 pub fn look(client: &Client, shoot: &Value, stage: Stage) -> Result<Vec<String>, Error> {
     let mut found = Vec::new();
     for kind in stage.kinds(skips(shoot)) {
@@ -208,10 +209,10 @@ pub fn look(client: &Client, shoot: &Value, stage: Stage) -> Result<Vec<String>,
     Ok(found)
 }
 
-/// After how long the finalizers of an object of a stage are removed. Those of snapshots may have longer.
+/// The time after which the finalizers of an object of a stage are removed; longer for snapshots.
 ///
 /// # Errors
-/// The annotation of the Shoot is no number of seconds.
+/// The annotation of the Shoot is not a number of seconds.
 pub fn finalized_after(shoot: &Value, stage: Stage) -> Result<Duration, String> {
     let kinds = stage.kinds(true);
     let first = kinds.first().map(|kind| decide::patience(shoot, stage, kind));
@@ -253,10 +254,10 @@ fn act(
     }
 }
 
-/// Since when the resources of a Shoot are deleted. The namespace of its control plane remembers it.
+/// Since when the resources of a Shoot are being deleted. The namespace of its control plane stores it.
 ///
 /// # Errors
-/// The seed's; the annotation is no time.
+/// A request to the seed fails; or the annotation is not a time.
 pub fn begun(seed: &Seed, namespace: &str, now: Timestamp) -> Result<Timestamp, Failed> {
     let found = seed.get::<Metadata>(&NAMESPACE, "", namespace)?;
     let Some(text) = found.metadata.annotations.get(BEGUN) else {
@@ -275,7 +276,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_is_named_with_the_remedy() {
+    fn remaining_objects_are_named_with_the_remedy() {
         let mut left = Left::default();
         assert_eq!(left.failed(Stage::Apis), None);
         for index in 0..=limits::CLEANUP_NAMES_MAX {

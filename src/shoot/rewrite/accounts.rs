@@ -1,6 +1,6 @@
-//! Secrets with tokens of ServiceAccounts in the Shoot, which do not expire: those that a ServiceAccount names in `.secrets`.
-//! When the key that signs tokens is replaced, each such ServiceAccount gets a Secret with a token of the new key, and later
-//! loses those of the old one. Clients must adopt the new ones meanwhile.
+//! Secrets with non-expiring tokens of ServiceAccounts in the Shoot: those that a ServiceAccount lists in `.secrets`.
+//! When the signing key is replaced, each such ServiceAccount gets a Secret with a token of the new key, and later
+//! loses those of the old key. Clients must switch to the new tokens in between.
 
 use serde_json::{Value, json};
 
@@ -25,24 +25,24 @@ const TOKEN: &str = "kubernetes.io/service-account-token";
 pub struct SigningKey<'a> {
     /// Its name.
     pub name: &'a str,
-    /// What is in it.
+    /// Its content.
     pub data: &'a Data,
 }
 
 impl SigningKey<'_> {
-    /// The Secret with a token of this key.
+    /// The name of the Secret with a token of this key.
     fn token_of(&self, account: &str) -> String {
         let sum = managed::checksum(self.data);
         format!("{account}-token-{}", sum.get(..6).unwrap_or(&sum))
     }
 }
 
-/// The work of one flow. It lasts over many turns.
+/// The work of one flow, over many turns.
 #[derive(Debug, Default)]
 pub struct Accounts(Rounds);
 
 impl Accounts {
-    /// Makes the new Secrets.
+    /// Creates the new Secrets.
     ///
     /// # Errors
     /// What could not be written, and what the owner of the Shoot can do.
@@ -51,10 +51,10 @@ impl Accounts {
         self.go_on(connect, &selector, &|shoot, item| renew(shoot, item, key))
     }
 
-    /// Deletes Secrets that were made before `prepared`, when the new ones had been made.
+    /// Deletes Secrets that were created before `prepared`, the time at which the new ones were complete.
     ///
     /// # Errors
-    /// As for [`Accounts::renew`].
+    /// Like [`Accounts::renew`].
     pub fn clean(
         &mut self,
         connect: Connect<'_>,
@@ -97,7 +97,7 @@ fn renew(shoot: &Client, item: &Item, key: SigningKey<'_>) -> Result<bool, Error
     })
 }
 
-/// `.secrets` may name others, too, such as credentials for a registry: those stay.
+/// `.secrets` may list others too, such as credentials for a registry: those stay.
 fn is_old_token(secret: &Secret, prepared: Timestamp) -> bool {
     secret.kind == TOKEN && secret.metadata.creation_timestamp.is_some_and(|made| made < prepared)
 }
@@ -124,7 +124,7 @@ fn clean(shoot: &Client, item: &Item, (key, prepared): (SigningKey<'_>, Timestam
     })
 }
 
-/// Patches a ServiceAccount, unless somebody else has changed it meanwhile.
+/// Patches a ServiceAccount, unless another client has changed it meanwhile.
 fn change(shoot: &Client, key: &Key, change: impl Fn(&mut Value)) -> Result<bool, Error> {
     let Key { namespace, name } = key;
     let Some(mut account) = shoot.find::<Value>(&SERVICE_ACCOUNT, namespace, name)? else {

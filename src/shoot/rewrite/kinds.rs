@@ -1,4 +1,4 @@
-//! Which kinds a list of encrypted resources means: `secrets`, `deployments.apps`, `*.apps`, `*.` and `*.*`.
+//! Resolves a list of encrypted resources to kinds: `secrets`, `deployments.apps`, `*.apps`, `*.` and `*.*`.
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -10,7 +10,7 @@ use crate::flow::Failed;
 use crate::kube::{Client, Error, ListParams, Method};
 use crate::limits;
 
-/// A version of an API group, in the order in which the server prefers them.
+/// A version of an API group, in the server's order of preference.
 #[derive(Deserialize)]
 struct Version {
     #[serde(rename = "groupVersion")]
@@ -63,16 +63,16 @@ struct RegisteredSpec {
     service: Option<serde::de::IgnoredAny>,
 }
 
-/// The kinds that `entries` mean, and what could not be found out, each with its reason.
+/// The kinds that `entries` match, and what could not be determined, with reasons.
 ///
 /// # Errors
 /// The server does not answer at all.
 pub(super) fn find(shoot: &Client, entries: &[String]) -> Result<(Vec<Resource>, Vec<String>), Failed> {
-    // Nobody needs to be asked for what every server has.
+    // Every server has Secrets, so no request is needed.
     if entries.iter().all(|entry| entry == "secrets") {
         return Ok((vec![SECRET], Vec::new()));
     }
-    // A group without an answer closes the gate, although the server answers for the other groups.
+    // A group without an answer would close the gate, although the server answers for other groups.
     let shoot = shoot.ungated();
     let (mut kinds, mut troubles) = (Vec::new(), Vec::new());
     if entries.iter().any(|entry| concerns(entry, "")) {
@@ -87,7 +87,7 @@ pub(super) fn find(shoot: &Client, entries: &[String]) -> Result<(Vec<Resource>,
     let groups = groups.map(|all| all.groups).unwrap_or_default();
     for group in groups.iter().filter(|group| wanted(group)) {
         for version in group.versions.iter().take(limits::DISCOVERY_VERSIONS_MAX) {
-            // What another server stores is not in the Shoot's etcd.
+            // Objects of another server are not in the Shoot's etcd.
             if !foreign.contains(&format!("{}.{}", version.version, group.name)) {
                 let place = (group.name.as_str(), version.version.as_str());
                 let path = format!("/apis/{}", version.name);
@@ -98,7 +98,7 @@ pub(super) fn find(shoot: &Client, entries: &[String]) -> Result<(Vec<Resource>,
     Ok((kinds, troubles))
 }
 
-/// Adds what a version of a group serves.
+/// Adds the kinds of a group's version.
 fn add(
     shoot: &Client,
     entries: &[String],
@@ -135,7 +135,7 @@ fn add(
     Ok(())
 }
 
-/// Versions of groups that servers of the Shoot's owner answer for, as `v1.example.org`.
+/// Versions of groups that the owner's servers handle, as `v1.example.org`.
 fn foreign(shoot: &Client) -> Result<SortedSet<String>, Failed> {
     let mut all = SortedSet::new();
     let listed =
@@ -150,7 +150,7 @@ fn foreign(shoot: &Client) -> Result<SortedSet<String>, Failed> {
     }
 }
 
-/// `None`: there is nothing.
+/// `None` if there is no such path.
 fn ask<T: DeserializeOwned>(shoot: &Client, path: &str) -> Result<Option<T>, Error> {
     let answer = shoot.raw(Method::Get, path, None, "")?;
     let problem = match answer.status {
@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_an_entry_means() {
+    fn kinds_of_an_entry() {
         let table = [
             ("secrets", "", "secrets", true),
             ("secrets", "", "configmaps", false),

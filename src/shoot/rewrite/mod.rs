@@ -1,7 +1,7 @@
-//! Writes the objects of a Shoot anew, so that its API server encrypts them with its present key, or as its present list of
-//! encrypted resources says. A label with the name of the key is put on each of them, and taken off at the end.
+//! Rewrites the objects of a Shoot, so that its API server encrypts them with its present key, or according to its
+//! present list of encrypted resources. Each object gets a label with the name of the key, which is removed at the end.
 //!
-//! The label is all that is remembered: whoever begins anew passes over what has it already.
+//! Only the label is stored: a restarted rewrite skips objects that already have it.
 
 use serde_json::{Value, json};
 
@@ -20,18 +20,18 @@ use refused::Refused;
 use rounds::Rounds;
 use walk::{Item, Walk};
 
-/// The label of what was written anew. Its value is the name of the key's Secret.
+/// The label of rewritten objects. Its value is the name of the key's Secret.
 pub const KEY_NAME: &str = "credentials.gardener.cloud/key-name";
 
-/// How a client of the Shoot is made.
+/// Creates a client of the Shoot.
 pub type Connect<'a> = &'a dyn Fn() -> Result<Client, Failed>;
 
-/// The work of one flow. It lasts over many turns.
+/// The work of one flow, over many turns.
 #[derive(Debug, Default)]
 pub struct Rewrite(Rounds);
 
 impl Rewrite {
-    /// Puts the label on all objects of these resources.
+    /// Adds the label to all objects of these resources.
     ///
     /// # Errors
     /// What could not be written, and what the owner of the Shoot can do.
@@ -39,10 +39,10 @@ impl Rewrite {
         self.go_on(connect, resources, &format!("{KEY_NAME}!={key}"), &json!(key))
     }
 
-    /// Takes the label off them.
+    /// Removes the label.
     ///
     /// # Errors
-    /// As for [`Rewrite::label`].
+    /// Like [`Rewrite::label`].
     pub fn unlabel(&mut self, connect: Connect<'_>, resources: &[String]) -> Result<Step, Failed> {
         self.go_on(connect, resources, KEY_NAME, &Value::Null)
     }
@@ -67,8 +67,8 @@ impl Rewrite {
     }
 }
 
-/// What is to be written anew: with another key everything that is encrypted, else the resources that are new in the list,
-/// or not in it any more.
+/// The resources to rewrite: with another key, all encrypted ones; otherwise those that were added to or removed from
+/// the list.
 pub fn resources(view: &View) -> Vec<String> {
     let set = |list: &[String]| list.iter().map(|name| plain(name).to_owned()).collect::<SortedSet<_>>();
     let (mut after, mut before) = (set(&view.encrypted), set(&view.encrypted_before));
@@ -86,7 +86,7 @@ pub fn resources(view: &View) -> Vec<String> {
     }
 }
 
-/// Resources without a group may be written with a dot at their end.
+/// Resources without a group may end with a dot.
 fn plain(name: &str) -> &str {
     name.strip_suffix('.').filter(|name| *name != "*").unwrap_or(name)
 }

@@ -1,4 +1,4 @@
-//! What could not be written anew, in words for the owner of the Shoot. Pure.
+//! Explains what could not be rewritten, for the owner of the Shoot. Pure.
 
 use std::fmt::Write as _;
 
@@ -8,23 +8,23 @@ use crate::flow::Failed;
 use crate::kube::Error;
 use crate::limits;
 
-/// Objects and kinds, each with its reason. A few are named, the others are counted.
+/// Objects and kinds with their reasons. A few are named, the others are counted.
 #[derive(Debug, Default)]
 pub(super) struct Refused {
     named: Vec<String>,
     count: usize,
     /// Some of them were refused by a webhook, or a policy.
     by_webhook: bool,
-    /// How many objects were refused one after the other and by the server itself.
+    /// The number of consecutive objects that the server itself refused.
     in_a_row: usize,
 }
 
-/// So many objects one after the other: it is not the fault of each of them.
+/// After this many consecutive refusals, the objects are not the cause.
 const IN_A_ROW_MAX: usize = 20;
 const MESSAGE_CHARS_MAX: usize = 300;
 
 impl Refused {
-    /// Troubles that are known from the beginning.
+    /// With problems that are known from the start.
     pub(super) fn new(troubles: Vec<String>) -> Self {
         let mut refused = Self::default();
         troubles.into_iter().for_each(|trouble| refused.add(trouble));
@@ -35,7 +35,7 @@ impl Refused {
         self.count == 0
     }
 
-    /// Whether it makes no sense to go on.
+    /// Whether it is useless to continue.
     pub(super) const fn is_hopeless(&self) -> bool {
         self.in_a_row >= IN_A_ROW_MAX
     }
@@ -67,14 +67,14 @@ impl Refused {
         }
     }
 
-    /// The error of a task that encrypts.
+    /// The error of a re-encryption task.
     pub(super) fn failed(&self) -> Failed {
-        self.failure("not everything in the Shoot could be written anew for its encryption")
+        self.failure("not all objects of the Shoot could be rewritten for its encryption")
     }
 
     /// The error of a task that replaces tokens of ServiceAccounts.
     pub(super) fn failed_accounts(&self) -> Failed {
-        self.failure("not all ServiceAccounts in the Shoot could get the Secrets that they need")
+        self.failure("not all ServiceAccounts in the Shoot could be given their new Secrets")
     }
 
     fn failure(&self, what: &str) -> Failed {
@@ -88,7 +88,7 @@ impl Refused {
             "Change the webhook or the policy in the Shoot so that it lets label credentials.gardener.cloud/key-name be set and \
              removed, or delete its configuration. Everything else goes on by itself"
         } else {
-            "Mend these objects or kinds in the Shoot, or delete them. Everything else goes on by itself"
+            "Fix these objects or kinds in the Shoot, or delete them. The task then continues automatically"
         });
         Failed::new(text)
     }
@@ -111,7 +111,7 @@ fn message(error: &Error) -> String {
     }
 }
 
-/// Who has refused an object, if it was not the server itself.
+/// The webhook or policy that has refused an object, if it was not the server itself.
 fn judge(message: &str) -> Option<String> {
     let quoted = |word: &str, quote: char, shown: &str| {
         let (_, rest) = message.split_once(&format!("{word} {quote}"))?;
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_refused_an_object() {
+    fn what_has_refused_an_object() {
         let table = [
             ("admission webhook \"a.b.c\" denied the request: no", Some("webhook a.b.c")),
             (
@@ -162,7 +162,7 @@ mod tests {
         let text = refused.failed().text;
         assert_eq!(
             text,
-            "not everything in the Shoot could be written anew for its encryption: API group example.org does not answer (503); \
+            "not all objects of the Shoot could be rewritten for its encryption: API group example.org does not answer (503); \
              secrets default/a (webhook no.example.org refuses it: admission webhook \"no.example.org\" denied the request: hands \
              off). The old key stays until that is done. Change the webhook or the policy in the Shoot so that it lets label \
              credentials.gardener.cloud/key-name be set and removed, or delete its configuration. Everything else goes on by itself"
@@ -176,11 +176,11 @@ mod tests {
             text.contains("deployments.apps n/d0 (it is invalid)") && text.contains("and 3 more"),
             "{text}"
         );
-        assert!(text.contains("Mend these objects"), "{text}");
+        assert!(text.contains("Fix these objects"), "{text}");
     }
 
     #[test]
-    fn a_server_that_takes_nothing_is_not_asked_for_each_object() {
+    fn a_server_that_refuses_everything_is_not_asked_for_each_object() {
         let mut refused = Refused::default();
         let key = Key::new("n", "a");
         for _ in 0..19 {

@@ -1,4 +1,4 @@
-//! Walks of one task, over many turns and until one of them has written everything.
+//! Repeats the walk of a task, over many turns, until one has written everything.
 
 use super::Connect;
 use super::refused::Refused;
@@ -6,21 +6,21 @@ use super::walk::{Item, Pace, Walk, Walked};
 use crate::flow::{Failed, Step};
 use crate::kube::{Client, Error};
 
-/// Walks, one after the other.
+/// Consecutive walks.
 #[derive(Debug, Default)]
 pub(super) struct Rounds {
     pace: Pace,
-    /// The walk that is going on, and the client that it works with.
+    /// The current walk, and its client.
     walk: Option<(Client, Walk)>,
-    /// What the walk before could not write. It is the error if the time runs out before the present one ends.
+    /// What the previous walk could not write. It is the error if the time runs out before the current one ends.
     before: Option<Failed>,
 }
 
 impl Rounds {
-    /// Goes on for a moment.
+    /// Continues for a moment.
     ///
     /// # Errors
-    /// What could not be written, or why the server cannot be asked.
+    /// What could not be written, or why the server cannot be reached.
     pub(super) fn go_on(
         &mut self,
         connect: Connect<'_>,
@@ -47,7 +47,7 @@ impl Rounds {
                 Err(failed)
             }
             Walked::Again { after, why } => {
-                // If the time runs out before this walk ends, the error is what is known by then.
+                // If the time runs out before this walk ends, the error contains what is known by then.
                 let refused = Some(walk.refused()).filter(|refused| !refused.is_empty()).map(describe);
                 self.walk = Some((shoot, walk));
                 let why = refused.or_else(|| self.before.clone()).unwrap_or_else(|| Failed::new(why));
@@ -57,7 +57,7 @@ impl Rounds {
                 self.walk = Some((shoot, walk));
                 Err(failed)
             }
-            // What has the label already is passed over by the next walk.
+            // The next walk skips objects that already have the label.
             Walked::Away(failed) => Err(failed),
         }
     }

@@ -2,7 +2,7 @@ use super::super::view::Rotated;
 use super::*;
 
 #[test]
-fn what_is_written_anew() {
+fn what_is_rewritten() {
     type Row<'a> = (Phase, &'a [&'a str], &'a [&'a str], &'a [&'a str]);
     let table: &[Row<'_>] = &[
         (Phase::Preparing, &[], &[], &["secrets"]),
@@ -11,7 +11,7 @@ fn what_is_written_anew() {
         (Phase::Completed, &["b", "c"], &["a", "c"], &["a", "b"]),
         (Phase::None, &["configmaps.", "secrets"], &[], &["configmaps"]),
         (Phase::None, &["*."], &[], &["*."]),
-        // Nobody has noted yet what is encrypted.
+        // The status does not record yet what is encrypted.
         (Phase::None, &[], &[], &["secrets"]),
     ];
     for (phase, after, before, expected) in table {

@@ -1,4 +1,4 @@
-//! Goes over all objects of some kinds, page by page, and writes at most so many in a second.
+//! Walks over all objects of some kinds, page by page, with a limited number of writes per second.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,18 +13,18 @@ use crate::kube::{Client, Error, ListParams, Verdict};
 use crate::limits;
 
 const SECOND: Duration = Duration::from_secs(1);
-/// A step ends after this time, or after so many writes: others want the worker, too.
+/// A step ends after this time, or after this many writes, because others need the worker too.
 const STEP_MAX: Duration = Duration::from_millis(300);
 const STEP_WRITES_MAX: usize = 50;
-/// How often an object is tried that somebody else has just changed.
+/// How often an object is retried after a conflict.
 const TRIES_MAX: u32 = 3;
 
-/// When the last writes were. There are never more than [`limits::REWRITES_PER_SECOND`] in a second.
+/// The times of the last writes. There are never more than [`limits::REWRITES_PER_SECOND`] in a second.
 #[derive(Debug, Default)]
 pub(super) struct Pace(VecDeque<Mono>);
 
 impl Pace {
-    /// How long to wait for the next write; zero: it may begin.
+    /// How long to wait for the next write; zero allows it now.
     fn wait(&self, now: Mono) -> Duration {
         match self.0.front() {
             Some(first) if self.0.len() >= limits::REWRITES_PER_SECOND => {
@@ -34,7 +34,7 @@ impl Pace {
         }
     }
 
-    /// A write has ended. That it counts from its end makes no difference to a server that is slow now and fast later.
+    /// A write has ended. It counts from its end, which also works for a server whose speed changes.
     fn count(&mut self, now: Mono) {
         if self.0.len() >= limits::REWRITES_PER_SECOND {
             self.0.pop_front();
@@ -43,7 +43,7 @@ impl Pace {
     }
 }
 
-/// An object, as far as it was listed.
+/// The listed part of an object.
 #[derive(Clone, Debug)]
 pub(super) struct Item {
     pub(super) resource: Resource,
@@ -68,40 +68,40 @@ struct Reference {
     name: String,
 }
 
-/// What came of a step.
+/// The result of a step.
 #[derive(Debug)]
 pub(super) enum Walked {
     /// All objects are written.
     Done,
-    /// There are more.
+    /// There are more objects.
     Again {
-        /// When to go on.
+        /// When to continue.
         after: Duration,
-        /// How far it is.
+        /// The progress.
         why: String,
     },
     /// All others are written.
     Refused(Refused),
-    /// The server does not answer, or does not know us any more.
+    /// The server does not answer, or does not accept our credentials any more.
     Away(Failed),
 }
 
-/// A walk. It holds one page.
+/// A walk. It keeps one page in memory.
 #[derive(Debug)]
 pub(super) struct Walk {
     kinds: VecDeque<Resource>,
     selector: String,
-    /// Whole objects are needed.
+    /// Whether whole objects are needed.
     is_whole: bool,
     page: VecDeque<Item>,
-    /// Where the page ended, once a page of the first kind was read.
+    /// The continuation token of the page, once a page of the first kind was read.
     token: Option<String>,
     written: usize,
     refused: Refused,
 }
 
 impl Walk {
-    /// Over objects that a label selector selects.
+    /// Over objects that match a label selector.
     pub(super) fn new(kinds: Vec<Resource>, selector: &str, troubles: Vec<String>) -> Self {
         Self {
             kinds: kinds.into(),
@@ -114,12 +114,12 @@ impl Walk {
         }
     }
 
-    /// The same with what is not metadata.
+    /// The same with whole objects instead of metadata.
     pub(super) fn whole(self) -> Self {
         Self { is_whole: true, ..self }
     }
 
-    /// Goes on for a moment. `write` says whether there was anything to write.
+    /// Continues for a moment. `write` returns whether there was anything to write.
     pub(super) fn go_on(
         &mut self,
         shoot: &Client,
@@ -175,15 +175,15 @@ impl Walk {
         Walked::Again { after, why }
     }
 
-    /// What could not be written so far.
+    /// The objects that could not be written so far.
     pub(super) const fn refused(&self) -> &Refused {
         &self.refused
     }
 
-    /// What an error means; nothing if the walk goes on.
+    /// The consequence of an error; `None` if the walk continues.
     fn fail(&mut self, item: Item, error: Error) -> Option<Walked> {
-        // The server may wait for a webhook that does not answer. Others may be written, and without this, no walk would ever come
-        // past the object.
+        // The server may wait for a webhook that does not answer. Skip the object: other objects may still be written,
+        // and otherwise no walk would get past it.
         if error.is_late() {
             self.refused.object(&item.resource, &item.key, &error);
             return self.refused.is_hopeless().then(|| Walked::Refused(std::mem::take(&mut self.refused)));
@@ -193,7 +193,7 @@ impl Walk {
             return Some(Walked::Away(error.into()));
         }
         match error.verdict() {
-            // It is gone, or its kind is.
+            // The object or its kind is gone.
             Verdict::NotFound => None,
             Verdict::Conflict if item.tries < TRIES_MAX => {
                 self.page.push_back(Item { tries: item.tries + 1, ..item });
@@ -210,7 +210,7 @@ impl Walk {
         }
     }
 
-    /// Reads the next page; whether there was one.
+    /// Reads the next page; returns whether there was one.
     fn next_page(&mut self, shoot: &Client) -> Result<bool, Failed> {
         let Some(kind) = self.kinds.front() else { return Ok(false) };
         if self.token.as_deref() == Some("") {
@@ -237,7 +237,7 @@ impl Walk {
                 self.page = list.items.into_iter().map(item).collect();
                 self.token = Some(list.metadata.continue_token);
             }
-            // What was written already is passed over.
+            // Objects that were already written are skipped.
             Err(error) if error.is_gone() && self.token.is_some() => self.token = None,
             Err(error) if error.is_not_found() => self.next_kind(),
             Err(error) if error.failure().is_none() || error.status_code() == Some(401) => {
@@ -262,7 +262,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_are_never_more_than_so_many_in_a_second() {
+    fn writes_per_second_are_limited() {
         let at = |ms: u64| Duration::from_millis(ms);
         let mut pace = Pace::default();
         for n in 0..100 {
@@ -272,7 +272,7 @@ mod tests {
         assert_eq!(pace.wait(at(100)), at(900));
         assert_eq!(pace.wait(at(999)), at(1));
         assert!(pace.wait(at(1_000)).is_zero());
-        // Those of the first second leave one by one.
+        // The writes of the first second expire one by one.
         pace.count(at(1_000));
         assert_eq!(pace.wait(at(1_000)), at(1));
         assert!(pace.wait(at(1_001)).is_zero());

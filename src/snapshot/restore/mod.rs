@@ -1,5 +1,5 @@
-//! The data directory of an etcd before it starts: as it is if it holds a member, else from the newest whole snapshot, and new
-//! only if a store that answers has none.
+//! Prepares the data directory of an etcd before it starts: unchanged if it contains a member, otherwise from the
+//! newest valid snapshot, and empty only if a reachable store has none.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write as _};
@@ -20,17 +20,17 @@ use crate::base::{capped, random};
 use crate::format::yaml;
 use crate::limits;
 
-/// What is added to the revision, so that nobody who watches sees a revision twice with different contents: more than what an
-/// etcd writes between two snapshots.
+/// Added to the revision, so that no watcher sees a revision twice with different contents: more than an etcd writes
+/// between two snapshots.
 const REVISIONS_ADDED: &str = "1000000000";
-/// What is read and unpacked at once.
+/// The buffer size for reading and unpacking.
 const PIECE_BYTES: usize = 32 << 10;
-/// What etcd itself leaves in a directory if it ends before it has a member.
+/// A file that etcd itself leaves in a directory if it ends before it has a member.
 const TOUCHED: &str = ".touch";
-/// What follows the data directory's name in that of a directory beside it, where a start works.
+/// The infix of the name of a working directory beside the data directory.
 const RESTORING: &str = ".restoring-";
 
-/// Which etcd, and with what.
+/// The paths of an etcd.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Place {
     /// The tool that restores snapshots.
@@ -41,12 +41,12 @@ pub struct Place {
     pub data: PathBuf,
 }
 
-/// What is in the data directory now.
+/// The content of the data directory after the preparation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Ready {
-    /// What was there.
+    /// The existing data.
     Member,
-    /// Nothing: the store has no snapshot.
+    /// Empty: the store has no snapshot.
     New,
     /// A snapshot.
     Restored {
@@ -57,11 +57,11 @@ pub enum Ready {
     },
 }
 
-/// Prepares the data directory. `open` opens the store, if there are no data: bad credentials, for example, do not stop an etcd that
-/// has its data. `say` gets what is worth a line.
+/// Prepares the data directory. `open` opens the store only if there is no data, so that bad credentials, for example,
+/// do not stop an etcd that has its data. `say` gets messages for the log.
 ///
 /// # Errors
-/// If etcd must not start.
+/// etcd must not start.
 pub fn prepare<'a, S: Deref<Target = dyn Store + 'a>>(
     place: &Place,
     open: impl FnOnce() -> Result<S, Error>,
@@ -78,7 +78,7 @@ pub fn prepare<'a, S: Deref<Target = dyn Store + 'a>>(
         say(&format!("{} has no snapshots: etcd starts empty", store.place()));
         return Ok(Ready::New);
     }
-    // Its name is a new one: what a killed start has begun may still write into its own.
+    // A new name each time: a start that was killed may have left a process that still writes to its own.
     let work = beside(&place.data, &format!("{RESTORING}{}", random::hex(8)));
     fs::create_dir(&work).map_err(Error::io(format!("make {}", work.display())))?;
     let done = restore_newest(place, &flags, &*store, &all, &work, say);
@@ -102,7 +102,7 @@ fn restore_newest(
         match unpack(store, snapshot, &unpacked) {
             Ok(()) => {}
             Err(error @ Error::Broken { .. }) => {
-                say(&format!("{error}; going on with the next older one"));
+                say(&format!("{error}; continuing with the next older one"));
                 broken += 1;
                 continue;
             }
@@ -132,7 +132,7 @@ fn beside(data: &Path, end: &str) -> PathBuf {
     data.with_file_name(name)
 }
 
-/// Removes what earlier starts have left. It is no reason not to start.
+/// Removes leftovers of earlier starts. A failure does not prevent the start.
 fn sweep(data: &Path, say: &mut dyn FnMut(&str)) {
     let begin = beside(data, RESTORING);
     let begin = begin.file_name().unwrap_or_default().as_encoded_bytes();
@@ -155,7 +155,7 @@ fn clear(path: &Path) -> Result<(), Error> {
     removed.map_err(Error::io(format!("remove {}", path.display())))
 }
 
-/// Whether etcd has data. What is neither that nor nothing may be worth something to somebody.
+/// Whether etcd has data. A directory with other content is refused, because it may be valuable.
 fn has_member(data: &Path) -> Result<bool, Error> {
     let doing = || format!("read the data directory {}", data.display());
     let entries = match fs::read_dir(data) {
@@ -180,7 +180,7 @@ fn has_member(data: &Path) -> Result<bool, Error> {
     }
 }
 
-/// What `etcdutl` must know of etcd's configuration.
+/// The part of etcd's configuration that `etcdutl` needs.
 fn flags(place: &Place) -> Result<Vec<String>, Error> {
     let path = place.config.display();
     let unusable = |why: &str| Error::Unusable(format!("{path}: {why}"));
@@ -214,7 +214,7 @@ fn flags(place: &Place) -> Result<Vec<String>, Error> {
     Ok(flags)
 }
 
-/// Only etcd-backup-restore can apply them.
+/// Only etcd-backup-restore can apply delta snapshots.
 fn tell_of_deltas(all: &[Snapshot], chosen: &Snapshot, say: &mut dyn FnMut(&str)) {
     let is_later = |s: &&Snapshot| {
         s.name.kind == Kind::Delta
@@ -230,7 +230,7 @@ fn tell_of_deltas(all: &[Snapshot], chosen: &Snapshot, say: &mut dyn FnMut(&str)
     }
 }
 
-/// A reader that remembers whether it failed: then it is the store, and not the snapshot, that is broken.
+/// A reader that remembers whether it failed: in that case the store failed, and the snapshot is not broken.
 struct Watched<'a> {
     from: Box<dyn Read + 'a>,
     failure: Option<io::Error>,
@@ -248,7 +248,7 @@ impl Read for Watched<'_> {
     }
 }
 
-/// Writes the database into a file, and checks it.
+/// Unpacks the database to a file and checks it.
 fn unpack(store: &dyn Store, snapshot: &Snapshot, to: &Path) -> Result<(), Error> {
     let broken = |why: String| Error::Broken { name: snapshot.name.text.clone(), why };
     let mut from = Watched { from: store.open(snapshot)?, failure: None };
@@ -297,7 +297,7 @@ fn copy(from: &mut dyn Read, to: &Path) -> Result<Seal, Copying> {
     }
 }
 
-/// Lets `etcdutl` make a data directory.
+/// Runs `etcdutl` to create a data directory.
 fn restore(place: &Place, flags: &[String], from: &Path, to: &Path) -> Result<(), Error> {
     let mut command = Command::new(&place.etcdutl);
     command.args(["snapshot", "restore"]).arg(from).arg("--data-dir").arg(to).args(flags);
@@ -311,7 +311,7 @@ fn restore(place: &Place, flags: &[String], from: &Path, to: &Path) -> Result<()
     }
 }
 
-/// Brings all that is below a folder to the disk: after a power cut, what has the right name must be right.
+/// Syncs everything below a folder to the disk: after a power cut, a file with its final name must be complete.
 fn sync_tree(folder: &Path) -> Result<(), Error> {
     let doing = || format!("read {}", folder.display());
     for entry in fs::read_dir(folder).map_err(Error::io(doing()))? {
@@ -322,7 +322,7 @@ fn sync_tree(folder: &Path) -> Result<(), Error> {
     sync(folder)
 }
 
-/// Makes the restored directory the data directory, all at once.
+/// Renames the restored directory to the data directory, atomically.
 fn put(restored: &Path, data: &Path) -> Result<(), Error> {
     clear(&data.join(TOUCHED))?;
     fs::rename(restored, data).map_err(Error::io(format!(

@@ -43,7 +43,7 @@ impl Scene {
         Directory::new(self.root.join("store"), "p")
     }
 
-    /// Puts a snapshot with that beginning into the store. The time of its name is its revision.
+    /// Adds a snapshot with this prefix to the store. The time in its name is its revision.
     fn keep(&self, revision: u64, begin: &str) -> PathBuf {
         let path = self.root.join(format!("store/p/v2/Full-00000000-{revision:08}-{revision}.gz"));
         let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
@@ -71,7 +71,7 @@ impl Scene {
         String::from_utf8_lossy(bytes.split(|byte| *byte == 0).next().unwrap()).into_owned()
     }
 
-    /// What is in the volume.
+    /// The content of the volume.
     fn volume(&self) -> Vec<String> {
         let entries = fs::read_dir(self.root.join("volume")).unwrap();
         let mut names: Vec<_> = entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
@@ -87,7 +87,7 @@ impl Drop for Scene {
 }
 
 fn sealed(begin: &str) -> Vec<u8> {
-    // Nothing repeats, so that each bit of what is packed counts.
+    // Random data, so that each bit of the packed form matters.
     let mut all = random::vec(64 << 10);
     all[..begin.len()].copy_from_slice(begin.as_bytes());
     all[begin.len()] = 0;
@@ -101,18 +101,18 @@ fn restored(revision: u64) -> Result<Ready, String> {
 }
 
 #[test]
-fn an_etcd_with_data_is_left_alone_whatever_the_store_says() {
+fn an_etcd_with_data_is_unchanged_regardless_of_the_store() {
     let scene = Scene::new();
     fs::create_dir_all(scene.place.data.join("member")).unwrap();
     fs::remove_dir_all(scene.root.join("store")).unwrap();
     assert_eq!(scene.prepare(), Ok(Ready::Member));
-    // It is not even opened, so bad credentials do no harm.
+    // The store is not even opened, so bad credentials do not matter.
     let refused = || Err::<Box<dyn Store>, _>(Error::Unusable("no key".to_owned()));
     assert!(matches!(prepare(&scene.place, refused, &mut |_| ()), Ok(Ready::Member)));
-    // What an earlier start has left goes.
+    // Leftovers of an earlier start are removed.
     fs::create_dir_all(scene.root.join("volume/new.etcd.restoring-1/data/member")).unwrap();
     fs::write(scene.root.join("volume/new.etcd.restoring-2"), "half").unwrap();
-    // A link that somebody left there leads nowhere.
+    // A link in place of a leftover is not followed.
     symlink(scene.root.join("etcd.yaml"), scene.root.join("volume/new.etcd.restoring-3")).unwrap();
     fs::create_dir_all(scene.root.join("volume/lost+found")).unwrap();
     assert_eq!(scene.prepare(), Ok(Ready::Member));
@@ -121,7 +121,7 @@ fn an_etcd_with_data_is_left_alone_whatever_the_store_says() {
 }
 
 #[test]
-fn only_a_store_that_answers_lets_an_etcd_begin_empty() {
+fn only_a_reachable_store_lets_an_etcd_start_empty() {
     let scene = Scene::new();
     assert_eq!(scene.prepare(), Ok(Ready::New));
     fs::create_dir(&scene.place.data).unwrap();
@@ -140,7 +140,7 @@ fn only_a_store_that_answers_lets_an_etcd_begin_empty() {
 }
 
 #[test]
-fn the_newest_whole_snapshot_is_restored() {
+fn the_newest_valid_snapshot_is_restored() {
     let scene = Scene::new();
     scene.keep(5, "five");
     scene.keep(12, "twelve");
@@ -161,7 +161,7 @@ fn the_newest_whole_snapshot_is_restored() {
 }
 
 #[test]
-fn broken_snapshots_are_passed_over_and_named() {
+fn broken_snapshots_are_skipped_and_named() {
     let scene = Scene::new();
     scene.keep(1, "one");
     let broken: [&dyn Fn(Vec<u8>) -> Vec<u8>; 6] = [
@@ -177,7 +177,7 @@ fn broken_snapshots_are_passed_over_and_named() {
             all[crc] ^= 1;
             all
         },
-        // gzip is right, and etcd's digest is not.
+        // gzip is valid, but etcd's digest is not.
         &|_| {
             let mut content = sealed("changed");
             content[100] = 1;
@@ -200,7 +200,7 @@ fn broken_snapshots_are_passed_over_and_named() {
         assert!(said.contains(&text), "{text}: {said}");
     }
     assert!(said.contains("Full-00000000-00000009-9.zlib is broken: it is packed in a way"), "{said}");
-    // One without a good one keeps etcd from starting.
+    // Without a valid snapshot, etcd does not start.
     fs::remove_dir_all(&scene.place.data).unwrap();
     fs::remove_file(scene.root.join("store/p/v2/Full-00000000-00000001-1.gz")).unwrap();
     let error = scene.prepare().unwrap_err();
@@ -212,7 +212,7 @@ fn broken_snapshots_are_passed_over_and_named() {
 }
 
 #[test]
-fn deltas_alone_are_no_empty_store() {
+fn a_store_with_only_deltas_is_not_empty() {
     let scene = Scene::new();
     fs::write(scene.root.join("store/p/v2/Incr-00000013-00000020-20.gz"), "x").unwrap();
     let error = scene.prepare().unwrap_err();
@@ -220,7 +220,7 @@ fn deltas_alone_are_no_empty_store() {
 }
 
 #[test]
-fn a_restoration_that_ends_early_is_begun_anew() {
+fn an_interrupted_restoration_starts_again() {
     let scene = Scene::new();
     for order in ["fail", "kill"] {
         let path = scene.keep(9, order);
@@ -235,7 +235,7 @@ fn a_restoration_that_ends_early_is_begun_anew() {
     assert_eq!(scene.volume(), ["new.etcd"]);
 }
 
-/// A store that fails in the middle of the newest snapshot, so many times.
+/// A store that fails in the middle of the newest snapshot, a number of times.
 #[derive(Debug)]
 struct Flaky(Directory, Cell<u32>);
 
@@ -286,7 +286,7 @@ impl Store for Flaky {
 }
 
 #[test]
-fn a_store_that_fails_is_no_broken_snapshot() {
+fn a_failing_store_is_no_broken_snapshot() {
     let scene = Scene::new();
     scene.keep(1, "one");
     scene.keep(2, "two");
@@ -297,7 +297,7 @@ fn a_store_that_fails_is_no_broken_snapshot() {
 }
 
 #[test]
-fn a_configuration_that_disagrees_keeps_etcd_from_starting() {
+fn a_mismatching_configuration_keeps_etcd_from_starting() {
     let scene = Scene::new();
     let table = [
         ("name: x\n", "data-dir is \"\", and --data-dir"),

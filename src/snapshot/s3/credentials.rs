@@ -1,4 +1,4 @@
-//! The Secret of a bucket as it is mounted: one file for each key, named as Gardener and etcd-backup-restore name them.
+//! The mounted Secret of a bucket: one file for each key, with the names that Gardener and etcd-backup-restore use.
 
 use std::io;
 use std::net::IpAddr;
@@ -12,31 +12,31 @@ use crate::limits;
 use crate::net::Url;
 use crate::snapshot::Error;
 
-/// A bucket, and who may use it.
+/// A bucket with its credentials.
 #[derive(Clone, Debug)]
 pub struct Bucket {
     /// Its name.
     pub name: String,
-    /// Whose requests they are.
+    /// The key that signs requests.
     pub key: Key,
     /// `https://host[:port]`, without the bucket.
     pub endpoint: String,
     /// Whether requests name the bucket in the path instead of the host.
     pub is_in_path: bool,
-    /// CAs of the server, if they are not those of the system.
+    /// CAs of the server, if they are not the system's.
     pub ca: Option<Arc<[u8]>>,
-    /// Whether anybody is believed to be the server.
+    /// Whether the server's certificate is not verified.
     pub is_insecure: bool,
 }
 
-/// Keys of credentials that we cannot use.
+/// Keys of credentials that we do not support.
 pub const UNKNOWN: [&str; 4] = ["roleARN", "sseCustomerKey", "sseCustomerKeyConf", "sseCustomerAlgorithm"];
 
 impl Bucket {
     /// Reads the files of a folder.
     ///
     /// # Errors
-    /// What is missing or wrong.
+    /// The missing or invalid file.
     pub fn read(folder: &Path) -> Result<Self, Error> {
         let place = |name: &str| folder.join(name).display().to_string();
         let find =
@@ -64,7 +64,7 @@ impl Bucket {
         if !name.bytes().all(is_name) {
             return Err(Error::Unusable(format!("{}: no name of a bucket", place("bucketName"))));
         }
-        // What is no AWS has no regions, as a rule, and takes the first one that AWS had.
+        // Storage other than AWS usually has no regions, and accepts AWS's first one.
         let configured = find("endpoint")?;
         let region = match find("region")? {
             region if region.is_empty() && !configured.is_empty() => "us-east-1".to_owned(),
@@ -97,18 +97,18 @@ impl Bucket {
         format!("{scheme}://{}", self.host())
     }
 
-    /// The path of a key, not escaped; the empty key is the bucket itself.
+    /// The path of a key, not escaped; an empty key stands for the bucket itself.
     pub fn path(&self, key: &str) -> String {
         if self.is_in_path { format!("/{}/{key}", self.name) } else { format!("/{key}") }
     }
 }
 
-/// What is configured, or AWS's endpoint of the region. A port that the scheme implies is left out, as it is in `Host`.
+/// The configured endpoint, or AWS's endpoint of the region. A port that the scheme implies is omitted, like in `Host`.
 fn endpoint(configured: &str, region: &str) -> Result<String, String> {
     if configured.is_empty() {
         let is_word = !region.is_empty() && region.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'-');
         if !is_word {
-            return Err(format!("{region:?} is no region"));
+            return Err(format!("{region:?} is not a region"));
         }
         let domain = if region.starts_with("cn-") { "amazonaws.com.cn" } else { "amazonaws.com" };
         return Ok(format!("https://s3.{region}.{domain}"));
@@ -125,8 +125,8 @@ fn endpoint(configured: &str, region: &str) -> Result<String, String> {
     Ok(format!("{}://{host}", url.scheme))
 }
 
-/// Whether the name of the bucket can be a part of the host: no certificate is good for names with dots there, and an address
-/// has no names below it.
+/// Whether the bucket's name can be part of the host: wildcard certificates do not match names with dots, and IP
+/// addresses have no subdomains.
 fn can_be_host(endpoint: &str, bucket: &str) -> bool {
     let host = Url::parse(endpoint).map(|url| url.host).unwrap_or_default();
     let is_label = !bucket.contains(['.', '_']) && !bucket.bytes().any(|c| c.is_ascii_uppercase());
@@ -162,7 +162,7 @@ mod tests {
     type Keys = &'static [(&'static str, &'static str)];
 
     #[test]
-    fn a_secret_names_bucket_and_endpoint() {
+    fn bucket_and_endpoint_of_a_secret() {
         let table: [(Keys, &str, &str); 9] = [
             (&[], "https://b-1.s3.eu-west-1.amazonaws.com", "/k"),
             (&[("region", "cn-north-1")], "https://b-1.s3.cn-north-1.amazonaws.com.cn", "/k"),
@@ -188,12 +188,12 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_that_cannot_be_used_says_why() {
+    fn reasons_why_a_secret_cannot_be_used() {
         let table: [(Keys, &str); 9] = [
             (&[("accessKeyID", "")], "accessKeyID is missing or empty"),
             (&[("secretAccessKey", " \n")], "secretAccessKey is missing or empty"),
             (&[("region", "")], "region is missing or empty"),
-            (&[("region", "a/b")], "endpoint: \"a/b\" is no region"),
+            (&[("region", "a/b")], "endpoint: \"a/b\" is not a region"),
             (&[("bucketName", "a/b")], "bucketName: no name of a bucket"),
             (&[("s3ForcePathStyle", "yes")], "s3ForcePathStyle: expected true or false"),
             (&[("endpoint", "https://s3/path")], "endpoint: expected https://HOST[:PORT]"),

@@ -1,4 +1,4 @@
-//! A bucket of S3, or of what speaks as S3, as a store.
+//! A bucket of S3, or of compatible storage, as a store.
 
 pub mod credentials;
 pub mod sign;
@@ -26,33 +26,33 @@ use credentials::Bucket;
 use sign::{Unsigned, sha256_hex};
 use transfer::{Download, Parts};
 
-/// Servers may take their time, but not without a byte.
+/// Servers may be slow, but not silent for longer than this.
 const SILENCE: Duration = Duration::from_secs(60);
 const LIMITS: Limits =
     Limits { connect: Duration::from_secs(15), total: None, response: Some(SILENCE), read: Some(SILENCE) };
 const RETRY_FIRST: Duration = Duration::from_millis(500);
 const RETRY_MAX: Duration = Duration::from_secs(8);
 
-/// How the machine reaches others.
+/// The machine's network configuration.
 #[derive(Clone, Debug)]
 pub struct Network {
     /// Opens sockets.
     pub dialer: Arc<dyn Dial>,
-    /// Which connection goes through which proxy.
+    /// Chooses the proxy of each connection.
     pub proxy: ProxyPolicy,
-    /// Where the CAs of the system stand.
+    /// The path of the system's CAs.
     pub system_cas: SystemCas,
-    /// Signs, and judges certificates.
+    /// Used for signatures and to check certificates.
     pub clock: Clock,
-    /// Ends waits before another try.
+    /// Ends waits between tries.
     pub stop: Stop,
 }
 
-/// See the module.
+/// The store.
 pub struct S3 {
     http: Http,
     bucket: Bucket,
-    /// Of all names, without a slash in front and with one behind.
+    /// The prefix of all keys, without a leading slash and with a trailing one.
     folder: String,
     clock: Clock,
     stop: Stop,
@@ -64,12 +64,12 @@ impl fmt::Debug for S3 {
     }
 }
 
-/// What is asked of the bucket.
+/// A request to the bucket.
 #[derive(Clone, Copy)]
 struct Question<'a> {
     doing: &'a str,
     method: &'a str,
-    /// Of the object; none is the bucket.
+    /// The key of the object; empty for the bucket.
     key: &'a str,
     query: &'a [(&'a str, &'a str)],
     range: Option<&'a str>,
@@ -108,7 +108,7 @@ impl S3 {
         Self { http, bucket, folder, clock: network.clock.clone(), stop: network.stop.clone() }
     }
 
-    /// Asks until there is an answer that is no trouble of the moment, and returns that if it is a good one.
+    /// Retries transient errors, and returns the answer if it is a success.
     fn ask(&self, question: Question<'_>) -> Result<Response, Error> {
         let mut backoff = Backoff::new(RETRY_FIRST, RETRY_MAX);
         loop {
@@ -167,10 +167,10 @@ impl S3 {
         self.http.send(&request, &LIMITS)
     }
 
-    /// What an answer says that is no good one.
+    /// The error that an answer contains.
     fn refusal(&self, doing: &str, response: &mut Response) -> Error {
         let date = response.header("date").map(str::to_owned);
-        // A body that breaks off takes nothing from the status.
+        // The status is valid even if the body is interrupted.
         let body = response.body.read_all(limits::SNAPSHOT_ANSWER_BYTES_MAX).unwrap_or_default();
         self.sorted(doing, response.status, &String::from_utf8_lossy(&body), date.as_deref())
     }
@@ -190,7 +190,7 @@ impl S3 {
             "NoSuchBucket" => {
                 format!("there is no bucket {:?}; correct bucketName, endpoint or region", bucket.name)
             }
-            "NoSuchKey" => "it is not there any more".to_owned(),
+            "NoSuchKey" => "it does not exist any more".to_owned(),
             "InvalidAccessKeyId" => "the store does not know the key; correct accessKeyID".to_owned(),
             "SignatureDoesNotMatch" => "the key has another secret; correct secretAccessKey".to_owned(),
             "AccessDenied" => "the key has no right to do this (AccessDenied)".to_owned(),
@@ -207,14 +207,14 @@ impl S3 {
         Error::Refused { doing: self.doing(doing), why }
     }
 
-    /// An answer that is read whole.
+    /// The complete text of an answer.
     fn text(&self, question: Question<'_>, bytes_max: usize) -> Result<String, Error> {
         let mut response = self.ask(question)?;
         let date = response.header("date").map(str::to_owned);
         let body = response.body.read_all(bytes_max);
         let body = body.map_err(|source| Error::Net { doing: self.doing(question.doing), source })?;
         let text = String::from_utf8_lossy(&body).into_owned();
-        // Errors of what takes long come with status 200.
+        // Errors of slow requests have status 200.
         if xml::elements(&text, "Error").next().is_some() {
             return Err(self.sorted(question.doing, 200, &text, date.as_deref()));
         }
@@ -242,9 +242,9 @@ impl S3 {
                     xml::elements(&text, element).for_each(&mut *entry);
                     return Ok(());
                 }
-                // A proxy may say anything, and no snapshots would mean that etcd may start empty.
+                // A proxy may answer anything, and an empty list would mean that etcd may start empty.
                 _ => {
-                    let why = "its answer is no list".to_owned();
+                    let why = "its answer is not a list".to_owned();
                     return Err(Error::Refused { doing: self.doing(doing), why });
                 }
             }
@@ -261,7 +261,7 @@ impl S3 {
     }
 }
 
-/// Whether a text of the server may be shown.
+/// Whether a text of the server is safe to display.
 fn is_word(text: &str) -> bool {
     (1..=64).contains(&text.len()) && text.bytes().all(|c| c.is_ascii_alphanumeric() || b"-_".contains(&c))
 }
@@ -317,7 +317,7 @@ impl Store for S3 {
     }
 }
 
-/// Whom we believe to be the server.
+/// The trusted CAs of the server.
 #[derive(Debug)]
 struct Server {
     roots: Roots,

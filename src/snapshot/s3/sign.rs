@@ -1,4 +1,4 @@
-//! Signatures of requests to S3 (AWS Signature Version 4, with the headers that are always sent).
+//! Signatures of requests to S3 (AWS Signature Version 4, with a fixed set of headers).
 
 use std::fmt;
 
@@ -9,12 +9,12 @@ use crate::base::redact::Secret;
 use crate::format::time::layout;
 use crate::format::{hex, percent};
 
-/// Whose requests they are.
+/// The key that signs requests.
 #[derive(Clone)]
 pub struct Key {
-    /// Its name.
+    /// Its id.
     pub id: String,
-    /// What nobody else knows.
+    /// Its secret part.
     pub secret: Secret<String>,
     /// The region that the signature is for.
     pub region: String,
@@ -26,16 +26,16 @@ impl fmt::Debug for Key {
     }
 }
 
-/// A request as it is signed.
+/// A request to sign.
 #[derive(Clone, Copy, Debug)]
 pub struct Unsigned<'a> {
-    /// Method in capitals.
+    /// The method in capitals.
     pub method: &'a str,
-    /// As the `Host` header has it.
+    /// Like in the `Host` header.
     pub host: &'a str,
-    /// Escaped, with a slash in front.
+    /// Escaped, with a leading slash.
     pub path: &'a str,
-    /// Escaped, in order, as [`query`] makes it.
+    /// Escaped and sorted, as [`query`] returns it.
     pub query: &'a str,
     /// SHA-256 of the body.
     pub digest: &'a str,
@@ -66,19 +66,19 @@ pub fn sign(key: &Key, request: &Unsigned<'_>) -> (String, String) {
     (value, date)
 }
 
-/// SHA-256 in digits.
+/// SHA-256 as hexadecimal digits.
 pub fn sha256_hex(bytes: &[u8]) -> String {
     hex::encode(digest::digest(&digest::SHA256, bytes).as_ref())
 }
 
-/// A path of which each byte that could mean something is escaped, but for slashes.
+/// Escapes all special bytes of a path except slashes.
 pub fn path(text: &str) -> String {
     let mut out = String::new();
     percent::encode(&mut out, text.as_bytes(), &|byte| percent::is_unreserved(byte) || byte == b'/');
     out
 }
 
-/// A query in the order in which it is signed.
+/// A query in the order of the signature.
 pub fn query(pairs: &[(&str, &str)]) -> String {
     let escaped = |text: &str| {
         let mut out = String::new();
@@ -96,8 +96,8 @@ mod tests {
     use super::*;
     use crate::format::time::parse_rfc3339;
 
-    /// The examples of AWS's documentation ("Signature Calculations for the Authorization Header"), as far as their signed
-    /// headers are those that we send.
+    /// The examples of AWS's documentation ("Signature Calculations for the Authorization Header") with the signed
+    /// headers that we send.
     #[test]
     fn signatures_are_those_of_the_documentation() {
         let key = Key {

@@ -1,4 +1,5 @@
-//! Snapshots on their way: up in parts, which become an object all at once, and down in one stream that resumes.
+//! Uploads and downloads of snapshots: multipart uploads, which become an object atomically, and downloads in one
+//! stream that resumes.
 
 use std::io::{self, Read, Write};
 
@@ -10,15 +11,15 @@ use crate::snapshot::error::Error;
 use crate::snapshot::name::Snapshot;
 use crate::snapshot::store::{Store as _, Upload};
 
-/// An upload. What has less than one part is put as it is.
+/// An upload. Content of less than one part is sent as a single object.
 pub(super) struct Parts<'a> {
     store: &'a S3,
     key: String,
     part: Vec<u8>,
     bytes: u64,
-    /// The name of the upload, once there is one that is neither finished nor given up.
+    /// The id of the upload, while it is neither finished nor aborted.
     upload: Option<String>,
-    /// What the server calls the parts.
+    /// The ETags of the parts.
     tags: Vec<String>,
 }
 
@@ -50,7 +51,7 @@ impl<'a> Parts<'a> {
         Ok(())
     }
 
-    /// What a store calls what it has taken. Something that is no store gives no such name.
+    /// The ETag of the uploaded data. A server that is no store does not return one.
     fn tag(&self, response: &Response) -> Result<String, Error> {
         let tag = response.header("etag").filter(|tag| !tag.is_empty()).map(str::to_owned);
         tag.ok_or_else(|| self.odd("the store gave no tag for what it was sent"))
@@ -75,7 +76,7 @@ impl<'a> Parts<'a> {
         let question = Question { query: &query, body: list.as_bytes(), ..self.question("POST") };
         match self.store.text(question, limits::SNAPSHOT_ANSWER_BYTES_MAX) {
             Ok(_) => Ok(()),
-            // The answer of an earlier try may have been lost.
+            // The answer to an earlier try may have been lost.
             Err(error) => {
                 if self.is_there() {
                     Ok(())
@@ -125,20 +126,20 @@ impl Drop for Parts<'_> {
     fn drop(&mut self) {
         if let Some(id) = self.upload.take() {
             let query = [("uploadId", id.as_str())];
-            // What is left after all goes with a later sweep.
+            // A later sweep removes what is left after a failure.
             let _ = self.store.ask(Question { query: &query, ..self.question("DELETE") });
         }
     }
 }
 
-/// A download. Where it breaks off it goes on.
+/// A download. It resumes after an interruption.
 pub(super) struct Download<'a> {
     store: &'a S3,
     key: String,
     bytes: u64,
     offset: u64,
     body: Option<Body>,
-    /// Failures since there was progress.
+    /// Failures since the last progress.
     backoff: Backoff,
 }
 
@@ -157,7 +158,7 @@ impl<'a> Download<'a> {
         let question = Question { range, ..Question::new("read a snapshot", "GET", &self.key) };
         let response = self.store.ask(question)?;
         if range.is_some() && response.status != 206 {
-            let why = "the store cannot go on in the middle".to_owned();
+            let why = "the store cannot resume a download".to_owned();
             return Err(Error::Refused { doing: self.store.doing("read a snapshot"), why });
         }
         self.body = Some(response.body);

@@ -1,10 +1,10 @@
-//! As much XML as S3's answers have: elements without attributes that matter, and text. A server may send anything: whatever is
-//! not found is absent.
+//! The subset of XML in S3's answers: elements without relevant attributes, and text. A server may send anything:
+//! elements that are not found count as absent.
 
 /// The longest entity with its semicolon: `#x10FFFF;`.
 const ENTITY_BYTES_MAX: usize = 9;
 
-/// The content of each element of that name, in order. Elements of a name do not nest.
+/// The content of each element with that name, in order. Elements of one name do not nest.
 pub fn elements<'a>(text: &'a str, name: &'a str) -> impl Iterator<Item = &'a str> {
     let mut rest = text;
     std::iter::from_fn(move || {
@@ -12,7 +12,7 @@ pub fn elements<'a>(text: &'a str, name: &'a str) -> impl Iterator<Item = &'a st
             let (_, behind) = rest.split_once('<')?;
             rest = behind;
             let Some(tail) = behind.strip_prefix(name) else { continue };
-            // The name may go on, or attributes may follow.
+            // The name may be longer, or attributes may follow.
             if !tail.starts_with(['>', ' ', '/', '\n', '\t', '\r']) {
                 continue;
             }
@@ -41,7 +41,7 @@ fn split_at_end<'a>(content: &'a str, name: &str) -> Option<(&'a str, &'a str)> 
     }
 }
 
-/// The text of the first element of that name.
+/// The text of the first element with that name.
 pub fn text(of: &str, name: &str) -> Option<String> {
     elements(of, name).next().map(|content| unescape(content.trim()))
 }
@@ -103,14 +103,14 @@ mod tests {
             elements(list, "Contents").map(|entry| (text(entry, "Key"), text(entry, "Size"))).collect();
         let pair = |key: &str, size: &str| (Some(key.to_owned()), Some(size.to_owned()));
         assert_eq!(found, [pair("a&b/c", "7"), pair("x", "8"), (None, None)]);
-        // `KeyCount` begins with `Key`.
+        // `KeyCount` has the prefix `Key`.
         assert_eq!(text(list, "Key").as_deref(), Some("a&b/c"));
         assert_eq!(text(list, "IsTruncated").as_deref(), Some("true"));
         assert_eq!(text(list, "NextContinuationToken"), None);
     }
 
     #[test]
-    fn what_is_no_xml_is_nothing() {
+    fn invalid_xml_has_no_elements() {
         let table = [
             "",
             "<",
@@ -136,7 +136,7 @@ mod tests {
             assert_eq!(text(odd, "Key").as_deref(), Some(expected));
         }
         assert_eq!(escape("\"a\"<&>"), "&quot;a&quot;&lt;&amp;&gt;");
-        // Nothing takes longer than its length.
+        // The time is linear in the length.
         let many = "<Key>".repeat(200_000);
         assert_eq!(elements(&many, "Key").count(), 0);
         assert_eq!(elements(&("<Key".repeat(400_000) + ">"), "Key").count(), 0);

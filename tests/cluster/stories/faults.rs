@@ -217,7 +217,7 @@ impl Day<'_> {
     /// Waits until the agent reports that the lease is late.
     pub(crate) fn misses(&mut self) -> Result<()> {
         self.is_late = true;
-        self.agent.wait_log("The seed's lease was not renewed", 30).map(drop)
+        self.agent.wait_log("Cannot renew the seed's lease", 30).map(drop)
     }
 
     /// A change in the garden arrives in the seed within the allowed heartbeats, and the lease is on time again.
@@ -233,7 +233,7 @@ impl Day<'_> {
         });
         arrived?;
         if std::mem::take(&mut self.is_late) {
-            self.agent.wait_log("The seed's lease is renewed again", 30)?;
+            self.agent.wait_log("Renewed the seed's lease again", 30)?;
         }
         println!(
             "                  after {what}: {} heartbeats, {:.1} s",

@@ -23,11 +23,11 @@ pub(crate) fn dead(lab: &mut Lab) -> Result<()> {
     let mut agent = Agent::start(lab, world::agent(lab, "agent")?)?;
     ready(lab, &mut agent)?;
     let swallowed = swallow(lab)?;
-    agent.wait_log("The seed's lease was not renewed", 15)?;
+    agent.wait_log("Cannot renew the seed's lease", 15)?;
     // Idle connections: fifteen seconds of keepalive, and more on a busy machine.
-    agent.wait_log("The watch broke off", 30)?;
+    agent.wait_log("The watch was interrupted", 30)?;
     drop(swallowed);
-    agent.wait_log("The seed's lease is renewed again", 20)?;
+    agent.wait_log("Renewed the seed's lease again", 20)?;
     ready(lab, &mut agent)
 }
 
@@ -38,7 +38,7 @@ pub(crate) fn stop(lab: &mut Lab) -> Result<()> {
     ready(lab, &mut agent)?;
     let swallowed = swallow(lab)?;
     // From here on its new connections are never established.
-    agent.wait_log("The watch broke off", 30)?;
+    agent.wait_log("The watch was interrupted", 30)?;
     let status = agent.terminate()?;
     drop(swallowed);
     equal("the exit code", &status.code(), &Some(0))?;

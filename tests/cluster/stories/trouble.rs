@@ -99,10 +99,10 @@ pub(crate) fn silence(lab: &mut Lab) -> Result<()> {
         let cluster = if silent == "garden" { &mut lab.garden } else { &mut lab.seed };
         let server = cluster.process(Server::Api).ok_or_else(|| Failure::new("no API server"))?;
         server.signal("STOP")?;
-        let complaint = agent.wait_log("The seed's lease was not renewed", 40);
+        let complaint = agent.wait_log("Cannot renew the seed's lease", 40);
         server.signal("CONT")?;
         complaint?;
-        agent.wait_log("The seed's lease is renewed again", 60)?;
+        agent.wait_log("Renewed the seed's lease again", 60)?;
     }
     ready(lab, &mut agent)
 }

@@ -285,7 +285,7 @@ mod tests {
             ),
             (
                 shoot(none(), on(none()), last("Failed")),
-                "left alone: its last operation failed for good: mend what",
+                "left alone: its last operation failed permanently: fix the problems",
             ),
             (shoot(none(), on(none()), last("Error")), "tries again by itself, until 2026-01-05T20:00:00Z"),
             (

@@ -1,5 +1,5 @@
-//! An etcd that an etcd-druid runs: an Etcd object, as Gardener's own gardenlet writes it. No test of this project has run a
-//! druid; a real API server takes the object.
+//! An etcd that an etcd-druid runs: an Etcd object like the one that Gardener's own gardenlet writes. No test of this
+//! project runs a druid, but a real API server accepts the object.
 
 use std::time::Duration;
 
@@ -20,9 +20,9 @@ use crate::runtime::write;
 /// Objects of an etcd-druid.
 pub const ETCD: Resource = Resource::new("druid.gardener.cloud", "v1alpha1", "Etcd", "etcds", true);
 
-/// The end of the names of a druid's webhooks.
+/// The suffix of the names of a druid's webhooks.
 const WEBHOOKS: &str = ".druid.gardener.cloud";
-/// What a druid or an operator decides once the object is there.
+/// Fields that a druid or an operator owns once the object exists.
 const KEPT: [&str; 5] = [
     "/spec/storageCapacity",
     "/spec/storageClass",
@@ -31,11 +31,11 @@ const KEPT: [&str; 5] = [
     "/spec/etcd/resources",
 ];
 
-/// Writes the object, and asks the druid to reconcile it, if anything in it differs. What a druid or its definition adds
-/// stays.
+/// Writes the object and triggers a reconciliation if anything in it differs. Fields that a druid or its definition
+/// adds stay.
 ///
 /// # Errors
-/// The client's.
+/// A request fails.
 pub fn deploy(seed: &Seed, input: &Input<'_>, schedule: &str, now: Timestamp) -> Result<Value, Error> {
     let (namespace, name) = (input.namespace, input.role.name());
     let mut desired = fill(input, schedule);
@@ -57,10 +57,10 @@ pub fn deploy(seed: &Seed, input: &Input<'_>, schedule: &str, now: Timestamp) ->
     }
 }
 
-/// Gives the etcd so many replicas, and asks the druid to see to it. An object that is not there has none.
+/// Sets the number of replicas and triggers a reconciliation. A missing object already has none.
 ///
 /// # Errors
-/// The client's.
+/// A request fails.
 pub fn scale(seed: &Seed, namespace: &str, role: Role, replicas: i64, now: Timestamp) -> Result<(), Error> {
     let live: Option<Value> = seed.find(&ETCD, namespace, role.name())?;
     if live.is_none_or(|live| live["spec"]["replicas"] == replicas) {
@@ -71,7 +71,7 @@ pub fn scale(seed: &Seed, namespace: &str, role: Role, replicas: i64, now: Times
     seed.patch::<Value>(&ETCD, namespace, role.name(), "", &Patch::Merge(patch)).map(drop)
 }
 
-/// What is to be patched of the live object.
+/// The patch for the live object.
 fn change(live: &Value, mut desired: Value) -> Option<Value> {
     keep(&mut desired, live);
     let mut wanted = live.clone();
@@ -79,7 +79,7 @@ fn change(live: &Value, mut desired: Value) -> Option<Value> {
     difference(live, &wanted)
 }
 
-/// Sets fields, and leaves those that are not named.
+/// Sets the desired fields and leaves all others.
 fn overlay(live: &mut Value, desired: Value) {
     match (live, desired) {
         (Value::Object(live), Value::Object(desired)) => {
@@ -91,10 +91,10 @@ fn overlay(live: &mut Value, desired: Value) {
     }
 }
 
-/// One look at whether a druid has done what was asked for.
+/// Checks once whether a druid has reconciled the object.
 ///
 /// # Errors
-/// The client's. An error that the druid reports is a reason to look again: the druid may overcome it.
+/// A request fails. An error that the druid reports leads to another check, because the druid may recover.
 pub fn wait(seed: &Seed, namespace: &str, role: Role) -> Result<Step, Failed> {
     let live: Option<Value> = seed.find(&ETCD, namespace, role.name())?;
     let name = format!("Etcd {namespace}/{}", role.name());
@@ -105,10 +105,10 @@ pub fn wait(seed: &Seed, namespace: &str, role: Role) -> Result<Step, Failed> {
     })
 }
 
-/// Asks the druid to delete an etcd. Without the annotation it refuses.
+/// Asks the druid to delete an etcd. A druid refuses a deletion without the annotation.
 ///
 /// # Errors
-/// The client's; a missing object, or a missing kind, is none.
+/// A request fails. A missing object or kind is no error.
 pub fn delete(seed: &Seed, key: &Key) -> Result<(), Error> {
     let patch = json!({"metadata": {"annotations": {"confirmation.gardener.cloud/deletion": "true"}}});
     match seed.patch_blindly(&ETCD, &key.namespace, &key.name, "", &Patch::Merge(patch)) {
@@ -118,7 +118,7 @@ pub fn delete(seed: &Seed, key: &Key) -> Result<(), Error> {
     }
 }
 
-/// How often a druid's object is looked at.
+/// How often a druid's object is checked.
 const AGAIN: Duration = Duration::from_secs(5);
 
 /// Why an object is not ready.
@@ -144,7 +144,7 @@ fn unready(etcd: &Value) -> Option<String> {
     }
 }
 
-/// The object. `schedule` is when it is defragmented, in cron's form.
+/// The object. `schedule` is the cron schedule of its defragmentation.
 pub fn fill(input: &Input<'_>, schedule: &str) -> Value {
     let mut etcd = input.manifest("etcd/druid/etcd.yaml", &[]);
     let spec = &mut etcd["spec"];
@@ -172,7 +172,7 @@ pub fn fill(input: &Input<'_>, schedule: &str) -> Value {
     etcd
 }
 
-/// Takes over what stays as it is once the object is there.
+/// Keeps fields that stay unchanged once the object exists.
 fn keep(desired: &mut Value, live: &Value) {
     for path in KEPT {
         let Some((parent, key)) = path.rsplit_once('/') else { continue };
@@ -184,11 +184,11 @@ fn keep(desired: &mut Value, live: &Value) {
     }
 }
 
-/// Whether objects of the agent can have the labels of a druid: the webhook of a druid that is there refuses everybody
-/// else's writes to them.
+/// Whether the agent's objects may have a druid's labels: the webhook of an existing druid refuses writes of other
+/// clients to them.
 ///
 /// # Errors
-/// The client's.
+/// A request fails.
 pub fn may_label(seed: &Seed) -> Result<bool, Error> {
     let mut is_guarded = false;
     seed.list_all::<Value>(&VALIDATING_WEBHOOK_CONFIGURATION, "", &ListParams::default(), &mut |found| {
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_decided_at_creation_stays() {
+    fn fields_set_at_creation_stay() {
         let volume = Volume { storage_class: Some("fast".to_owned()), size: "50Gi".to_owned() };
         let mut desired = fill(&input(Role::Main, &volume), "1 2 * * *");
         let mut live = desired.clone();

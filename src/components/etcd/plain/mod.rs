@@ -1,6 +1,6 @@
-//! An etcd 3.5 without a druid: one member, with [`snapshots`] if they are on. Names, labels and paths are those that an etcd-druid gives its
-//! own objects, so that one can take them over. Probes use the listener for metrics, because a kubelet has no client
-//! certificate.
+//! An etcd 3.5 without a druid: one member, with [`snapshots`] if they are enabled. Names, labels and paths are the
+//! same as an etcd-druid's, so that a druid can take the objects over. Probes use the metrics listener, because a
+//! kubelet has no client certificate.
 
 use serde_json::{Value, json};
 
@@ -16,22 +16,23 @@ pub mod snapshots;
 
 use snapshots::Snapshots;
 
-/// Who manages the objects, as their labels say.
+/// The label that names the manager of the objects.
 const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 /// The value that a druid looks for.
 const DRUID: &str = "etcd-druid";
-/// The value where a druid would refuse our writes.
+/// The value that is used where a druid would refuse our writes.
 const AGENT: &str = "gardenlet";
 
 /// The objects of an etcd, in the order in which they are written.
 pub type Objects = [(Resource, Value); 5];
 
-/// Writes what differs, and returns the StatefulSet. `finish` may add to it. `may_label` is asked only for an etcd that is not there yet: whether its
-/// objects can have the labels of a druid ([`super::druid::may_label`]). The labels of a live StatefulSet stay, because its
-/// selector cannot change. What takes snapshots goes before the StatefulSet does without them.
+/// Writes what differs, and returns the StatefulSet. `finish` may add to it. `may_label` is called only for a new etcd
+/// and returns whether its objects may have a druid's labels ([`super::druid::may_label`]). The labels of a live
+/// StatefulSet stay, because its selector is immutable. If snapshots are off, the snapshot objects are deleted before
+/// the StatefulSet is written.
 ///
 /// # Errors
-/// The client's.
+/// A request fails.
 pub fn deploy(
     seed: &Seed,
     input: &Input<'_>,
@@ -62,10 +63,10 @@ pub fn deploy(
     Ok(written)
 }
 
-/// Deletes an etcd, first what takes snapshots of it. Its other objects go with the namespace.
+/// Deletes an etcd, starting with its snapshot objects. Its other objects are deleted with the namespace.
 ///
 /// # Errors
-/// The client's; what is gone is none.
+/// A request fails. A missing object is no error.
 pub fn delete(seed: &Seed, namespace: &str, role: Role) -> Result<(), Error> {
     let live: Option<Value> = seed.find(&STATEFUL_SET, namespace, role.name())?;
     let Some(live) = live else { return Ok(()) };
@@ -184,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_druid_finds_its_labels_and_pods_have_those_of_the_selectors() {
+    fn labels_are_those_of_a_druid_and_selectors_match_pods() {
         let volume = Volume { storage_class: None, size: "25Gi".to_owned() };
         for manager in ["etcd-druid", "gardenlet"] {
             let objects = objects(&input(Role::Main, &volume), IMAGE, manager);
@@ -204,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_live_volume_stays_and_a_hibernated_etcd_only_has_no_pod() {
+    fn a_live_volume_stays_and_a_hibernated_etcd_has_no_pod() {
         let volume = Volume { storage_class: None, size: "25Gi".to_owned() };
         let live = objects(&input(Role::Main, &volume), IMAGE, DRUID);
         let other = Volume { storage_class: Some("fast".to_owned()), size: "50Gi".to_owned() };

@@ -1,6 +1,6 @@
-//! Snapshots of an etcd without a druid: what they add to its StatefulSet, which restores the newest one onto a volume without
-//! data, and the CronJob that takes them. Both run the agent's own program; the pod of etcd gets it by an init container, because
-//! it has to start etcd in the image of etcd.
+//! Snapshots of an etcd without a druid: the additions to its StatefulSet, which restores the newest snapshot to an
+//! empty volume, and the CronJob that takes snapshots. Both run the agent's own program. An init container copies it to
+//! the etcd pod, because it has to start etcd in the image of etcd.
 
 use serde_json::{Value, json};
 
@@ -14,25 +14,25 @@ use crate::kube::{Error, Patch, Seed};
 use crate::runtime::write;
 use crate::snapshot::s3::credentials::UNKNOWN;
 
-/// The label of the CronJob and of its pods, by which all of a seed are found.
+/// The label of the CronJobs and their pods. It selects all of a seed.
 pub const SELECTOR: &str = "app=etcd-main-snapshot";
 /// The name of the CronJob.
 pub const NAME: &str = "etcd-main-snapshot";
-/// The Secret in which the extension of a BackupEntry says how its bucket is reached.
+/// The Secret in which the extension of a BackupEntry describes how to reach the bucket.
 pub const SECRET: &str = "etcd-backup";
 
-/// Since when they are taken, or taken at these times: an annotation of the CronJob.
+/// Since when snapshots are taken on the present schedule: an annotation of the CronJob.
 pub const SINCE: &str = "snapshots.gardenlet.gardener.cloud/since";
 
 const INSTALLER: &str = "agent";
 const DIRECTORY: &str = "/var/etcd/snapshots";
 const BUCKET: &str = "/var/etcd/backup";
-/// A restoration comes first: as many looks as half an hour has.
+/// A restoration runs before the start: the number of probes in half an hour.
 const STARTS_MAX: u64 = 900;
-/// No probe is answered during a defragmentation: as many looks as five minutes have.
+/// No probe succeeds during a defragmentation: the number of probes in five minutes.
 const PAUSES_MAX: u64 = 60;
 
-/// Where snapshots are kept.
+/// Where snapshots are stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Store<'a> {
     /// In a directory of the node.
@@ -41,29 +41,29 @@ pub enum Store<'a> {
     Bucket,
 }
 
-/// How snapshots are taken.
+/// The settings for snapshots.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Snapshots<'a> {
-    /// Where they are kept.
+    /// Where they are stored.
     pub store: Store<'a>,
-    /// Whose they are: no other Shoot ever has this name, not even a later one of the same name.
+    /// The owner's unique name: no other Shoot ever has it, not even a later one of the same name.
     pub entry: &'a str,
     /// The image of the agent.
     pub image: &'a str,
-    /// How many are kept.
+    /// How many snapshots are kept.
     pub keep: u32,
-    /// When they are taken, in the form of cron, in UTC.
+    /// The cron schedule, in UTC.
     pub schedule: &'a str,
-    /// When etcd may be defragmented: begin and end of the maintenance time window.
+    /// When etcd may be defragmented: start and end of the maintenance time window.
     pub window: (&'a str, &'a str),
-    /// There is no etcd to take them from.
+    /// There is no running etcd to take snapshots from.
     pub is_suspended: bool,
     /// The present time.
     pub now: Timestamp,
 }
 
 impl Snapshots<'_> {
-    /// The directory of this Shoot on the node: its pods see no other one.
+    /// The directory of this Shoot on the node: its pods cannot see other directories.
     fn volume(&self) -> (Value, &'static str, String) {
         match self.store {
             Store::Directory(path) => {
@@ -73,7 +73,7 @@ impl Snapshots<'_> {
                 (volume, DIRECTORY, "etcd-main".to_owned())
             }
             Store::Bucket => {
-                // An etcd that has its data starts also without it.
+                // An etcd with data starts without it too.
                 let secret = json!({"secretName": SECRET, "defaultMode": 416, "optional": true});
                 let volume = json!({"name": "snapshots", "secret": secret});
                 (volume, BUCKET, format!("{}/etcd-main", self.entry))
@@ -90,7 +90,7 @@ impl Snapshots<'_> {
         [format!("--{store}={path}"), format!("--prefix={prefix}")]
     }
 
-    /// Lets the pod of a StatefulSet restore what its volume has lost.
+    /// Lets the pod of a StatefulSet restore a volume without data.
     pub(super) fn add_to(&self, set: &mut Value) {
         let pod = &mut set["spec"]["template"]["spec"];
         let (volume, path, _) = self.volume();
@@ -111,7 +111,7 @@ impl Snapshots<'_> {
             "volumeMounts": [program(false)],
         });
         match self.store {
-            // The node makes the directory for root. Nothing else of the pod may change its owner.
+            // The node creates the directory for root. Nothing else in the pod may change its owner.
             Store::Directory(_) => {
                 push(&mut installer["args"], json!(format!("--give={path}")));
                 push(&mut installer["volumeMounts"], store.clone());
@@ -157,7 +157,7 @@ impl Snapshots<'_> {
         push(&mut pod["volumes"], volume);
         let mut mount = json!({"name": "snapshots", "mountPath": path});
         match self.store {
-            // The directory is where the volume of etcd is.
+            // The directory is on the node that has the volume of etcd.
             Store::Directory(_) => {
                 let etcd = json!({"topologyKey": "kubernetes.io/hostname",
                     "labelSelector": {"matchLabels": {"app": "etcd-statefulset", "role": "main"}}});
@@ -197,10 +197,10 @@ pub(super) fn are_on(set: &Value) -> bool {
     first.any(|container| container["name"] == INSTALLER)
 }
 
-/// Writes the CronJob. Its StatefulSet is there, so that whoever finds that one knows of this one.
+/// Writes the CronJob. Its StatefulSet already exists, so everyone who finds the StatefulSet can find the CronJob.
 ///
 /// # Errors
-/// The client's.
+/// A request fails.
 pub fn deploy(seed: &Seed, input: &Input<'_>, snapshots: &Snapshots<'_>) -> Result<(), Error> {
     let mut desired = snapshots.cron_job(input);
     let Some(live) = seed.find::<Value>(&CRON_JOB, input.namespace, NAME)? else {
@@ -215,7 +215,7 @@ pub fn deploy(seed: &Seed, input: &Input<'_>, snapshots: &Snapshots<'_>) -> Resu
     }
 }
 
-/// Whoever begins now, or at other times, is not late before the next time.
+/// A new or changed schedule is not late before its first run.
 fn begin_anew(live: &Value, desired: &mut Value, now: Timestamp) {
     let (before, after) = (&live["spec"], &desired["spec"]);
     let wakes = before["suspend"] == true && after["suspend"] != true;
@@ -227,16 +227,16 @@ fn begin_anew(live: &Value, desired: &mut Value, now: Timestamp) {
 /// Deletes the CronJob and its jobs.
 ///
 /// # Errors
-/// The client's; a missing one is none.
+/// A request fails. A missing CronJob is no error.
 pub fn delete(seed: &Seed, namespace: &str) -> Result<(), Error> {
     write::delete(seed, &CRON_JOB, &Key::new(namespace, NAME)).map(drop)
 }
 
-/// What is wrong with the Secret of a bucket.
+/// What is wrong with a bucket's Secret.
 pub fn lack(secret: &Value) -> Option<String> {
     let is_there = |key: &str| !text(&secret["data"][key]).is_empty();
     let mut missing: Vec<&str> = vec!["accessKeyID", "secretAccessKey", "bucketName"];
-    // What has an address of its own has no regions, as a rule.
+    // Storage with its own endpoint usually has no regions.
     missing.extend((!is_there("endpoint")).then_some("region"));
     missing.retain(|key| !is_there(key));
     let unknown: Vec<&str> = UNKNOWN.iter().copied().filter(|key| is_there(key)).collect();

@@ -1,4 +1,4 @@
-//! Tables, golden files of upstream, and a [`Stage`] on which namespaces, Services and pods stand.
+//! Tables, golden files of upstream, and a [`Stage`] that holds namespaces, Services and pods.
 
 mod reach;
 
@@ -11,7 +11,7 @@ use crate::format::yaml;
 use crate::runtime::informer::Keep;
 use crate::runtime::marks::{Listed, Mark};
 
-/// A seed as the watches tell it, and what policies are made of besides.
+/// A seed as the watches deliver it, and the other inputs of policies.
 pub(super) struct Stage {
     pub(super) sight: Sight,
     pub(super) networks: Networks,
@@ -104,7 +104,7 @@ impl Stage {
         decide::plan(namespace, self.wanted(namespace), &self.sight.policies.within(namespace))
     }
 
-    /// What the namespace ends up with, if it begins with nothing.
+    /// The final policies of a namespace that starts with none.
     pub(super) fn policies(&self, namespace: &str) -> Vec<Policy> {
         let plan = decide::plan(namespace, self.wanted(namespace), &[]);
         let created = plan.steps.into_iter().map(|step| match step {
@@ -118,7 +118,7 @@ impl Stage {
         self.policies(namespace).into_iter().map(|policy| policy.name).collect()
     }
 
-    /// Does what is planned.
+    /// Executes the plan.
     fn act(&mut self, namespace: &str) -> Vec<String> {
         let mut lines = Vec::new();
         for step in self.plan(namespace).steps {
@@ -145,7 +145,7 @@ pub(super) fn documents(text: &str) -> Vec<Value> {
     yaml::parse_all(text).into_iter().map(|document| document.value.unwrap()).collect()
 }
 
-/// The Service of an extension, as charts of Gardener's extensions have it.
+/// The Service of an extension, like in charts of Gardener's extensions.
 pub(super) fn webhook(selector: &Value) -> Value {
     json!({"metadata": {"name": "gardener-extension-provider-local", "annotations": {
             "networking.resources.gardener.cloud/from-all-webhook-targets-allowed-ports": r#"[{"protocol":"TCP","port":10250}]"#,
@@ -239,7 +239,7 @@ fn spec(stage: &Stage, namespace: &str, name: &str) -> Value {
 }
 
 #[test]
-fn networks_are_left_out_where_their_families_fit() {
+fn networks_are_excluded_from_ranges_of_their_family() {
     let networks = |families: Value| {
         json!({"pods": "10.2.0.0/16", "services": "10.1.0.0/16", "nodes": "192.168.3.0/24", "ipFamilies": families,
             "blockCIDRs": ["169.254.169.254/32", "10.7.7.7/32", "10.0.0.0/8", "fd00:7::/64"]})
@@ -299,7 +299,7 @@ fn networks_are_left_out_where_their_families_fit() {
 }
 
 #[test]
-fn the_api_server_is_where_its_endpoints_and_its_name_say() {
+fn the_api_server_is_reached_by_endpoints_and_name() {
     let subset = |addresses: &[&str], port: u16| {
         let addresses: Vec<Value> = addresses.iter().map(|ip| json!({"ip": ip})).collect();
         json!({"addresses": addresses, "ports": [{"name": "https", "port": port, "protocol": "TCP"}]})
@@ -325,7 +325,7 @@ fn the_api_server_is_where_its_endpoints_and_its_name_say() {
                 rule(&["203.0.113.9/32", "fd00::9/128"], 443),
             ]),
         ),
-        // A rule without addresses would allow all.
+        // A rule without addresses would allow everything.
         (json!([{"notReadyAddresses": [{"ip": "10.0.0.1"}], "ports": [{"port": 6443}]}]), None, None),
         (json!(null), named, Some(vec![rule(&["203.0.113.9/32", "fd00::9/128"], 443)])),
         (json!(null), None, None),
@@ -335,7 +335,7 @@ fn the_api_server_is_where_its_endpoints_and_its_name_say() {
     }
 }
 
-/// A Service that asks for policies in all ways.
+/// A Service that requests every kind of policy.
 fn asking() -> Value {
     json!({"metadata": {"name": "web", "annotations": {
             "networking.resources.gardener.cloud/namespace-selectors": r#"[{"matchLabels":{"team":"a"}}]"#,
@@ -352,7 +352,7 @@ fn peers() -> Stage {
     stage
 }
 
-/// The names of policies that are there because of Services.
+/// The names of policies that Services request.
 fn asked(stage: &Stage, namespace: &str) -> Vec<String> {
     let policies = stage.policies(namespace).into_iter();
     policies.filter(|policy| policy.service.is_some()).map(|policy| policy.name).collect()
@@ -363,7 +363,7 @@ fn allowed(label: &str) -> Value {
 }
 
 #[test]
-fn pods_get_what_their_labels_ask_for() {
+fn pods_get_the_policies_of_their_labels() {
     let table: &[(&str, &str, &str, &str)] = &[
         (
             "garden",
@@ -420,7 +420,7 @@ fn pods_get_what_their_labels_ask_for() {
 }
 
 #[test]
-fn a_service_that_goes_or_changes_takes_its_policies_along() {
+fn a_deleted_or_changed_service_removes_its_policies() {
     let both = |stage: &Stage| (asked(stage, "garden").len(), asked(stage, "team-a").len());
     let mut stage = peers();
     stage.pod("team-a", "client", &allowed("to-garden-web-tcp-8080"));
@@ -456,7 +456,7 @@ fn a_service_that_goes_or_changes_takes_its_policies_along() {
     stage.pod("team-a", "client", &allowed("to-garden-web-tcp-8080"));
     stage.terminate("garden");
     assert_eq!(asked(&stage, "team-a").len(), 0);
-    // Services elsewhere ask for nothing.
+    // Services in other namespaces request nothing.
     stage.service("team-a", &asking());
     stage.pod("team-a", "other", &allowed("to-web-tcp-8080"));
     assert_eq!(asked(&stage, "team-a").len(), 0);
@@ -472,7 +472,7 @@ fn a_label_that_is_too_long_is_shortened() {
     service["metadata"]["annotations"]["networking.resources.gardener.cloud/pod-label-selector-namespace-alias"] =
         json!(null);
     stage.service(long, &service);
-    // As upstream's `ShortenNetworkPolicyLabelKeyIfTooLong` makes it.
+    // Upstream's `ShortenNetworkPolicyLabelKeyIfTooLong` creates this name.
     let name = format!("to-{long}-all-webhook-targets");
     let digest = crate::components::managed::sha256_hex(name.as_bytes());
     stage.pod("shoot--p--s1", "api", &allowed(&format!("{}-{}", &name[..57], &digest[..5])));
@@ -484,7 +484,7 @@ fn a_label_that_is_too_long_is_shortened() {
 }
 
 #[test]
-fn what_nobody_understands_changes_nothing() {
+fn invalid_requests_change_nothing() {
     let mut stage = peers();
     stage.pod("team-a", "client", &allowed("to-garden-web-tcp-8080"));
     stage.act("garden");
@@ -501,7 +501,7 @@ fn what_nobody_understands_changes_nothing() {
             assert_eq!(unclear, [Key::new("garden", "web")].into(), "{annotation} {value}");
         }
     }
-    // A namespace is not closed while it is unclear who may talk to its pods.
+    // A namespace is not closed while it is unclear which pods may connect to its pods.
     stage.sight.policies.remove(&Key::new("garden", DENY_ALL));
     assert!(stage.plan("garden").stays_open);
     stage.service("garden", &asking());
@@ -518,14 +518,14 @@ fn a_namespace_is_closed_last_and_opened_first() {
     expected.extend(own.iter().map(|name| format!("create {name}")));
     assert_eq!(stage.act("garden"), expected);
     assert_eq!(stage.act("garden"), Vec::<String>::new());
-    // Changed by hand.
+    // Changed manually.
     let mut by_hand = stage.policies("garden")[0].object("garden");
     by_hand["spec"]["egress"] = json!([{}]);
     stage.live(by_hand);
     assert_eq!(stage.act("garden"), ["change allow-to-blocked-cidrs"]);
     stage.end_pod("garden", "client");
     assert_eq!(stage.act("garden"), ["delete egress-to-web-tcp-8080", "delete ingress-to-web-tcp-8080"]);
-    // A namespace that is none of Gardener's any more.
+    // A namespace that does not belong to Gardener any more.
     let mut other = peers();
     other.namespace("old", &[]);
     let closed = Policy { name: DENY_ALL.to_owned(), ..stage.policies("garden").pop().unwrap() };
@@ -535,14 +535,14 @@ fn a_namespace_is_closed_last_and_opened_first() {
     let mut mine = json!({"metadata": {"namespace": "old", "name": "allow-to-dns"}, "spec": {}});
     other.live(mine.clone());
     assert_eq!(other.act("old"), ["delete deny-all", "delete allow-to-blocked-cidrs"]);
-    // The same name where it belongs: it becomes ours.
+    // The same name in its own namespace: it becomes ours.
     mine["metadata"]["namespace"] = json!("garden");
     other.live(mine);
     assert!(other.act("garden").contains(&"create allow-to-dns".to_owned()));
 }
 
 #[test]
-fn a_namespace_stays_open_until_all_is_known() {
+fn a_namespace_stays_open_until_everything_is_known() {
     let closes = |stage: &Stage| {
         let plan = stage.plan("shoot--p--s1");
         let closes =
@@ -563,7 +563,7 @@ fn a_namespace_stays_open_until_all_is_known() {
         stage.sight.set_whose(whose);
         assert_eq!(closes(&stage), expected, "{whose:?}");
     }
-    // What is there stays while it is not known what it should be, and whose it is.
+    // Live policies stay while their desired state or their writer is unknown.
     let mut full = stage();
     full.service("shoot--p--s1", &webhook(&json!({"app": "x"})));
     full.pod("shoot--p--s1", "a", &allowed("to-all-webhook-targets"));
@@ -579,7 +579,7 @@ fn a_namespace_stays_open_until_all_is_known() {
 }
 
 #[test]
-fn a_pod_among_many_is_no_news() {
+fn a_pod_among_many_equal_ones_is_no_change() {
     let mut stage = peers();
     let sight = stage.sight.clone();
     let news = Arc::new(Mutex::new(Vec::new()));

@@ -1,5 +1,6 @@
-//! Who reaches whom: a model of NetworkPolicies as Kubernetes defines them, over the policies of a seed with a Shoot, an extension
-//! and the namespace `garden`. Every flow that is needed is allowed, others are not, and without any one policy something breaks.
+//! Reachability: a model of NetworkPolicies as Kubernetes defines them, over the policies of a seed with a Shoot, an
+//! extension and the namespace `garden`. It checks that every required flow is allowed, that others are blocked, and
+//! that the removal of any single policy breaks something.
 
 use std::net::IpAddr;
 
@@ -20,7 +21,7 @@ struct Pod {
     labels: Labels,
 }
 
-/// One side of a connection: a pod, or something with an address only.
+/// One side of a connection: a pod, or an endpoint with only an address.
 #[derive(Clone, Debug)]
 struct End {
     pod: Option<Pod>,
@@ -52,7 +53,7 @@ impl Model {
         in_namespace && (peer["podSelector"].is_null() || selects(&peer["podSelector"], &pod.labels))
     }
 
-    /// Whether the policies of one side let the other side through.
+    /// Whether the policies of one side allow the other side.
     fn lets(&self, side: &End, other: &End, (direction, peers): (&str, &str), port: (&str, u16)) -> bool {
         let Some(pod) = &side.pod else { return true };
         let kind = if direction == "egress" { "Egress" } else { "Ingress" };
@@ -88,7 +89,7 @@ const SHOOT: &str = "shoot--p--s1";
 const OTHER: &str = "shoot--p--s2";
 const EXTENSION: &str = "extension-lab";
 
-/// A seed with all of it; its API servers are exposed, or not.
+/// A seed with all of these, with or without exposed API servers.
 fn seed(is_exposed: bool) -> Model {
     let mut stage =
         Stage::new(&json!({"pods": "10.51.0.0/16", "services": "10.52.0.0/16", "nodes": "10.50.0.0/16",
@@ -110,7 +111,7 @@ fn seed(is_exposed: bool) -> Model {
     }
     let (mut services, mut pods) = (Vec::new(), Vec::new());
     for plane in [SHOOT, OTHER] {
-        // As the components of the agent write them.
+        // As the agent's components write them.
         let etcds = documents(include_str!("../../../../tests/fixtures/components/etcd-plain.yaml"));
         for object in etcds {
             match object["kind"].as_str().unwrap() {
@@ -145,7 +146,7 @@ fn seed(is_exposed: bool) -> Model {
         labels
     };
     let mut extension = webhook(&json!({"app": "extension"}));
-    // The API server of the seed calls its webhook, too.
+    // The API server of the seed calls its webhook too.
     extension["metadata"]["annotations"]["networking.resources.gardener.cloud/from-world-to-ports"] =
         json!(r#"[{"protocol":"TCP","port":9443}]"#);
     services.push((EXTENSION, extension));
@@ -209,7 +210,7 @@ fn seed(is_exposed: bool) -> Model {
     model
 }
 
-/// The Deployment of the agent, and the policy that comes with it.
+/// The agent's Deployment, and the policy of its chart.
 fn yaml_of_agent() -> (Value, Value) {
     let all = yaml::parse_all(include_str!("../../../../packaging/kustomize/base/gardenlet.yaml"));
     let of = |kind: &str| {
@@ -224,11 +225,11 @@ const HTTPS: (&str, u16) = ("TCP", 443);
 const SEED: (&str, u16) = ("TCP", 6443);
 const WEBHOOK: (&str, u16) = ("TCP", 10250);
 
-/// Who must reach whom. Without an exposure, nobody comes from outside.
+/// The required flows. Without an exposure, nothing connects from outside.
 const NEEDED: &[(&str, &str, (&str, u16))] = &[
     ("kube_apiserver", "etcd-main", ETCD),
     ("kube_apiserver", "etcd-events", ETCD),
-    // Snapshots, into a bucket of the site or elsewhere.
+    // Snapshots, to a bucket at the site or elsewhere.
     ("snapshot", "etcd-main", ETCD),
     ("other snapshot", "other etcd-main", ETCD),
     ("snapshot", "dns", ("UDP", 8053)),
@@ -299,7 +300,7 @@ const FROM_OUTSIDE: &[(&str, &str, (&str, u16))] = &[
     ("client", "other kube_apiserver", HTTPS),
 ];
 
-/// Who must not reach whom, exposed or not.
+/// The forbidden flows, with or without exposure.
 const BLOCKED: &[(&str, &str, (&str, u16))] = &[
     ("client", "etcd-main", ETCD),
     ("node", "etcd-main", ETCD),
@@ -335,7 +336,7 @@ const BLOCKED: &[(&str, &str, (&str, u16))] = &[
     ("dns", "kube_apiserver", ("TCP", 8443)),
 ];
 
-/// The first flow that is not as it should be.
+/// The first flow that violates the tables.
 fn broken(closed: &Model, exposed: &Model) -> Option<String> {
     let line = |(from, to, port): &(&str, &str, (&str, u16))| format!("{from} -> {to} {port:?}");
     let missing = NEEDED
@@ -351,12 +352,12 @@ fn broken(closed: &Model, exposed: &Model) -> Option<String> {
 }
 
 #[test]
-fn whoever_has_to_reach_somebody_does_and_others_do_not() {
+fn required_flows_are_allowed_and_others_blocked() {
     assert_eq!(broken(&seed(false), &seed(true)), None);
 }
 
 #[test]
-fn without_any_one_policy_something_is_not_as_it_should_be() {
+fn removing_any_policy_breaks_a_flow() {
     let (mut closed, mut exposed) = (seed(false), seed(true));
     let all: SortedMap<(String, String), ()> =
         exposed.policies.iter().map(|(name, namespace, _)| ((namespace.clone(), name.clone()), ())).collect();

@@ -1,7 +1,8 @@
-//! The tasks that delete a Shoot without workers, and in which order. Names are upstream's; those of Istio, logging and monitoring
-//! have no counterpart here. A deletion that writes replicas with a workload has no task that scales it.
+//! The tasks that delete a Shoot without workers, and their order. Names are upstream's; the tasks of Istio, logging
+//! and monitoring have no counterpart here. Replicas are written together with a workload, so there are no tasks that
+//! scale one.
 //!
-//! Tasks that do not need each other go on if one fails, and all errors are reported.
+//! Independent tasks continue if one fails, and all errors are reported.
 
 use crate::extension::Moment;
 use crate::flow::{Attempt, Flow, TaskId};
@@ -25,14 +26,14 @@ pub(in super::super) fn build(plan: Plan) -> Flow<Work> {
     flow
 }
 
-/// What the clean-up needs.
+/// The tasks that the clean-up depends on.
 struct Up {
     connected: TaskId,
     applier: TaskId,
     controllers: TaskId,
 }
 
-/// Cleaning needs an API server that answers, also that of a Shoot that is hibernated.
+/// The clean-up needs a running API server, even for a hibernated Shoot.
 fn add_wake_up(flow: &mut Flow<Work>, plan: Plan) -> Up {
     let skip = !plan.cleans;
     let settings =
@@ -86,7 +87,7 @@ fn add_wake_up(flow: &mut Flow<Work>, plan: Plan) -> Up {
     add_access(flow, skip, (secrets, record, server))
 }
 
-/// etcd and the API server run.
+/// Starts etcd and the API server.
 fn add_server(flow: &mut Flow<Work>, skip: bool, (secrets, exposed): (TaskId, TaskId)) -> TaskId {
     let etcd = retried(flow, "Deploying main and events etcd", run::etcds, &[secrets], skip);
     let stored = flow
@@ -95,7 +96,7 @@ fn add_server(flow: &mut Flow<Work>, skip: bool, (secrets, exposed): (TaskId, Ta
         .skip_if(skip)
         .within(FIVE_MINUTES)
         .add();
-    // While a new encryption key is prepared, its own rollout with the old key comes first.
+    // While a new encryption key is prepared, a rollout with the old key comes first.
     let server = flow
         .task("Deploying Kubernetes API server", delete::server)
         .after(&[secrets, etcd, stored, exposed])
@@ -109,7 +110,7 @@ fn add_server(flow: &mut Flow<Work>, skip: bool, (secrets, exposed): (TaskId, Ta
         .add()
 }
 
-/// The applier serves the cluster, and the agent has a client of it.
+/// Lets the applier serve the cluster, and connects the agent to it.
 fn add_access(flow: &mut Flow<Work>, skip: bool, (secrets, record, server): (TaskId, TaskId, TaskId)) -> Up {
     let applier =
         flow.task("Deploying gardener-resource-manager", run::applier).after(&[server]).skip_if(skip).add();
@@ -137,14 +138,14 @@ fn add_access(flow: &mut Flow<Work>, skip: bool, (secrets, record, server): (Tas
     Up { connected, applier, controllers }
 }
 
-/// A task that deletes what is in the cluster.
+/// A task that deletes the content of the cluster.
 fn sweep(flow: &mut Flow<Work>, name: &str, stage: Stage, after: &[TaskId], skip: bool) -> TaskId {
     let mut sweep = Sweep::new(stage);
     let act = move |work: &mut Work, _: &Attempt| delete::sweep(work, stage, &mut sweep);
     flow.task(name, act).after(after).skip_if(skip).retrying(FIVE_SECONDS, TEN_MINUTES).add()
 }
 
-/// Everything in the cluster goes, and then what works in it.
+/// Deletes everything in the cluster, and then its controllers.
 fn add_clean_up(flow: &mut Flow<Work>, plan: Plan, up: &Up) -> Vec<TaskId> {
     let skip = !plan.cleans;
     let webhooks = sweep(flow, "Cleaning up webhooks", Stage::Webhooks, &[up.connected, up.applier], skip);
@@ -186,7 +187,7 @@ fn add_clean_up(flow: &mut Flow<Work>, plan: Plan, up: &Up) -> Vec<TaskId> {
     vec![webhooks, apis, resources, managed, before, stale]
 }
 
-/// The extensions that go before the API server, and those that nobody asks for any more.
+/// Deletes the extensions that must be deleted before the API server, and stale ones.
 fn add_extensions(flow: &mut Flow<Work>, plan: Plan, needs: &[TaskId]) -> [TaskId; 2] {
     let before = retried(
         flow,
@@ -220,9 +221,9 @@ fn add_extensions(flow: &mut Flow<Work>, plan: Plan, needs: &[TaskId]) -> [TaskI
     [before, stale]
 }
 
-/// The API server, and what works without it.
+/// Deletes the API server and everything that works without it.
 fn add_what_is_around(flow: &mut Flow<Work>, plan: Plan, cleaned: &[TaskId]) -> Vec<TaskId> {
-    // Upstream asks for this at once, and tries for half a minute: extensions delete theirs when they go.
+    // Upstream deletes these early and waits for half a minute: extensions delete theirs with their own objects.
     let managed = flow
         .task(
             "Waiting until shoot managed resources have been deleted",
@@ -281,7 +282,7 @@ fn add_what_is_around(flow: &mut Flow<Work>, plan: Plan, cleaned: &[TaskId]) -> 
     vec![server, after, extensions, external]
 }
 
-/// The record of the API server goes late: it must be reached until everything is clean.
+/// The record of the API server is deleted late, because the server must be reachable until everything is clean.
 fn add_end(flow: &mut Flow<Work>, plan: Plan, gone: &[TaskId]) {
     let internal = flow
         .task("Destroying internal domain DNS record", delete::record("internal"))
@@ -328,7 +329,7 @@ mod tests {
         build(plan).outline().into_iter().filter(|task| !task.is_skipped).map(|task| task.name).collect()
     }
 
-    /// The golden run without the tasks that have no counterpart.
+    /// The golden run, except for tasks without a counterpart.
     #[test]
     fn tasks_are_those_of_a_go_gardenlet() {
         const LEFT_OUT: [&str; 14] = [
@@ -358,7 +359,7 @@ mod tests {
         assert_eq!(found, golden);
     }
 
-    /// Whether a task begins only after another one has ended.
+    /// Whether a task starts only after another one has ended.
     fn waits(tasks: &[Outline], later: &str, earlier: &str) -> bool {
         let place = |name: &str| tasks.iter().position(|task| task.name == name).unwrap();
         let (mut open, earlier) = (vec![place(later)], place(earlier));
@@ -372,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_goes_before_what_needs_it() {
+    fn nothing_is_deleted_before_its_dependents() {
         const SERVER: &str = "Deleting Kubernetes API server";
         let plan = Plan { has_namespace: true, cleans: true, has_controllers: true, skips_apis: false };
         let tasks = build(plan).outline();
@@ -406,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_came_up_needs_no_client() {
+    fn a_cluster_that_never_ran_needs_no_client() {
         let short = names(Plan { has_namespace: true, ..Plan::default() });
         for name in
             ["Initializing connection to Shoot", "Cleaning up webhooks", "Initializing secrets management"]

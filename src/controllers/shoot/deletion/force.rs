@@ -1,4 +1,4 @@
-//! The tasks that delete a Shoot by force: nobody asks its API server, and what stands for something outside of the seed may be left
+//! The tasks that delete a Shoot by force: they do not use its API server, and resources outside the seed may be left
 //! behind.
 
 use crate::flow::{Attempt, Flow};
@@ -8,7 +8,7 @@ use super::super::flow::{FIFTEEN_MINUTES, FIVE_MINUTES, FIVE_SECONDS, MINUTE, re
 use super::super::tasks::{self as run, Work};
 use super::{Plan, tasks as delete};
 
-/// The flow. Tasks of machines are left out: a Shoot without workers has none.
+/// The flow. It has no tasks for machines, because a Shoot without workers has none.
 pub(in super::super) fn build(plan: Plan) -> Flow<Work> {
     let mut flow = Flow::new("Shoot cluster force deletion");
     let required = flow

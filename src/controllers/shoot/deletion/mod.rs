@@ -1,5 +1,5 @@
-//! The deletion of a Shoot: what is found at its beginning decides which tasks are needed (Gardener's `reconciler_delete.go` and
-//! `reconciler_force_delete.go`).
+//! The deletion of a Shoot: the state at its start decides which tasks are needed (Gardener's `reconciler_delete.go`
+//! and `reconciler_force_delete.go`).
 
 pub(super) mod flow;
 pub(super) mod force;
@@ -13,24 +13,24 @@ use crate::components::{kube_apiserver, kube_controller_manager};
 use crate::kube::{Error, Seed};
 use crate::shoot::{access, cleaner};
 
-/// What is found in the seed before the flow.
+/// The state in the seed before the flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Found {
-    /// The namespace is there, and is not being deleted.
+    /// The namespace exists and is not being deleted.
     has_namespace: bool,
-    /// The Deployment of the API server is there, and is not being deleted.
+    /// The Deployment of the API server exists and is not being deleted.
     has_server: bool,
-    /// Somebody may have been in the cluster: its API server answers, or has given a token.
+    /// The cluster may have been used: its API server answers, or has issued a token.
     was_served: bool,
-    /// The Deployment of kube-controller-manager is there, and is not being deleted.
+    /// The Deployment of kube-controller-manager exists and is not being deleted.
     has_controllers: bool,
 }
 
 impl Found {
-    /// Reads it.
+    /// Reads the state.
     ///
     /// # Errors
-    /// The seed's.
+    /// A request to the seed fails.
     pub(super) fn read(seed: &Seed, namespace: &str) -> Result<Self, Error> {
         let is_live =
             |found: Option<Metadata>| found.is_some_and(|it| it.metadata.deletion_timestamp.is_none());
@@ -41,7 +41,7 @@ impl Found {
         }
         let server: Option<Value> = seed.find(&DEPLOYMENT, namespace, kube_apiserver::NAME)?;
         let answers = |server: &Value| server["status"]["readyReplicas"].as_i64().is_some_and(|n| n > 0);
-        // Its owner may have been in before any token was asked for.
+        // The owner may have used it before any token was requested.
         let was_served = server.as_ref().is_some_and(answers) || access::was_ever_given(seed, namespace)?;
         let is_live = |server: &Value| server["metadata"]["deletionTimestamp"].is_null();
         Ok(Self {
@@ -53,21 +53,21 @@ impl Found {
     }
 }
 
-/// What the flow leaves out.
+/// What the flow skips.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Plan {
-    /// The namespace is there, and is not being deleted.
+    /// The namespace exists and is not being deleted.
     pub(super) has_namespace: bool,
-    /// The API server is brought up, and what is in the cluster is deleted.
+    /// Start the API server and delete the content of the cluster.
     pub(super) cleans: bool,
-    /// kube-controller-manager was there.
+    /// kube-controller-manager exists.
     pub(super) has_controllers: bool,
-    /// The owner keeps what extends the API until the API server goes.
+    /// The owner keeps API extensions until the API server is deleted.
     pub(super) skips_apis: bool,
 }
 
 impl Plan {
-    /// Without an API server there is nothing to clean, and nothing in a cluster that nobody ever reached.
+    /// Without an API server there is nothing to clean, and neither in a cluster that was never reachable.
     pub(super) fn new(shoot: &Value, found: Found) -> Self {
         let Found { has_namespace, has_server, was_served, has_controllers } = found;
         Self {
@@ -78,7 +78,7 @@ impl Plan {
         }
     }
 
-    /// For `explain`: the longest one.
+    /// For `explain`: the longest plan.
     pub(super) fn whole(shoot: &Value) -> Self {
         let found = Found { has_namespace: true, has_server: true, was_served: true, has_controllers: true };
         Self::new(shoot, found)
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_cluster_that_was_reached_is_cleaned() {
+    fn only_a_cluster_that_was_reachable_is_cleaned() {
         let table = [
             ([true, true, true], true),
             ([true, true, false], false),

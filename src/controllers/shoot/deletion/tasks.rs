@@ -1,4 +1,4 @@
-//! What the tasks of a deletion do. Each asks and writes, and returns at once.
+//! The tasks of a deletion. Each reads and writes, and returns at once.
 
 use std::time::Duration;
 
@@ -25,13 +25,13 @@ use crate::shoot::{issuer, state};
 
 use super::super::tasks::{self as run, Work};
 
-/// How soon to look again whether something is gone.
+/// How soon to check again whether something is gone.
 const SOON: Duration = Duration::from_secs(1);
 const AGAIN: Duration = Duration::from_secs(5);
-/// A kube-controller-manager that has not renewed its Lease for so long does not work.
+/// A kube-controller-manager that has not renewed its Lease for this long is not working.
 const LEASE_MAX: Duration = Duration::from_secs(15);
 
-/// Whoever deletes a Shoot may have deleted before what its settings name. Then its API server stays as it is.
+/// Objects that the settings refer to may be deleted before the Shoot. The API server then keeps its settings.
 pub(super) fn settings(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
     match run::settings(work, attempt) {
         Err(failed) if failed.postponed.is_none() => {
@@ -45,7 +45,7 @@ pub(super) fn settings(work: &mut Work, attempt: &Attempt) -> Result<Step, Faile
     }
 }
 
-/// Has at least one replica afterwards.
+/// Runs the API server with at least one replica.
 pub(super) fn server(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
     if !work.keeps_server {
         return run::server(work, attempt);
@@ -73,7 +73,7 @@ pub(super) fn sweep(work: &mut Work, stage: Stage, sweep: &mut Sweep) -> Result<
     sweep.step(&client, &Terms { shoot: &work.shoot, begun, now })
 }
 
-/// It deletes what belongs to deleted objects.
+/// Waits for kube-controller-manager, which deletes the dependents of deleted objects.
 pub(super) fn wait_active(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     let params = ListParams {
         label_selector: "app=kubernetes,role=controller-manager".to_owned(),
@@ -100,10 +100,11 @@ fn list_managed(work: &Work, selector: &str) -> Result<Vec<ManagedResource>, Fai
     Ok(all)
 }
 
-/// Those of the agent.
+/// Selects the agent's own.
 const OWN: &str = "origin=gardener";
 
-/// Deletes what the agent has written for the cluster. Without its API server (`cleans`), nobody can delete the objects.
+/// Deletes the agent's ManagedResources for the cluster. Without its API server (`cleans`), their objects cannot be
+/// deleted.
 pub(super) fn managed(work: &mut Work, cleans: bool) -> Result<Step, Failed> {
     each(&list_managed(work, OWN)?, &|found| {
         managed::remove(&work.seed, &found.metadata.key())?;
@@ -111,7 +112,7 @@ pub(super) fn managed(work: &mut Work, cleans: bool) -> Result<Step, Failed> {
     })
 }
 
-/// Does something with all of them. One that fails keeps no other.
+/// Applies an action to all of them. A failure does not stop the others.
 fn each(
     all: &[ManagedResource],
     act: &dyn Fn(&ManagedResource) -> Result<(), Failed>,
@@ -119,7 +120,7 @@ fn each(
     together(all.iter().map(|one| act(one).map(|()| Step::Done)).collect())
 }
 
-/// Lets a ManagedResource go that is meant for the cluster of the Shoot, with its objects.
+/// Releases a ManagedResource for the cluster of the Shoot, together with its objects.
 fn release(seed: &Seed, managed: &ManagedResource) -> Result<(), Failed> {
     if !managed.spec.class.is_empty() {
         return Ok(());
@@ -156,7 +157,7 @@ pub(super) fn wait_managed(work: &mut Work, _: &Attempt) -> Result<Step, Failed>
     Ok(are_gone(&list_managed(work, OWN)?, SOON))
 }
 
-/// Those of extensions go with their extensions.
+/// Extensions delete theirs.
 pub(super) fn wait_all_managed(work: &mut Work, cleans: bool) -> Result<Step, Failed> {
     release_going(work, cleans)?;
     let mut all = list_managed(work, "")?;
@@ -164,7 +165,8 @@ pub(super) fn wait_all_managed(work: &mut Work, cleans: bool) -> Result<Step, Fa
     Ok(are_gone(&all, SOON))
 }
 
-/// Without an API server (`cleans`), lets those go that are being deleted: extensions may wait for their own.
+/// Without an API server (`cleans`), releases ManagedResources that are being deleted: extensions may wait for their
+/// own.
 pub(super) fn release_going(work: &Work, cleans: bool) -> Result<(), Failed> {
     if cleans {
         return Ok(());
@@ -191,12 +193,14 @@ fn wait_gone(seed: &Seed, resource: &Resource, key: &Key) -> Result<Step, Failed
     let finalizers = found.metadata.finalizers.join(", ");
     let why = match finalizers.as_str() {
         "" => String::new(),
-        finalizers => format!(": it has finalizers {finalizers}, and whoever set them must remove them"),
+        finalizers => {
+            format!(": it has finalizers {finalizers}, and the controllers that set them must remove them")
+        }
     };
     Ok(Step::again(SOON, format!("{} {key} is still there{why}", resource.kind)))
 }
 
-/// The Service inside of the seed, and the one that leads to it from outside.
+/// The Service inside the seed, and the one that exposes it.
 pub(super) fn services(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     for name in [kube_apiserver::NAME, exposure::NAME] {
         write::delete(&work.seed, &SERVICE, &Key::new(work.plane(), name))?;
@@ -204,7 +208,7 @@ pub(super) fn services(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     Ok(Step::Done)
 }
 
-/// The applier is part of the agent. A gardener-resource-manager of its own goes.
+/// The applier is part of the agent. A Shoot's own gardener-resource-manager is deleted.
 pub(super) fn resource_manager(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     write::delete(&work.seed, &DEPLOYMENT, &Key::new(work.plane(), "gardener-resource-manager"))?;
     work.served.wake(work.plane());
@@ -216,7 +220,7 @@ pub(super) fn public_keys(work: &mut Work, _: &Attempt) -> Result<Step, Failed> 
     Ok(Step::Done)
 }
 
-/// Deletes the record of a role, and waits until its extension has removed it.
+/// Deletes a record, and waits until its extension has removed it.
 pub(super) fn record(role: &'static str) -> impl FnMut(&mut Work, &Attempt) -> Result<Step, Failed> + Send {
     move |work, attempt| {
         let name = format!("{}-{role}", work.view.name);
@@ -237,7 +241,7 @@ pub(super) fn referenced(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     })
 }
 
-/// Its volumes go with the namespace.
+/// Its volumes are deleted with the namespace.
 const fn etcd(mode: EtcdMode) -> Resource {
     match mode {
         EtcdMode::Plain => STATEFUL_SET,
@@ -263,7 +267,7 @@ pub(super) fn wait_etcds_gone(work: &mut Work, _: &Attempt) -> Result<Step, Fail
 }
 
 pub(super) fn namespace(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
-    // Its Secrets go with it.
+    // Its Secrets are deleted with it.
     work.secrets = None;
     write::delete(&work.seed, &NAMESPACE, &Key::new("", work.plane()))?;
     Ok(Step::Done)
@@ -294,7 +298,7 @@ pub(super) fn cluster(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     Ok(Step::Done)
 }
 
-/// Nobody waits any more for what could still be applied.
+/// Nothing waits any more for objects that could still be applied.
 pub(super) fn drop_objects(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     let mut kept = list_managed(work, "")?;
     kept.retain(|found| found.spec.keep_objects);
@@ -307,7 +311,7 @@ pub(super) fn drop_objects(work: &mut Work, _: &Attempt) -> Result<Step, Failed>
     })
 }
 
-/// All of them; those for the cluster go without their objects.
+/// All of them; those for the cluster are deleted without their objects.
 pub(super) fn force_managed(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     each(&list_managed(work, "")?, &|found| {
         managed::remove(&work.seed, &found.metadata.key())?;
@@ -319,7 +323,7 @@ pub(super) fn wait_any_managed(work: &mut Work, _: &Attempt) -> Result<Step, Fai
     Ok(are_gone(&list_managed(work, "")?, AGAIN))
 }
 
-/// ConfigMaps and Secrets that finalizers would keep.
+/// Removes finalizers that would keep ConfigMaps and Secrets.
 pub(super) fn force_resources(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     let mut held = Vec::new();
     for resource in [CONFIG_MAP, SECRET] {

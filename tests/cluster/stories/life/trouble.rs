@@ -71,7 +71,7 @@ const ADDRESS: Cause = Cause {
     task: "Waiting until Kubernetes API server service in the Seed cluster has reported readiness",
     words: [
         "Service shoot--p--s6/kube-apiserver-exposure has no address yet",
-        "install what provides load balancers there, and look at the Events of the Service",
+        "install a load balancer controller in the seed, and look at the Events of the Service",
     ],
 };
 const CLAIM: Cause = Cause {
@@ -94,7 +94,7 @@ const IMAGE: Cause = Cause {
     task: "Waiting until Kubernetes API server rolled out",
     words: [
         "cannot get image registry.k8s.io/kube-apiserver:",
-        "bring the image to the node or let the node reach its registry",
+        "import the image on the node or let the node reach its registry",
     ],
 };
 
