@@ -1,6 +1,6 @@
-//! The real agent, as a pod of the seed would run it, in a thread of this process.
+//! The real agent in a thread of this process. It reaches its seed with a kubeconfig, as an agent outside of the seed does.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
@@ -11,93 +11,44 @@ use gardenlet::base::metrics::Metrics;
 use gardenlet::base::stop::Stop;
 use gardenlet::base::thread;
 use gardenlet::chart::child::Renderer;
-use gardenlet::config;
+use gardenlet::config::{self, Settings};
 use gardenlet::pki::keys::{RsaKeys as _, Stock};
-use serde_json::json;
 
+use crate::World;
+use crate::desk::Desk;
 use crate::screen::Screen;
-use crate::support::garden::prepare;
-use crate::{SEED, World, shoot};
-
-/// A folder of this process; it goes with the value.
-pub struct Folder(PathBuf);
-
-impl Folder {
-    pub fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("gardenlet-playground-{}-{name}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    pub fn path(&self) -> &Path {
-        &self.0
-    }
-
-    fn file(&self, name: &str, content: &str) -> PathBuf {
-        let path = self.0.join(name);
-        std::fs::write(&path, content).unwrap();
-        path
-    }
-
-    /// Kubeconfigs of an administrator of all clusters.
-    pub fn kubeconfigs(world: &World) -> Kubeconfigs {
-        let folder = Self::new("kubeconfigs");
-        let garden = folder.file("garden", &world.garden.admin_kubeconfig());
-        let seed = folder.file("seed", &world.seed.admin_kubeconfig());
-        let shoot = shoot::kubeconfig(world).ok().map(|kubeconfig| folder.file("shoot", &kubeconfig));
-        Kubeconfigs { garden, seed, shoot, _folder: folder }
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-/// Files, as long as the value lives.
-pub struct Kubeconfigs {
-    pub garden: PathBuf,
-    pub seed: PathBuf,
-    /// If the garden issues one.
-    pub shoot: Option<PathBuf>,
-    _folder: Folder,
-}
 
 /// The running agent.
 pub struct Agent {
     stop: Stop,
     thread: Mutex<Option<JoinHandle<bool>>>,
-    _folder: Folder,
 }
 
 impl Agent {
-    /// Starts it with a configuration like that of the README.
-    pub fn start(world: &World, screen: &Arc<Screen>) -> Self {
-        let folder = Folder::new("agent");
-        let account = world.seed.get("", "serviceaccounts", "garden", "gardenlet").unwrap();
-        let token = world.seed.server().shared.tokens().issue(&account, &[], world.clock.now(), 86_400);
-        folder.file("token", &token);
-        folder.file("ca.crt", &world.seed.ca());
-        let mut settings = config::load(&configuration(folder.path()), "config.yaml").unwrap().settings;
-        // Any free ports: others may run on this machine.
-        (settings.health_probes.port, settings.metrics.port) = (0, 0);
+    /// Its settings are those of the file that commands of the program use as well. Only an agent that stays has fixed ports:
+    /// others may run on this machine.
+    pub fn prepare(desk: &Desk, stays: bool) -> Settings {
+        let mut settings = config::load(&desk.configuration, "gardenlet.yaml").unwrap().settings;
+        if !stays {
+            (settings.health_probes.port, settings.metrics.port) = (0, 0);
+        }
+        settings
+    }
+
+    /// Starts it.
+    pub fn start(world: &World, screen: &Arc<Screen>, settings: Settings) -> Self {
         let stop = Stop::new();
-        let address = world.seed.url();
-        let (host, port) = address.trim_start_matches("https://").split_once(':').unwrap();
         let env = Environment {
             clock: world.clock.clone(),
             built: Timestamp::default(),
             dialer: Arc::new(world.site.routes()),
             stop: stop.clone(),
             metrics: Metrics::new(),
-            variables: [("KUBERNETES_SERVICE_HOST", host), ("KUBERNETES_SERVICE_PORT", port)]
-                .map(|(name, value)| (name.to_owned(), value.to_owned()))
-                .into(),
+            variables: [].into(),
             hostname: "playground".to_owned(),
             renderer: Renderer::InProcess,
             keys: Arc::new(stock(&stop)),
-            service_account_dir: folder.path().to_owned(),
+            service_account_dir: PathBuf::new(),
         };
         let status = Status::new(world.clock.clone());
         tell(screen, &stop);
@@ -114,10 +65,10 @@ impl Agent {
             }
         };
         let thread = thread::spawn("agent", 1 << 20, body).unwrap();
-        Self { stop, thread: Mutex::new(Some(thread)), _folder: folder }
+        Self { stop, thread: Mutex::new(Some(thread)) }
     }
 
-    /// Ends it in order; true if it did.
+    /// Stops it. Returns whether it ended without an error.
     pub fn stop(&self) -> bool {
         self.stop.stop();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -125,7 +76,7 @@ impl Agent {
     }
 }
 
-/// RSA keys. One that has run for a while has some ahead; this one begins with them at its start.
+/// RSA keys. An agent that has run for a while has some in stock; this one starts to make them at its start.
 fn stock(stop: &Stop) -> Stock {
     let stock = Stock::new(stop);
     for bits in [3_072, 4_096] {
@@ -134,23 +85,13 @@ fn stock(stop: &Stop) -> Stock {
     stock
 }
 
-fn configuration(state: &Path) -> String {
-    let mut config = prepare::configuration(SEED);
-    config["server"] =
-        json!({"healthProbes": {"bindAddress": "127.0.0.1"}, "metrics": {"bindAddress": "127.0.0.1"}});
-    config["edge"] = json!({"stateDir": state.join("state")});
-    shoot::configure(&mut config);
-    config.to_string()
-}
-
-/// Which task of a Shoot is done, if a line of the log says so.
+/// The task of a Shoot that a line of the log reports as done.
 fn task(line: &str) -> Option<&str> {
     let (_, rest) = line.split_once("The task is done shoot=")?;
     Some(rest.split_once(" task=")?.1.trim_matches('"'))
 }
 
-/// What the agent warns of, and the tasks of a Shoot that are done, are shown between the news; all else stays in its log, which
-/// nobody reads here.
+/// Shows the agent's warnings and the tasks of a Shoot that are done. The rest of its log is not shown.
 fn tell(screen: &Arc<Screen>, stop: &Stop) {
     let capture = logging::capture();
     let clock = Clock::system();
@@ -177,7 +118,7 @@ fn tell(screen: &Arc<Screen>, stop: &Stop) {
                 }
             }
             if stopped {
-                // The capture stays for the last words: they are no news.
+                // The agent may still write a few lines, which are not shown.
                 std::mem::forget(capture);
                 return;
             }

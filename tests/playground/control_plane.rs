@@ -1,4 +1,4 @@
-//! What happens in the namespace of a control plane, in few words: the agent tells of its tasks by itself.
+//! The events in the namespace of a control plane, in few words: the agent reports its tasks itself.
 
 use std::collections::BTreeSet;
 
@@ -8,10 +8,10 @@ use crate::support::api::store::Change;
 use crate::support::json::{list, text};
 use crate::support::shoot::PREFIX;
 
-/// What was told of the namespaces of control planes.
+/// What was printed about the namespaces of control planes.
 #[derive(Default)]
 pub struct Teller {
-    /// Secrets that are not told of yet.
+    /// The number of Secrets that are not printed yet.
     secrets: usize,
     told: BTreeSet<String>,
 }
@@ -22,7 +22,7 @@ pub fn holds(change: &Change) -> bool {
 }
 
 impl Teller {
-    /// The Secrets are counted, and told of before whatever comes next.
+    /// The lines for a change. Secrets are counted, and printed before the next line.
     pub fn lines(&mut self, change: &Change) -> Vec<String> {
         self.secrets += usize::from(change.id.plural == "secrets" && change.before.is_none());
         let news = news(change).filter(|line| self.told.insert(line.clone()));

@@ -1,17 +1,17 @@
-//! The playground: a garden and a seed in this process, the real agent between them, a Shoot, and everything that happens, live.
+//! The playground: a garden, a seed and the agent in one process. It creates a Shoot and prints everything that happens.
 //!
 //! ```text
 //! cargo run --release --example playground             ends by itself; exit code 0 only if everything became ready
-//! cargo run --release --example playground -- --keep   leaves all API servers up, for kubectl, until Ctrl-C
-//! cargo run --example playground -- --serve FOLDER     only the API servers, for an agent elsewhere (service.rs)
+//! cargo run --release --example playground -- --keep   leaves everything running for kubectl until Ctrl-C
+//! cargo run --release --example playground -- --serve FOLDER   runs everything but the agent (service.rs)
 //! ```
 //!
-//! All clusters are the API server that the tests use, over TLS on loopback. That of the Shoot is started with the Secrets and
-//! arguments of the Deployment that the agent writes, by a stand-in for the seed's node; its etcd is memory, and a pod is
-//! available after one second instead of thirty. Nothing outside of the process is touched but a folder for kubeconfigs, which is
-//! removed at the end.
+//! Each cluster is the API server that the tests use, over TLS on loopback. A stand-in for the seed's node starts the API server
+//! of the Shoot with the Secrets and arguments of the Deployment that the agent writes. Its etcd is memory, and a pod is
+//! available after one second instead of thirty. The playground changes nothing on the machine except a temporary folder with
+//! kubeconfigs, which it removes at the end.
 
-// It writes to a terminal, and like a test it may end with a panic when its own set-up fails.
+// It writes to a terminal. Like a test it may panic if its own preparation fails.
 #![allow(clippy::print_stderr, clippy::unwrap_used, unreachable_pub, missing_docs)]
 
 #[path = "../it/charts.rs"]
@@ -21,6 +21,7 @@ mod support;
 
 mod agent;
 mod control_plane;
+mod desk;
 mod news;
 mod screen;
 mod service;
@@ -35,9 +36,11 @@ use std::time::Duration;
 use gardenlet::base::clock::Clock;
 use gardenlet::base::signal;
 use gardenlet::base::stop::Stop;
+use gardenlet::config::Settings;
 use serde_json::{Value, json};
 
 use agent::Agent;
+use desk::Desk;
 use news::News;
 use screen::Screen;
 use support::cluster::Authorization;
@@ -46,13 +49,14 @@ use support::garden::prepare::{self, Preparation};
 use support::shoot::Site;
 use support::{Options, TestCluster};
 
-/// The seed, and the extension that it gets.
+/// The name of the seed.
 pub const SEED: &str = "playground";
+/// The extension that the garden installs in it.
 pub const EXTENSION: &str = "echo";
-/// The longest that a step may take: on a busy machine RSA keys take long.
+/// The longest time for one step. RSA keys take long on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// Both clusters, and who plays the nodes of the seed.
+/// Both clusters, and the stand-in for the nodes of the seed.
 pub struct World {
     pub clock: Clock,
     pub site: Arc<Site>,
@@ -84,7 +88,7 @@ impl World {
         Self { clock, site, garden, seed }
     }
 
-    /// Whether the Seed is reconciled and its agent is there.
+    /// Whether the Seed is reconciled and its agent reports that it is ready.
     fn is_registered(&self) -> Option<()> {
         let seed = self.garden.seed(SEED)?;
         let done = seed["status"]["lastOperation"]["state"] == "Succeeded";
@@ -92,7 +96,7 @@ impl World {
         (done && ready["status"] == "True").then_some(())
     }
 
-    /// Whether the seed's lease was renewed some times.
+    /// Whether the agent has renewed the seed's Lease often enough.
     fn is_beating(&self) -> Option<()> {
         let renewals = |r: &&support::http::record::Recorded| {
             r.method == "PATCH" && r.path.contains("/gardener-system-seed-lease/")
@@ -100,7 +104,7 @@ impl World {
         (self.garden.requests().iter().filter(renewals).count() >= news::BEATS as usize).then_some(())
     }
 
-    /// Whether the extension is installed with this greeting, and all conditions are good.
+    /// Whether the extension is installed with this greeting and all its conditions are good.
     fn is_installed(&self, greeting: &str) -> Option<()> {
         let installation = self.garden.installations(EXTENSION).pop()?;
         let good = summary::INSTALLATION.iter().all(|(kind, status)| {
@@ -115,7 +119,7 @@ impl World {
     }
 }
 
-/// The role that every cluster has, and that the applier's account is bound to.
+/// The role that every cluster has. The account of the applier is bound to it.
 fn cluster_admin() -> Value {
     json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "cluster-admin"},
         "rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]},
@@ -134,32 +138,59 @@ fn main() -> ExitCode {
         }
         rest if keep || rest.is_empty() => {}
         _ => {
-            eprintln!("usage: playground [--keep | --serve FOLDER]");
+            eprintln!(
+                "usage: playground [--keep | --serve FOLDER]\n\n\
+                (nothing)        runs the story and ends\n\
+                --keep           runs the story and leaves everything running until Ctrl-C\n\
+                --serve FOLDER   runs everything but the agent, and writes what an agent needs into FOLDER"
+            );
             return ExitCode::from(2);
         }
     }
     let screen = Arc::new(Screen::new());
-    screen.title("A garden, a seed, the agent that joins them, and a Shoot");
+    screen.title("A garden and a seed start");
     let world = World::start(&screen);
     let news = News::follow(&world, &screen);
-    let agent = play(&world, &screen, &interrupted);
+    let desk = desk(&world);
+    let agent = play(&world, &screen, &interrupted, Agent::prepare(&desk, keep));
     if keep {
-        wait_for_interrupt(&world, &screen, &interrupted);
+        // The first look at the Shoot's health came too early.
+        world.garden.wait_within(PATIENCE, "a healthy Shoot", |_| {
+            if interrupted.is_stopped() { Some(()) } else { shoot::is_healthy(&world) }
+        });
+        wait_for_interrupt(&world, &screen, &desk, &interrupted);
     }
-    screen.title("The agent leaves");
+    screen.title("The agent stops");
     let ended = agent.is_ok_and(|agent| agent.stop());
     news.end();
     let good = summary::print(&world, &screen);
     if ended && good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// The story; the running agent, or why it did not go on.
-fn play(world: &World, screen: &Arc<Screen>, interrupted: &Stop) -> Result<Agent, String> {
+/// Writes the files for the agent, and for a person.
+fn desk(world: &World) -> Desk {
+    let mut desk = Desk::new();
+    let account = world.seed.get("", "serviceaccounts", "garden", "gardenlet").unwrap();
+    let token = world.seed.server().shared.tokens().issue(&account, &[], world.clock.now(), 86_400);
+    desk.write("seed.kubeconfig", &world.seed.bootstrap_kubeconfig(&token));
+    desk.write("garden", &world.garden.admin_kubeconfig());
+    desk.write("seed", &world.seed.admin_kubeconfig());
+    desk.configure(SEED, &json!({}));
+    desk
+}
+
+/// Runs the story. Returns the running agent, or the reason why the story stopped.
+fn play(
+    world: &World,
+    screen: &Arc<Screen>,
+    interrupted: &Stop,
+    settings: Settings,
+) -> Result<Agent, String> {
     screen.title("An extension is registered in the garden");
     let values = |greeting: &str| json!({"greeting": greeting});
     world.garden.apply(&prepare::extension(EXTENSION, &charts::extension(), &values("hello")));
     screen.title("The agent starts in its seed");
-    let agent = Agent::start(world, screen);
+    let agent = Agent::start(world, screen, settings);
     let wait = |what: &str, condition: &dyn Fn() -> Option<()>| {
         let found = world.garden.wait_within(PATIENCE, what, |_| {
             if interrupted.is_stopped() { Some(Err("interrupted".to_owned())) } else { condition().map(Ok) }
@@ -173,13 +204,13 @@ fn play(world: &World, screen: &Arc<Screen>, interrupted: &Stop) -> Result<Agent
         let values = json!({"helm": {"values": values("good morning")}});
         world.garden.merge("core.gardener.cloud", "controllerdeployments", ("", EXTENSION), &values);
         wait("the new value", &|| world.is_installed("good morning"))?;
-        screen.title("The seed tells the garden every two seconds that it is there");
+        screen.title("The agent renews the seed's Lease every two seconds");
         wait("a heartbeat", &|| world.is_beating())?;
-        screen.title("Somebody applies a Shoot: a cluster without workers");
+        screen.title("A user creates a Shoot: a cluster without workers");
         shoot::ABOUT.iter().for_each(|line| screen.aside(line));
         world.garden.apply(&[shoot::manifest()]);
         wait("the Shoot", &|| shoot::is_up(world))?;
-        screen.title("Its owner asks the garden for a kubeconfig, and gets in");
+        screen.title("Its owner asks the garden for a kubeconfig, and uses it");
         shoot::visit(world, screen)
     };
     match story() {
@@ -192,17 +223,34 @@ fn play(world: &World, screen: &Arc<Screen>, interrupted: &Stop) -> Result<Agent
     }
 }
 
-/// Leaves everything up until Ctrl-C.
-fn wait_for_interrupt(world: &World, screen: &Screen, interrupted: &Stop) {
-    let files = agent::Folder::kubeconfigs(world);
-    let kubectl = |file: &Path, what: &str| {
-        screen.plain(&format!("  kubectl --kubeconfig {} get {what} -A", file.display()));
-    };
-    screen.title("All API servers stay up until Ctrl-C");
-    kubectl(&files.garden, "seeds,shoots,controllerinstallations,csr,leases");
-    kubectl(&files.seed, "managedresources,deployments,statefulsets,configmaps,echoes,leases");
-    if let Some(file) = &files.shoot {
-        kubectl(file, "namespaces,configmaps,serviceaccounts");
+/// Leaves everything running until Ctrl-C, and prints what a person can try.
+fn wait_for_interrupt(world: &World, screen: &Screen, desk: &Desk, interrupted: &Stop) {
+    let owner = shoot::kubeconfig(world);
+    if let Ok(kubeconfig) = &owner {
+        desk.write("shoot", kubeconfig);
     }
+    let line = |text: &str| screen.plain(&format!("  {text}"));
+    screen.title("Everything keeps running until Ctrl-C. Paste these commands into another terminal:");
+    line(&format!("export PLAYGROUND={}", desk.path().display()));
+    line("kubectl --kubeconfig=$PLAYGROUND/garden get seeds,shoots,controllerinstallations -A -o wide");
+    line("kubectl --kubeconfig=$PLAYGROUND/garden get events,csr,leases -A");
+    line(
+        "kubectl --kubeconfig=$PLAYGROUND/seed get managedresources,deployments,statefulsets,configmaps,echoes -A",
+    );
+    if owner.is_ok() {
+        line("kubectl --kubeconfig=$PLAYGROUND/shoot get namespaces,configmaps,serviceaccounts -A");
+    }
+    line(&format!("curl http://127.0.0.1:{}/statusz", desk.probes));
+    let program = match desk::program() {
+        Some(program) => program.display().to_string(),
+        None => "cargo run --quiet --release --".to_owned(),
+    };
+    line(&format!("{program} doctor --config=$PLAYGROUND/gardenlet.yaml"));
+    line(&format!(
+        "{program} explain shoot {}/{} --config=$PLAYGROUND/gardenlet.yaml",
+        shoot::NAMESPACE,
+        shoot::NAME
+    ));
+    line(&format!("{program} status --address=127.0.0.1:{}", desk.probes));
     while !interrupted.wait(&world.clock, Duration::from_secs(3_600)) {}
 }

@@ -1,4 +1,4 @@
-//! What happens in the two clusters, in sentences: each change of an object that a reader wants to know of.
+//! The events in the clusters, in sentences: each interesting change of an object.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::support::json::{list, text};
 use crate::support::shoot::Site;
 use crate::{World, control_plane, shoot};
 
-/// Heartbeats that are waited for, and told of.
+/// The number of heartbeats that are awaited and printed.
 pub const BEATS: u32 = 2;
 
 /// Threads that follow both clusters.
@@ -41,7 +41,7 @@ impl News {
         news
     }
 
-    /// Tells what is left to tell, and ends.
+    /// Prints what is left, and ends.
     pub fn end(self) {
         self.stop.stop();
         self.stores.iter().for_each(Store::wake);
@@ -51,7 +51,7 @@ impl News {
     }
 }
 
-/// What happens in the Shoot, as soon as it has an API server.
+/// Follows the Shoot as soon as it has an API server.
 fn follow_shoot(site: &Site, screen: &Screen, stop: &Stop) {
     let (clock, namespace) = (Clock::system(), shoot::control_plane());
     loop {
@@ -85,7 +85,7 @@ fn run(place: &'static str, store: &Store, screen: &Screen, stop: &Stop) {
         if stopped {
             return;
         }
-        // Definitions are counted, not listed: told of when no more come for a moment.
+        // Definitions are counted, and the number is printed when no more come for a moment.
         quiet = if changes.iter().any(is_definition) { 0 } else { quiet + 1 };
         if quiet > 5
             && let Some(line) = reader.counted()
@@ -98,18 +98,18 @@ fn run(place: &'static str, store: &Store, screen: &Screen, stop: &Stop) {
     }
 }
 
-/// A definition that the agent brings along.
+/// A definition that the agent creates.
 fn is_definition(change: &Change) -> bool {
     change.id.plural == "customresourcedefinitions" && !change.id.name.ends_with("example.org")
 }
 
 struct Reader {
     place: &'static str,
-    /// Definitions that are not told of yet.
+    /// The number of definitions that are not printed yet.
     definitions: usize,
-    /// Heartbeats that were told of: the first ones are enough.
+    /// The number of heartbeats that were printed: the first ones are enough.
     beats: u32,
-    /// What was told last of each condition.
+    /// What was printed last of each condition.
     conditions: BTreeMap<String, String>,
     plane: control_plane::Teller,
 }
@@ -173,7 +173,7 @@ impl Reader {
         Some(format!("Lease {}/{} is renewed{end}", change.id.namespace, change.id.name))
     }
 
-    /// Conditions that say something new.
+    /// Conditions that have changed.
     fn condition_lines(&mut self, change: &Change, kind: &str, full: &str) -> Vec<String> {
         if !matches!(
             kind,
@@ -198,7 +198,7 @@ impl Reader {
     }
 }
 
-/// What every cluster has, or what a reader need not know.
+/// Whether a change is not interesting.
 fn is_dull(change: &Change) -> bool {
     let name = change.id.name.as_str();
     match change.id.plural.as_str() {
@@ -213,7 +213,7 @@ fn is_dull(change: &Change) -> bool {
     }
 }
 
-/// What is worth to know of a new object.
+/// Details of a new object.
 fn details(change: &Change) -> String {
     let object = &change.after;
     if change.deleted {

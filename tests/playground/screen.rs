@@ -1,11 +1,11 @@
-//! Lines on a terminal: when, where, what; in colours if it is one.
+//! Lines of output: time, place, text. A terminal gets colours.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::time::Duration;
 
 use gardenlet::base::clock::{Clock, Mono};
 
-/// Where lines go.
+/// The output.
 pub struct Screen {
     clock: Clock,
     begun: Mono,
@@ -39,7 +39,7 @@ impl Screen {
 
     /// One line as it is.
     pub fn plain(&self, line: &str) {
-        // A reader that went away, such as `head`, is no reason to panic.
+        // A closed reader, such as `head`, is no reason to panic.
         let _ = writeln!(std::io::stdout().lock(), "{line}");
     }
 
@@ -48,12 +48,12 @@ impl Screen {
         self.plain(&format!("\n{}", self.paint(BOLD, text)));
     }
 
-    /// What a reader should know beside.
+    /// A remark.
     pub fn aside(&self, text: &str) {
         self.plain(&format!("             {}", self.paint(DIM, text)));
     }
 
-    /// Something happened somewhere. `garden`, `seed`, `shoot` and `agent` have a colour each.
+    /// Something happened in a place. `garden`, `seed`, `shoot` and `agent` have a colour each.
     pub fn say(&self, place: &str, text: &str) {
         let colour = match place {
             "garden" => GREEN,
@@ -65,7 +65,7 @@ impl Screen {
         self.plain(&format!("{at}  {}  {text}", self.paint(colour, &format!("{place:<6}"))));
     }
 
-    /// Something that does not go on.
+    /// A problem.
     pub fn problem(&self, text: &str) {
         self.plain(&format!("{:>9}  {}", "", self.paint(RED, text)));
     }

@@ -1,11 +1,17 @@
-//! Both clusters for an agent that is not in this process, such as a service of the machine.
+//! Everything but the agent: a garden, a seed, and the stand-in for the nodes of the seed. The agent is another process, such
+//! as a service of the machine, or one that a person starts.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use gardenlet::base::clock::Clock;
 use gardenlet::base::stop::Stop;
+use serde_json::json;
 
+use crate::desk::{Desk, program};
+use crate::screen::Screen;
+use crate::shoot;
 use crate::support::cluster::Authorization;
 use crate::support::garden::Garden;
 use crate::support::garden::prepare::{self, Preparation};
@@ -14,8 +20,12 @@ use crate::support::{Options, TestCluster};
 /// The seed of `packaging/systemd/config.yaml`.
 const SEED: &str = "edge-1";
 
-/// Starts them, writes `seed.kubeconfig` (with the role of `packaging/rbac.yaml` alone) and `bootstrap.kubeconfig` into the
-/// folder, then `ready`, and serves until it is stopped.
+/// Starts the clusters, writes files into the folder, then an empty file `ready`, and runs until it is stopped.
+///
+/// - `bootstrap.kubeconfig` and `seed.kubeconfig` (with the roles of `packaging/rbac.yaml` alone) are for the agent, and
+///   `gardenlet.yaml` is a configuration that names both.
+/// - `garden` and `seed` are kubeconfigs of an administrator.
+/// - `shoot.yaml` is a Shoot to be applied, and `kubeconfig-request.json` asks for a kubeconfig of it.
 pub fn serve(folder: &Path, stop: &Stop) {
     let clock = Clock::system();
     let garden = Garden::start(&clock);
@@ -26,16 +36,49 @@ pub fn serve(folder: &Path, stop: &Stop) {
     options.authorization = Authorization::Rbac;
     let seed = TestCluster::start(options);
     let bootstrap = garden.bootstrap_kubeconfig(&preparation.token());
-    // The service brings the bootstrap kubeconfig as a credential.
+    // The agent gets the bootstrap kubeconfig as a file.
     let mut objects = prepare::seed(&bootstrap);
     objects.retain(|object| object["kind"] != "Secret");
     objects.push(crate::cluster_admin());
     seed.apply(&objects);
+    let _site = Arc::new(shoot::prepare(&garden, &seed));
     let account = seed.get("", "serviceaccounts", "garden", "gardenlet").unwrap();
     let token = seed.server().shared.tokens().issue(&account, &[], clock.now(), 86_400);
-    let write = |name: &str, content: &str| std::fs::write(folder.join(name), content).unwrap();
-    write("bootstrap.kubeconfig", &bootstrap);
-    write("seed.kubeconfig", &seed.bootstrap_kubeconfig(&token));
-    write("ready", "");
+    let mut desk = Desk::at(folder);
+    desk.write("bootstrap.kubeconfig", &bootstrap);
+    desk.write("seed.kubeconfig", &seed.bootstrap_kubeconfig(&token));
+    desk.write("garden", &garden.admin_kubeconfig());
+    desk.write("seed", &seed.admin_kubeconfig());
+    let file = desk.path().join("bootstrap.kubeconfig");
+    desk.configure(SEED, &json!({"bootstrap": {"kubeconfig": file}}));
+    desk.write_yaml("shoot.yaml", &shoot::manifest());
+    desk.write("kubeconfig-request.json", &format!("{}\n", shoot::kubeconfig_request()));
+    explain(&desk, &Screen::new());
+    desk.write("ready", "");
     while !stop.wait(&clock, Duration::from_secs(3_600)) {}
+}
+
+/// What a person can do now.
+fn explain(desk: &Desk, screen: &Screen) {
+    let line = |text: &str| screen.plain(&format!("  {text}"));
+    let program = program().map_or_else(|| "gardenlet".to_owned(), |path| path.display().to_string());
+    let (namespace, name) = (shoot::NAMESPACE, shoot::NAME);
+    screen
+        .title("A garden and a seed without an agent run until Ctrl-C. Start the agent in another terminal:");
+    line(&format!("export PLAYGROUND={}", desk.path().display()));
+    line(&format!("{program} --config=$PLAYGROUND/gardenlet.yaml"));
+    screen.title("Create a Shoot, and watch how it comes up (in a third terminal, with the same export):");
+    line("kubectl --kubeconfig=$PLAYGROUND/garden get seeds");
+    line("kubectl --kubeconfig=$PLAYGROUND/garden apply -f $PLAYGROUND/shoot.yaml");
+    line("kubectl --kubeconfig=$PLAYGROUND/garden get shoots -A -w");
+    line("kubectl --kubeconfig=$PLAYGROUND/seed get managedresources,deployments,statefulsets,pods -A");
+    line(&format!("curl http://127.0.0.1:{}/statusz", desk.probes));
+    screen.title("Ask the garden for a kubeconfig of the Shoot, and use it:");
+    line(&format!(
+        "kubectl --kubeconfig=$PLAYGROUND/garden create --raw \
+         /apis/core.gardener.cloud/v1beta1/namespaces/{namespace}/shoots/{name}/adminkubeconfig \
+         -f $PLAYGROUND/kubeconfig-request.json | \
+         sed 's/.*\"kubeconfig\":\"\\([^\"]*\\)\".*/\\1/' | base64 -d > $PLAYGROUND/shoot"
+    ));
+    line("kubectl --kubeconfig=$PLAYGROUND/shoot get namespaces");
 }

@@ -1,9 +1,9 @@
-//! The Shoot of the story: what its owner applies, how far it is, and how its owner gets in.
+//! The Shoot of the story: what its owner applies, how far the agent is with it, and how its owner gets access.
 
 use std::path::Path;
 use std::time::Duration;
 
-use gardenlet::api::core::NAMESPACE;
+use gardenlet::api::core;
 use gardenlet::api::gardener::SHOOT;
 use gardenlet::base::clock::Timestamp;
 use gardenlet::base::error::chain;
@@ -15,24 +15,25 @@ use crate::World;
 use crate::screen::Screen;
 use crate::support::controllers::Share;
 use crate::support::encoding::{from_base64, from_rfc3339, rfc3339};
-use crate::support::json::{list, text};
+use crate::support::json::{entry, list, text};
 use crate::support::shoot::object::{self, MANAGED, PROJECT_NAMESPACE, Workerless};
 use crate::support::shoot::{Listen, Options, Site};
 use crate::support::{TestCluster, garden::Garden};
 
 pub const NAME: &str = "first";
+pub const NAMESPACE: &str = PROJECT_NAMESPACE;
 const CORE: &str = "core.gardener.cloud";
-/// `minReadySeconds` of the kube-apiserver are thirty. Nobody wants to watch them go by.
+/// The kube-apiserver has `minReadySeconds: 30`, which is too long for a demonstration.
 pub const MIN_READY: Duration = Duration::from_secs(1);
-/// What a reader may believe.
+/// What is real here and what is not.
 pub const ABOUT: [&str; 4] = [
-    "Real: the agent, what it writes, its keys and certificates, each request over TLS.",
-    "Stand-ins: its etcd, which is memory, and its API server, which begins with the Secrets and arguments",
-    "that the agent gives it. There is no node: pods run at once, and count as available after one second,",
-    "not thirty. A real node needs most of a minute for all of it (tests/cluster).",
+    "Real: the agent, everything it writes, its keys and certificates, each request over TLS.",
+    "Simulated: the etcd of the Shoot is memory, and its API server is that of the tests, started with the Secrets and",
+    "arguments that the agent writes. There is no node: pods run at once, and are available after one second instead of",
+    "thirty. With a real node the same takes most of a minute (tests/cluster).",
 ];
 
-/// What garden and seed need for Shoots, and who plays the nodes of the seed.
+/// Prepares garden and seed for Shoots, and starts the stand-in for the nodes of the seed.
 pub fn prepare(garden: &Garden, seed: &TestCluster) -> Site {
     object::prepare_garden(garden);
     object::prepare_seed(seed);
@@ -40,7 +41,7 @@ pub fn prepare(garden: &Garden, seed: &TestCluster) -> Site {
     Site::in_process_with(seed, Share::default(), options)
 }
 
-/// Makes a configuration that of an agent whose Shoots are reached at a port of this machine.
+/// Changes a configuration so that the agent exposes Shoots at ports of this machine.
 pub fn configure(config: &mut Value) {
     object::make_edge(config);
     config["edge"]["exposure"] = json!({"type": "NodePort", "address": "127.0.0.1"});
@@ -56,7 +57,7 @@ pub fn control_plane() -> String {
     object::technical_id(NAME)
 }
 
-/// As the garden has it.
+/// The Shoot in the garden.
 pub fn find(world: &World) -> Option<Value> {
     world.garden.get(CORE, "shoots", PROJECT_NAMESPACE, NAME)
 }
@@ -67,10 +68,16 @@ pub fn operation(shoot: &Value) -> String {
     format!("{} {}, {} %", text(last, "/type"), text(last, "/state"), last["progress"])
 }
 
-/// Whether it is created, and everything is applied that belongs into it.
+/// Whether it is created, and everything that belongs into it is applied.
 pub fn is_up(world: &World) -> Option<()> {
     let shoot = find(world)?;
     (operation(&shoot) == "Create Succeeded, 100 %" && unhealthy(world).is_empty()).then_some(())
+}
+
+/// Whether the agent reports that all its conditions are good.
+pub fn is_healthy(world: &World) -> Option<()> {
+    let status = entry(&find(world)?, "/metadata/labels", "shoot.gardener.cloud/status")? == "healthy";
+    status.then_some(())
 }
 
 /// ManagedResources that are not applied and healthy.
@@ -85,10 +92,15 @@ pub fn unhealthy(world: &World) -> Vec<&'static str> {
     MANAGED.into_iter().filter(|name| !is_well(name)).collect()
 }
 
+/// What its owner sends to the garden to get a kubeconfig.
+pub fn kubeconfig_request() -> Value {
+    json!({"apiVersion": "authentication.gardener.cloud/v1alpha1", "kind": "AdminKubeconfigRequest",
+        "spec": {"expirationSeconds": 3_600}})
+}
+
 /// The kubeconfig that the garden issues to an administrator.
 pub fn kubeconfig(world: &World) -> Result<String, String> {
-    let body = json!({"apiVersion": "authentication.gardener.cloud/v1alpha1", "kind": "AdminKubeconfigRequest",
-        "spec": {"expirationSeconds": 3_600}});
+    let body = kubeconfig_request();
     let client = world.garden.client();
     let answer: Value = client
         .create_sub(&SHOOT, PROJECT_NAMESPACE, NAME, "adminkubeconfig", &body)
@@ -97,12 +109,12 @@ pub fn kubeconfig(world: &World) -> Result<String, String> {
     String::from_utf8(decoded).map_err(|error| error.to_string())
 }
 
-/// A connection as a kubeconfig says.
+/// The connection of a kubeconfig.
 fn connection(kubeconfig: &str) -> Connection {
     kube::kubeconfig::parse(kubeconfig, Path::new("/")).unwrap().select("").unwrap()
 }
 
-/// As kubectl would connect: through the machine's network, with nothing but the kubeconfig.
+/// Connects as kubectl does: through the machine's network, with nothing but the kubeconfig.
 fn client(world: &World, connection: Connection) -> Client {
     Client::new(connection, kube::Options { clock: world.clock.clone(), ..kube::Options::default() }).unwrap()
 }
@@ -111,27 +123,27 @@ fn client(world: &World, connection: Connection) -> Client {
 pub fn namespaces(world: &World) -> Result<Vec<Value>, String> {
     let client = client(world, connection(&kubeconfig(world)?));
     let mut all = Vec::new();
-    let found = client.list_all(&NAMESPACE, "", &kube::ListParams::default(), &mut |one| all.push(one));
+    let found = client.list_all(&core::NAMESPACE, "", &kube::ListParams::default(), &mut |one| all.push(one));
     found.map_err(|error| chain(&error))?;
     Ok(all)
 }
 
-/// What the Shoot says to an administrator of the seed, whose certificate another CA has signed.
+/// The status with which the Shoot answers an administrator of the seed, whose certificate another CA has signed.
 pub fn stranger(world: &World) -> u16 {
     let Ok(kubeconfig) = kubeconfig(world) else { return 0 };
     let other = world.seed.client_identity("admin", &["system:masters"]);
     let connection = connection(&kubeconfig).with_certificate(other.certificate, other.key);
-    match client(world, connection).get::<Value>(&NAMESPACE, "", "default") {
+    match client(world, connection).get::<Value>(&core::NAMESPACE, "", "default") {
         Err(Error::Api(failure)) => failure.code,
         Ok(_) => 200,
         Err(_) => 0,
     }
 }
 
-/// Shows how its owner gets in.
+/// Shows how its owner gets access.
 ///
 /// # Errors
-/// Why it did not work.
+/// The reason why the owner gets no access.
 pub fn visit(world: &World, screen: &Screen) -> Result<(), String> {
     let text_of = kubeconfig(world)?;
     let parsed: Value = serde_json::from_str(&text_of).map_err(|error| error.to_string())?;

@@ -24,14 +24,14 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Who may do what.
 pub enum Authorization {
-    /// Everybody who is known may do everything.
+    /// Every authenticated user may do everything.
     Open,
     /// Roles and bindings in the storage decide; `system:masters` may do everything.
     Rbac,
     Custom(Box<dyn Authorizer>),
 }
 
-/// How a cluster is made.
+/// How to start a cluster.
 pub struct Options {
     pub name: String,
     pub clock: Clock,
@@ -43,18 +43,18 @@ pub struct Options {
     /// Kinds that are compiled in beyond the built-in ones.
     pub kinds: Vec<Kind>,
     pub authorization: Authorization,
-    /// What is done of kube-controller-manager's work.
+    /// The part of kube-controller-manager's work that is done.
     pub share: Share,
-    /// Between the creation of a CustomResourceDefinition and its kind being served.
+    /// The time from the creation of a CustomResourceDefinition until its kind is served.
     pub crd_delay: Duration,
-    /// Changes that watches and paged lists can look back.
+    /// The number of past changes that watches and paged lists can read.
     pub log_max: usize,
     /// CA (PEM) and common names of a front proxy that may speak for others.
     pub front_proxy: Option<(String, Vec<String>)>,
     pub webhook: Option<Webhook>,
-    /// Answers subresources that are no part of their object.
+    /// Answers subresources that are not part of their object.
     pub connect: Option<Connect>,
-    /// Judges objects about to be created.
+    /// Decides whether an object may be created.
     pub admission: Option<Admission>,
     /// Names and addresses in the server certificate beyond the usual ones.
     pub server_names: Vec<String>,
@@ -122,6 +122,7 @@ impl TestCluster {
             namespaces: options.builtin,
             crd_delay: options.crd_delay,
             admission: options.admission,
+            is_dry: false,
         };
         let server = Server::start(Parts {
             api: api.clone(),
@@ -158,7 +159,7 @@ impl TestCluster {
         &self.server.shared.api
     }
 
-    /// The storage, for direct looks.
+    /// The storage, for direct access.
     pub fn store(&self) -> &Store {
         &self.server.shared.api.store
     }
@@ -171,7 +172,7 @@ impl TestCluster {
         &self.server.shared.faults
     }
 
-    /// The server itself: down and up, certificates, tokens, health.
+    /// The server itself: to stop and start it, and for certificates, tokens and health.
     pub fn server(&self) -> &Server {
         &self.server
     }
@@ -209,18 +210,18 @@ impl TestCluster {
         self.controllers.set_root_ca(certificate);
     }
 
-    /// Forgets the history: watches and paged lists that look back get 410.
+    /// Drops the history: watches and paged lists that need it get 410.
     pub fn compact(&self) {
         self.store().write(State::compact);
     }
 
-    /// Everything as it was at a revision, as after a backup was restored: connections end, versions begin again there.
+    /// Restores the state of a revision, as from a backup. Connections end, and versions continue from there.
     pub fn restore(&self, revision: u64) {
         self.store().write(|state| state.restore(revision));
         self.server.cut();
     }
 
-    /// The same, and others write before anybody looks: versions are beyond what they were.
+    /// The same. Then others write until the versions are higher than before.
     pub fn restore_and_go_on(&self, revision: u64) {
         self.store().write(|state| {
             let before = state.revision;
@@ -276,7 +277,7 @@ impl TestCluster {
         self.client_from(&self.admin_kubeconfig(), kube::Options::default())
     }
 
-    /// A client with a kubeconfig and options of its own. The clock is the cluster's, and nothing limits it.
+    /// A client with a kubeconfig and options of its own. It uses the cluster's clock and has no rate limit.
     pub fn client_from(&self, kubeconfig: &str, options: kube::Options) -> kube::Client {
         let connection =
             kube::kubeconfig::parse(kubeconfig, std::path::Path::new("/")).unwrap().select("").unwrap();
@@ -293,8 +294,8 @@ impl TestCluster {
         .to_string()
     }
 
-    /// Replaces the CA: the server shows a certificate of the new one at once; client certificates of both are
-    /// believed, new ones come from the new one.
+    /// Replaces the CA: the server shows a certificate of the new one at once; it accepts client certificates of
+    /// both CAs, and signs new ones with the new CA.
     pub fn rotate_ca(&self) {
         let mut authorities = self.authorities.lock().unwrap_or_else(PoisonError::into_inner);
         let name = format!("{}-ca-{}", self.name, authorities.len() + 1);
@@ -311,7 +312,7 @@ impl TestCluster {
         self.server.set_identity(&self.authority().server(&self.server_names, from, until));
     }
 
-    /// Creates an object past the network: `api_version` as in the object, resource by its plural.
+    /// Creates an object without the network. `api_version` is that of the object.
     pub fn create(&self, api_version: &str, plural: &str, object: &Value) -> Value {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         let kind =
@@ -321,7 +322,7 @@ impl TestCluster {
         self.api().create(&target, object.clone(), &User::system()).unwrap()
     }
 
-    /// Creates whole objects (with `apiVersion` and `kind`) past the network, in order.
+    /// Creates complete objects (with `apiVersion` and `kind`) without the network, in order.
     pub fn apply(&self, objects: &[Value]) {
         for object in objects {
             let api_version = object["apiVersion"].as_str().unwrap();
@@ -338,13 +339,13 @@ impl TestCluster {
         self.store().get(group, plural, namespace, name)
     }
 
-    /// Merges into an object past the network.
+    /// Merges into an object without the network.
     pub fn merge(&self, group: &str, plural: &str, (namespace, name): (&str, &str), patch: &Value) -> Value {
         let target = Target::new(self.api().kind(group, plural).unwrap(), namespace, name);
         self.api().patch(&target, &super::api::write::Patch::Merge(patch.clone()), &User::system()).unwrap()
     }
 
-    /// Merges into the status of an object past the network.
+    /// Merges into the status of an object without the network.
     pub fn merge_status(
         &self,
         group: &str,
@@ -356,16 +357,16 @@ impl TestCluster {
         self.api().patch(&target, &super::api::write::Patch::Merge(patch.clone()), &User::system()).unwrap()
     }
 
-    /// Deletes an object past the network, as a user would: finalizers hold it.
+    /// Deletes an object without the network, as a user would: finalizers keep it.
     pub fn delete(&self, group: &str, plural: &str, namespace: &str, name: &str) {
         let target = Target::new(self.api().kind(group, plural).unwrap(), namespace, name);
         self.api().delete(&target, &super::api::remove::Options::default()).unwrap();
     }
 
-    /// Waits, woken by changes of the storage, until `condition` gives something. Panics after [`PATIENCE`].
+    /// Waits until `condition` returns something. It looks after each change of the storage. Panics after [`PATIENCE`].
     pub fn wait_for<T>(&self, what: &str, condition: impl Fn(&Self) -> Option<T>) -> T {
         self.wait_on(&pace::clock(), PATIENCE, condition)
-            .unwrap_or_else(|| panic!("{}: waited in vain for {what}", self.name))
+            .unwrap_or_else(|| panic!("{}: timed out waiting for {what}", self.name))
     }
 
     /// The same with a real deadline of its own, and without a panic.
@@ -394,7 +395,7 @@ impl TestCluster {
             if left.is_zero() {
                 return None;
             }
-            // Requests and time change what a condition sees, too: look again now and then.
+            // A condition may depend on requests and time, too, so look regularly.
             self.store().wait_after(revision, left.min(Duration::from_millis(20)));
         }
     }
@@ -414,7 +415,7 @@ fn own_service() -> Value {
         "spec": {"clusterIP": "10.52.0.1", "ports": [{"name": "https", "port": 443, "targetPort": 6443}]}})
 }
 
-/// Where the API server says that it is.
+/// The address that the API server announces.
 fn own_endpoints() -> Value {
     json!({"metadata": {"name": "kubernetes", "namespace": "default"},
         "subsets": [{"addresses": [{"ip": "10.50.0.1"}], "ports": [{"name": "https", "port": 6443, "protocol": "TCP"}]}]})

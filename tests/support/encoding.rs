@@ -1,5 +1,5 @@
-//! Text forms: base64, times, percent signs, hashes. Written apart from the program's own, so that one mistake cannot
-//! hide in both.
+//! Text forms: base64, times, percent signs, hashes. They share no code with the program, so that one mistake
+//! cannot be in both.
 
 use gardenlet::base::clock::Timestamp;
 

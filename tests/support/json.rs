@@ -43,7 +43,7 @@ pub fn set(value: &mut Value, pointer: &str, new: impl Into<Value>) {
     map(value, parent).insert(key.to_owned(), new.into());
 }
 
-/// Sets the value at the path unless something stands there.
+/// Sets the value at the path if there is none.
 pub fn default(value: &mut Value, pointer: &str, new: impl Into<Value>) {
     if value.pointer(pointer).is_none_or(Value::is_null) {
         set(value, pointer, new);

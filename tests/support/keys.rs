@@ -1,4 +1,4 @@
-//! RSA keys that are there at once: those of `tests/fixtures/keys`.
+//! RSA keys that are ready at once: those of `tests/fixtures/keys`.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -13,21 +13,21 @@ const PEMS_3072: [&str; 4] = [
 ];
 const PEM_4096: &str = include_str!("../fixtures/keys/rsa-4096.pem");
 
-/// Hands out the same keys over and over.
+/// Returns the same keys again and again.
 #[derive(Debug, Default)]
 pub struct FixtureKeys {
     taken: AtomicUsize,
-    /// How many more askers come too early.
+    /// How many more requests get no key.
     early: AtomicUsize,
 }
 
 impl FixtureKeys {
-    /// How many keys were handed out.
+    /// How many keys it has returned.
     pub fn taken(&self) -> usize {
         self.taken.load(Ordering::SeqCst)
     }
 
-    /// The next askers come before there is a key.
+    /// The next requests get no key yet.
     pub fn keep_waiting(&self, askers: usize) {
         self.early.store(askers, Ordering::SeqCst);
     }

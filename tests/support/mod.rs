@@ -1,21 +1,21 @@
-//! What the tests stand on: an API server in this process that an agent cannot tell from a real one, a garden on top of
-//! it, and faults on order.
+//! The base of the tests: an API server in this process that behaves like a real one for an agent, a garden on top of
+//! it, and faults that a test orders.
 //!
-//! - [`TestCluster`] is the way in: it starts a server on loopback, over TLS, with a CA of its own, and hands out
-//!   kubeconfigs, direct looks into the storage, the record of requests and the faults.
-//! - `http/` speaks HTTP/1.1 over rustls; it knows connections, not objects.
+//! - [`TestCluster`] starts a server on loopback, over TLS, with a CA of its own. It gives
+//!   access to kubeconfigs, the storage, the record of requests and the faults.
+//! - `http/` speaks HTTP/1.1 over rustls; it knows connections but no objects.
 //! - `api/` is the API: kinds, storage, validation, patches, watches, authentication, RBAC, discovery.
-//! - `controllers/` is the share of kube-controller-manager that an agent waits for.
-//! - `garden/` is what gardener-apiserver, gardener-controller-manager and gardener-scheduler do, as far as an agent sees
-//!   it.
-//! - `player.rs` plays the extensions of some kinds, on this server or on a real one.
-//! - `s3.rs` is a bucket.
-//! - `policies.rs` is who wants to talk to whom in a seed.
-//! - `shoot/` is a seed's share in Shoots without a node: kubelets, and the API servers of the Shoots.
-//! - `keys.rs` hands out RSA keys that nobody has to wait for.
+//! - `controllers/` does the part of kube-controller-manager's work that an agent waits for.
+//! - `garden/` does what an agent sees of gardener-apiserver, gardener-controller-manager and
+//!   gardener-scheduler.
+//! - `player.rs` plays the extensions of some kinds, against this server or a real one.
+//! - `s3.rs` is a server for a bucket.
+//! - `policies.rs` has the objects of a seed whose pods connect to each other.
+//! - `shoot/` does the seed's part for Shoots without a node: kubelets, and the API servers of the Shoots.
+//! - `keys.rs` has RSA keys that are ready at once.
 //! - `pace.rs` is the time that simulated clocks follow.
-//! - `semantics.rs` is a list of checks that this server and a real kube-apiserver both pass, so that this one cannot
-//!   drift from the truth.
+//! - `semantics.rs` has checks that this server and a real kube-apiserver both pass, so that this one stays like the
+//!   real one.
 
 // Each test binary includes the whole tree and uses a part of it. It is test code: a broken assumption may panic.
 #![allow(dead_code, unreachable_pub, missing_docs)]

@@ -1,8 +1,8 @@
-//! Time that passes as far as the machine gets round to it.
+//! Time that passes only as fast as the machine can follow.
 //!
 //! Stories run on simulated time, many times faster than real time, so what is late by a fraction of a second on a busy
 //! machine would be late by the deadline of a lease. Their clocks follow this one: a thread that runs only where a
-//! processor has nothing else to do counts its turns, so a machine that cannot follow slows time down, and nobody is late.
+//! processor has nothing else to do counts its turns, so time is slower on a machine that cannot follow, and no thread is late.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,7 +20,7 @@ const STACK: usize = 256 << 10;
 
 static PASSED: AtomicU64 = AtomicU64::new(0);
 
-/// The clock of this process that stands still while the machine has no time to spare.
+/// The clock of this process. It stops while the machine is busy.
 pub fn clock() -> Clock {
     static CLOCK: OnceLock<Clock> = OnceLock::new();
     CLOCK
@@ -61,7 +61,7 @@ fn count() {
     }
 }
 
-/// Lets all other threads go first. Where that cannot be said, time passes as for anybody.
+/// Lets all other threads run first. Where the system has no such priority, time passes as usual.
 fn stand_back() {
     let this = std::fs::read_link("/proc/thread-self").unwrap_or_default();
     if let Some(id) = this.file_name() {

@@ -1,4 +1,4 @@
-//! An extension that a story plays: it works on all objects of some kinds, as Gardener's library for extensions does.
+//! Plays an extension: it works on all objects of some kinds, as Gardener's library for extensions does.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,10 +24,10 @@ const FINALIZER: &str = "extensions.gardener.cloud/player";
 const LOOK: Duration = Duration::from_millis(100);
 const STACK_BYTES: usize = 512 << 10;
 
-/// What the extension does with the objects of a kind. Nothing is kept beside the objects themselves.
+/// What the extension does with the objects of a kind. It keeps no state but the objects.
 #[derive(Clone, Debug, Default)]
 pub struct Manners {
-    /// It fails with this: state and `lastError`.
+    /// It fails with this state and `lastError`.
     pub error: Option<(&'static str, Value)>,
     /// Other fields of the status of an object that has succeeded.
     pub status: Value,
@@ -35,7 +35,7 @@ pub struct Manners {
     pub is_silent: bool,
 }
 
-/// The seed in which it works. What could not be written is tried again in the next round.
+/// The seed in which it works. It repeats a failed write in the next round.
 pub trait Place {
     fn clock(&self) -> &Clock;
     fn all(&self, plural: &str) -> Vec<Value>;
@@ -89,7 +89,7 @@ fn resource(plural: &str) -> &'static Resource {
     SERVED.iter().find(|resource| resource.plural == plural).unwrap()
 }
 
-/// What it was asked for: kind, name, operation.
+/// The operations that were requested: kind, name, operation.
 pub type Request = (&'static str, String, &'static str);
 
 /// See the module. Cheap to clone.
@@ -111,17 +111,17 @@ impl Player {
         player
     }
 
-    /// From now on it does something else with a kind.
+    /// Changes what it does with a kind from now on.
     pub fn behave(&self, kind: &'static str, manners: Manners) {
         locked(&self.manners).insert(kind, manners);
     }
 
-    /// What it was asked for since the last time somebody wanted to know.
+    /// The operations that were requested since the last call.
     pub fn asked(&self) -> Vec<Request> {
         std::mem::take(&mut *locked(&self.asked))
     }
 
-    /// Waits, and works meanwhile.
+    /// Works while it waits.
     pub fn wait_for<T>(
         &self,
         seed: &TestCluster,
@@ -148,11 +148,11 @@ impl Player {
         Playing { stop, thread: Some(thread.unwrap()) }
     }
 
-    /// Does once what it is asked for.
+    /// Does one round of work.
     pub fn work(&self, seed: &impl Place) {
         let kinds: Vec<_> = locked(&self.manners).keys().copied().collect();
         for kind in kinds {
-            // Objects first: whoever changes the manners and then asks gets what the new ones say.
+            // Read the objects first: a request after a change of behaviour gets the new behaviour.
             let objects = seed.all(kind);
             let manners = locked(&self.manners)[kind].clone();
             for object in objects.iter().filter(|_| !manners.is_silent) {
@@ -182,7 +182,7 @@ impl Player {
             return;
         }
         locked(&self.asked).push((kind, key.1.to_owned(), operation));
-        // `reconcile` goes first, the others when it is done; one that leaves is not held any more.
+        // `reconcile` removes its annotation and adds the finalizer first. Other operations change both at their end.
         if operation == "reconcile" {
             let begun = json!({"metadata": {"annotations": {OPERATION: null}, "finalizers": [FINALIZER]}});
             if !seed.merge(kind, key, &begun) {
@@ -234,7 +234,7 @@ impl Drop for Playing {
 mod tests {
     use super::*;
 
-    /// A seed with one object that is asked for anew while it is listed.
+    /// A seed with one object, for which an operation is requested while it is listed.
     struct Asked {
         clock: Clock,
         player: Player,

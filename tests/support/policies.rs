@@ -12,7 +12,7 @@ pub const CENTRAL: [&str; 6] = [
     "allow-to-runtime-apiserver",
     "deny-all",
 ];
-/// What the objects of [`plane`] ask for besides, in the namespace of the Shoot and in that of the extension.
+/// What the objects of [`plane`] request besides, in the namespace of the Shoot and in that of the extension.
 pub const OF_SHOOT: [&str; 5] = [
     "egress-to-extension-lab-webhook-tcp-10250-via-all-webhook-targets",
     "egress-to-kube-apiserver-tcp-443",
@@ -52,7 +52,7 @@ pub fn pod(namespace: &str, name: &str, asked: &[&str]) -> Value {
         "spec": {"automountServiceAccountToken": false, "containers": [{"name": "c", "image": "i"}]}})
 }
 
-/// A control plane and an extension that know each other.
+/// A control plane and an extension that connect to each other.
 pub fn plane() -> Vec<Value> {
     let annotation = |name: &str| format!("networking.resources.gardener.cloud/{name}");
     let mut server = json!({});

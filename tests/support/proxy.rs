@@ -1,5 +1,5 @@
-//! A TCP proxy that breaks connections on order: for faults in front of servers that do not misbehave themselves. It may
-//! have a door, so that clients must know how to come in.
+//! A TCP proxy that breaks connections when a test orders it, for servers without faults of their own. It may ask clients
+//! for credentials.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -22,13 +22,13 @@ const FREE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 pub enum Mode {
     /// They pass.
     Pass,
-    /// New connections are reset, open ones go on.
+    /// New connections are reset, open ones continue.
     Refuse,
-    /// Nothing passes, nothing is closed: the other side has vanished.
+    /// Nothing passes and nothing is closed, as if the other side had vanished.
     Hole,
     /// Each piece of up to 16 KiB passes after this real time.
     Slow(Duration),
-    /// New connections end when the server has said its first words: in the middle of a handshake. Open ones go on.
+    /// New connections end after the server's first bytes, in the middle of a handshake. Open ones continue.
     Greet,
 }
 
@@ -43,11 +43,11 @@ pub enum Door {
     Socks5(&'static str, &'static str),
 }
 
-/// Where bytes go.
+/// The destination of a connection.
 enum Targets {
-    /// To one server, whatever is asked for.
+    /// One server, whatever the client requests.
     One(SocketAddr),
-    /// By what is asked for: `host:port`. All else is refused.
+    /// The requested `host:port`, if it is in the map. Others are refused.
     Named(Vec<(String, SocketAddr)>),
 }
 
@@ -59,7 +59,7 @@ struct State {
 struct Shared {
     targets: Targets,
     door: Door,
-    /// What clients asked for who came in: `host:port`.
+    /// The `host:port` that accepted clients requested.
     asked: Mutex<Vec<String>>,
     state: Mutex<State>,
     changed: Condvar,
@@ -106,17 +106,17 @@ impl Proxy {
         Self::behind(target, Door::Open)
     }
 
-    /// The same at an address of loopback that somebody chose.
+    /// The same at a given address of loopback.
     pub fn at(address: SocketAddr, target: SocketAddr) -> io::Result<Self> {
         Self::of(address, Targets::One(target), Door::Open)
     }
 
-    /// The same behind a door.
+    /// The same, for clients with credentials.
     pub fn behind(target: SocketAddr, door: Door) -> io::Result<Self> {
         Self::of(FREE, Targets::One(target), door)
     }
 
-    /// A proxy that knows these servers (`host:port`) and no others.
+    /// A proxy for these servers (`host:port`) only.
     pub fn knowing(targets: &[(String, SocketAddr)], door: Door) -> io::Result<Self> {
         Self::of(FREE, Targets::Named(targets.to_vec()), door)
     }
@@ -139,14 +139,14 @@ impl Proxy {
                 if taking.stopping.load(Ordering::SeqCst) {
                     break;
                 }
-                // A connection that cannot be made ends for the client as if the server had closed it.
+                // If the connection cannot be opened, the client sees it closed as if by the server.
                 let _ = take(&taking, tcp);
             }
         })?;
         Ok(Self { shared, listener, accepting: Some(accepting) })
     }
 
-    /// Where it listens.
+    /// The address at which it listens.
     pub fn address(&self) -> SocketAddr {
         self.listener.local_addr().unwrap()
     }
@@ -163,17 +163,17 @@ impl Proxy {
         }
     }
 
-    /// What clients asked for who came in: `host:port`.
+    /// The `host:port` that accepted clients requested.
     pub fn asked(&self) -> Vec<String> {
         self.shared.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Connections so far.
+    /// The number of connections so far.
     pub fn connections(&self) -> u64 {
         self.shared.connections.load(Ordering::SeqCst)
     }
 
-    /// Bytes that passed, or are about to, in both directions.
+    /// The number of bytes in both directions.
     pub fn bytes(&self) -> u64 {
         self.shared.bytes.load(Ordering::SeqCst)
     }
@@ -210,7 +210,7 @@ fn take(shared: &Arc<Shared>, client: TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Lets a client in that knows how, to where it wants.
+/// Checks the client's credentials and returns the destination that it requests.
 fn enter(shared: &Shared, client: &TcpStream) -> io::Result<SocketAddr> {
     client.set_read_timeout(Some(Duration::from_secs(30)))?;
     let target = match (shared.door, &shared.targets) {
@@ -255,7 +255,7 @@ fn socks5(shared: &Shared, mut client: &TcpStream, user: &str, password: &str) -
     let [1] = exactly(client)? else { return Err(io::ErrorKind::InvalidData.into()) };
     let is_right = (short_text(client)?.as_str(), short_text(client)?.as_str()) == (user, password);
     client.write_all(&[1, u8::from(!is_right)])?;
-    // By name, as one who cannot resolve it must ask.
+    // By name: the client need not resolve it.
     let [5, 1, 0, 3] = exactly(client)? else { return Err(io::ErrorKind::InvalidData.into()) };
     let asked = format!("{}:{}", short_text(client)?, u16::from_be_bytes(exactly(client)?));
     let target = shared.target(&asked);
@@ -275,7 +275,7 @@ fn exactly<const N: usize>(mut client: &TcpStream) -> io::Result<[u8; N]> {
     Ok(bytes)
 }
 
-/// How much of one direction passes.
+/// How much passes in one direction.
 #[derive(Clone, Copy)]
 struct Limit {
     small: bool,
@@ -287,7 +287,7 @@ fn forward(shared: &Shared, mut from: TcpStream, mut to: TcpStream, limit: Limit
     let mut buffer = vec![0; if limit.small { 256 } else { 16 << 10 }];
     while let Ok(n) = from.read(&mut buffer) {
         shared.admit();
-        // Counted before they are written: whoever has read them finds them counted.
+        // Count them before they are written: a reader expects them in the count.
         shared.bytes.fetch_add(n as u64, Ordering::SeqCst);
         if n == 0 || to.write_all(&buffer[..n]).is_err() || limit.once {
             break;
@@ -298,7 +298,7 @@ fn forward(shared: &Shared, mut from: TcpStream, mut to: TcpStream, limit: Limit
     shared.state().open.retain(|open| open.peer_addr().is_ok());
 }
 
-/// TLS in front of something that speaks without: of a proxy, for one that is reached by `https`.
+/// TLS in front of a server without TLS, such as a proxy that clients reach with `https`.
 pub struct TlsFront {
     listener: TcpListener,
     accepting: Option<JoinHandle<()>>,
@@ -312,7 +312,7 @@ impl TlsFront {
         let accepting = thread::spawn("front-accept", STACK_BYTES, move || {
             while let Ok((tcp, _)) = taken.accept() {
                 let config = config.clone();
-                // A connection that breaks off is the client's affair.
+                // An error of one connection does not matter here.
                 let serve = move || drop(Secured::open(config, tcp, target));
                 drop(thread::spawn("front", STACK_BYTES, serve));
             }
@@ -320,7 +320,7 @@ impl TlsFront {
         Ok(Self { listener, accepting: Some(accepting) })
     }
 
-    /// Where it listens.
+    /// The address at which it listens.
     pub fn address(&self) -> SocketAddr {
         self.listener.local_addr().unwrap()
     }
@@ -335,7 +335,7 @@ impl Drop for TlsFront {
     }
 }
 
-/// One connection of a [`TlsFront`]: two threads share the state of its TLS, and neither waits with it in hand.
+/// One connection of a [`TlsFront`]: two threads share the state of its TLS, and neither waits while it holds the lock.
 struct Secured {
     tls: Mutex<ServerConnection>,
     client: TcpStream,

@@ -1,4 +1,4 @@
-//! An OCI registry over TLS, in process, that misbehaves on order: each request may be answered by a story instead.
+//! An OCI registry over TLS in this process. A story may answer each request in its place, to simulate faults.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufReader, Read, Write};
@@ -30,7 +30,7 @@ pub const STUCK: Duration = Duration::from_secs(120);
 /// The name by which proxies know it; its certificate is good for it.
 pub const NAME: &str = "registry.example.org";
 
-/// How the registry wants to be asked.
+/// The authentication that the registry demands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Access {
     Open,
@@ -44,14 +44,14 @@ pub enum Access {
     TokenForRefresh(&'static str),
 }
 
-/// What a story answers with.
+/// The answer of a story.
 pub enum Answer {
     Reply(Response),
-    /// The head and so many bytes of the body; then the connection ends.
+    /// The head and this many bytes of the body; then the connection ends.
     Cut(Response, usize),
-    /// The body in pieces of so many bytes, with a pause before each.
+    /// The body in pieces of this many bytes, with a pause before each.
     Slow(Response, usize, Duration),
-    /// The head and so many bytes of the body; then nothing for [`STUCK`], or until the server ends.
+    /// The head and this many bytes of the body; then nothing for [`STUCK`], or until the server ends.
     Stuck(Response, usize),
     /// Nothing for [`STUCK`], or until the server ends.
     Silence,
@@ -90,7 +90,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The digest as it stands in references.
+/// The digest as references contain it.
 pub fn digest(content: &[u8]) -> String {
     format!("sha256:{}", sha256_hex(content))
 }
@@ -107,7 +107,7 @@ impl Registry {
         Self::start_with(clock, true)
     }
 
-    /// One that speaks plain HTTP.
+    /// A registry without TLS.
     pub fn start_plain(clock: &Clock) -> Self {
         Self::start_with(clock, false)
     }
@@ -152,14 +152,14 @@ impl Registry {
         Self { address, ca: authority.certificate(), shared, accepting, kept: None }
     }
 
-    /// Keeps a chart under a tag and by its digest; the manifest's digest.
+    /// Stores a chart under a tag and under its digest. Returns the manifest's digest.
     pub fn push(&self, repository: &str, tag: &str, chart: &[u8]) -> String {
         let manifest = manifest(chart);
         self.put_blob(repository, chart);
         self.put_manifest(repository, tag, MANIFEST, manifest.to_string().as_bytes())
     }
 
-    /// Keeps a manifest of any kind; its digest.
+    /// Stores a manifest of any kind. Returns its digest.
     pub fn put_manifest(&self, repository: &str, tag: &str, kind: &str, content: &[u8]) -> String {
         let mut all = lock(&self.shared.content);
         for name in [tag, &digest(content)] {
@@ -178,7 +178,7 @@ impl Registry {
         *lock(&self.shared.access) = access;
     }
 
-    /// Lets a story change answers. It is handed the request and the answer that it would get.
+    /// Lets a story change answers. It gets the request and the intended answer.
     pub fn twist(&self, twist: impl Fn(&Request, &Response) -> Option<Answer> + Send + Sync + 'static) {
         *lock(&self.shared.twist) = Some(Box::new(twist));
     }
@@ -202,7 +202,7 @@ impl Registry {
         let Some(accepting) = self.accepting.take() else { return };
         self.shared.ended.store(true, Ordering::SeqCst);
         self.shared.stop.stop();
-        // The accepting thread looks up once more.
+        // Wakes the accepting thread.
         let _ = TcpStream::connect(&self.address);
         for tcp in lock(&self.shared.open).drain(..) {
             let _ = tcp.shutdown(Shutdown::Both);
@@ -332,7 +332,7 @@ impl Shared {
         response.header("Content-Type", kind).header("Docker-Content-Digest", whole)
     }
 
-    /// What the request must show and does not.
+    /// The credentials that the request lacks.
     fn challenge(&self, request: &Request, path: &str) -> Option<String> {
         let shown = request.header("authorization").unwrap_or_default().to_owned();
         let access = lock(&self.access).clone();

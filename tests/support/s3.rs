@@ -1,5 +1,5 @@
-//! A server that speaks as S3, in process, with one bucket. It checks each signature from the bytes of the request, by a way of its
-//! own, and misbehaves on order.
+//! An S3 server in this process, with one bucket. It checks each signature from the bytes of the request with code of its own,
+//! and simulates faults.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufReader, Write};
@@ -22,15 +22,15 @@ pub const SECRET: &str = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY";
 pub const REGION: &str = "eu-west-1";
 /// Entries of one page of a list.
 const PAGE: usize = 2;
-/// Further than this from its clock, S3 refuses a request.
+/// S3 refuses a request whose time differs by more than this.
 const SKEW: Duration = Duration::from_secs(15 * 60);
 
-/// What a story answers with.
+/// The answer of a story.
 pub enum Answer {
     Reply(Response),
-    /// The head and so many bytes of the body; then the connection ends.
+    /// The head and this many bytes of the body; then the connection ends.
     Cut(Response, usize),
-    /// The connection ends without an answer. What was asked for has been done.
+    /// The connection ends without an answer, after the request took effect.
     Silence,
 }
 
@@ -97,7 +97,7 @@ impl S3Server {
         Self { endpoint, shared, accepting }
     }
 
-    /// The files of a Secret that leads here.
+    /// The files of a Secret for this server.
     pub fn credentials(&self) -> Vec<(&'static str, String)> {
         vec![
             ("accessKeyID", KEY_ID.to_owned()),
@@ -112,12 +112,12 @@ impl S3Server {
         lock(&self.shared.objects)
     }
 
-    /// Keys of uploads that were begun and not ended.
+    /// Keys of unfinished uploads.
     pub fn uploads(&self) -> Vec<String> {
         lock(&self.shared.uploads).values().map(|upload| upload.key.clone()).collect()
     }
 
-    /// Lets a story change answers. It is handed the request and the answer that it would get.
+    /// Lets a story change answers. It gets the request and the intended answer.
     pub fn twist(&self, twist: impl Fn(&Request, &Response) -> Option<Answer> + Send + Sync + 'static) {
         *lock(&self.shared.twist) = Some(Box::new(twist));
     }
@@ -135,7 +135,7 @@ impl S3Server {
 impl Drop for S3Server {
     fn drop(&mut self) {
         self.shared.ended.store(true, Ordering::SeqCst);
-        // The accepting thread looks up once more.
+        // Wakes the accepting thread.
         let _ = TcpStream::connect(self.endpoint.trim_start_matches("http://"));
         for tcp in lock(&self.shared.open).drain(..) {
             let _ = tcp.shutdown(Shutdown::Both);
@@ -184,7 +184,7 @@ impl Shared {
         Ok(())
     }
 
-    /// What S3 says to a request that is not signed as it should be.
+    /// The answer of S3 to a request with a wrong signature.
     fn refused(&self, request: &Request) -> Option<Response> {
         let header = |name: &str| request.header(name).unwrap_or_default().to_owned();
         let date = header("x-amz-date");
@@ -228,7 +228,7 @@ impl Shared {
             ("GET", _) => self.read(key, request),
             ("POST", None) if parameter("uploads").is_some() => {
                 let mut uploads = lock(&self.uploads);
-                // It must be escaped wherever it stands.
+                // It must be escaped everywhere.
                 let id = format!("upload+{}/=&", uploads.len() + 1);
                 let begun = self.clock.now();
                 uploads.insert(id.clone(), Upload { key: key.to_owned(), begun, parts: BTreeMap::new() });

@@ -27,22 +27,22 @@ impl Default for Tokens {
 }
 
 impl Tokens {
-    /// Makes a token valid for a user, without an end.
+    /// Makes a token valid for a user, without expiry.
     pub fn add(&mut self, token: &str, user: User) {
         self.fixed.push((token.to_owned(), user));
     }
 
-    /// Knows these tokens only, besides those that it issues: a token file.
+    /// Replaces the fixed tokens with those of a token file.
     pub fn set_fixed(&mut self, fixed: Vec<(String, User)>) {
         self.fixed = fixed;
     }
 
-    /// Issues and believes tokens as a server does that was given keys, instead of with a key of its own.
+    /// Uses these keys for tokens of ServiceAccounts, instead of a key of its own.
     pub fn set_accounts(&mut self, accounts: Accounts) {
         self.accounts = Some(accounts);
     }
 
-    /// For whom a token is that names nobody.
+    /// The audiences of a token that names none.
     pub fn audiences(&self) -> Vec<String> {
         self.accounts.as_ref().map_or_else(|| vec![ISSUER.to_owned()], |accounts| accounts.audiences.clone())
     }
@@ -64,7 +64,7 @@ impl Tokens {
         format!("{signed}.{}", base64_url(signature.as_ref()))
     }
 
-    /// Whose token it is; none if it is unknown, expired, or its owner is gone.
+    /// The user of a token; none if it is unknown or expired, or if its account is deleted.
     pub fn user(&self, state: &State, token: &str, now: Timestamp) -> Option<User> {
         let fixed = self.fixed.iter().find(|(known, _)| known == token).map(|(_, user)| user.clone());
         let found = fixed
@@ -98,7 +98,7 @@ fn claims_of(signed: &str) -> Option<Value> {
     serde_json::from_slice(&from_base64(signed.split_once('.')?.1)?).ok()
 }
 
-/// How kube-apiserver was told to issue tokens (RS256), and which it believes.
+/// The settings with which kube-apiserver issues (RS256) and accepts tokens.
 pub struct Accounts {
     signing: RsaKeyPair,
     /// PKCS #1 of the public keys, of tokens of the past as well.
@@ -131,7 +131,7 @@ impl Accounts {
         format!("{signed}.{}", base64_url(&signature))
     }
 
-    /// What a token says, if it is ours and for us.
+    /// The claims of a token, if it is valid for this server.
     fn claims(&self, token: &str) -> Option<Value> {
         let (signed, signature) = token.rsplit_once('.')?;
         let signature = from_base64(signature)?;
@@ -157,7 +157,7 @@ fn rsa(pem: &str) -> Result<RsaKeyPair, String> {
     RsaKeyPair::from_der(&der).map_err(|why| format!("not an RSA key: {why}"))
 }
 
-/// The user that a ServiceAccount is.
+/// The user of a ServiceAccount.
 pub fn service_account(namespace: &str, name: &str, uid: &str) -> User {
     let groups = ["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")];
     User {
@@ -167,7 +167,7 @@ pub fn service_account(namespace: &str, name: &str, uid: &str) -> User {
     }
 }
 
-/// Adds the group of everybody who is known, to those who are.
+/// Adds the group of all authenticated users.
 pub fn authenticated(mut user: User) -> User {
     if !user.is_in("system:authenticated") && !user.is_in("system:unauthenticated") {
         user.groups.push("system:authenticated".to_owned());

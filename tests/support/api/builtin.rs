@@ -2,6 +2,7 @@
 
 use super::kinds::Kind;
 use super::rules::{Csr, Definition, Frozen, Namespace, Priority, Seconds, ServiceRules, Workload};
+use super::{columns, events};
 
 const POD_FIELDS: &[(&str, &str)] = &[
     ("spec.nodeName", "/spec/nodeName"),
@@ -13,31 +14,28 @@ const POD_FIELDS: &[(&str, &str)] = &[
     ("status.podIP", "/status/podIP"),
 ];
 
-const EVENT_FIELDS: &[(&str, &str)] = &[
-    ("involvedObject.kind", "/involvedObject/kind"),
-    ("involvedObject.namespace", "/involvedObject/namespace"),
-    ("involvedObject.name", "/involvedObject/name"),
-    ("involvedObject.uid", "/involvedObject/uid"),
-    ("reason", "/reason"),
-    ("reportingComponent", "/reportingComponent"),
-    ("source", "/source/component"),
-    ("type", "/type"),
-];
-
-/// The same events as their own group names the fields.
-const NEW_EVENT_FIELDS: &[(&str, &str)] = &[
-    ("regarding.kind", "/regarding/kind"),
-    ("regarding.namespace", "/regarding/namespace"),
-    ("regarding.name", "/regarding/name"),
-    ("regarding.uid", "/regarding/uid"),
-    ("reason", "/reason"),
-    ("reportingController", "/reportingController"),
-    ("type", "/type"),
+/// What `kubectl get all` shows.
+const IN_ALL: [&str; 9] = [
+    "CronJob",
+    "DaemonSet",
+    "Deployment",
+    "HorizontalPodAutoscaler",
+    "Job",
+    "Pod",
+    "ReplicaSet",
+    "Service",
+    "StatefulSet",
 ];
 
 /// All of them.
 pub fn kinds() -> Vec<Kind> {
-    [core(), apps_and_batch(), access(), machinery()].into_iter().flatten().collect()
+    let mut all: Vec<Kind> =
+        [core(), apps_and_batch(), access(), machinery()].into_iter().flatten().collect();
+    for kind in &mut all {
+        kind.columns = columns::of(&kind.group, &kind.kind);
+        kind.is_in_all = IN_ALL.contains(&kind.kind.as_str());
+    }
+    all
 }
 
 fn core() -> Vec<Kind> {
@@ -45,7 +43,7 @@ fn core() -> Vec<Kind> {
     vec![
         kind("ConfigMap", "configmaps", true).short(&["cm"]).rules(Frozen { secret: false }),
         kind("Endpoints", "endpoints", true).short(&["ep"]),
-        kind("Event", "events", true).short(&["ev"]).fields(EVENT_FIELDS),
+        events::core().short(&["ev"]),
         kind("LimitRange", "limitranges", true).short(&["limits"]),
         kind("Namespace", "namespaces", false)
             .short(&["ns"])
@@ -130,7 +128,7 @@ fn machinery() -> Vec<Kind> {
         |kind, plural| Kind::new("admissionregistration.k8s.io", "v1", kind, plural, false).flags("gr");
     vec![
         Kind::new("coordination.k8s.io", "v1", "Lease", "leases", true).flags("ru"),
-        Kind::new("events.k8s.io", "v1", "Event", "events", true).short(&["ev"]).fields(NEW_EVENT_FIELDS),
+        events::new().short(&["ev"]),
         admission("MutatingWebhookConfiguration", "mutatingwebhookconfigurations"),
         admission("ValidatingWebhookConfiguration", "validatingwebhookconfigurations"),
         admission("ValidatingAdmissionPolicy", "validatingadmissionpolicies"),

@@ -9,6 +9,7 @@ use super::kinds::Kind;
 use super::rules::{Rules, Write, strip};
 use super::schema::Schema;
 use super::store::{Id, State};
+use super::table::printed;
 use super::write::Patch;
 use super::{Api, Target, User};
 use crate::support::encoding::from_rfc3339;
@@ -53,6 +54,9 @@ pub fn kind_of(definition: &Value) -> Kind {
     served.generation = true;
     served.custom = true;
     served.definition = definition["metadata"]["generation"].as_i64().unwrap_or(0);
+    let printed = |v: &Value| (text(v, "/name").to_owned(), printed(v));
+    served.printed = versions.iter().map(printed).collect();
+    served.is_in_all = list(names, "/categories").iter().any(|category| category == "all");
     served.schemas = versions.iter().map(schema_of).collect::<BTreeMap<_, _>>();
     served
 }
@@ -61,7 +65,7 @@ fn schema_of(version: &Value) -> (String, Arc<Schema>) {
     (text(version, "/name").to_owned(), Arc::new(Schema(version["schema"]["openAPIV3Schema"].clone())))
 }
 
-/// Notes who made a definition, as a server does for each object: the first word of the program's name.
+/// Records the creator of a definition, as a server does for each object: the first word of the user agent.
 pub fn name_maker(api: &Api, target: &Target, created: Value, agent: Option<&str>) -> Value {
     let name = text(&created, "/metadata/name");
     if (target.kind.group.as_str(), target.kind.plural.as_str()) != (GROUP, PLURAL) {
@@ -93,7 +97,7 @@ fn is_established(definition: &Value) -> bool {
 }
 
 /// Brings the served kinds in line with the definitions: accepts names, establishes, updates, removes with all
-/// instances. A definition is established once it is as old as the server takes.
+/// instances. A definition is established after the delay of the server.
 pub fn sync(api: &Api) {
     let now = api.clock.now();
     let definitions = api.store.all(GROUP, PLURAL, "");
@@ -123,7 +127,7 @@ pub fn sync(api: &Api) {
     }
 }
 
-/// Whether the kind is served as the present generation of its definition says.
+/// Whether the kind is served with the current generation of its definition.
 fn is_served(api: &Api, definition: &Value) -> bool {
     let kind = api.kind(text(definition, "/spec/group"), text(definition, "/spec/names/plural"));
     kind.is_some_and(|k| k.definition == definition["metadata"]["generation"].as_i64().unwrap_or(0))
@@ -164,7 +168,7 @@ fn remove_instances(api: &Api, definition: &Value) {
         for instance in &instances {
             let (namespace, name) = (text(instance, "/metadata/namespace"), text(instance, "/metadata/name"));
             if text(instance, "/metadata/deletionTimestamp").is_empty() {
-                // It may have gone meanwhile.
+                // Another thread may have deleted it.
                 let _ = api.delete(&Target::new(kind.clone(), namespace, name), &options);
             }
         }
@@ -177,6 +181,6 @@ fn remove_instances(api: &Api, definition: &Value) {
     let left: Vec<&Value> =
         list(definition, "/metadata/finalizers").iter().filter(|f| *f != CLEANUP).collect();
     let patch = Patch::Merge(json!({"metadata": {"finalizers": left}}));
-    // Somebody else may have finished it.
+    // Another thread may have finished it.
     let _ = api.patch(&target, &patch, &User::system());
 }

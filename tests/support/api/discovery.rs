@@ -26,7 +26,7 @@ fn group(name: &str, versions: &[String]) -> Value {
     json!({"name": name, "versions": versions, "preferredVersion": versions[0]})
 }
 
-/// `GET /apis`; the groups of reviews are not an aggregated server's.
+/// `GET /apis`; an aggregated server has no groups of reviews.
 pub fn groups(kinds: &Kinds, with_reviews: bool) -> Value {
     let all = kinds.groups();
     let mut groups: Vec<Value> =
@@ -56,6 +56,9 @@ pub fn resources(kinds: &Kinds, group: &str, version: &str) -> Option<Value> {
     for kind in kinds_of(kinds, group, version) {
         let mut resource = json!({"name": kind.plural, "singularName": kind.singular, "namespaced": kind.namespaced,
             "kind": kind.kind, "verbs": VERBS});
+        if kind.is_in_all {
+            resource["categories"] = json!(["all"]);
+        }
         if !kind.short.is_empty() {
             resource["shortNames"] = json!(kind.short);
         }
@@ -136,7 +139,8 @@ fn aggregated_resources(kinds: &Kinds, group: &str, version: &str) -> Vec<Value>
             .collect();
         json!({"resource": kind.plural, "responseKind": gvk(&kind.kind), "singularResource": kind.singular,
             "scope": if kind.namespaced { "Namespaced" } else { "Cluster" }, "verbs": VERBS,
-            "shortNames": kind.short, "subresources": subresources})
+            "shortNames": kind.short, "categories": if kind.is_in_all { &["all"][..] } else { &[] },
+            "subresources": subresources})
     };
     kinds_of(kinds, group, version).map(one).collect()
 }

@@ -1,4 +1,4 @@
-//! What the API answers when it refuses: `Status` objects with the codes, reasons and texts of a real server.
+//! Refusals: `Status` objects with the codes, reasons and texts of a real server.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 #[derive(Clone, Debug, PartialEq)]
 pub struct Failure {
     pub code: u16,
-    /// Empty for errors that the server did not sort.
+    /// Empty for errors without a reason.
     pub reason: &'static str,
     pub message: String,
     pub details: Option<Value>,
@@ -75,7 +75,7 @@ impl Failure {
         Self::new(400, "BadRequest", message)
     }
 
-    /// One field with a value that does not pass: `field: why`.
+    /// One field with an invalid value: `field: why`.
     pub fn invalid(group: &str, kind: &str, name: &str, field: &str, why: &str) -> Self {
         let qualified = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
         let reason = match why.split(':').next().unwrap_or_default() {

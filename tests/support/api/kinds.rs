@@ -3,8 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use super::rules::{Plain, Rules};
 use super::schema::Schema;
+use super::table::Column;
 
 /// A kind that is served.
 #[derive(Clone)]
@@ -37,6 +40,14 @@ pub struct Kind {
     pub definition: i64,
     /// Schema per version, of custom resources.
     pub schemas: BTreeMap<String, Arc<Schema>>,
+    /// The group under which objects are stored, if it is another one.
+    pub stored_in: Option<&'static str>,
+    /// What `kubectl get` shows, of kinds that are compiled in.
+    pub columns: &'static [Column],
+    /// The columns per version, of custom resources.
+    pub printed: BTreeMap<String, Vec<Value>>,
+    /// Whether it belongs to `kubectl get all`.
+    pub is_in_all: bool,
     /// Field selectors beyond `metadata.name` and `metadata.namespace`: name in the query, pointer into the object.
     pub fields: Vec<(String, &'static str)>,
     pub rules: Arc<dyn Rules>,
@@ -69,12 +80,16 @@ impl Kind {
             custom: false,
             definition: 0,
             schemas: BTreeMap::new(),
+            stored_in: None,
+            columns: &[],
+            printed: BTreeMap::new(),
+            is_in_all: false,
             fields: Vec::new(),
             rules: Arc::new(Plain),
         }
     }
 
-    /// Sets what the letters stand for: s status, b binding, c scale, g generation, r resourceVersion required, u upsert
+    /// Sets flags by their letters: s status, b binding, c scale, g generation, r resourceVersion required, u upsert
     /// by PUT.
     #[must_use]
     pub fn flags(mut self, letters: &str) -> Self {
@@ -111,6 +126,11 @@ impl Kind {
         self
     }
 
+    /// The group under which objects are stored.
+    pub fn home(&self) -> &str {
+        self.stored_in.unwrap_or(&self.group)
+    }
+
     pub fn list_kind(&self) -> String {
         format!("{}List", self.kind)
     }
@@ -119,7 +139,7 @@ impl Kind {
         if self.group.is_empty() { version.to_owned() } else { format!("{}/{version}", self.group) }
     }
 
-    /// Where the value of a field selector stands.
+    /// The pointer to the value of a field selector.
     pub fn field(&self, name: &str) -> Option<&'static str> {
         match name {
             "metadata.name" => Some("/metadata/name"),

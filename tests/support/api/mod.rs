@@ -1,14 +1,17 @@
-//! The API without connections: what a request does to the storage.
+//! The API without connections: the effects of requests on the storage.
 
 pub mod failure;
 pub mod selector;
 
 pub mod builtin;
+pub mod columns;
+pub mod events;
 pub mod kinds;
 pub mod rules;
 pub mod schema;
 
 pub mod store;
+pub mod table;
 
 pub mod patch;
 pub mod protection;
@@ -20,6 +23,7 @@ pub mod write;
 pub mod authn;
 pub mod crd;
 pub mod discovery;
+pub mod openapi;
 pub mod rbac;
 pub mod request;
 pub mod review;
@@ -36,7 +40,7 @@ use self::kinds::Kind;
 use self::store::{State, Store};
 use crate::support::encoding::rfc3339;
 
-/// Who asks.
+/// The user of a request.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct User {
     pub name: String,
@@ -68,7 +72,7 @@ impl User {
 #[derive(Clone, Debug)]
 pub struct Target {
     pub kind: Arc<Kind>,
-    /// The version of the path, in which objects come and go.
+    /// The version of the path, in which objects are received and sent.
     pub version: String,
     /// Empty: cluster-scoped, or all namespaces.
     pub namespace: String,
@@ -92,7 +96,7 @@ impl Target {
     }
 
     fn id(&self) -> store::Id {
-        store::Id::new(&self.kind.group, &self.kind.plural, &self.namespace, &self.name)
+        store::Id::new(self.kind.home(), &self.kind.plural, &self.namespace, &self.name)
     }
 
     fn not_found(&self) -> Failure {
@@ -111,10 +115,12 @@ pub struct Api {
     pub clock: Clock,
     /// Whether a namespaced object needs its namespace. An aggregated server leaves that to the server in front.
     pub namespaces: bool,
-    /// Between the creation of a CustomResourceDefinition and its kind being served.
+    /// The time from the creation of a CustomResourceDefinition until its kind is served.
     pub crd_delay: Duration,
-    /// Judges objects about to be created.
+    /// Decides whether an object may be created.
     pub admission: Option<Admission>,
+    /// Writes are answered and then forgotten.
+    pub is_dry: bool,
 }
 
 /// A validating webhook for creations.
@@ -124,7 +130,26 @@ pub type Admission = Arc<dyn Fn(&State, &Target, &Value, &User) -> Result<(), Fa
 pub type Connect = Box<dyn Fn(&Api, &Target, Value, &User) -> Result<Value, Failure> + Send + Sync>;
 
 impl Api {
-    /// The time as it stands in objects.
+    /// The same API for a request with this parameter `dryRun`.
+    #[must_use]
+    pub fn dry(&self, parameter: Option<&str>) -> Self {
+        Self { is_dry: parameter == Some("All"), ..self.clone() }
+    }
+
+    /// Runs a change of objects, and takes it back at once if it was only tried.
+    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        if !self.is_dry {
+            return self.store.write(change);
+        }
+        // Nobody else sees it: the lock is held until everything is as it was.
+        let mut state = self.store.read();
+        let before = state.revision;
+        let result = change(&mut state);
+        state.restore(before);
+        result
+    }
+
+    /// The time as objects contain it.
     pub fn now(&self) -> String {
         rfc3339(self.clock.now())
     }

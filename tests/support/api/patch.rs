@@ -121,7 +121,7 @@ enum ListMerge {
     Replace,
 }
 
-/// What the Go types say about the lists of that name, for the kinds served here.
+/// The merge strategy of the Go types for lists of this name, for the kinds served here.
 fn list_merge(field: &str, parent: &str) -> ListMerge {
     match field {
         "conditions" | "addresses" if parent == "status" => ListMerge::By("type"),

@@ -1,5 +1,5 @@
-//! ValidatingAdmissionPolicies that refuse deletions. No CEL is evaluated: of an expression, the annotation and the values that it
-//! allows are read. The shared checks hold this against a real server.
+//! ValidatingAdmissionPolicies that refuse deletions. It evaluates no CEL: it reads only the annotation and the allowed values
+//! from an expression. The shared checks compare this with a real server.
 
 use serde_json::Value;
 

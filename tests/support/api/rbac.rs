@@ -22,7 +22,7 @@ pub fn allows(state: &State, user: &User, info: &Info) -> bool {
     })
 }
 
-/// What the default cluster roles give to everybody who is known: discovery, health, own access reviews.
+/// The permissions that the default cluster roles give to all authenticated users: discovery, health, own access reviews.
 fn always(user: &User, info: &Info) -> bool {
     let open = ["/healthz", "/livez", "/readyz", "/version"];
     let is_open =
@@ -30,7 +30,7 @@ fn always(user: &User, info: &Info) -> bool {
     is_open || user.is_in("system:authenticated") && is_everybodys(info)
 }
 
-/// What the default cluster roles give to everybody who is known.
+/// The permissions that the default cluster roles give to all authenticated users.
 pub fn is_everybodys(info: &Info) -> bool {
     if info.resource.is_empty() {
         let discovery = ["/api", "/openapi"].iter().any(|p| info.path.starts_with(p));

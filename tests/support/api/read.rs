@@ -8,6 +8,7 @@ use super::failure::Failure;
 use super::kinds::Kind;
 use super::selector::{Selector, parse_fields, parse_labels};
 use super::store::{Change, Id, State};
+use super::table::{Form, table};
 use super::{Api, Target};
 use crate::support::encoding::{base64_url, from_base64};
 use crate::support::json::{remove, set};
@@ -35,8 +36,8 @@ pub struct Query {
     pub watch: bool,
     pub bookmarks: bool,
     pub timeout_s: Option<u64>,
-    /// Only metadata is asked for.
-    pub metadata_only: bool,
+    /// The form in which objects are asked for.
+    pub form: Form,
 }
 
 impl Query {
@@ -72,7 +73,7 @@ impl Query {
             watch: truth("watch"),
             bookmarks: truth("allowWatchBookmarks"),
             timeout_s: text("timeoutSeconds").parse().ok(),
-            metadata_only: false,
+            form: Form::Whole,
         })
     }
 }
@@ -94,7 +95,7 @@ impl Api {
     /// LIST. `stale` shows the state of an older revision, as a lagging cache would.
     pub fn list(&self, target: &Target, query: &Query, stale: Option<u64>) -> Result<Value, Failure> {
         let state = self.store.read();
-        let (group, plural) = (&target.kind.group, &target.kind.plural);
+        let (group, plural) = (target.kind.home(), target.kind.plural.as_str());
         let (token_revision, start) = parse_continue(&query.continue_token)?;
         let asked: u64 = query.resource_version.parse().unwrap_or(0);
         if asked > state.revision {
@@ -114,7 +115,7 @@ impl Api {
                 && query.selector.matches(object)
         });
         let chosen: Vec<_> = chosen.collect();
-        // Others go on while the answer is written.
+        // Release the lock while the answer is made.
         drop(state);
         Ok(page(target, query, revision, &chosen))
     }
@@ -122,7 +123,7 @@ impl Api {
     /// GET of the state at an older revision.
     pub fn get_at(&self, target: &Target, revision: u64) -> Result<Value, Failure> {
         let state = self.store.read();
-        let objects = state.at(revision, &target.kind.group, &target.kind.plural).unwrap_or_default();
+        let objects = state.at(revision, target.kind.home(), &target.kind.plural).unwrap_or_default();
         let object = objects.get(&target.id()).ok_or_else(|| target.not_found())?;
         Ok(present(&target.kind, &target.version, object))
     }
@@ -153,13 +154,19 @@ fn page(target: &Target, query: &Query, revision: u64, chosen: &[(Id, Arc<Value>
             metadata["remainingItemCount"] = (chosen.len() - count).into();
         }
     }
+    if let Form::Table(include, clock) = &query.form {
+        let items = chosen[..count].iter().map(|(_, object)| present(&target.kind, &target.version, object));
+        let items: Vec<Value> = items.collect();
+        return table(&target.kind, &target.version, &items, &metadata, *include, clock.now());
+    }
+    let is_metadata = matches!(query.form, Form::Metadata);
     let item = |object: &Value| {
         let mut shown = present(&target.kind, &target.version, object);
-        if query.metadata_only {
+        if is_metadata {
             return metadata_of(&shown);
         }
         if !target.kind.custom {
-            // Lists of compiled-in kinds say the kind once.
+            // Items of compiled-in kinds do not repeat the kind.
             remove(&mut shown, "/apiVersion");
             remove(&mut shown, "/kind");
         }
@@ -168,7 +175,7 @@ fn page(target: &Target, query: &Query, revision: u64, chosen: &[(Id, Arc<Value>
     let items: Vec<Value> = chosen[..count].iter().map(|(_, object)| item(object)).collect();
     let mut list = json!({"kind": target.kind.list_kind(), "apiVersion": target.kind.api_version(&target.version),
         "metadata": metadata, "items": items});
-    if query.metadata_only {
+    if is_metadata {
         set(&mut list, "/kind", "PartialObjectMetadataList");
         set(&mut list, "/apiVersion", "meta.k8s.io/v1");
     }
@@ -180,9 +187,9 @@ pub fn event(kind: &str, object: &Value) -> Value {
     json!({"type": kind, "object": object})
 }
 
-/// What a watch sends for a change: the kind of the event and the object. None if it does not concern it.
+/// What a watch sends for a change: the kind of the event and the object. None if the change does not concern the watch.
 pub fn event_of(target: &Target, query: &Query, change: &Change) -> Option<(&'static str, Value)> {
-    let concerns = change.id.is_of(&target.kind.group, &target.kind.plural)
+    let concerns = change.id.is_of(target.kind.home(), &target.kind.plural)
         && (target.namespace.is_empty() || change.id.namespace == target.namespace);
     if !concerns {
         return None;
@@ -199,8 +206,7 @@ pub fn event_of(target: &Target, query: &Query, change: &Change) -> Option<(&'st
 }
 
 fn shown(target: &Target, query: &Query, object: &Value) -> Value {
-    let shown = present(&target.kind, &target.version, object);
-    if query.metadata_only { metadata_of(&shown) } else { shown }
+    query.form.one(&target.kind, &target.version, present(&target.kind, &target.version, object))
 }
 
 /// Where a watch starts: the revision after which it reads the log, and the objects that it first reports as added.
@@ -212,7 +218,7 @@ pub fn watch_start(state: &State, target: &Target, query: &Query) -> Result<(u64
         }
     };
     if from == 0 {
-        let all = state.of(&target.kind.group, &target.kind.plural, &target.namespace);
+        let all = state.of(target.kind.home(), &target.kind.plural, &target.namespace);
         let chosen = all.filter(|(_, o)| query.selector.matches(o));
         return Ok((state.revision, chosen.map(|(_, o)| event("ADDED", &shown(target, query, o))).collect()));
     }
@@ -224,10 +230,7 @@ pub fn watch_start(state: &State, target: &Target, query: &Query) -> Result<(u64
 
 /// A bookmark.
 pub fn bookmark(target: &Target, query: &Query, revision: u64) -> Value {
-    let mut object = json!({"kind": target.kind.kind, "apiVersion": target.kind.api_version(&target.version),
+    let object = json!({"kind": target.kind.kind, "apiVersion": target.kind.api_version(&target.version),
         "metadata": {"resourceVersion": revision.to_string(), "creationTimestamp": null}});
-    if query.metadata_only {
-        object = metadata_of(&object);
-    }
-    event("BOOKMARK", &object)
+    event("BOOKMARK", &query.form.one(&target.kind, &target.version, object))
 }

@@ -17,7 +17,7 @@ pub struct Options {
     pub uid: Option<String>,
     pub resource_version: Option<String>,
     pub propagation: Option<String>,
-    /// Policies may refuse it. The server's own deletions pass them by.
+    /// Policies may refuse it. They do not apply to the server's own deletions.
     pub is_admitted: bool,
 }
 
@@ -38,7 +38,7 @@ impl Api {
     /// DELETE of one object: its last state if finalizers hold it, else a `Status`.
     pub fn delete(&self, target: &Target, options: &Options) -> Result<Value, Failure> {
         let now = self.now();
-        self.store.write(|state| remove(state, target, options, &now))
+        self.change(|state| remove(state, target, options, &now))
     }
 
     /// DELETE of a collection: the objects that were in it.
@@ -49,8 +49,8 @@ impl Api {
         options: &Options,
     ) -> Result<Value, Failure> {
         let now = self.now();
-        self.store.write(|state| {
-            let all = state.of(&target.kind.group, &target.kind.plural, &target.namespace);
+        self.change(|state| {
+            let all = state.of(target.kind.home(), &target.kind.plural, &target.namespace);
             let chosen: Vec<Id> = all.filter(|(_, o)| selector.matches(o)).map(|(id, _)| id.clone()).collect();
             let mut items = Vec::new();
             for id in chosen {

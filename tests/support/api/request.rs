@@ -2,7 +2,7 @@
 
 use crate::support::encoding::unescape;
 
-/// A request, sorted as the API server sorts it before it authorizes.
+/// The attributes of a request that the API server authorizes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Info {
     /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`; for other paths the method.
@@ -21,7 +21,7 @@ pub struct Info {
 }
 
 impl Info {
-    /// Sorts a request. `query` answers with a parameter of the query.
+    /// Reads the attributes of a request. `query` answers with a parameter of the query.
     pub fn parse(method: &str, path: &str, query: impl Fn(&str) -> Option<String>) -> Self {
         let parts: Vec<String> =
             path.split('/').filter(|p| !p.is_empty()).map(|p| unescape(p, false)).collect();

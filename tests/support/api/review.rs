@@ -6,7 +6,7 @@ use super::User;
 use super::request::Info;
 use crate::support::json::{list, text};
 
-/// Who may do what, and whose token something is.
+/// Answers what a user may do, and to which user a token belongs.
 pub trait Judge {
     fn allows(&self, user: &User, info: &Info) -> bool;
     fn user_of(&self, token: &str) -> Option<User>;

@@ -8,7 +8,7 @@ use super::store::State;
 use crate::support::encoding;
 use crate::support::json::{copy, default, elements, list, map, set, text};
 
-/// Who writes, where, and beside what.
+/// The user, target and surroundings of a write.
 #[derive(Clone)]
 pub struct Write<'a> {
     pub kind: &'a Kind,
@@ -25,7 +25,7 @@ pub struct Write<'a> {
 
 /// The behaviour of one kind. Objects come in the storage version.
 pub trait Rules: Send + Sync {
-    /// Makes a new object what is stored: defaults, fields that only the server sets.
+    /// Completes a new object: defaults, and fields that only the server sets.
     fn create(&self, _object: &mut Value, _write: &Write<'_>) -> Result<(), Failure> {
         Ok(())
     }
@@ -40,7 +40,7 @@ pub trait Rules: Send + Sync {
         strip(old) != strip(new)
     }
 
-    /// Whether something else than the spec asks for work and therefore counts as well. `asked` is what was sent, before
+    /// Whether something else than the spec requests work and therefore counts as well. `asked` is what was sent, before
     /// [`Rules::update`].
     fn operation_bumps(&self, _old: &Value, _asked: &Value, _write: &Write<'_>) -> bool {
         false
@@ -143,7 +143,7 @@ impl Frozen {
     }
 }
 
-/// Maps without entries are not stored. Until then they count: an empty one is not an absent one.
+/// Maps without entries are not stored. Before that, an empty map differs from an absent one.
 fn without_empty_maps(object: &mut Value) {
     for field in ["data", "binaryData"] {
         if object[field].as_object().is_some_and(Map::is_empty) {
@@ -229,7 +229,7 @@ fn node_port(write: &Write<'_>) -> u16 {
     std::iter::repeat_with(any).find(|port| !taken(*port)).unwrap_or_default()
 }
 
-/// Services: an address within the cluster, which stays; a port of the nodes, if somebody outside shall reach them.
+/// Services: a cluster IP, which does not change, and a node port for types that have one.
 pub struct ServiceRules;
 
 impl Rules for ServiceRules {
@@ -282,7 +282,7 @@ impl Rules for ServiceRules {
     }
 }
 
-/// Ports of the nodes stay while their ports do, though a PUT does not name them.
+/// Keeps the node ports of ports that still exist, though a PUT does not name them.
 fn keep_node_ports(old: &Value, new: &mut Value) {
     if new["spec"]["type"] == "ClusterIP" {
         return;
@@ -296,7 +296,7 @@ fn keep_node_ports(old: &Value, new: &mut Value) {
     }
 }
 
-/// Pods and what makes them: the defaults that an agent may read back, and selectors that may not change.
+/// Pods and their controllers: the defaults that an agent may read back, and selectors that may not change.
 pub struct Workload;
 
 impl Rules for Workload {
@@ -364,7 +364,7 @@ fn pod_defaults(object: &mut Value, template: &str) {
     }
 }
 
-/// Certificate signing requests: who asked is recorded by the server, and the request never changes.
+/// Certificate signing requests: the server records the requestor, and the request never changes.
 pub struct Csr;
 
 impl Rules for Csr {

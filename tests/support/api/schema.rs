@@ -12,7 +12,7 @@ impl Schema {
         shape(object, &self.0, true);
     }
 
-    /// What does not fit: field and reason.
+    /// The first invalid field and the reason.
     pub fn check(&self, object: &Value) -> Option<(String, String)> {
         check(object, &self.0, "")
     }

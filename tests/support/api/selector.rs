@@ -31,7 +31,7 @@ impl Requirement {
     }
 }
 
-/// Cuts at commas that stand outside of parentheses.
+/// Splits at commas outside of parentheses.
 fn split(text: &str) -> Vec<&str> {
     let (mut parts, mut depth, mut start) = (Vec::new(), 0, 0);
     for (i, c) in text.char_indices() {
@@ -96,7 +96,7 @@ pub fn parse_fields(text: &str) -> Result<Vec<Requirement>, String> {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Selector {
     pub labels: Vec<Requirement>,
-    /// Key as written in the query, and where the value stands in the object.
+    /// Key of the query, and pointer to the value in the object.
     pub fields: Vec<(Requirement, &'static str)>,
 }
 

@@ -46,10 +46,10 @@ pub struct State {
     pub kinds: Kinds,
     pub revision: u64,
     pub log: VecDeque<Change>,
-    /// Changes up to this revision are gone from the log.
+    /// The log no longer contains changes up to this revision.
     pub compacted: u64,
     log_max: usize,
-    /// Grows with [`Store::wake`], so that waiters look at what is not an object: a stop, a fault.
+    /// Grows with [`Store::wake`], so that waiters notice stops and faults.
     wakes: u64,
 }
 
@@ -105,7 +105,7 @@ impl State {
         self.compacted = self.revision;
     }
 
-    /// Everything as it was at a revision, which is the newest again: the storage was restored from a backup.
+    /// Restores the state of a revision, as from a backup.
     pub fn restore(&mut self, revision: u64) {
         assert!(revision >= self.compacted, "the log does not reach back to revision {revision}");
         while self.log.back().is_some_and(|change| change.revision > revision) {
@@ -118,7 +118,7 @@ impl State {
         self.revision = revision;
     }
 
-    /// Others write, up to this revision.
+    /// Writes until this revision, as other clients would.
     pub fn go_on_to(&mut self, revision: u64) {
         let id = Id::new("", "namespaces", "", "kube-system");
         while self.revision < revision {
@@ -127,7 +127,7 @@ impl State {
         }
     }
 
-    /// The objects of a resource as they were at a revision; none if the log does not reach back.
+    /// The objects of a resource at a revision; none if the log does not reach back so far.
     pub fn at(&self, revision: u64, group: &str, plural: &str) -> Option<BTreeMap<Id, Arc<Value>>> {
         if revision < self.compacted {
             return None;
@@ -176,7 +176,7 @@ impl Store {
         self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs a change and wakes everybody who waits for one.
+    /// Runs a change and wakes all waiters.
     pub fn write<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let result = change(&mut self.read());
         self.0.1.notify_all();

@@ -45,7 +45,13 @@ pub const LOG: &str = "test.gardener.cloud/log";
 /// GET of a log.
 pub fn log(api: &Api, target: &Target) -> Result<String, Failure> {
     let pod = api.get(&Target { subresource: String::new(), ..target.clone() })?;
-    Ok(entry(&pod, "/metadata/annotations", LOG).unwrap_or_default().to_owned())
+    let log = entry(&pod, "/metadata/annotations", LOG).map(str::to_owned);
+    log.ok_or_else(|| {
+        let name = &target.name;
+        Failure::bad_request(format!(
+            "pod {name:?} has no log: no containers run behind this API server of the tests"
+        ))
+    })
 }
 
 fn scale_of(object: &Value) -> Value {
@@ -66,8 +72,8 @@ pub fn get_scale(api: &Api, target: &Target) -> Result<Value, Failure> {
     Ok(scale_of(&api.get(&Target { subresource: String::new(), ..target.clone() })?))
 }
 
-/// PATCH of a scale. As in a real server, a write that comes between is no conflict unless the patch names a version:
-/// the patch is applied again, five times at most.
+/// PATCH of a scale. As in a real server, a concurrent write causes no conflict unless the patch names a
+/// version: the patch is applied again, five times at most.
 pub fn patch_scale(api: &Api, target: &Target, patch: &Patch, user: &User) -> Result<Value, Failure> {
     let attempt = || set_scale(api, target, |scale| apply(scale, patch), user);
     (1..5)

@@ -23,13 +23,13 @@ impl Api {
     /// POST to a collection.
     pub fn create(&self, target: &Target, object: Value, user: &User) -> Result<Value, Failure> {
         let now = self.now();
-        self.store.write(|state| insert(self, state, target, object, user, &now))
+        self.change(|state| insert(self, state, target, object, user, &now))
     }
 
     /// PUT of an object or its subresource.
     pub fn update(&self, target: &Target, object: Value, user: &User) -> Result<Value, Failure> {
         let now = self.now();
-        self.store.write(|state| {
+        self.change(|state| {
             let object = typed(target, object)?;
             let Some(old) = state.objects.get(&target.id()).cloned() else {
                 let creates = target.kind.put_creates && target.subresource.is_empty();
@@ -53,7 +53,7 @@ impl Api {
     /// PATCH of an object or its subresource.
     pub fn patch(&self, target: &Target, patch: &Patch, user: &User) -> Result<Value, Failure> {
         let now = self.now();
-        self.store.write(|state| {
+        self.change(|state| {
             let old = state.objects.get(&target.id()).cloned().ok_or_else(|| target.not_found())?;
             let mut new = present(&target.kind, &target.version, &old);
             match patch {
@@ -130,13 +130,13 @@ fn typed(target: &Target, mut object: Value) -> Result<Value, Failure> {
     Ok(object)
 }
 
-/// What the rules of a kind learn about a request.
+/// The request as the rules of a kind see it.
 fn write<'a>(target: &'a Target, user: &'a User, now: &'a str, state: &'a State) -> Write<'a> {
     let (kind, subresource) = (&*target.kind, target.subresource.as_str());
     Write { kind, user: &user.name, groups: &user.groups, uid: &user.uid, subresource, now, state }
 }
 
-/// Gives the new object its place: namespace and name.
+/// Sets namespace and name of a new object.
 fn place(target: &Target, object: &mut Value) -> Result<(), Failure> {
     let namespace = text(object, "/metadata/namespace").to_owned();
     if target.kind.namespaced {
@@ -286,14 +286,14 @@ pub fn replace(
     Ok(present(&target.kind, &target.version, &stored))
 }
 
-/// Deleted, and nobody holds it any more.
+/// Whether it is deleted and has no finalizers left.
 pub fn is_finished(object: &Value) -> bool {
     let held = !list(object, "/metadata/finalizers").is_empty()
         || (object["kind"] == "Namespace" && !list(object, "/spec/finalizers").is_empty());
     !held && !text(object, "/metadata/deletionTimestamp").is_empty()
 }
 
-/// What a request may change, on top of what it may not.
+/// Takes from a request only what it may change.
 fn keep(target: &Target, old: &Value, new: Value) -> Value {
     match target.subresource.as_str() {
         "" => {

@@ -1,4 +1,4 @@
-//! Garbage collection: objects go when the last of their owners has gone, and owners wait as they were told.
+//! Garbage collection: deletes objects without owners, and lets owners wait in deletion as requested.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +22,7 @@ pub fn sync(api: &Api) {
             list(&found.object, "/metadata/ownerReferences").iter().all(|o| !uids.contains(text(o, "/uid")));
         if gone && text(&found.object, "/metadata/deletionTimestamp").is_empty() {
             let uid = text(&found.object, "/metadata/uid").to_owned();
-            // It may have gone meanwhile.
+            // Another thread may have deleted it.
             let _ = api.delete(&found.target, &Options { uid: Some(uid), ..Options::default() });
         }
     }

@@ -1,5 +1,5 @@
-//! The share of kube-controller-manager that others wait for. One thread looks at the whole storage after each change:
-//! clusters of tests are small, and a level is easier to hold than an edge.
+//! The part of kube-controller-manager's work that others wait for. One thread looks at the whole storage after each change:
+//! clusters of tests are small, and this is simpler than to follow single changes.
 
 pub mod collector;
 pub mod namespaces;
@@ -25,11 +25,11 @@ pub struct Share {
     pub signer: bool,
     /// Namespaces get their root CA and default account; deleted ones are emptied; bootstrap tokens end.
     pub namespaces: bool,
-    /// Objects go with their owners.
+    /// Objects are deleted with their owners.
     pub garbage: bool,
-    /// Deployments and the like report that they run.
+    /// Workloads report that they run.
     pub workloads: bool,
-    /// Namespaces that begin with this are left out of that: somebody else does it there. None if it is empty.
+    /// Workloads in namespaces with this prefix are left to another component. Empty: none.
     pub workloads_but_in: &'static str,
 }
 
@@ -46,7 +46,7 @@ impl Share {
 }
 
 impl Share {
-    /// Whether somebody else looks after the workloads of a namespace.
+    /// Whether another component handles the workloads of a namespace.
     fn leaves_out(&self, namespace: &str) -> bool {
         !self.workloads_but_in.is_empty() && namespace.starts_with(self.workloads_but_in)
     }
@@ -56,7 +56,7 @@ struct Shared {
     api: Api,
     share: Mutex<Share>,
     authority: Mutex<Arc<Authority>>,
-    /// What is published instead of the certificate of that CA.
+    /// The bundle that is published instead of the certificate of that CA.
     root_ca: Mutex<Option<String>>,
     stop: Stop,
 }
@@ -122,7 +122,7 @@ fn run(shared: &Shared) {
         idle = if seen == Some(mark) { (idle + 1) % IDLE_ROUNDS } else { 0 };
         seen = Some(mark);
         look(shared, idle == 0);
-        // Several writes in quick succession need one round only.
+        // Wait for further writes of a quick succession.
         shared.stop.wait(&Clock::system(), ROUND_MIN);
         shared.api.store.wait_past(mark, ROUND);
     }

@@ -1,4 +1,4 @@
-//! Namespaces: what each one gets, and their end.
+//! Namespaces: their default objects, and their deletion.
 
 use serde_json::{Value, json};
 
@@ -16,13 +16,13 @@ pub fn clean_tokens(api: &Api) {
         let is_token = secret["type"] == "bootstrap.kubernetes.io/token";
         if is_token && at.and_then(|at| from_rfc3339(&at)).is_some_and(|at| at <= api.clock.now()) {
             let target = Target::new(kind.clone(), "kube-system", text(&secret, "/metadata/name"));
-            // Somebody else may have removed it.
+            // Another thread may have removed it.
             let _ = api.delete(&target, &Options::default());
         }
     }
 }
 
-/// `ca`: the certificate that everybody trusts, PEM.
+/// `ca`: the root certificate of the cluster, PEM.
 pub fn sync(api: &Api, ca: &str) {
     for namespace in api.store.all("", "namespaces", "") {
         let name = text(&namespace, "/metadata/name");
@@ -39,7 +39,7 @@ fn publish_ca(api: &Api, namespace: &str, ca: &str) {
     let Some(kind) = api.kind("", "configmaps") else { return };
     let name = "kube-root-ca.crt";
     let present = api.store.get("", "configmaps", namespace, name);
-    // Races with the end of the namespace are lost gracefully.
+    // The namespace may be deleted at the same time.
     match present {
         None => {
             let object = json!({"metadata": {"name": name, "annotations": {
@@ -63,7 +63,7 @@ fn ensure_account(api: &Api, namespace: &str) {
     }
 }
 
-/// Deletes what the namespace holds; when nothing is left, lets it go.
+/// Deletes the content of a namespace, and then its finalizer.
 fn empty(api: &Api, namespace: &str) {
     let kinds: Vec<_> = api.store.read().kinds.all().filter(|k| k.namespaced).cloned().collect();
     let mut left = 0;

@@ -1,4 +1,4 @@
-//! The pods of Deployments: as many as there are replicas, of the present template. Nothing runs in them.
+//! The pods of Deployments: one for each replica, of the current template. Nothing runs in them.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::support::api::remove::Options;
 use crate::support::api::{Api, Target, User};
 use crate::support::json::{list, text};
 
-/// `left_out`: namespaces that somebody else looks after.
+/// `left_out`: namespaces whose workloads another component handles.
 pub fn sync(api: &Api, left_out: &dyn Fn(&str) -> bool) {
     let (Some(deployments), Some(pods)) = (api.kind("apps", "deployments"), api.kind("", "pods")) else {
         return;
@@ -21,7 +21,7 @@ pub fn sync(api: &Api, left_out: &dyn Fn(&str) -> bool) {
         let wanted = names(&deployment);
         let present = owned(api, &deployment, namespace);
         for name in present.iter().filter(|name| !wanted.contains(name)) {
-            // It may have gone meanwhile.
+            // Another thread may have deleted it.
             let _ = api.delete(&Target::new(pods.clone(), namespace, name), &Options::default());
         }
         for name in wanted.iter().filter(|name| !present.contains(name)) {

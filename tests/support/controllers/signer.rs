@@ -1,4 +1,4 @@
-//! Signs certificate requests of `kubernetes.io/kube-apiserver-client` once somebody approved them.
+//! Signs approved certificate requests of `kubernetes.io/kube-apiserver-client`.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::support::encoding::{base64, from_base64, from_rfc3339};
 use crate::support::json::{list, text};
 use crate::support::pki::Authority;
 
-/// What kube-controller-manager gives when nothing is asked for.
+/// The validity that kube-controller-manager gives by default.
 const DEFAULT_LIFETIME: Duration = Duration::from_secs(365 * 86_400);
 /// Certificates are valid from a little earlier on, for clocks that are behind.
 const BACKDATE: Duration = Duration::from_secs(300);
@@ -25,7 +25,7 @@ pub fn sync(api: &Api, authority: &Authority) {
     let Some(kind) = api.kind("certificates.k8s.io", "certificatesigningrequests") else { return };
     for request in api.store.all("certificates.k8s.io", "certificatesigningrequests", "") {
         if is_over(&request, api.clock.now()) {
-            // It may have been deleted meanwhile.
+            // Another thread may have deleted it.
             let _ = api.delete(
                 &Target::new(kind.clone(), "", text(&request, "/metadata/name")),
                 &Options::default(),
@@ -49,7 +49,7 @@ pub fn sync(api: &Api, authority: &Authority) {
             }
         };
         let target = Target::new(kind.clone(), "", text(&request, "/metadata/name")).sub("status");
-        // It may have been deleted meanwhile.
+        // Another thread may have deleted it.
         let _ = api.patch(&target, &Patch::Merge(json!({"status": status})), &User::system());
     }
 }

@@ -1,4 +1,4 @@
-//! Deployments and the like, without anything that runs: they report that all replicas are there.
+//! Deployments and other workloads. Nothing runs, but they report that all replicas are available.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use crate::support::json::text;
 /// Set on an object, this annotation (value: anything) keeps it from becoming ready.
 pub const HOLD: &str = "test.gardener.cloud/hold";
 
-/// `left_out`: namespaces that somebody else looks after.
+/// `left_out`: namespaces whose workloads another component handles.
 pub fn sync(api: &Api, left_out: &dyn Fn(&str) -> bool) {
     for (group, plural, status) in [
         ("apps", "deployments", deployment as fn(&Value, &str) -> Value),
@@ -40,7 +40,7 @@ pub fn sync(api: &Api, left_out: &dyn Fn(&str) -> bool) {
                     continue;
                 }
             }
-            // It may have gone meanwhile.
+            // Another thread may have deleted it.
             let _ = api.patch(&target, &Patch::Merge(json!({"status": status})), &User::system());
         }
     }

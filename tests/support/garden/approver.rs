@@ -1,4 +1,4 @@
-//! Approves the certificate requests of agents: exactly those that gardener-controller-manager approves.
+//! Approves the same certificate requests of agents as gardener-controller-manager.
 
 use gardenlet::api::certificates::CERTIFICATE_SIGNING_REQUEST;
 use serde_json::{Value, json};

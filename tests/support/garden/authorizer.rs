@@ -1,4 +1,4 @@
-//! The SeedAuthorizer: what an agent may do in the garden. It allows or has no opinion; RBAC has the last word.
+//! The SeedAuthorizer: what an agent may do in the garden. It allows a request or has no opinion; then RBAC decides.
 
 use super::graph::Graph;
 use crate::support::api::User;
@@ -35,7 +35,7 @@ impl Authorizer for Behind {
     }
 }
 
-/// What RBAC gives to everybody who is known.
+/// The permissions that RBAC gives to all authenticated users.
 fn public(info: &Info) -> bool {
     let open = ["cloudprofiles", "controllerregistrations", "exposureclasses", "seeds"];
     ["get", "list", "watch"].contains(&info.verb.as_str())

@@ -1,4 +1,4 @@
-//! Keeps the Seed's condition BackupBucketsReady: no BackupBucket of it has an error.
+//! Updates the Seed's condition BackupBucketsReady: none of its BackupBuckets has an error.
 
 use gardenlet::api::gardener::BACKUP_BUCKET;
 use serde_json::Value;

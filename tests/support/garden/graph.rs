@@ -1,4 +1,4 @@
-//! The resource graph: whether an object belongs to a Seed. The real one follows informers and lags; this one is exact.
+//! The resource graph: whether an object belongs to a Seed. The real one reads informers and lags behind; this one is exact.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ impl<'a> Graph<'a> {
         let own =
             |pointers: &[&str]| self.get(place).is_some_and(|o| pointers.iter().any(|p| text(o, p) == seed));
         match (group, resource) {
-            // A ManagedSeed that goes takes its Seed along.
+            // A ManagedSeed in deletion may delete its Seed.
             (CORE, "seeds") => {
                 let mut managed = self.managed(seed);
                 name == seed

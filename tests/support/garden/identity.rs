@@ -50,12 +50,12 @@ pub fn answer(api: &Api, target: &Target, mut body: Value, user: &User) -> Resul
     Ok(body)
 }
 
-/// What such a token says.
+/// The claims of such a token.
 pub fn claims(token: &str) -> Option<Value> {
     serde_json::from_slice(&from_base64(token.split('.').nth(1)?)?).ok()
 }
 
-/// The object in whose name the token is used must be the one that exists.
+/// The context object of the request must exist, with the UID that the request names.
 fn resolve(api: &Api, context: &Value) -> Result<(), String> {
     let (kind, name) = (text(context, "/kind"), text(context, "/name"));
     let plural = match kind {

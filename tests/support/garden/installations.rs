@@ -17,7 +17,7 @@ use crate::support::encoding::sha256_hex;
 use crate::support::json::{entry, list, text};
 
 const FINALIZER: &str = "core.gardener.cloud/controllerregistration";
-/// What a provider of machines brings.
+/// The kinds of a provider of machines.
 const OF_PROVIDER: [&str; 3] = ["ControlPlane", "Infrastructure", "Worker"];
 const POD_SECURITY: &str = "security.gardener.cloud/pod-security-enforce";
 
@@ -100,7 +100,7 @@ fn wanted(world: &World, seed: &Value) -> BTreeSet<String> {
     found.map(|r| text(r, "/metadata/name").to_owned()).collect()
 }
 
-/// Kinds and types of extensions that a seed and what runs on it ask for.
+/// Kinds and types of extensions that a seed and its Shoots need.
 fn needed_types(world: &World, seed: &Value) -> BTreeSet<(String, String)> {
     let seed_name = text(seed, "/metadata/name");
     let mut needed = BTreeSet::new();
@@ -134,8 +134,8 @@ fn needed_types(world: &World, seed: &Value) -> BTreeSet<(String, String)> {
     needed
 }
 
-/// The types of the Extensions of a Seed or Shoot: those that it lists, and those that come by themselves unless it does
-/// not want them.
+/// The types of the Extensions of a Seed or Shoot: those that it lists, and those that are enabled automatically unless
+/// it disables them.
 fn extensions<'a>(world: &'a World, object: &'a Value, class: &str) -> BTreeSet<&'a str> {
     let is_off = |e: &&Value| e["disabled"] == true || e["enabled"] == false;
     let (off, on): (Vec<&Value>, Vec<&Value>) = list(object, "/spec/extensions").iter().partition(is_off);
@@ -188,7 +188,7 @@ fn sync_one(
             let at = ("", text(old, "/metadata/name"));
             manager.cluster.patch(&CONTROLLER_INSTALLATION, at, "", &Patch::Merge(patch)).map(drop)
         }
-        // One installation at a time: the old one first has to go.
+        // One installation at a time: the old one must be deleted first.
         Some(_) => Ok(()),
         None => manager.cluster.create(&CONTROLLER_INSTALLATION, "", &object).map(drop),
     }
@@ -255,7 +255,7 @@ fn remove_orphans(manager: &Manager, world: &World) -> Result<(), Failure> {
 
 fn extensions_ready(manager: &Manager, world: &World, seed: &Value) -> Result<(), Failure> {
     let seed_name = text(seed, "/metadata/name");
-    // Until the agent has reported for the first time, nobody writes conditions.
+    // Before the agent's first report there are no conditions.
     if seed["status"]["gardener"].is_null() || !text(seed, "/metadata/deletionTimestamp").is_empty() {
         return Ok(());
     }

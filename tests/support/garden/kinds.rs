@@ -1,10 +1,10 @@
 //! The kinds of gardener-apiserver.
 
-use super::identity;
 use super::rules::{
     Confirmed, Deployment, Installation, Operations, Plain, Profile, Project, Registration, Seed, SeedNames,
 };
 use super::shoot::{Shoot, kubeconfig};
+use super::{columns, identity};
 use crate::support::api::kinds::Kind;
 use crate::support::api::rules::Frozen;
 
@@ -44,7 +44,9 @@ const BASTION_FIELDS: Fields =
 
 /// All of them.
 pub fn kinds() -> Vec<Kind> {
-    core().into_iter().chain(others()).collect()
+    let mut all: Vec<Kind> = core().into_iter().chain(others()).collect();
+    all.iter_mut().for_each(|kind| kind.columns = columns::of(&kind.kind));
+    all
 }
 
 fn core() -> Vec<Kind> {

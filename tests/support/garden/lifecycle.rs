@@ -1,4 +1,4 @@
-//! Notices that an agent is silent.
+//! Reports agents that do not renew their Lease.
 
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::support::api::failure::Failure;
 use crate::support::encoding::from_rfc3339;
 use crate::support::json::{list, text};
 
-/// How often the lease of a seed is looked at.
+/// How often the Lease of a seed is checked.
 const PERIOD: Duration = Duration::from_secs(10);
 /// How long an agent may be silent.
 const MONITOR_PERIOD: Duration = Duration::from_secs(40);

@@ -1,4 +1,4 @@
-//! The share of gardener-controller-manager and gardener-scheduler: it looks at everything again after each change and every now and then.
+//! The work of gardener-controller-manager and gardener-scheduler. It looks at everything after each change and regularly.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,20 +20,20 @@ use crate::support::api::write::Patch;
 use crate::support::encoding::rfc3339;
 use crate::support::json::{list, text};
 
-/// What is done; all of it by default.
+/// The parts that run; all by default.
 #[derive(Clone, Debug)]
 pub struct Share {
     /// Requests of agents are approved.
     pub approver: bool,
     /// `seed-<name>` is made and filled.
     pub namespaces: bool,
-    /// Silent agents are noticed, and buckets that fail.
+    /// Silent agents and failing buckets are reported.
     pub lifecycle: bool,
-    /// ControllerInstallations are made and removed, ExtensionsReady is kept.
+    /// ControllerInstallations are created and deleted, and ExtensionsReady is updated.
     pub installations: bool,
     /// Projects get their namespace.
     pub projects: bool,
-    /// Shoots are held while they need extensions, and labelled with how they are.
+    /// Shoots keep a finalizer while they need extensions, and get the label with their status.
     pub shoots: bool,
     /// Shoots are bound to Seeds, by this strategy.
     pub scheduler: Option<Strategy>,
@@ -115,7 +115,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts it. `store` wakes it up; what is not in there is looked at every `period` (real time).
+    /// Starts it. Changes of `store` wake it; objects elsewhere are read every `period` (real time).
     pub fn start(
         cluster: Box<dyn Cluster>,
         clock: &Clock,
@@ -134,7 +134,7 @@ impl Running {
         let thread = thread::spawn("garden-manager", 1 << 20, move || {
             while !running.stopping.load(Ordering::SeqCst) {
                 let revision = waking.read().revision;
-                // What fails, because the object changed or the server is down, is tried again in the next round.
+                // After a failure (the object changed, the server is down) the next round tries again.
                 let _ = sync(&running);
                 waking.wait_after(revision, period);
             }

@@ -1,7 +1,6 @@
-//! A stand-in garden: the gardener.cloud groups as gardener-apiserver serves them, and gardener-controller-manager and
-//! gardener-scheduler tend them, as far as an agent sees it.
+//! A stand-in garden: what an agent sees of gardener-apiserver, gardener-controller-manager and gardener-scheduler.
 //!
-//! - [`Garden::start`] is a whole garden in this process: also the kinds of Kubernetes, the SeedAuthorizer, RBAC.
+//! - [`Garden::start`] is a complete garden in this process, with the kinds of Kubernetes, the SeedAuthorizer and RBAC.
 //! - [`Garden::aggregated`] serves the gardener.cloud groups alone, behind a real kube-apiserver, and reaches the rest
 //!   through it.
 
@@ -18,6 +17,7 @@ pub mod restriction;
 
 pub mod approver;
 pub mod buckets;
+pub mod columns;
 pub mod installations;
 pub mod lifecycle;
 pub mod manager;
@@ -72,7 +72,7 @@ pub struct Aggregated {
 }
 
 impl Garden {
-    /// Starts a garden, prepared for an agent but for what [`prepare`] makes.
+    /// Starts a garden. The objects of [`prepare`] are still missing.
     pub fn start(clock: &Clock) -> Self {
         Self::with(Options::new("garden", clock), Share::default())
     }
@@ -121,7 +121,7 @@ impl Garden {
         Self::managed(cluster, Box::new(split), Share::default(), Duration::from_millis(250))
     }
 
-    /// `period`: how often the manager looks at what it is not told about, in real time.
+    /// `period`: how often the manager reads objects without notice of their changes, in real time.
     fn managed(cluster: TestCluster, port: Box<dyn Cluster>, share: Share, period: Duration) -> Self {
         let manager = Running::start(port, cluster.clock(), cluster.store(), share, period);
         Self { manager, cluster }
@@ -143,7 +143,7 @@ impl Garden {
         super::json::list(&seed, "/status/conditions").iter().find(|c| c["type"] == kind).cloned()
     }
 
-    /// As [`TestCluster::wait_for`], with the garden at hand.
+    /// As [`TestCluster::wait_for`], but `condition` gets the garden.
     pub fn wait_for<T>(&self, what: &str, condition: impl Fn(&Self) -> Option<T>) -> T {
         self.cluster.wait_for(what, |_| condition(self))
     }
@@ -156,7 +156,7 @@ impl Garden {
     }
 }
 
-/// Answers the subresources of Shoots that lead into them, and those that issue tokens.
+/// Answers the subresources that issue kubeconfigs and tokens.
 fn connect(lookup: shoot::kubeconfig::Lookup) -> Connect {
     Box::new(move |api, target, body, user| match target.subresource.as_str() {
         "token" => identity::answer(api, target, body, user),

@@ -1,4 +1,4 @@
-//! Whether a Shoot and a Seed suit each other: what the scheduler and gardener-apiserver both look at.
+//! Whether a Shoot fits on a Seed: the checks that the scheduler and gardener-apiserver share.
 
 use gardenlet::format::cidr::Cidr;
 use gardenlet::format::quantity::Quantity;
@@ -40,7 +40,7 @@ pub fn overlap(shoot: &Value, seed: &Value) -> Option<(&'static str, &'static st
     })
 }
 
-/// Whether the Seed takes one more Shoot beside those that it has.
+/// Whether the Seed has capacity for one more Shoot.
 pub fn has_room(seed: &Value, shoots: usize) -> bool {
     match Quantity::parse(text(seed, "/status/allocatable/shoots")) {
         Ok(allocatable) => i128::try_from(shoots).is_ok_and(|n| n < allocatable.whole()),
@@ -48,7 +48,7 @@ pub fn has_room(seed: &Value, shoots: usize) -> bool {
     }
 }
 
-/// Whether a seedSelector takes the Seed; none takes each.
+/// Whether a seedSelector selects the Seed; none selects every Seed.
 pub fn is_selected(selector: &Value, seed: &Value) -> bool {
     selector.is_null() || matches_spec(selector, &seed["metadata"]["labels"])
 }

@@ -1,5 +1,5 @@
-//! How gardener-controller-manager's share reaches objects: in this process, or, behind a real kube-apiserver, partly
-//! over the network.
+//! How the manager reaches objects: in this process, or partly over the network if the garden is behind a real
+//! kube-apiserver.
 
 use std::sync::Arc;
 

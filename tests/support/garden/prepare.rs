@@ -1,5 +1,5 @@
-//! What is in a garden and in a seed before an agent starts: the shares of gardener-operator and of whoever installed
-//! the seed. Plain lists of objects, for the stand-ins and for real API servers.
+//! The objects in a garden and in a seed before an agent starts, which gardener-operator and the operator of the seed create.
+//! They are plain lists, for the stand-ins and for real API servers.
 
 use flate2::{Compression, write::GzEncoder};
 use gardenlet::base::clock::Timestamp;
@@ -12,7 +12,7 @@ use crate::support::encoding::{base64, rfc3339};
 const BOOTSTRAPPER: &str = "gardener.cloud:system:seed-bootstrapper";
 const READERS: &str = "gardener.cloud:system:read-global-resources";
 
-/// What the lists are made for.
+/// The parameters of the lists.
 #[derive(Clone, Debug)]
 pub struct Preparation {
     pub seed: String,
@@ -22,7 +22,7 @@ pub struct Preparation {
 }
 
 impl Preparation {
-    /// A bootstrap token that ends in a day.
+    /// With a bootstrap token that expires in a day.
     pub fn new(seed: &str, now: Timestamp) -> Self {
         Self {
             seed: seed.to_owned(),
@@ -83,7 +83,7 @@ impl Preparation {
     }
 }
 
-/// What everybody who is known may read in a garden.
+/// The roles that let all authenticated users read some objects of a garden.
 fn readers() -> Vec<Value> {
     let read: &[&str] = &["get", "list", "watch"];
     let mut all = vec![
@@ -128,8 +128,8 @@ pub fn without_authorizer() -> Vec<Value> {
     vec![cluster_role(SEEDS, &everything), cluster_role_binding(SEEDS, &group(SEEDS))]
 }
 
-/// The accounts and roles that an operator applies, and apart from them the role for control planes of Shoots with its
-/// binding. Only agents of stories about Shoots have it: a rule that the first role lacks would not be noticed otherwise.
+/// The accounts and roles that an operator applies, and separately the role for control planes of Shoots with its binding.
+/// Only agents of stories about Shoots get that role, so that the other stories notice rules that the first role lacks.
 pub fn access() -> (Vec<Value>, Vec<Value>) {
     // Agents that upgrade themselves get the roles for it with their chart.
     let all = manifest().filter(|object| !is_part(object, ":upgrade"));
@@ -159,7 +159,7 @@ pub fn seed(bootstrap_kubeconfig: &str) -> Vec<Value> {
     all
 }
 
-/// The least that an agent of this Seed needs to know, as the documentation shows it.
+/// The minimal configuration of an agent of this Seed, as the documentation shows it.
 pub fn configuration(seed: &str) -> Value {
     json!({
         "apiVersion": "gardenlet.config.gardener.cloud/v1alpha1",
@@ -172,7 +172,7 @@ pub fn configuration(seed: &str) -> Value {
     })
 }
 
-/// The spec of a Seed that gardener-apiserver takes.
+/// The spec of a Seed that gardener-apiserver accepts.
 pub fn seed_spec() -> Value {
     let credentials = json!({"apiVersion": "v1", "kind": "Secret", "namespace": "garden", "name": "dns"});
     json!({"provider": {"type": "local", "region": "north", "zones": ["a"]},
@@ -196,7 +196,7 @@ pub fn for_shoots() -> Vec<Value> {
     ]
 }
 
-/// The least that a workerless Shoot has to say.
+/// A minimal Shoot without workers.
 pub fn shoot(name: &str) -> Value {
     json!({"apiVersion": "core.gardener.cloud/v1beta1", "kind": "Shoot",
         "metadata": {"name": name, "namespace": "garden-p"},
@@ -221,8 +221,7 @@ pub fn provider() -> Vec<Value> {
     yaml::parse_all(text).into_iter().map(|document| document.value.unwrap()).collect()
 }
 
-/// An extension that promises to keep backups, and runs nothing: a story plays it. Shoots on a seed that keeps backups wait for
-/// it.
+/// An extension for backups without a workload: a story plays it. Shoots on a seed with backups wait for it.
 pub fn backups() -> Vec<Value> {
     let mut all = provider();
     for object in &mut all {

@@ -1,4 +1,4 @@
-//! Projects: the namespace in which their Shoots are, and that it goes last.
+//! Projects: the namespace of their Shoots, which is deleted last.
 
 use gardenlet::api::core::NAMESPACE;
 use gardenlet::api::gardener::{PROJECT, SHOOT};
@@ -65,7 +65,7 @@ fn keep(manager: &Manager, project: &Value) -> Result<(), Failure> {
     manager.cluster.patch(&PROJECT, ("", name), "status", &Patch::Merge(status)).map(drop)
 }
 
-/// Waits for its Shoots, then lets the namespace go.
+/// Waits until its Shoots are gone, then deletes the namespace.
 fn end(manager: &Manager, project: &Value) -> Result<(), Failure> {
     let namespace = text(project, "/spec/namespace");
     if namespace.is_empty() {

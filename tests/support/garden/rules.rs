@@ -101,13 +101,13 @@ impl Rules for SeedNames {
     }
 }
 
-/// Why an object may not be deleted whose deletion must be confirmed.
+/// Why an object that needs a confirmation may not be deleted.
 pub fn unconfirmed(object: &Value) -> Option<String> {
     let confirmed = entry(object, "/metadata/annotations", CONFIRMATION) == Some("true");
     (!confirmed).then(|| format!("must have a {CONFIRMATION:?} annotation to delete"))
 }
 
-/// ShootStates: nothing but that.
+/// ShootStates: only the confirmation.
 pub struct Confirmed;
 
 impl Rules for Confirmed {
@@ -116,7 +116,7 @@ impl Rules for Confirmed {
     }
 }
 
-/// CloudProfiles: what their schema wants to be there.
+/// CloudProfiles: the fields that their schema requires.
 pub struct Profile;
 
 fn check_profile(profile: &Value, write: &Write<'_>) -> Result<(), Failure> {
@@ -141,7 +141,7 @@ impl Rules for Profile {
     }
 }
 
-/// Projects: who made them owns them, and their namespace stays.
+/// Projects: the creator owns them, and their namespace does not change.
 pub struct Project;
 
 impl Rules for Project {

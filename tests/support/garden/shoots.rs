@@ -1,5 +1,5 @@
-//! Shoots: held while they are bound, so that their extensions are not removed before they are; labelled with how they
-//! are.
+//! Shoots: keeps a finalizer while they are bound, so that their extensions are not removed before them, and sets the label
+//! with their status.
 
 use gardenlet::api::gardener::SHOOT;
 use serde_json::{Value, json};
@@ -38,7 +38,7 @@ fn sync_one(manager: &Manager, shoot: &Value) -> Result<(), Failure> {
 /// From best to worst.
 const HEALTH: [&str; 4] = ["healthy", "progressing", "unknown", "unhealthy"];
 
-/// How a Shoot is, from its last operation, last errors and conditions.
+/// The status of a Shoot, from its last operation, last errors and conditions.
 fn health(shoot: &Value) -> &'static str {
     let operation = &shoot["status"]["lastOperation"];
     let without_errors = if list(shoot, "/status/lastErrors").is_empty() { 0 } else { 3 };

@@ -18,7 +18,7 @@ use crate::support::api::User;
 use crate::support::api::request::Info;
 use crate::support::encoding::http_date;
 
-/// What becomes of the connection after an exchange.
+/// What happens to the connection after an exchange.
 #[derive(PartialEq, Eq)]
 enum Next {
     KeepAlive,
@@ -93,7 +93,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// What a write brings.
+    /// The body of a write.
     fn body(&self) -> Option<Value> {
         let is_write = matches!(self.request.method.as_str(), "POST" | "PUT" | "PATCH" | "DELETE");
         serde_json::from_slice(&self.request.body).ok().filter(|_| is_write)
@@ -127,7 +127,7 @@ impl Exchange<'_> {
         http_date(self.shared.api.clock.now().offset(wrong.unwrap_or(0).saturating_mul(1_000_000_000)))
     }
 
-    /// Faults that happen instead of the request, or ahead of it.
+    /// Faults instead of the request, or before it.
     fn before(
         &self,
         stream: &mut Stream,
@@ -191,7 +191,7 @@ impl Exchange<'_> {
         answer(self.shared, self.request, info, &user, stale)
     }
 
-    /// Faults that happen to the answer.
+    /// Faults of the answer.
     fn after(
         &self,
         stream: &mut Stream,

@@ -1,4 +1,4 @@
-//! Misbehaviour on order: a predicate on requests, and what happens to those that match.
+//! Faults that a test orders: a predicate for requests, and an action for those that match.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,7 +18,7 @@ pub struct Seen {
     pub user: String,
     pub user_agent: String,
     pub info: Info,
-    /// What a write brings, if it is JSON.
+    /// The body of a write, if it is JSON.
     pub body: Option<Value>,
     /// Position among all requests of the server, from 0.
     pub sequence: u64,
@@ -34,7 +34,7 @@ impl Seen {
     }
 }
 
-/// What is done to a request.
+/// The action for a request.
 #[derive(Clone)]
 pub enum Action {
     /// Refused with this failure, unprocessed.
@@ -45,42 +45,42 @@ pub enum Action {
     Drop,
     /// The connection is reset, unprocessed.
     Reset,
-    /// The request takes effect, the answer never comes: the connection is closed.
+    /// The request takes effect, but the connection is closed without an answer.
     DropAfter,
     /// The request takes effect, half of the answer comes.
     Half,
     /// The request takes effect, the answer is not JSON.
     BrokenJson,
-    /// Nothing comes for this time (of the server's clock), then the connection is closed, unprocessed.
+    /// No answer for this time (of the server's clock), then the connection is closed, unprocessed.
     Silence(Duration),
     /// Processed after this time.
     Delay(Duration),
     /// Processed at once, answered after this time.
     DelayAnswer(Duration),
-    /// The request takes effect, the answer is this failure: as a server whose storage is slow answers.
+    /// The request takes effect, but the answer is this failure, as of a server with a slow storage.
     RefuseAfter(Failure),
     /// A read is answered from the state at this revision.
     Stale(u64),
-    /// A read is answered from the state so many revisions ago.
+    /// A read is answered from the state this many revisions ago.
     StaleBy(u64),
-    /// The `Date` header is wrong by so many seconds.
+    /// The `Date` header is wrong by this many seconds.
     WrongDate(i64),
     /// A watch leaves out its n-th event, from 0.
     SkipEvent(u64),
-    /// A watch ends after so many events, properly.
+    /// A watch ends properly after this many events.
     EndAfterEvents(u64),
     /// A watch breaks off in the middle of its n-th event, from 0.
     HalfEvent(u64),
     /// A watch sends this as an ERROR event and ends.
     WatchError(Failure),
-    /// From the first event on for which this says so, a watch tells nothing for this time, then ends: its version is
-    /// gone. What happened meanwhile is seen by nobody.
+    /// From the first event that the predicate accepts, a watch sends nothing for this time. Then it ends with 410, and the
+    /// client has missed these events.
     Blind(Arc<dyn Fn(&Seen) -> bool + Send + Sync>, Duration),
-    /// The event for which this says so, and those after it, come so much later.
+    /// The event that the predicate accepts, and those after it, are sent later by this time.
     Late(Arc<dyn Fn(&Seen) -> bool + Send + Sync>, Duration),
-    /// Nothing happens to the request; the test is told before it is processed.
+    /// The request is processed as usual; the test is notified before.
     Tell(Arc<dyn Fn(&Seen) + Send + Sync>),
-    /// The test is told after the request took effect and before it is answered.
+    /// The test is notified after the request took effect and before the answer.
     TellAfter(Arc<dyn Fn(&Seen) + Send + Sync>),
 }
 
@@ -140,7 +140,7 @@ pub struct Order {
     times: u32,
 }
 
-/// An ordered fault: how often it happened, and the way to call it off.
+/// An ordered fault: how often it happened, and how to cancel it.
 #[derive(Clone)]
 pub struct Ordered {
     faults: Faults,
@@ -173,12 +173,12 @@ impl Faults {
         self.when(move |seen| (method.is_empty() || seen.method == method) && seen.path.contains(path))
     }
 
-    /// Calls all faults off.
+    /// Cancels all faults.
     pub fn clear(&self) {
         self.lock().rules.clear();
     }
 
-    /// What happens to a request, with the names for the record.
+    /// The actions for a request, with the names for the record.
     pub fn decide(&self, seen: &Seen) -> (Vec<Action>, Option<String>) {
         let mut rules = self.lock();
         let mut actions = Vec::new();
@@ -201,7 +201,7 @@ impl Faults {
 }
 
 impl Order {
-    /// Lets the first `n` pass.
+    /// Skips the first `n` requests.
     #[must_use]
     pub fn skip(mut self, n: u32) -> Self {
         self.skip = n;
@@ -245,7 +245,7 @@ impl Order {
         self.then(Action::Refuse(failure(status, None)))
     }
 
-    /// Answers with a status and the seconds after which to come again.
+    /// Answers with a status and a `Retry-After` header.
     pub fn answer_later(self, status: u16, retry_after_s: u32) -> Ordered {
         self.then(Action::Refuse(failure(status, Some(retry_after_s))))
     }

@@ -1,4 +1,4 @@
-//! HTTP/1.1 over TLS: connections, requests, watches; the record of what came, and the faults on the way.
+//! HTTP/1.1 over TLS: connections, requests, watches, the record of requests, and faults.
 
 pub mod message;
 pub mod port;

@@ -1,4 +1,4 @@
-//! What the server was asked, in order.
+//! The requests to the server, in order.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -19,7 +19,7 @@ pub struct Recorded {
     pub query: String,
     pub user: String,
     pub user_agent: String,
-    /// As whom the client asked for the server.
+    /// The `Host` header.
     pub host: String,
     pub info: Info,
     /// 0 until the answer is known, and if there was none.
@@ -31,12 +31,12 @@ pub struct Recorded {
     pub events: u64,
     /// Whether the exchange is over, as seen by the server.
     pub ended: bool,
-    /// The fault that was done to it.
+    /// The fault that was applied to it.
     pub fault: Option<String>,
 }
 
 impl Recorded {
-    /// Whether it asked for a change.
+    /// Whether it is a write.
     pub fn is_write(&self) -> bool {
         matches!(self.method.as_str(), "POST" | "PUT" | "PATCH" | "DELETE")
     }
@@ -57,7 +57,7 @@ impl Record {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a request; its place.
+    /// Adds a request. Returns its place.
     pub fn push(&self, mut request: Recorded) -> u64 {
         let mut all = self.lock();
         request.sequence = all.len() as u64;
@@ -65,7 +65,7 @@ impl Record {
         all.len() as u64 - 1
     }
 
-    /// Adds what became known later.
+    /// Adds details that are known later.
     pub fn update(&self, sequence: u64, change: impl FnOnce(&mut Recorded)) {
         if let Some(request) = self.lock().get_mut(sequence as usize) {
             change(request);

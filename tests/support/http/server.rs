@@ -1,4 +1,4 @@
-//! The server: it listens, takes connections, goes down and comes back.
+//! The server: it listens, accepts connections, and can be stopped and started again.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -30,12 +30,12 @@ use crate::support::pki::Identity;
 
 const STACK_BYTES: usize = 512 << 10;
 
-/// Decides who may do what.
+/// Authorizes requests.
 pub trait Authorizer: Send + Sync {
     fn allows(&self, state: &State, user: &User, info: &Info) -> bool;
 }
 
-/// Answers paths that are no part of the API: a webhook.
+/// Answers paths that are not part of the API: a webhook.
 pub type Webhook = Box<dyn Fn(&Request, &User) -> Option<Response> + Send + Sync>;
 
 /// A second handle of each socket, to cut it, and the thread that serves it.
@@ -51,7 +51,7 @@ struct Settings {
     tokens: Tokens,
     version: String,
     healthy: bool,
-    /// Whether those who do not say who they are get an answer.
+    /// Whether anonymous requests get an answer.
     anonymous: bool,
     /// Other things to read, by path.
     documents: BTreeMap<String, Value>,
@@ -62,7 +62,7 @@ struct Settings {
 pub struct Peer {
     /// There is one.
     pub is_presented: bool,
-    /// Its user, if it is believed.
+    /// Its user, if it is trusted.
     pub user: Option<User>,
     /// It belongs to a front proxy, which may speak for others.
     pub is_front_proxy: bool,
@@ -156,7 +156,7 @@ impl Shared {
         self.webhook.as_ref()?(request, user)
     }
 
-    /// Answers a subresource that is no part of its object.
+    /// Answers a subresource that is not part of its object.
     pub fn connect(&self, target: &Target, body: Value, user: &User) -> Result<Value, Failure> {
         let connect = self.connect.as_ref().ok_or_else(Failure::no_resource)?;
         connect(&self.api, target, body, user)
@@ -174,7 +174,7 @@ impl Shared {
         }
     }
 
-    /// Lets time of the server's clock pass, or less if the server goes down.
+    /// Waits for a time of the server's clock, or until the server stops.
     pub fn pause(&self, time: Duration) {
         let clock = &self.api.clock;
         let deadline = clock.mono() + time;
@@ -311,7 +311,7 @@ impl Server {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Cuts all connections, and goes on listening.
+    /// Cuts all connections but keeps listening.
     pub fn cut(&self) {
         for tcp in self.connections().values().filter_map(|(tcp, _)| tcp.as_ref()) {
             let _ = tcp.shutdown(Shutdown::Both);
@@ -334,37 +334,37 @@ impl Server {
         self.shared.settings().tls = config;
     }
 
-    /// Believes client certificates of these CAs.
+    /// Trusts client certificates of these CAs.
     pub fn set_client_authorities(&self, authorities: &[String]) {
         self.shared.settings().trust = Trust::new(authorities);
     }
 
-    /// What is to be read at other paths.
+    /// Sets the documents at other paths.
     pub fn set_documents(&self, documents: BTreeMap<String, Value>) {
         self.shared.settings().documents = documents;
     }
 
-    /// What `/version` says.
+    /// Sets the answer of `/version`.
     pub fn set_version(&self, version: &str) {
         version.clone_into(&mut self.shared.settings().version);
     }
 
-    /// What `/healthz`, `/livez` and `/readyz` say.
+    /// Sets the answer of `/healthz`, `/livez` and `/readyz`.
     pub fn set_healthy(&self, healthy: bool) {
         self.shared.settings().healthy = healthy;
     }
 
-    /// Whether those who do not say who they are get an answer, as far as they are allowed to.
+    /// Sets whether anonymous requests get an answer, if they are authorized.
     pub fn set_anonymous(&self, anonymous: bool) {
         self.shared.settings().anonymous = anonymous;
     }
 
-    /// Believes that proxies with a certificate of this CA speak for others.
+    /// Trusts proxies with a certificate of this CA to authenticate users.
     pub fn set_front_proxy(&self, ca: &str) {
         self.shared.settings().front_proxy = Some((Trust::new(&[ca.to_owned()]), Vec::new()));
     }
 
-    /// Believes the tokens of a file, and issues others with these keys.
+    /// Accepts the tokens of a file, and issues others with these keys.
     pub fn set_tokens(&self, fixed: Vec<(String, User)>, accounts: Accounts) {
         let mut settings = self.shared.settings();
         settings.tokens.set_fixed(fixed);

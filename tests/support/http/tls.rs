@@ -1,4 +1,4 @@
-//! TLS of the server: certificates that can be swapped, client certificates that are judged per request.
+//! TLS of the server: certificates that can be swapped, client certificates that are checked per request.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -42,8 +42,8 @@ impl TimeProvider for Time {
     }
 }
 
-/// Takes every client certificate in the handshake: like the real server, this one judges it per request and answers
-/// 401, instead of breaking the handshake.
+/// Accepts every client certificate in the handshake. Like the real server, this one checks it per request and answers
+/// 401 instead of breaking the handshake.
 #[derive(Debug)]
 struct AnyClient(Arc<CryptoProvider>);
 
@@ -88,7 +88,7 @@ impl ClientCertVerifier for AnyClient {
     }
 }
 
-/// Shows one certificate to everybody, however odd it is.
+/// Shows one certificate to all clients, even an invalid one.
 #[derive(Debug)]
 struct Shown(Arc<CertifiedKey>);
 
@@ -98,7 +98,7 @@ impl ResolvesServerCert for Shown {
     }
 }
 
-/// The configuration of a server with this certificate. Whether it fits its key is for clients to find out.
+/// The configuration of a server with this certificate. It does not check that certificate and key match.
 pub fn server_config(identity: &Identity, clock: &Clock) -> Arc<ServerConfig> {
     let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes()).unwrap();
     let key = provider().key_provider.load_private_key(key).unwrap();
@@ -111,7 +111,7 @@ pub fn server_config(identity: &Identity, clock: &Clock) -> Arc<ServerConfig> {
     Arc::new(config)
 }
 
-/// Whose client certificates are believed.
+/// The CAs of trusted client certificates.
 #[derive(Clone, Debug)]
 pub struct Trust(Option<Arc<dyn ClientCertVerifier>>);
 
@@ -128,7 +128,7 @@ impl Trust {
         Self(Some(WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider()).build().unwrap()))
     }
 
-    /// The subject of a presented chain, if it is believed now.
+    /// The subject of a presented chain, if it is trusted now.
     pub fn subject(&self, chain: &[CertificateDer<'_>], clock: &Clock) -> Option<Subject> {
         let (end, rest) = chain.split_first()?;
         self.0.as_ref()?.verify_client_cert(end, rest, unix(clock)).ok()?;
@@ -194,7 +194,7 @@ impl Stream {
         &self.0.sock.tcp
     }
 
-    /// Whether the client has gone: looks without waiting.
+    /// Whether the client has closed the connection. Does not wait.
     pub fn is_closed(&mut self) -> bool {
         let waits = |on: bool| self.0.sock.tcp.set_nonblocking(!on).is_ok();
         if !waits(false) {
@@ -215,10 +215,10 @@ impl Stream {
         self.0.sock.tcp.set_nonblocking(false).is_err() || closed
     }
 
-    /// Says goodbye as TLS wants it.
+    /// Ends the TLS session properly.
     pub fn close(&mut self) {
         self.0.conn.send_close_notify();
-        // The peer may have gone already.
+        // The peer may have closed the connection.
         let _ = self.0.conn.write_tls(&mut self.0.sock);
         let _ = self.0.sock.tcp.shutdown(std::net::Shutdown::Both);
     }

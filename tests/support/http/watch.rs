@@ -24,14 +24,14 @@ struct Sender<'a> {
     actions: &'a [Action],
     seen: &'a Seen,
     shared: &'a Shared,
-    /// Until when it tells nothing.
+    /// The time until which it sends nothing.
     blind_until: Option<Mono>,
     /// Events so far, counting those that were left out.
     count: u64,
     sent: u64,
 }
 
-/// Why a watch goes no further.
+/// The reason why a watch ends.
 enum End {
     /// The body ends as it should.
     Proper,
@@ -59,7 +59,7 @@ impl Sender<'_> {
                 Action::EndAfterEvents(n) if *n <= number => return Err(End::Proper),
                 Action::HalfEvent(n) if *n == number => {
                     line.truncate(line.len() / 2);
-                    // The other end may be gone: it breaks either way.
+                    // The connection breaks in any case.
                     let _ = write_chunk(self.stream, &line);
                     return Err(End::Broken);
                 }
@@ -148,7 +148,7 @@ fn follow(shared: &Shared, sender: &mut Sender<'_>, target: &Target, query: &Que
         }
         if query.bookmarks && (now >= next_bookmark || over) {
             next_bookmark = now + BOOKMARK_PERIOD;
-            // Bookmarks are no events: faults do not count them.
+            // Faults do not count bookmarks.
             let line = format!("{}\n", bookmark(target, query, revision));
             if write_chunk(sender.stream, line.as_bytes()).is_err() {
                 return End::Broken;
@@ -164,7 +164,7 @@ fn follow(shared: &Shared, sender: &mut Sender<'_>, target: &Target, query: &Que
     }
 }
 
-/// The events after a revision, which moves on; the ERROR event if they are gone.
+/// The events after a revision, which is then advanced; the ERROR event if they are compacted.
 fn pending(shared: &Shared, target: &Target, query: &Query, revision: &mut u64) -> Result<Vec<Value>, Value> {
     let state = shared.api.store.read();
     if *revision < state.compacted {

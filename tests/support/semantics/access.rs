@@ -1,4 +1,4 @@
-//! Who is who, and who may do what.
+//! Authentication and authorization.
 
 use gardenlet::api::certificates::CERTIFICATE_SIGNING_REQUEST;
 use gardenlet::api::core::{SECRET, SERVICE};

@@ -134,7 +134,7 @@ fn namespace(place: &Place<'_>) -> Outcome {
     equal("phase", ending["status"]["phase"].as_str(), Some("Terminating"))?;
     let late = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "late"}});
     refused("something new", place.client.create::<Value>(&CONFIG_MAP, &name, &late), 403, "Forbidden")?;
-    // Again, while something holds it: no harm.
+    // A second deletion, while a finalizer keeps it, does no harm.
     ok("delete again", place.client.delete(&NAMESPACE, "", &name, &DeleteParams::default()))?;
     until("the content to be deleted", || {
         let left: Value = ok("get", place.client.get(&CONFIG_MAP, &name, "held"))?;

@@ -1,5 +1,5 @@
-//! What the tests rely on in an API server, as checks that the stand-in and a real kube-apiserver both pass. A change of
-//! the stand-in that a real server does not agree with fails in `tests/cluster`, a wrong belief fails there first.
+//! The properties of an API server that the tests rely on, as checks that the stand-in and a real kube-apiserver both pass. A
+//! wrong assumption about the real server fails in `tests/cluster`.
 
 mod access;
 mod custom;
@@ -94,7 +94,7 @@ fn chain(error: &Error) -> String {
     text
 }
 
-/// Turns a call that should have worked into an outcome.
+/// Turns a call that must work into an outcome.
 fn ok<T>(what: &str, result: Result<T, Error>) -> Result<T, String> {
     result.map_err(|e| format!("{what}: {}", chain(&e)))
 }
@@ -110,7 +110,7 @@ fn ensure(condition: bool, what: impl Into<String>) -> Outcome {
     if condition { Ok(()) } else { Err(what.into()) }
 }
 
-/// A call that should have been refused with this code and reason.
+/// A call that must be refused with this code and reason.
 fn refused<T>(what: &str, result: Result<T, Error>, code: u16, reason: &str) -> Result<String, String> {
     match result {
         Ok(_) => Err(format!("{what}: was not refused")),
@@ -122,7 +122,7 @@ fn refused<T>(what: &str, result: Result<T, Error>, code: u16, reason: &str) -> 
     }
 }
 
-/// Asks again until something is so; at most twenty seconds: a real server believes a token for ten more.
+/// Repeats until the condition holds, for at most twenty seconds: a real server accepts a token for ten more.
 fn until(what: &str, mut condition: impl FnMut() -> Result<bool, String>) -> Outcome {
     let (clock, stop) = (Clock::system(), gardenlet::base::stop::Stop::new());
     let deadline = clock.mono() + Duration::from_secs(20);
@@ -132,7 +132,7 @@ fn until(what: &str, mut condition: impl FnMut() -> Result<bool, String>) -> Out
         }
         stop.wait(&clock, Duration::from_millis(20));
     }
-    Err(format!("waited in vain for {what}"))
+    Err(format!("timed out waiting for {what}"))
 }
 
 impl Place<'_> {

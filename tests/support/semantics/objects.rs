@@ -3,7 +3,7 @@
 use gardenlet::api::coordination::LEASE;
 use gardenlet::api::core::{CONFIG_MAP, SECRET};
 use gardenlet::api::meta::Metadata;
-use gardenlet::kube::{List, ListParams};
+use gardenlet::kube::{List, ListParams, Method};
 use serde_json::{Value, json};
 
 use super::{Named, Outcome, Place, ensure, equal, ok, refused};
@@ -20,6 +20,7 @@ pub(super) const CHECKS: &[Named] = &[
     ("PUT needs the newest resourceVersion", put),
     ("a PUT that changes nothing leaves no trace", unchanged),
     ("a Lease needs a resourceVersion in PUT", lease),
+    ("a dry run leaves no trace", dry_run),
 ];
 
 fn metadata(place: &Place<'_>) -> Outcome {
@@ -67,7 +68,7 @@ fn pages(place: &Place<'_>) -> Outcome {
             break;
         }
         params.continue_token = page.metadata.continue_token;
-        // What comes later is not in a list that has begun.
+        // Later objects are not in a list that has begun.
         if sizes.len() == 1 {
             place.config_map("p-9", "x")?;
         }
@@ -121,7 +122,7 @@ fn fields(place: &Place<'_>) -> Outcome {
 fn list_items(place: &Place<'_>) -> Outcome {
     place.config_map("a", "1")?;
     let path = CONFIG_MAP.path(&place.namespace, "", "");
-    let response = ok("list", place.client.raw(gardenlet::kube::Method::Get, &path, None, ""))?;
+    let response = ok("list", place.client.raw(Method::Get, &path, None, ""))?;
     let list: Value = serde_json::from_slice(&response.body).map_err(|e| e.to_string())?;
     equal("kind", list["kind"].as_str(), Some("ConfigMapList"))?;
     ensure(list["items"][0].get("kind").is_none(), "an item says its kind")
@@ -177,4 +178,27 @@ fn lease(place: &Place<'_>) -> Outcome {
     lease["spec"]["holderIdentity"] = "y".into();
     let put = place.client.replace_object::<Value>(&LEASE, &place.namespace, "l", "", &lease);
     refused("without resourceVersion", put, 422, "Invalid").map(drop)
+}
+
+fn dry_run(place: &Place<'_>) -> Outcome {
+    let path = format!("/api/v1/namespaces/{}/configmaps", place.namespace);
+    let send = |method, rest: &str, body: &Value, content_type: &str| {
+        let path = format!("{path}{rest}?dryRun=All");
+        let answer =
+            ok(&path, place.client.raw(method, &path, Some(body.to_string().as_bytes()), content_type))?;
+        ensure(answer.is_success(), format!("{path}: status {}", answer.status))?;
+        serde_json::from_slice::<Value>(&answer.body).map_err(|error| error.to_string())
+    };
+    let get = |name: &str| place.client.get::<Value>(&CONFIG_MAP, &place.namespace, name);
+    let object = json!({"metadata": {"name": "a"}, "data": {"key": "1"}});
+    let created = send(Method::Post, "", &object, "application/json")?;
+    ensure(created["metadata"]["uid"].is_string(), "an object that was only tried has no uid")?;
+    refused("get", get("a"), 404, "NotFound")?;
+    let before = place.config_map("b", "1")?;
+    let patch = json!({"data": {"key": "2"}});
+    let patched = send(Method::Patch, "/b", &patch, "application/merge-patch+json")?;
+    equal("patched", patched["data"]["key"].as_str(), Some("2"))?;
+    let options = json!({"kind": "DeleteOptions", "apiVersion": "v1", "dryRun": ["All"]});
+    send(Method::Delete, "/b", &options, "application/json")?;
+    equal("after all", ok("get", get("b"))?, before)
 }

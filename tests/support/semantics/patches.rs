@@ -1,7 +1,8 @@
 //! Patches, subresources, generations.
 
 use gardenlet::api::core::{CONFIG_MAP, DEPLOYMENT, EVENT, SECRET};
-use gardenlet::kube::Patch;
+use gardenlet::api::meta::Resource;
+use gardenlet::kube::{DeleteParams, List, ListParams, Patch};
 use serde_json::{Value, json};
 
 use super::{Named, Outcome, Place, ensure, equal, ok, refused};
@@ -176,5 +177,23 @@ fn events(place: &Place<'_>) -> Outcome {
     let series = json!({"series": {"count": 2, "lastObservedTime": "2025-01-02T03:05:05.000006Z"}});
     let patched: Value =
         ok("patch", place.client.patch(&EVENT, &place.namespace, "e", "", &Patch::Merge(series)))?;
-    equal("count", patched["series"]["count"].as_i64(), Some(2))
+    equal("count", patched["series"]["count"].as_i64(), Some(2))?;
+    // The core group has the same events under other names of fields.
+    let core = Resource::new("", "v1", "Event", "events", true);
+    let selected = ListParams {
+        field_selector: "involvedObject.name=a,type=Normal".to_owned(),
+        ..ListParams::default()
+    };
+    let list: List<Value> = ok("list", place.client.list(&core, &place.namespace, &selected))?;
+    let [found] = &list.items[..] else { return Err(format!("{} events are selected", list.items.len())) };
+    equal("message", found["message"].as_str(), Some("A note."))?;
+    equal("component", found["reportingComponent"].as_str(), Some("seed-controller"))?;
+    equal("regarding", &found["regarding"], &Value::Null)?;
+    let message = Patch::Merge(json!({"message": "Another note."}));
+    let patched: Value = ok("patch", place.client.patch(&core, &place.namespace, "e", "", &message))?;
+    equal("version", patched["apiVersion"].as_str(), Some("v1"))?;
+    let found: Value = ok("get", place.client.get(&EVENT, &place.namespace, "e"))?;
+    equal("note", found["note"].as_str(), Some("Another note."))?;
+    ok("delete", place.client.delete(&core, &place.namespace, "e", &DeleteParams::default()))?;
+    refused("get", place.client.get::<Value>(&EVENT, &place.namespace, "e"), 404, "NotFound").map(drop)
 }

@@ -127,7 +127,7 @@ fn too_old(place: &Place<'_>) -> Outcome {
     };
     match watch.next() {
         Some(Err(e)) => ensure(e.is_gone(), chain(&e)),
-        // A young server still has it.
+        // A new server still has it.
         Some(Ok(_)) => Ok(()),
         None => Err("the watch ended without an answer".to_owned()),
     }

@@ -1,5 +1,5 @@
-//! Many Shoots that are up and well, without a flow for each of them: their objects are put into the storage of garden and seed,
-//! and one API server answers for all of them.
+//! Many healthy Shoots, without a flow for each of them: their objects are written into the storage of garden and seed, and one
+//! API server answers for all of them.
 
 use gardenlet::base::clock::{Clock, Timestamp};
 use serde_json::{Value, json};
@@ -53,7 +53,7 @@ impl Crowd {
         Self { server: TestCluster::start(options), count }
     }
 
-    /// Makes the Shoots, on the Seed of that name. Nobody may be at work for namespaces and workloads of the seed any more.
+    /// Makes the Shoots, on the Seed of that name. The controllers for namespaces and workloads of the seed must have stopped.
     pub fn settle(&self, garden: &TestCluster, seed: &TestCluster, seed_name: &str) {
         let now = seed.clock().now();
         seed.store().write(|state| {
@@ -87,7 +87,7 @@ impl Crowd {
             "metadata": {"name": namespace, "uid": uid(n, "cluster"), "generation": 1},
             "spec": {"cloudProfile": {}, "seed": {}, "shoot": shoot(n, "", now)}});
         all.push((Id::new("extensions.gardener.cloud", "clusters", "", &namespace), cluster));
-        // Its address within the cluster would lead nowhere.
+        // Its cluster IP would be unreachable.
         let name = "kube-apiserver-exposure";
         let mut metadata = head(name);
         metadata["annotations"] = json!({"edge.gardenlet/exposure-address": "127.0.0.1"});

@@ -1,4 +1,4 @@
-//! What a container finds in its files: the Secrets and ConfigMaps that its pod mounts.
+//! The files of a container: the Secrets and ConfigMaps that its pod mounts.
 
 use serde_json::Value;
 
@@ -27,7 +27,7 @@ fn source(volume: &Value) -> Option<Source<'_>> {
     let kinds = [("secrets", "secret"), ("configmaps", "configMap")];
     let (resource, part) = kinds.into_iter().find(|(_, field)| volume[*field].is_object())?;
     let part = &volume[part];
-    // A Secret has another name for its name where it is a volume of its own.
+    // A volume names its Secret in another field.
     let name = if text(part, "/secretName").is_empty() { "/name" } else { "/secretName" };
     Some(Source {
         resource,
@@ -50,7 +50,7 @@ impl<'a> Files<'a> {
     /// Whether all volumes can be mounted.
     ///
     /// # Errors
-    /// What a kubelet says in an event `FailedMount`.
+    /// The message of the kubelet's event `FailedMount`.
     pub fn mounted(&self) -> Result<(), String> {
         for volume in list(self.spec, "/volumes") {
             for source in sources(volume) {
@@ -69,7 +69,7 @@ impl<'a> Files<'a> {
     /// The text of a file.
     ///
     /// # Errors
-    /// What a program says that cannot open it.
+    /// The message of a program that cannot open it.
     pub fn read(&self, path: &str) -> Result<String, String> {
         let mounts = list(self.spec, "/containers/0/volumeMounts").iter();
         let inside = |mount: &'a Value| {

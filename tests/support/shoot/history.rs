@@ -1,4 +1,4 @@
-//! What became of a Shoot: every change of its last operation, out of the history that the garden keeps.
+//! The history of a Shoot: every change of its last operation, from the log of the garden.
 
 use serde_json::Value;
 
@@ -49,8 +49,8 @@ pub fn operations(garden: &TestCluster, namespace: &str, name: &str) -> Vec<Oper
     all
 }
 
-/// Where progress falls, though it is still the same run of the same operation. One that somebody changes the Shoot for begins
-/// anew, whether it has ended or not; asking for a reconciliation is such a change.
+/// Where progress decreases within one run of an operation. A change of the Shoot, such as a request for reconciliation, starts
+/// a new run, even if the previous one has not ended.
 pub fn falls(operations: &[Operation]) -> Vec<String> {
     let pairs = operations.iter().zip(operations.iter().skip(1));
     let is_fall = |(before, after): &(&Operation, &Operation)| {
@@ -70,7 +70,7 @@ pub fn wait_until(garden: &TestCluster, (namespace, name): (&str, &str), line: &
     });
     let shoot = found.unwrap_or_else(|| {
         let status = garden.get(CORE, "shoots", namespace, name).map(|shoot| shoot["status"].to_string());
-        panic!("waited in vain for {line} of {namespace}/{name}: {status:?}")
+        panic!("timed out waiting for {line} of {namespace}/{name}: {status:?}")
     });
     assert_eq!(falls(&operations(garden, namespace, name)), Vec::<String>::new());
     shoot
@@ -84,7 +84,7 @@ pub fn wait_for_success(garden: &TestCluster, (namespace, name): (&str, &str)) {
     });
     found.unwrap_or_else(|| {
         let status = garden.get(CORE, "shoots", namespace, name).map(|shoot| shoot["status"].to_string());
-        panic!("waited in vain for success of {namespace}/{name}: {status:?}")
+        panic!("timed out waiting for success of {namespace}/{name}: {status:?}")
     });
 }
 

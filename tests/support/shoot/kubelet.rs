@@ -1,4 +1,4 @@
-//! Pods: what a kubelet makes of them, without anything that runs but API servers.
+//! Pods as a kubelet handles them. Only API servers run in them.
 
 use std::net::TcpListener;
 
@@ -15,19 +15,19 @@ use crate::support::api::subresource::LOG;
 use crate::support::encoding::{from_rfc3339, sha256_hex};
 use crate::support::json::{entry, list, text};
 
-/// How a pod is.
+/// The state of a pod.
 #[derive(PartialEq, Eq, Debug)]
 enum State {
-    /// It found no place, and why.
+    /// It is not scheduled: the reason.
     Homeless(String),
-    /// It has a place, and waits: reason and message.
+    /// It is scheduled and waits: reason and message.
     Waiting(&'static str, String),
     Running {
         is_ready: bool,
     },
 }
 
-/// Looks after all pods. True if one of them is not there yet.
+/// Handles all pods. True if one of them is not ready yet.
 pub fn look(shared: &Shared, scene: &Scene) -> bool {
     let hands = &shared.hands;
     let mut waits = false;
@@ -43,7 +43,7 @@ pub fn look(shared: &Shared, scene: &Scene) -> bool {
                 }
                 continue;
             }
-            // Stories say themselves how a program ends.
+            // Stories set the end of a program themselves.
             if pod["spec"]["restartPolicy"] == "Never" {
                 continue;
             }
@@ -55,7 +55,7 @@ pub fn look(shared: &Shared, scene: &Scene) -> bool {
     waits
 }
 
-/// Whether a pod that was told to end still does its work.
+/// Whether a pod in deletion still works.
 fn lingers(shared: &Shared, pod: &Value) -> bool {
     let time = shared.options.lingers;
     let is_server = labels(pod)["role"] == "apiserver";
@@ -63,11 +63,11 @@ fn lingers(shared: &Shared, pod: &Value) -> bool {
     is_server && told.is_some_and(|told| told.plus(time) > shared.hands.client.clock().now())
 }
 
-/// What there is of the API server of a Shoot.
+/// The API server of a Shoot.
 enum Serving {
     Nobody,
     In(std::sync::Arc<Server>),
-    /// The pod that dies of this.
+    /// The pod that ends with this error.
     Dead(String, String),
 }
 
@@ -105,7 +105,7 @@ fn serve(shared: &Shared, scene: &Scene, namespace: &Value) -> Serving {
     Serving::In(server)
 }
 
-/// Whether a server that has not listened yet can begin where it shall listen.
+/// Whether a server that has not listened yet can listen at its address.
 fn is_port_free(shared: &Shared, scene: &Scene, namespace: &str) -> bool {
     if shared.listens(namespace) == Listen::Anywhere {
         return true;
@@ -118,7 +118,7 @@ fn is_port_free(shared: &Shared, scene: &Scene, namespace: &str) -> bool {
     free.is_ok()
 }
 
-/// The pod of an API server that counts: of the present template if there is one, the one in which it runs if it may stay.
+/// The pod of an API server that counts: of the present template if there is one, and preferably the one in which it runs.
 fn chosen<'a>(shared: &Shared, scene: &'a Scene, deployment: &Value) -> Option<&'a Value> {
     if !is_alive(deployment) || deployment["spec"]["replicas"] == 0 {
         return None;
@@ -236,7 +236,7 @@ fn address(pod: &Value) -> String {
     format!("10.51.{}.{}", byte(0), byte(2).clamp(1, 254))
 }
 
-/// What the container says at its end, for those who read its log.
+/// The last lines of the container's log.
 fn say(hands: &Hands, pod: &Value, text: &str) {
     if entry(pod, "/metadata/annotations", LOG) != Some(text) {
         hands.merge(&POD, pod, "", json!({"metadata": {"annotations": {LOG: text}}}));

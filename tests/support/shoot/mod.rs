@@ -1,5 +1,5 @@
-//! What a Shoot needs of its seed to come up, without a node: somebody who plays the kubelets, and API servers that are
-//! started from the Secrets which the Deployment mounts.
+//! The parts of a seed that a Shoot needs to come up, without a node: a stand-in for the kubelets, and API servers that start
+//! with the Secrets of the Deployment.
 //!
 //! A [`Site`] looks at all namespaces that begin with `shoot--`, through a client, so that the seed may be the API server
 //! of this process or a real one. It does three things there:
@@ -57,16 +57,16 @@ use super::api::store::Store;
 use super::controllers::Share;
 use super::json::text;
 
-/// How namespaces of Shoots begin.
+/// The prefix of the namespaces of Shoots.
 pub const PREFIX: &str = "shoot--";
-/// How often a thread polls if it gets no notice of changes, or waits for something.
+/// How often a thread polls without notice of changes, or while it waits for something.
 const LOOK: Duration = Duration::from_millis(250);
 const LOOK_SOON: Duration = Duration::from_millis(50);
 /// The shortest pause between two looks.
 const LOOK_MIN: Duration = Duration::from_millis(8);
 const STACK_BYTES: usize = 1 << 20;
 
-/// Who makes the pods of workloads and counts them, binds claims and writes EndpointSlices.
+/// The component that creates and counts the pods of workloads, binds claims and writes EndpointSlices.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Manager {
     /// The site.
@@ -84,7 +84,7 @@ pub enum Listen {
     NodePort,
 }
 
-/// What keeps a workload, a claim or a Service from being as it should.
+/// A fault of a workload, a claim or a Service.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Trouble {
     /// No node has room for the pods.
@@ -106,13 +106,13 @@ pub enum Trouble {
 pub struct Options {
     pub manager: Manager,
     pub listen: Listen,
-    /// A namespace whose server listens anywhere in any case: somebody else is at the port of the nodes.
+    /// A namespace whose server listens on any port: another server uses its node port.
     pub elsewhere: String,
     /// Addresses of nodes, at which ports of the nodes are reached.
     pub node_addresses: Vec<String>,
     /// How long a pod has to be ready before it counts, whatever its Deployment says.
     pub min_ready: Option<Duration>,
-    /// How long a pod of kube-apiserver goes on after it was to end.
+    /// How long a pod of kube-apiserver keeps working in its deletion.
     pub lingers: Duration,
 }
 
@@ -139,7 +139,7 @@ pub struct Shared {
     servers: Mutex<BTreeMap<String, Arc<Server>>>,
     /// By namespace and name of a workload or claim.
     troubles: Mutex<BTreeMap<(String, String), Trouble>>,
-    /// Where changes are told of, if they are.
+    /// The storage that notifies of changes, if there is one.
     store: Option<Store>,
     stop: Stop,
 }
@@ -181,7 +181,7 @@ impl Shared {
         server.clone()
     }
 
-    /// Forgets the data of namespaces that are gone, and of those before that had the name of a present one.
+    /// Drops the data of deleted namespaces, also if a new one has the same name.
     fn forget(&self, scene: &Scene) {
         let is_there = |name: &str, server: &Server| {
             scene.namespaces.iter().any(|namespace| {
@@ -204,7 +204,7 @@ impl Shared {
         }
     }
 
-    /// One look at everything. True if something waits for time, or for somebody who does not tell.
+    /// One look at everything. True if something waits for time, or for a change without notice.
     fn look(&self) -> bool {
         let scene = match Scene::read(&self.hands.client, self.store.as_ref(), PREFIX) {
             Ok(scene) => scene,
@@ -295,7 +295,7 @@ impl Site {
             while !running.stop.is_stopped() {
                 let seen = running.store.as_ref().map_or(0, |store| store.read().revision);
                 let waits = running.look();
-                // Several writes in quick succession need one look only.
+                // Wait for further writes of a quick succession.
                 running.stop.wait(&Clock::system(), LOOK_MIN);
                 running.wait(seen, waits);
             }

@@ -12,11 +12,11 @@ use super::{Manager, Shared, Trouble};
 use crate::support::json::{list, text};
 
 const PERSISTENT_VOLUME: Resource = Resource::new("", "v1", "PersistentVolume", "persistentvolumes", false);
-/// Addresses of load balancers: for documentation, no network has them.
+/// Addresses of load balancers, from a range for documentation that no network uses.
 const BALANCERS: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 1);
 const SERVICE_OF: &str = "kubernetes.io/service-name";
 
-/// Gives each Service of type LoadBalancer the lowest address that nobody has.
+/// Gives each Service of type LoadBalancer the lowest free address.
 pub fn balance(shared: &Shared, scene: &Scene) {
     let hands = &shared.hands;
     let given = |service: &Value| {
@@ -37,7 +37,7 @@ pub fn balance(shared: &Shared, scene: &Scene) {
     }
 }
 
-/// Writes who is behind each Service.
+/// Writes the EndpointSlices of each Service.
 pub fn write_slices(hands: &Hands, scene: &Scene) {
     for service in scene.services.iter().filter(|s| is_alive(s) && s["spec"]["selector"].is_object()) {
         let (namespace, name) = place(service);

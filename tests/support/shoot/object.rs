@@ -1,5 +1,5 @@
-//! Shoots without workers, and what a garden and a seed at the edge need for them: internal DNS that nobody manages, no
-//! domain from outside.
+//! Shoots without workers, and what a garden and a seed at the edge need for them: unmanaged internal DNS and no
+//! external domain.
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ use crate::support::json::{map, set};
 pub const PROJECT_NAMESPACE: &str = "garden-p";
 /// Where Shoots have their Services.
 pub const SERVICES: &str = "100.64.0.0/13";
-/// The domain of [`make_edge`]. Nobody can look up a name in it.
+/// The domain of [`make_edge`]. No DNS server knows it.
 pub const INTERNAL_DOMAIN: &str = "internal.example.org";
 
 /// The ManagedResources `shoot-core-*` of a Shoot without workers, except that of gardener-resource-manager.
@@ -23,12 +23,12 @@ pub const MANAGED: [&str; 5] = [
     "shoot-core-system",
 ];
 
-/// A Shoot to be applied.
+/// A Shoot to apply.
 #[derive(Clone, Debug)]
 pub struct Workerless(Value);
 
 impl Workerless {
-    /// The least that is accepted: Kubernetes 1.34.3, purpose testing.
+    /// A minimal Shoot: Kubernetes 1.34.3, purpose testing.
     pub fn new(name: &str) -> Self {
         Self(prepare::shoot(name))
     }
@@ -43,7 +43,7 @@ impl Workerless {
         self.with("/spec/purpose", purpose)
     }
 
-    /// Bound when it is created: only for users who may do that.
+    /// Bound at its creation, which only some users may do.
     #[must_use]
     pub fn bound_to(self, seed: &str) -> Self {
         self.with("/spec/seedName", seed)
@@ -91,7 +91,7 @@ pub fn prepare_seed(seed: &TestCluster) {
     seed.apply(&prepare::access().1);
 }
 
-/// Makes a configuration that of a seed at the edge. How it exposes API servers is not said here.
+/// Changes a configuration to that of a seed at the edge, except how it exposes API servers.
 pub fn make_edge(config: &mut Value) {
     let spec = "/seedConfig/spec";
     set(config, &format!("{spec}/networks/shootDefaults"), json!({"services": SERVICES}));

@@ -26,14 +26,14 @@ struct Table {
     routes: BTreeMap<String, Route>,
     /// Namespaces to which packets vanish.
     lost: Vec<String>,
-    /// How often somebody wanted to connect to a server of a namespace.
+    /// How many connections to the server of a namespace were attempted.
     dials: BTreeMap<String, usize>,
-    /// Whoever dials is outside of the cluster.
+    /// The dialer is outside of the cluster.
     is_outside: bool,
 }
 
-/// Opens connections: those to addresses of Services lead to their servers in this process, all others lead where they
-/// say. Cheap to clone; clones share the table.
+/// Opens connections: those to addresses of Services lead to their servers in this process, all others are opened as they
+/// are. Cheap to clone; clones share the table.
 #[derive(Clone, Debug, Default)]
 pub struct Routes(Arc<Mutex<Table>>);
 
@@ -51,27 +51,27 @@ impl Routes {
         table.routes.extend(routes.map(|(name, to)| (name, Route { namespace: namespace.clone(), to })));
     }
 
-    /// Connections to Services of the namespace are never made, and never refused.
+    /// Connections to Services of the namespace get no answer.
     pub fn lose(&self, namespace: &str) {
         self.table().lost.push(namespace.to_owned());
     }
 
-    /// They are made again.
+    /// Connections to them work again.
     pub fn find_again(&self, namespace: &str) {
         self.table().lost.retain(|lost| lost != namespace);
     }
 
-    /// Addresses within the cluster are refused from now on, as for whoever is outside of it.
+    /// Addresses within the cluster are refused from now on, as outside of it.
     pub fn leave_cluster(&self) {
         self.table().is_outside = true;
     }
 
-    /// Where an address is, if it is one of a Service and somebody listens.
+    /// The destination of an address, if it is one of a Service and a server listens.
     pub fn find(&self, host: &str, port: u16) -> Option<SocketAddr> {
         self.table().routes.get(&format!("{host}:{port}")).and_then(|route| route.to)
     }
 
-    /// How often somebody wanted to connect to the server of a namespace, whether it was there or not.
+    /// How many connections to the server of a namespace were attempted, successful or not.
     pub fn dials(&self, namespace: &str) -> usize {
         self.table().dials.get(namespace).copied().unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! What is in the namespaces of Shoots, at one look, and the hands that change it.
+//! The objects in the namespaces of Shoots at one time, and a client that changes them.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
@@ -31,7 +31,7 @@ pub struct Scene {
 }
 
 impl Scene {
-    /// Looks through a client, or past the network if there is a `store`. Namespaces of Shoots begin with `prefix`.
+    /// Reads through a client, or directly if there is a `store`. Namespaces of Shoots begin with `prefix`.
     pub fn read(client: &Client, store: Option<&Store>, prefix: &str) -> Result<Self, Error> {
         let all = |resource: &Resource, field: &str| {
             if let Some(store) = store {
@@ -109,7 +109,7 @@ pub fn owned_by(owner: &Value, api_version: &str, kind: &str) -> Value {
         "controller": true, "blockOwnerDeletion": true}])
 }
 
-/// Writes. What goes wrong is kept, unless somebody else was faster: the next look sees what he did.
+/// Writes. Failures are kept, except conflicts: the next look sees the other change.
 pub struct Hands {
     pub client: Client,
     complaints: Mutex<Vec<String>>,
@@ -131,7 +131,7 @@ impl Hands {
         self.complaints.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Says that something is wrong, once.
+    /// Records a problem, once.
     pub fn complain(&self, text: String) {
         let mut all = self.complaints.lock().unwrap_or_else(PoisonError::into_inner);
         if all.last() != Some(&text) {
@@ -142,7 +142,7 @@ impl Hands {
     fn done<T>(&self, what: &str, result: Result<T, Error>) {
         match result {
             Err(Error::Api(failure)) if [404, 409].contains(&failure.code) => {}
-            // A namespace that is being deleted takes nothing new.
+            // A namespace in deletion accepts no new objects.
             Err(Error::Api(failure)) if failure.code == 403 && failure.message.contains("terminated") => {}
             Err(error) => self.complain(format!("{what}: {error}")),
             Ok(_) => {}
@@ -161,7 +161,7 @@ impl Hands {
         self.done(&what, self.client.patch_blindly(resource, namespace, name, sub, &Patch::Merge(patch)));
     }
 
-    /// Merges a status, if it says something new. Times of updates are nothing new.
+    /// Merges a status if it differs in more than times of updates.
     pub fn set_status(&self, resource: &Resource, object: &Value, status: Value) {
         let mut next = object["status"].clone();
         crate::support::api::patch::merge(&mut next, &status);

@@ -1,4 +1,4 @@
-//! The API server of a Shoot: the one of the tests, started as a Deployment `kube-apiserver` says.
+//! The API server of a Shoot: that of the tests, started with the arguments of a Deployment `kube-apiserver`.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -35,11 +35,11 @@ struct Life {
     has_controllers: bool,
 }
 
-/// An API server with its data. The data take the place of etcd: they outlive a restart of the server.
+/// An API server with its data. The data replace etcd: they survive a restart of the server.
 pub struct Server {
     /// Its storage, its requests, its faults.
     pub cluster: TestCluster,
-    /// The UID of the namespace that it belongs to. One of the same name that comes later has data of its own.
+    /// The UID of the namespace that it belongs to. A later one of the same name has data of its own.
     pub namespace_uid: String,
     life: Mutex<Life>,
 }
@@ -76,7 +76,7 @@ impl Server {
         self.life().etcd.clone()
     }
 
-    /// Begins anew in this pod.
+    /// Starts again in this pod.
     pub fn run(&self, pod: &str, settings: Settings) {
         let server = self.cluster.server();
         server.down();
@@ -109,7 +109,7 @@ impl Server {
         server.up().unwrap();
     }
 
-    /// Ends. Data stay.
+    /// Stops. The data stay.
     pub fn stop(&self) {
         if self.life().pod.take().is_some() {
             self.cluster.server().down();
@@ -136,7 +136,7 @@ impl Server {
         self.cluster.server().set_healthy(is_healthy);
     }
 
-    /// Asks as a kubelet does: without a look at the certificate.
+    /// Probes as a kubelet does: without a check of the certificate.
     pub fn probe(&self, path: &str, token: Option<&str>) -> bool {
         if self.pod().is_none() {
             return false;
@@ -196,7 +196,7 @@ impl Server {
     }
 }
 
-/// The roles that an API server makes at its start, as far as somebody refers to them.
+/// The roles that an API server creates at its start, as far as bindings refer to them.
 fn policy() -> Vec<Value> {
     let everything = json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}, {"nonResourceURLs": ["*"], "verbs": ["*"]}]);
     let role = |name: &str, rules: &Value| json!({"apiVersion": format!("{RBAC}/v1"), "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules});

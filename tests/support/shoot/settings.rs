@@ -1,4 +1,4 @@
-//! What the arguments and files of a kube-apiserver say, as far as its stand-in obeys them.
+//! The arguments and files of a kube-apiserver that its stand-in uses.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ pub struct Settings {
     pub identity: Identity,
     /// CAs of client certificates, PEM.
     pub client_authorities: String,
-    /// CAs of proxies that may speak for others, PEM; none if it is empty.
+    /// CAs of proxies that may authenticate users, PEM; empty: none.
     pub front_proxy: String,
     pub tokens: Vec<(String, User)>,
     pub accounts: Accounts,
@@ -32,7 +32,7 @@ pub struct Settings {
     pub etcd: Vec<String>,
     /// The addresses of Services.
     pub service_range: String,
-    /// What it says of the keys of ServiceAccounts, by path.
+    /// The documents about the keys of ServiceAccounts, by path.
     pub documents: BTreeMap<String, Value>,
 }
 
@@ -40,7 +40,7 @@ impl Settings {
     /// Reads the command line of the first container of a pod, and the files that it names.
     ///
     /// # Errors
-    /// What the program would die of.
+    /// The error with which the program would end.
     pub fn read(spec: &Value, find: Find<'_>) -> Result<Self, String> {
         let files = Files::new(spec, find);
         let container = &list(spec, "/containers").first().ok_or("there is no container")?;

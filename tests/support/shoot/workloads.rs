@@ -1,4 +1,4 @@
-//! Deployments and StatefulSets: their pods, and how far they are. kube-controller-manager's share, where none runs.
+//! Deployments and StatefulSets: their pods and their status, if no kube-controller-manager runs.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::support::json::{entry, list, set, text};
 
 const REVISION: &str = "deployment.kubernetes.io/revision";
 
-/// Looks after all workloads. True if one of them is not there yet. `min_ready`: instead of what Deployments say.
+/// Handles all workloads. True if one of them is not available yet. `min_ready`: instead of what Deployments say.
 pub fn look(hands: &Hands, scene: &Scene, min_ready: Option<Duration>) -> bool {
     let now = hands.client.clock().now();
     let mut waits = false;

@@ -1,5 +1,5 @@
-//! The share of gardener-scheduler: it finds a Seed for each Shoot that names none, and binds it, or says in the Shoot's
-//! last operation why there is no Seed for it.
+//! The work of gardener-scheduler: it finds a Seed for each Shoot that names none and binds it, or writes into the Shoot's
+//! last operation why no Seed fits.
 
 #[cfg(test)]
 mod tests;
@@ -23,7 +23,7 @@ pub enum Strategy {
     /// Seeds of the Shoot's provider and region.
     #[default]
     SameRegion,
-    /// Seeds whose region is called most like the Shoot's.
+    /// Seeds whose region has the most similar name to the Shoot's.
     MinimalDistance,
 }
 
@@ -74,7 +74,7 @@ fn condition<'a>(seed: &'a Value, kind: &str) -> &'a str {
     found.map_or("", |c| text(c, "/status"))
 }
 
-/// The first rule that keeps the Shoot off the Seed.
+/// The first rule that the Seed breaks for the Shoot.
 fn unfit(shoot: &Value, seed: &Value, view: &View<'_>) -> Option<String> {
     let fixed = not_usable(seed).or_else(|| not_wanted(shoot, seed, view.profile));
     if let Some(why) = fixed {
@@ -92,7 +92,7 @@ fn unfit(shoot: &Value, seed: &Value, view: &View<'_>) -> Option<String> {
     None
 }
 
-/// Whether the Seed takes Shoots at all.
+/// Whether the Seed accepts Shoots at all.
 fn not_usable(seed: &Value) -> Option<&'static str> {
     let rules = [
         (!text(seed, "/metadata/deletionTimestamp").is_empty(), "it is being deleted"),
@@ -111,7 +111,7 @@ fn not_usable(seed: &Value) -> Option<&'static str> {
     rules.into_iter().find(|(applies, _)| *applies).map(|(_, why)| why)
 }
 
-/// Whether Shoot and profile want this Seed.
+/// Whether Shoot and profile allow this Seed.
 fn not_wanted(shoot: &Value, seed: &Value, profile: &Value) -> Option<&'static str> {
     let rules = [
         (
@@ -128,8 +128,8 @@ fn not_wanted(shoot: &Value, seed: &Value, profile: &Value) -> Option<&'static s
     rules.into_iter().find(|(applies, _)| *applies).map(|(_, why)| why)
 }
 
-/// A Shoot without a domain goes anywhere, and so does one that says who manages its domain. Any other domain belongs to
-/// the Seeds that have it among their defaults.
+/// A Shoot without a domain fits on every Seed, and so does one with DNS providers of its own. Any other domain must be a
+/// default domain of the Seed.
 fn knows_domain(shoot: &Value, seed: &Value) -> bool {
     let domain = text(shoot, "/spec/dns/domain");
     let managed = !list(shoot, "/spec/dns/providers").is_empty();
@@ -155,7 +155,7 @@ fn nearest<'a>(shoot: &Value, seeds: Vec<&'a Value>, strategy: Strategy) -> Vec<
     }
 }
 
-/// How many letters must be put in, taken out or replaced to make one word the other.
+/// The edit distance of two words.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
@@ -218,7 +218,7 @@ fn bind(manager: &Manager, shoot: &Value, seed: &str) -> Result<Value, Failure> 
     manager.cluster.patch(&SHOOT, place(shoot), "binding", &Patch::Merge(patch))
 }
 
-/// Says in the last operation why there is no Seed.
+/// Writes into the last operation why no Seed fits.
 fn report(manager: &Manager, shoot: &Value, why: &str) -> Result<(), Failure> {
     let description = format!("Failed to schedule Shoot: {why}");
     if text(shoot, "/status/lastOperation/description") == description {

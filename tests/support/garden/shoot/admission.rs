@@ -1,4 +1,4 @@
-//! What a Shoot takes from its surroundings, and what they do not allow: project, profile, exposure class, seed.
+//! Admission of a Shoot: what project, profile, exposure class and seed add, and what they refuse.
 
 use serde_json::{Value, json};
 
@@ -97,7 +97,7 @@ impl<'a> Surroundings<'a> {
         }
     }
 
-    /// Refuses what they do not allow.
+    /// Checks the Shoot against them.
     pub fn check(&self, shoot: &Value, write: &Write<'_>) -> Result<(), Failure> {
         let (name, project) = (text(shoot, "/metadata/name"), text(self.project, "/metadata/name"));
         if name.len() + project.len() > 21 {
@@ -137,7 +137,7 @@ impl<'a> Surroundings<'a> {
         }
     }
 
-    /// Why its Seed does not take the Shoot.
+    /// Why the Shoot may not be on its Seed.
     fn of_seed(&self, shoot: &Value, write: &Write<'_>) -> Option<String> {
         let seed = self.seed?;
         let name = text(seed, "/metadata/name");

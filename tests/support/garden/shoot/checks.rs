@@ -1,4 +1,4 @@
-//! What makes a Shoot invalid by itself, and which changes are refused.
+//! Validation of a Shoot and of its changes.
 
 use serde_json::{Value, json};
 
@@ -196,7 +196,7 @@ fn rotated(operation: &str) -> &'static [&'static str] {
     }
 }
 
-/// Operations that are asked for anew: a rotation starts where none is under way, and completes where one is prepared.
+/// New operations: a rotation can start if none is in progress, and complete if one is prepared.
 pub fn operations(old: &Value, new: &Value, write: &Write<'_>) -> Result<(), Failure> {
     let known: Vec<&str> = super::generation::operations(old).collect();
     for operation in super::generation::operations(new).filter(|o| !known.contains(o)) {

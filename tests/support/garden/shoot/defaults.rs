@@ -1,4 +1,4 @@
-//! What a Shoot is where it says nothing.
+//! The defaults of a Shoot.
 
 use gardenlet::base::random;
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::is_workerless;
 use crate::support::json::{default, list, set, text};
 
-/// Fills in what depends on nothing else. The window for maintenance is any full hour.
+/// Sets the defaults that depend on nothing else. The window for maintenance is any full hour.
 pub fn complete(shoot: &mut Value) {
     default(shoot, "/spec/purpose", "evaluation");
     default(shoot, "/spec/schedulerName", "default-scheduler");

@@ -1,4 +1,4 @@
-//! What counts in the generation of a Shoot: an agent works when it moves.
+//! The changes that increase the generation of a Shoot, which makes an agent reconcile it.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::support::api::rules::strip;
 use crate::support::garden::rules::{FORCE_DELETION, OPERATION, operation};
 use crate::support::json::{entry, map, text};
 
-/// Values that start or end the rotation of credentials, or roll out workers. The agent takes them away.
+/// Values that start or end the rotation of credentials, or roll out workers. The agent removes them.
 const ROTATIONS: [&str; 13] = [
     "rotate-credentials-start",
     "rotate-credentials-start-without-workers-rollout",
@@ -25,7 +25,7 @@ const ROTATIONS: [&str; 13] = [
 ];
 const ROLLOUTS: [&str; 2] = ["rotate-rollout-workers=", "rollout-workers="];
 
-/// What the operations of a Shoot come to.
+/// The effect of the operations of a Shoot.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Asked {
     /// Whether one of them counts.
@@ -75,7 +75,7 @@ fn has_ssh(shoot: &Value) -> bool {
     !is_workerless(shoot) && enabled != Some(&json!(false))
 }
 
-/// Takes away the operations that the server has served.
+/// Removes the operations that the server has handled.
 pub fn take_operations(shoot: &mut Value) {
     if operation(shoot).is_empty() {
         return;
@@ -89,8 +89,8 @@ pub fn take_operations(shoot: &mut Value) {
     }
 }
 
-/// Whether a change of the spec counts. One that is to be rolled out in the window for maintenance does not, but going to
-/// sleep and waking up do.
+/// Whether a change of the spec counts. One that is confined to the maintenance time window does not, but hibernation and
+/// wake-up do.
 pub fn spec_counts(old: &Value, new: &Value) -> bool {
     if new.pointer("/spec/maintenance/confineSpecUpdateRollout") == Some(&json!(true)) {
         return is_hibernated(old) != is_hibernated(new);

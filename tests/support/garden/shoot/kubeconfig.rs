@@ -1,4 +1,4 @@
-//! The subresources `adminkubeconfig` and `viewerkubeconfig`: a client certificate that the Shoot believes for a while.
+//! The subresources `adminkubeconfig` and `viewerkubeconfig`: a client certificate that the Shoot trusts until it expires.
 
 use std::time::Duration;
 
@@ -79,7 +79,7 @@ pub fn answer(
     Ok(body)
 }
 
-/// As whom the Shoot sees them. Who rules the garden rules each Shoot; others have their part in a project.
+/// The groups in the certificate. Administrators of the garden are administrators of each Shoot; others depend on the project.
 fn group(subresource: &str, user: &User) -> String {
     let scope = if user.is_in("system:masters") { "system" } else { "project" };
     let role = if subresource == "viewerkubeconfig" { "viewers" } else { "admins" };

@@ -1,5 +1,5 @@
-//! Shoots, as gardener-apiserver keeps them: defaults, what admission adds and refuses, generations, labels, the binding
-//! to a Seed. Workerless ones in full; of Shoots with workers what both have in common.
+//! Shoots as gardener-apiserver handles them: defaults, admission, generations, labels, the binding to a Seed. Shoots without
+//! workers in full; of Shoots with workers only what both have in common.
 
 pub mod admission;
 pub mod checks;
@@ -35,7 +35,7 @@ fn is_annotated(shoot: &Value, key: &str) -> bool {
     entry(shoot, "/metadata/annotations", key) == Some("true")
 }
 
-/// Adds what the agent shall do at its next reconciliation.
+/// Adds the tasks for the next reconciliation of the agent.
 fn add_tasks(shoot: &mut Value, tasks: &[&str]) {
     let present = entry(shoot, "/metadata/annotations", TASKS).unwrap_or_default().to_owned();
     let mut all: Vec<&str> = present.split(',').filter(|t| !t.is_empty()).collect();
