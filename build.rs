@@ -4,6 +4,8 @@
 //! The stream contains the files sorted by path. Each file is a line `<path> <bytes>`, followed by that many bytes.
 //! `src/components/archive.rs` reads it.
 //!
+//! The texts of `--help` and the completions of shells are packed in the same way (`src/cli/help.rs` reads them).
+//!
 //! The agent's own chart is packed too, as an archive that Helm can read: the agent uses it to turn Shoots into seeds.
 
 // A build script communicates with cargo through its output.
@@ -21,14 +23,17 @@ use flate2::write::{DeflateEncoder, GzEncoder};
 
 const ROOT: &str = "src/components";
 const CHART: &str = "packaging/chart";
+const HELP: &str = "src/cli/help";
+const COMPLETIONS: &str = "packaging/completions";
 /// The files of the chart's folder that Helm packs.
 const CHART_FILES: [&str; 4] = ["Chart.yaml", "values.yaml", "values.schema.json", "templates/"];
 const BLOCK_BYTES: usize = 512;
 
 fn main() -> io::Result<()> {
     println!("cargo::rerun-if-changed=build.rs");
-    println!("cargo::rerun-if-changed={ROOT}");
-    println!("cargo::rerun-if-changed={CHART}");
+    for folder in [ROOT, CHART, HELP, COMPLETIONS] {
+        println!("cargo::rerun-if-changed={folder}");
+    }
     println!("cargo::rerun-if-env-changed=SOURCE_DATE_EPOCH");
 
     let mut files = BTreeMap::new();
@@ -37,6 +42,10 @@ fn main() -> io::Result<()> {
 
     let out = PathBuf::from(env::var_os("OUT_DIR").ok_or(io::ErrorKind::NotFound)?);
     fs::write(out.join("components"), &packed)?;
+    let mut texts = BTreeMap::new();
+    collect(Path::new(HELP), "help/", &mut texts)?;
+    collect(Path::new(COMPLETIONS), "completions/", &mut texts)?;
+    fs::write(out.join("texts"), pack(&texts)?.0)?;
     let mut chart = BTreeMap::new();
     collect(Path::new(CHART), "", &mut chart)?;
     chart.retain(|path, _| CHART_FILES.iter().any(|packed| path.starts_with(packed)));

@@ -139,6 +139,16 @@ pub const OUTAGE_PROBE_MIN: Duration = Duration::from_millis(250);
 pub const OUTAGE_PROBE_MAX: Duration = Duration::from_secs(10);
 /// A ShootState. etcd accepts 1.5 MiB at once, and the garden may store it encrypted.
 pub const SHOOT_STATE_BYTES_MAX: usize = 5 << 18;
+/// Failed keys of one controller whose errors are remembered for the status page.
+pub const FAILED_KEYS_MAX: usize = 32;
+/// The text of such an error.
+pub const FAILED_TEXT_BYTES_MAX: usize = 512;
+/// Rows of one kind of object on the status page.
+pub const STATUS_ROWS_MAX: usize = 200;
+/// Problems on the status page.
+pub const STATUS_PROBLEMS_MAX: usize = 100;
+/// A status page that `gardenlet status` reads.
+pub const STATUS_PAGE_BYTES_MAX: usize = 4 << 20;
 /// Keys in one work queue.
 pub const QUEUE_KEYS_MAX: usize = 50_000;
 /// Objects in one store.

@@ -1,6 +1,6 @@
 //! The program: arguments in, exit code out. Everything else is in the library.
 
-use std::io;
+use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
 use gardenlet::{app, cli};
@@ -11,7 +11,8 @@ fn main() -> ExitCode {
     #[allow(clippy::disallowed_methods)] // the one place that reads the environment
     let variable = |name: &str| std::env::var(name).ok();
     let (mut input, mut output, mut errors) = (io::stdin(), io::stdout(), io::stderr());
-    let mut io = cli::Io { input: &mut input, output: &mut output, errors: &mut errors };
+    let colour = cli::is_coloured(output.is_terminal(), &variable);
+    let mut io = cli::Io { input: &mut input, output: &mut output, errors: &mut errors, colour };
     let variables = || {
         let all = std::env::vars_os();
         all.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))).collect()

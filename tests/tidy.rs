@@ -551,3 +551,120 @@ fn the_changelog_names_the_version() {
     assert!(names_version("# Changelog\n## [0.2.0] 2026-11-21\n", "0.2.0"));
     assert!(!names_version("# Changelog 0.2.0\n## 0.2.01\nabout 0.2.0\n", "0.2.0"));
 }
+
+/// The name by which a link finds a heading: as GitHub makes it.
+fn anchor(heading: &str) -> String {
+    let kept = heading.trim_start_matches('#').trim().to_lowercase();
+    kept.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c)).collect::<String>().replace(' ', "-")
+}
+
+/// The anchors of a document; a heading that is there again gets a number.
+fn anchors(text: &str) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    let mut is_block = false;
+    for line in text.lines() {
+        is_block ^= line.trim_start().starts_with("```");
+        if line.starts_with('#') && !is_block {
+            let name = anchor(line);
+            let numbered = (1..).map(|n| format!("{name}-{n}"));
+            let free = std::iter::once(name.clone()).chain(numbered).find(|name| !found.contains(name));
+            found.extend(free);
+        }
+    }
+    found
+}
+
+/// Relative links with their lines. Code has none.
+fn links(source: &Source) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    let mut is_block = false;
+    for (index, line) in source.text.lines().enumerate() {
+        is_block ^= line.trim_start().starts_with("```");
+        let prose: String = line.split('`').step_by(2).collect();
+        let targets = prose.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
+        let targets = targets.map(|(target, _)| target.to_owned());
+        found.extend(targets.filter(|target| !is_block && !target.contains("://")).map(|to| (index + 1, to)));
+    }
+    found
+}
+
+/// Links in documents whose file or heading does not exist.
+fn dead_links(sources: &[Source]) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for source in sources.iter().filter(|source| source.path.extension().is_some_and(|e| e == "md")) {
+        for (number, link) in links(source) {
+            let (file, place) = link.split_once('#').unwrap_or((&link, ""));
+            let path = source.path.parent().unwrap_or(Path::new("")).join(file);
+            let target = if file.is_empty() { Ok(source.text.clone()) } else { fs::read_to_string(&path) };
+            match target {
+                _ if place.is_empty() && path.exists() => {}
+                Ok(text) if anchors(&text).iter().any(|anchor| anchor == place) => {}
+                Ok(_) => complaints.push(source.at(number, format_args!("no heading for {link}"))),
+                Err(_) => complaints.push(source.at(number, format_args!("no file for {link}"))),
+            }
+        }
+    }
+    complaints
+}
+
+#[test]
+fn links_of_documents_lead_somewhere() {
+    assert_none("a link leads to a file and a heading", &dead_links(&tracked()));
+    let text = "# A `b`: c\n\n## A `b`: c\n[x](#a-b-c) [x](#a-b-c-1) [x](docs/README.md) [x](docs)\n";
+    assert_eq!(about(dead_links, "x.md", text), 0);
+    assert_eq!(about(dead_links, "docs/README.md", "[x](../README.md) [x](https://example.org/x)\n"), 0);
+    assert_eq!(about(dead_links, "x.md", "# A\n[x](#b) [x](nothing.md) [x](README.md#nothing)\n"), 3);
+    assert_eq!(about(dead_links, "docs/README.md", "[x](docs/README.md)\n"), 1);
+    assert_eq!(about(dead_links, "x.md", "`[x](no.md)`\n```\n[x](no.md)\n# A\n```\n[x](#a)\n"), 1);
+}
+
+/// Documents that code, comments or other documents name by their path, and that do not exist.
+fn lost_documents(sources: &[Source]) -> Vec<String> {
+    let is_of_name = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
+    let mut complaints = Vec::new();
+    for source in sources {
+        for (index, line) in source.text.lines().enumerate() {
+            let words = line.split(|c| !is_of_name(c)).map(|word| word.trim_end_matches('.'));
+            let named = words.filter(|word| word.starts_with("docs/") && word.ends_with(".md"));
+            let lost = named.filter(|word| !Path::new(word).exists() && !beside(source, word).exists());
+            complaints.extend(lost.map(|word| source.at(index + 1, word)));
+        }
+    }
+    complaints
+}
+
+fn beside(source: &Source, name: &str) -> PathBuf {
+    source.path.parent().unwrap_or(Path::new("")).join(name)
+}
+
+#[test]
+fn documents_that_are_named_exist() {
+    assert_none("the document of a comment exists", &lost_documents(&tracked()));
+    assert_eq!(about(lost_documents, "src/x.rs", "// See `docs/README.md`.\n"), 0);
+    assert_eq!(about(lost_documents, "src/x.rs", concat!("// See docs/", "nothing.md.\n")), 1);
+}
+
+/// Documents of a folder that its README does not link to.
+fn unlisted_documents(sources: &[Source]) -> Vec<String> {
+    let is_document = |source: &&Source| {
+        source.path.starts_with("docs") && source.path.extension().is_some_and(|extension| extension == "md")
+    };
+    let mut complaints = Vec::new();
+    for source in sources.iter().filter(is_document).filter(|source| !source.path.ends_with("README.md")) {
+        let index = source.path.with_file_name("README.md");
+        let index = sources.iter().find(|other| other.path == index);
+        let name = source.path.file_name().unwrap().to_string_lossy();
+        let is_listed = index.is_some_and(|index| links(index).iter().any(|(_, link)| *link == name));
+        complaints.extend((!is_listed).then(|| source.at(1, "the README of its folder does not list it")));
+    }
+    complaints
+}
+
+#[test]
+fn every_document_is_in_the_index_of_its_folder() {
+    assert_none("readers find each document", &unlisted_documents(&tracked()));
+    let files =
+        |index: &str| [Source::new("docs/README.md", index), Source::new(concat!("docs/", "x.md"), "# X\n")];
+    assert_eq!(unlisted_documents(&files("[x](x.md)\n")).len(), 0);
+    assert_eq!(unlisted_documents(&files("x.md\n")).len(), 1);
+}

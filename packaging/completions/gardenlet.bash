@@ -1,44 +1,77 @@
 # Completions of gardenlet for bash.
 
 _gardenlet() {
-  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} words=
+  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} words= files=
+  local command=${COMP_WORDS[1]} verb=${COMP_WORDS[2]}
   # Bash takes --config=FILE apart.
   if [ "$cur" = = ]; then cur=; elif [ "$prev" = = ]; then prev=${COMP_WORDS[COMP_CWORD - 2]}; fi
+  local store="--directory --s3 --prefix"
   case $prev in
-    --config | -f | --values | --output | --registry-config | --to)
-      compopt -o filenames
-      mapfile -t COMPREPLY < <(compgen -f -- "$cur")
-      return ;;
-    -o) words="json text" ;;
+    --config | -f | --values | --registry-config | --to | --output-dir | --give | --etcd | --etcdutl | --etcd-config | --data-dir | \
+      --ca | --cert | --key | --result | --directory | --s3) files=yes ;;
+    -o | --output)
+      if [ "$command $verb" = "bundle export" ]; then files=yes; else words="json text"; fi ;;
     --version) words="true false raw" ;;
-    --chart | --kubernetes | --digest) return ;;
-    -n | --namespace | --set | --set-string | --kube-version | -a | --api-versions | -s | --show-only) return ;;
+    --chart | --kubernetes | --digest | --address | --endpoint | --keep | --maintenance-window | --wait | --prefix) return ;;
+    -n | --namespace | --set | --set-string | --set-json | --set-file | --set-literal | --kube-version | -a | --api-versions | -s | \
+      --show-only | --name-template) return ;;
     *)
-      case ${COMP_WORDS[1]} in
-        "$cur") words="config rebootstrap doctor explain bundle etcd render --config --version --help" ;;
-        config) words="validate print-defaults --config --strict" ;;
-        rebootstrap) words=--config ;;
-        doctor) words="--config -o" ;;
-        explain) words="--config -o -n" ;;
+      case $command in
+        "$cur")
+          words="config rebootstrap status doctor explain bundle etcd render completion version help --config --version --help" ;;
+        config)
+          case $verb in
+            "$cur") words="validate print-defaults --help" ;;
+            validate) words="--config --strict --output -o --help" ;;
+            print-defaults) words="--config --output -o --help" ;;
+          esac ;;
+        run) words="--config --help" ;;
+        rebootstrap) words="--config --help" ;;
+        status) words="--config --address --output -o --watch -w --help" ;;
+        doctor) words="--config --output -o --help" ;;
+        explain)
+          words="--config --namespace -n --output -o --help"
+          if [[ $cur != -* && $COMP_CWORD = 2 ]]; then
+            words="backupbucket/ backupentry/ bastion/ controllerinstallation/ managedresource/ managedseed/ seed/ shoot/"
+            compopt -o nospace
+          fi ;;
         bundle)
-          words="export import list --output --config --all --chart --kubernetes --registry-config --to --digest --images --help"
-          if [[ $cur != -* && $COMP_CWORD -gt 2 ]]; then
-            compopt -o filenames
-            mapfile -t COMPREPLY < <(compgen -f -- "$cur")
-            return
-          fi ;;
-        etcd) words="install start snapshot list --help" ;;
+          case $verb in
+            "$cur") words="export import list --help" ;;
+            export) words="--output -o --config --all --chart --kubernetes --registry-config --help" ;;
+            import) words="--to --digest --help" files=$([[ $cur = -* ]] || echo yes) ;;
+            list) words="--images --output -o --help" files=$([[ $cur = -* ]] || echo yes) ;;
+          esac ;;
+        etcd)
+          case $verb in
+            "$cur") words="install start snapshot list --help" ;;
+            install) words="--give --help" files=$([[ $cur = -* ]] || echo yes) ;;
+            start) words="--etcd --etcdutl --etcd-config --data-dir $store --help" ;;
+            snapshot) words="--endpoint --ca --cert --key --keep --maintenance-window --wait --result $store --help" ;;
+            list) words="$store --output -o --help" ;;
+          esac ;;
         render)
-          words="--values --set --set-string --namespace --kube-version --api-versions --include-crds --show-only
-            --no-hooks --as-extension --unlimited --help"
-          if [[ $cur != -* ]]; then
-            compopt -o filenames
-            mapfile -t COMPREPLY < <(compgen -f -- "$cur")
-            return
-          fi ;;
+          words="--values -f --set --set-string --set-json --set-file --set-literal --namespace -n --kube-version --api-versions -a
+            --is-upgrade --name-template --generate-name -g --include-crds --skip-crds --no-hooks --skip-tests
+            --skip-schema-validation --show-only -s --output-dir --release-name --debug --dry-run --as-extension --unlimited --help"
+          files=$([[ $cur = -* ]] || echo yes) ;;
+        completion) words="bash zsh fish --help" ;;
+        version) words="--output -o --help" ;;
+        help)
+          case $verb in
+            "$cur") words="config rebootstrap status doctor explain bundle etcd render completion version run" ;;
+            config) words="validate print-defaults" ;;
+            bundle) words="export import list" ;;
+            etcd) words="install start snapshot list" ;;
+          esac ;;
       esac ;;
   esac
-  mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")
+  if [ -n "$files" ]; then
+    compopt -o filenames
+    mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+  else
+    mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")
+  fi
 }
 
 complete -F _gardenlet gardenlet

@@ -1,10 +1,12 @@
 //! Kinds of the garden.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use super::condition::Condition;
 use super::meta::{ObjectMeta, Resource, or_default};
+use crate::base::cut::cut;
+use crate::limits;
 
 /// The namespace of a seed in the garden, which the garden's controller manager creates.
 pub fn seed_namespace(seed: &str) -> String {
@@ -199,7 +201,7 @@ pub struct ShootStatus {
     pub is_hibernated: bool,
     /// The errors of the last operation.
     #[serde(deserialize_with = "or_default")]
-    pub last_errors: Vec<Nothing>,
+    pub last_errors: Vec<LastError>,
     /// The last operation.
     pub last_operation: Option<LastOperation>,
     /// The generation that was reconciled last.
@@ -213,9 +215,18 @@ pub struct ShootStatus {
     pub technical_id: String,
 }
 
-/// An object of which only the presence is cached.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
-pub struct Nothing {}
+/// An error of the last operation.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct LastError {
+    /// A text for people, cut after [`limits::FAILED_TEXT_BYTES_MAX`] bytes.
+    #[serde(deserialize_with = "beginning")]
+    pub description: String,
+}
+
+fn beginning<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    or_default(deserializer).map(|text| cut(text, limits::FAILED_TEXT_BYTES_MAX))
+}
 
 /// A ControllerInstallation as the program reads it.
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
@@ -404,6 +415,15 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn only_the_beginning_of_a_last_error_is_kept() {
+        let long = "\u{e4}".repeat(limits::FAILED_TEXT_BYTES_MAX);
+        let error: LastError = serde_json::from_value(json!({"description": &long, "taskID": "x"})).unwrap();
+        assert_eq!(error.description, cut(long, limits::FAILED_TEXT_BYTES_MAX));
+        let error: LastError = serde_json::from_value(json!({"description": null})).unwrap();
+        assert_eq!(error.description, "");
+    }
 
     #[test]
     fn references_to_charts_are_put_together() {

@@ -104,6 +104,7 @@ pub(super) fn run(shared: &Arc<Shared>, stop: &Stop) {
     let clock = &shared.env.clock;
     let mut backoff = Backoff::new(RETRY.0, RETRY.1);
     let fence = Fence::new(clock.clone(), &format!("{GRM_NAMESPACE}/{GRM_NAME}"));
+    shared.status.lease(format!("{GRM_NAMESPACE}/{GRM_NAME}"), &fence);
     let refused = stop.child();
     let mut identity: Option<Identity> = None;
     let mut elector: Option<JoinHandle<()>> = None;
@@ -401,9 +402,14 @@ impl Listener for ApplierPart {
             self.shared.sight.set_whose(Whose::Others);
         }
         status.remark(lives.then(|| format!("The embedded applier of ManagedResources is passive: {held}.")));
-        let hint = if explicit { "" } else { " (edge.resourceManager: Embedded scales it to 0)" };
-        status.doing(PART, "passive");
-        if status.problem(PART, &format!("{held}: a gardener-resource-manager runs in this seed{hint}")) {
+        let is_news = if explicit {
+            status.doing(PART, "passive");
+            status.problem(PART, &format!("{held}: a gardener-resource-manager runs in this seed"))
+        } else {
+            // As configured, so it is no problem.
+            status.doing(PART, &format!("passive: {holder} applies ManagedResources"))
+        };
+        if is_news {
             log::info!(holder = holder; "Another resource manager runs in this seed; the embedded one stays passive");
         }
     }

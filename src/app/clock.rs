@@ -12,7 +12,7 @@ use crate::format::time::rfc3339;
 use super::{Environment, Status};
 
 /// Name of this part on the status page.
-const PART: &str = "clock";
+pub(super) const PART: &str = "clock";
 /// The file in the state directory that stores the last garden time, in seconds since 1970.
 const SLOT: &str = "clock";
 /// The shortest time between two writes of the file: flash wears out.

@@ -22,6 +22,7 @@ use crate::runtime::source::{Listening, Notice, Source};
 
 use super::Shared;
 use super::clients::{GardenClients, write_deadline};
+use super::report::Stores;
 
 /// A group whose informers end with `stop`.
 pub(super) fn group(shared: &Shared, stop: &Stop) -> Group {
@@ -102,6 +103,7 @@ impl Running {
 
     /// Ends the controllers. The [`Stop`] they were started with must already be pulled.
     pub(super) fn end(self) {
+        self.shared.status.watched(None);
         self.group.join();
         self.shared.status.forget_informers("garden/");
     }
@@ -122,6 +124,13 @@ pub(super) fn start_garden(
         add(&site, &mut group);
     }
     controllers::watch(&site, &mut group);
+    shared.status.watched(Some(Stores {
+        seed: site.seed_key(),
+        seeds: site.seeds.clone(),
+        installations: site.installations.clone(),
+        shoots: site.heads.clone(),
+        buckets: site.buckets.clone(),
+    }));
     Running { shared: Arc::clone(shared), site, certificate_expiry: expiry, group, _identity: identity }
 }
 

@@ -42,7 +42,7 @@ impl fmt::Display for Error {
             Self::State(_) => f.write_str("open the state directory"),
             Self::Kubeconfig { cluster, place, .. } => write!(f, "read the {cluster}'s kubeconfig {place}"),
             Self::NoSeed => f.write_str(
-                "nothing says how to reach the seed: run in a pod of it, or set seedClientConnection.kubeconfig or KUBECONFIG",
+                "the configuration does not say how to reach the seed: run in a pod of the seed, or set seedClientConnection.kubeconfig or KUBECONFIG",
             ),
             Self::Client(_) => f.write_str("make a client"),
             Self::System { operation, .. } => f.write_str(operation),

@@ -1,9 +1,9 @@
-//! The agent as a whole: how its parts are started, in which order, and what ends them.
+//! The whole agent: how it starts its parts, in which order, and what ends them.
 //!
-//! One process, one seed. Instances elect a leader over a Lease of the seed; the leader's *term* has two sides. The seed
-//! side (definitions, the applier of ManagedResources) starts as soon as the seed answers. The garden side is a state
-//! machine, from "who are we" to "controllers run", that goes on from where it stands after every failure: an unreachable
-//! garden is a condition and a metric, never a reason to exit.
+//! One process serves one seed. The instances elect a leader with a Lease of the seed. A leader's *term* has two sides.
+//! The seed side (definitions, the applier of ManagedResources) starts as soon as the seed answers. The garden side is
+//! a state machine from "find the identity" to "run the controllers". After a failure it continues with the state that
+//! it has reached. An unreachable garden is a condition and a metric, and never a reason to exit.
 
 mod applier;
 mod clients;
@@ -61,29 +61,30 @@ pub use error::Error;
 pub use process::{ask_for_identity, process};
 pub use rebootstrap::rebootstrap;
 pub use reload::Reloader;
+pub use report::State as Verdict;
 pub use service::Service;
 pub use status::Status;
 
-/// What the agent is handed by its surroundings: `main`, a test, the playground.
+/// What the surroundings (`main`, a test, the playground) give to the agent.
 #[derive(Clone)]
 pub struct Environment {
     /// Time.
     pub clock: Clock,
-    /// When the program was built: no clock can be before it.
+    /// When the program was built: the time cannot be earlier.
     pub built: Timestamp,
     /// Opens connections.
     pub dialer: Arc<dyn Dial>,
-    /// Pulled to end the agent.
+    /// Ends the agent when it is pulled.
     pub stop: Stop,
-    /// Counters.
+    /// The metrics.
     pub metrics: Metrics,
     /// The process environment.
     pub variables: SortedMap<String, String>,
-    /// The host's name.
+    /// The name of the host.
     pub hostname: String,
     /// Renders charts.
     pub renderer: Renderer,
-    /// Where RSA keys come from.
+    /// The source of RSA keys.
     pub keys: Arc<dyn RsaKeys>,
     /// Where the kubelet mounts the ServiceAccount.
     pub service_account_dir: PathBuf,
@@ -106,7 +107,7 @@ impl Environment {
 
 impl fmt::Debug for Environment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Variables may hold passwords of proxies.
+        // Variables may contain passwords of proxies.
         f.debug_struct("Environment").field("hostname", &self.hostname).finish_non_exhaustive()
     }
 }
@@ -116,7 +117,7 @@ struct Shared {
     settings: Arc<Settings>,
     env: Environment,
     state: StateDir,
-    /// What time it is.
+    /// The time of day.
     time: GardenTime,
     /// 64 hexadecimal digits, stable per instance.
     instance_id: String,
@@ -128,9 +129,9 @@ struct Shared {
     registration: Registration,
     /// Charts of registries.
     charts: oci::Cache,
-    /// The ManagedResources of the seed, kept while a term lasts.
+    /// The applied ManagedResources of the seed during a term.
     managed: Source<Watched>,
-    /// What the NetworkPolicies of the seed are made of.
+    /// The inputs of the seed's NetworkPolicies.
     sight: Sight,
     /// The clusters of Shoots that the applier serves.
     served: Served,
@@ -138,22 +139,22 @@ struct Shared {
     tokens: token_requestor::Shared,
     /// The images of control planes.
     images: Images,
-    /// Set when the agent will begin anew at once.
+    /// Set when all parts are about to restart.
     keep_leases: leader::Keep,
 }
 
 /// Runs the agent until `env.stop` is pulled.
 ///
 /// # Errors
-/// [`Error`], before anything was started.
+/// [`Error`] if the agent cannot start.
 pub fn run(settings: Settings, env: &Environment, status: &Status) -> Result<(), Error> {
     run_reloading(Arc::new(settings), env, status, &Reloader::new(), &Service::default())
 }
 
-/// The same, with settings that may change: the parts restart in place, under the same leases.
+/// Like [`run`], with settings that may change: then the parts restart in place and keep their leases.
 ///
 /// # Errors
-/// As [`run`], of the first start. Later ones go back to the settings before.
+/// Like [`run`], for the first start only. When a later start fails, the agent returns to the previous settings.
 pub fn run_reloading(
     settings: Arc<Settings>,
     env: &Environment,
@@ -168,7 +169,7 @@ pub fn run_reloading(
     ended
 }
 
-/// From round to round.
+/// State that a restart of the parts keeps.
 fn run_rounds(
     mut settings: Arc<Settings>,
     env: &Environment,
@@ -196,14 +197,14 @@ fn run_rounds(
             Err(error) => {
                 let Some(before) = previous.take() else { return Err(error) };
                 let err = chain(&error);
-                log::error!(err = err.as_str(); "The new configuration cannot be used; going on with the one before");
+                log::error!(err = err.as_str(); "The new configuration cannot be used; keeping the previous one");
                 settings = before;
             }
         }
     }
 }
 
-/// From the start of all parts to their end.
+/// Starts all parts, and waits for their end.
 fn run_round(
     settings: &Arc<Settings>,
     env: &Environment,
@@ -225,20 +226,12 @@ fn run_round(
         let operation = operation.to_owned();
         move |source| Error::System { operation, source }
     };
-    let workers = settings.edge.workers;
-    let mut pool = Pool::start(env.clock.clone(), &env.stop, env.metrics.clone(), workers)
+    let mut pool = Pool::start(env.clock.clone(), &env.stop, env.metrics.clone(), settings.edge.workers)
         .map_err(system("start workers"))?;
-    let charts = oci::Cache::new(state.path(), settings.edge.chart_cache_bytes_max);
-    let sources = report::Sources {
-        seed: settings.seed_config.name.clone(),
-        begun: env.clock.mono(),
-        workers,
-        metrics: env.metrics.clone(),
-        pool: pool.view(),
-        charts: charts.clone(),
-        chart_bytes_max: settings.edge.chart_cache_bytes_max,
-        time: time.clone(),
-    };
+    let election = &settings.leader_election;
+    status.lease(format!("{}/{}", election.resource_namespace, election.resource_name), &fence);
+    let sources = report::Sources::new(settings, &env, (&pool, &state, &time));
+    let (managed, charts) = (sources.managed.clone(), sources.charts.clone());
     // The workers end with the agent.
     let servers = status::serve(settings, &env, &status, sources).inspect_err(|_| env.stop.stop())?;
     let shared = Arc::new(Shared {
@@ -254,7 +247,7 @@ fn run_round(
         status,
         registration: Registration::default(),
         charts,
-        managed: Source::default(),
+        managed,
         sight: Sight::default(),
         served: Served::default(),
         tokens: token_requestor::Shared::default(),
@@ -265,7 +258,7 @@ fn run_round(
     let elector = campaign(&shared, &leading, release).map_err(system("start the leader election"))?;
     govern(&shared, &leading);
     pool.join();
-    // Last: nothing of ours writes any more when another instance may begin.
+    // This comes last: no part of this process writes any more when another instance takes the Lease.
     release.stop();
     if let Some(elector) = elector {
         join("leader election", elector);
@@ -275,17 +268,17 @@ fn run_round(
     Ok(())
 }
 
-/// What the thread of the election is called where it promises progress.
+/// The name of the election's thread in the list of threads that promise progress.
 const ELECTION: &str = "leader-election";
 
-/// Whether we lead, as the elector says.
+/// What the elector decides: whether this process leads.
 struct Leading {
     now: AtomicBool,
     changed: Stop,
     status: Status,
-    /// Whose watches begin anew when the seed was restored.
+    /// The watches that start again after a restore of the seed.
     seed: kube::Seed,
-    /// How long the election may take for a try, and for the wait before it.
+    /// The limit for one attempt of the election and the wait before it.
     patience: Duration,
 }
 
@@ -315,7 +308,7 @@ impl Listener for Leading {
     }
 
     fn restored(&self) {
-        // The connection was good before.
+        // The connection worked before.
         let _ = self.seed.begin_anew();
     }
 
@@ -328,7 +321,7 @@ impl Listener for Leading {
     }
 }
 
-/// Starts the elector, or leads at once if there is no election.
+/// Starts the elector. Without an election this process leads at once.
 fn campaign(
     shared: &Arc<Shared>,
     leading: &Arc<Leading>,
@@ -337,6 +330,7 @@ fn campaign(
     let changed = leading.changed.clone();
     shared.env.stop.on_stop(move || changed.stop());
     let election = &shared.settings.leader_election;
+    shared.status.lease(format!("{}/{}", election.resource_namespace, election.resource_name), &shared.fence);
     if !election.leader_elect {
         shared.fence.extend(Duration::MAX);
         leading.elected();
@@ -368,8 +362,8 @@ fn campaign(
     thread::spawn(ELECTION, limits::SMALL_STACK_BYTES, run).map(Some)
 }
 
-/// A leader's term: everything that may write. A part of it that cannot be started ends it: half an agent would be worse
-/// than one that begins anew.
+/// The term of a leader: every part that may write. If one part cannot start, the whole term ends: a restart of all
+/// parts is better than an incomplete agent.
 struct Term {
     stop: Stop,
     threads: Vec<(&'static str, JoinHandle<()>)>,
@@ -398,38 +392,40 @@ impl Term {
         }
     }
 
-    fn end(self, status: &Status) {
-        // Before: their stores know nothing once they have ended.
+    fn end(self, status: &Status, metrics: &Metrics) {
+        // Do this first: the stores are empty when their threads have ended.
         status.forget_informers("");
         self.stop.stop();
         for (name, handle) in self.threads {
             join(name, handle);
         }
+        status.end_term();
+        report::withdraw(metrics);
     }
 }
 
-/// A thread of a term; without it the term ends, and [`govern`] begins another one.
+/// Starts a thread of a term. If this fails, the term ends and [`govern`] starts another one.
 fn started(name: &str, stop: &Stop, spawned: std::io::Result<JoinHandle<()>>) -> Option<JoinHandle<()>> {
     spawned
         .inspect_err(|e| {
             let err = chain(e);
-            log::error!(thread = name, err = err.as_str(); "A thread cannot be started; everything begins anew");
+            log::error!(thread = name, err = err.as_str(); "Cannot start a thread; all parts restart");
             stop.stop();
         })
         .ok()
 }
 
-/// What to do about the term.
+/// How the term has to change.
 #[derive(Debug, PartialEq, Eq)]
 enum Change {
     Begin,
     End,
-    /// It ended by itself: a part of it is missing.
+    /// The term ended by itself, because one of its parts is missing.
     EndAndWait,
     None,
 }
 
-/// From whether we lead, and whether there is a term and it has ended.
+/// Decides by whether this process leads, whether there is a term, and whether the term has ended.
 fn change(leading: bool, term_ended: Option<bool>) -> Change {
     match (leading, term_ended) {
         (true, None) => Change::Begin,
@@ -439,10 +435,10 @@ fn change(leading: bool, term_ended: Option<bool>) -> Change {
     }
 }
 
-/// Between two terms of which the first was not complete. The heartbeat pauses as long, so that it stays well within the
-/// time after which the garden calls the seed lost (40 s).
+/// The pause after a term that could not start all its parts. The heartbeat pauses too, so this must be well below 40
+/// s: then the garden considers the seed lost.
 const TERM_RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
-/// After a term of this length, failures of before count no more.
+/// A term of this length resets the count of failures.
 const LONG_TERM: Duration = Duration::from_secs(60);
 
 /// Starts and ends terms until the agent stops.
@@ -460,7 +456,7 @@ fn govern(shared: &Arc<Shared>, leading: &Leading) {
             && let Some(ending) = term.take()
         {
             let lasted = env.clock.mono().saturating_sub(ending.begun);
-            ending.end(status);
+            ending.end(status, &env.metrics);
             if lasted >= LONG_TERM {
                 backoff.reset();
             }
@@ -478,7 +474,7 @@ fn govern(shared: &Arc<Shared>, leading: &Leading) {
     }
     keeper.store();
     if let Some(term) = term {
-        term.end(status);
+        term.end(status, &env.metrics);
     }
 }
 
@@ -512,10 +508,14 @@ mod tests {
         let mut term = Term { stop: Stop::new(), threads: Vec::new(), begun: Mono::ZERO };
         term.spawn("good", 64 << 10, || {});
         assert!(!term.stop.is_stopped());
-        // No system has so much room.
+        // No system has that much memory.
         term.spawn("too large", usize::MAX / 2, || {});
         assert!(term.stop.is_stopped());
         assert_eq!(term.threads.len(), 1);
-        term.end(&Status::new(Clock::system()));
+        let (status, metrics) = (Status::new(Clock::system()), Metrics::new());
+        status.problem("garden", "away");
+        metrics.set(kube::REACHABLE, "", &[("peer", "garden")], 0.0);
+        term.end(&status, &metrics);
+        assert!(status.parts().is_empty() && metrics.text().is_empty(), "what it said counts no more");
     }
 }

@@ -27,12 +27,12 @@ use crate::pki::keys::Stock;
 use super::reload::{Files, Reloader, needs_restart};
 use super::{Environment, Error, Service, Status, rebootstrap, run_reloading};
 
-/// Exit code after a signal, and after an error or an overrun grace period (as upstream).
+/// Exit code after a signal, and after an error or an overrun grace period.
 const SUCCESS: u8 = 0;
-const FAILURE: u8 = 2;
+const FAILURE: u8 = 1;
 
-/// Runs the agent and returns the exit code. `config` is where the settings came from, for SIGHUP; `variables` is the
-/// process environment; `give_up` ends the process at once with a code.
+/// Runs the agent and returns the exit code. `config` is the file of the settings, which SIGHUP reads again;
+/// `variables` are the environment of the process; `give_up` ends the process at once with a code.
 pub fn process(
     loaded: Loaded,
     config: &Path,
@@ -56,10 +56,10 @@ pub fn process(
         service: service.clone(),
         reloader: reloader.clone(),
     };
-    let watch = signal::watch(&env.stop, move || reloading.reload(), move || give_up(1));
+    let watch = signal::watch(&env.stop, move || reloading.reload(), move || give_up(FAILURE));
     if let Err(e) = &watch {
         let err = chain(e);
-        log::warn!(err = err.as_str(); "Signals are not watched for");
+        log::warn!(err = err.as_str(); "Cannot watch for signals");
     }
     limit_grace(&env.stop, &env.clock, give_up);
     let telling = service.start(&env.stop);
@@ -81,7 +81,7 @@ pub fn process(
     }
 }
 
-/// The command `rebootstrap`: what was done, or why not, in words.
+/// The command `rebootstrap`: returns a text about what it did, or why it did nothing.
 ///
 /// # Errors
 /// As [`rebootstrap`].
@@ -104,7 +104,7 @@ fn environment(clock: Clock, stop: Stop, variables: SortedMap<String, String>) -
     }
 }
 
-/// What SIGHUP does: reads the configuration and the kubeconfig files again. What is broken changes nothing.
+/// The effect of SIGHUP: the agent reads the configuration and the kubeconfig files again, and ignores broken ones.
 struct Reloading {
     config: PathBuf,
     env: Environment,
@@ -119,7 +119,7 @@ impl Reloading {
         log::info!("Reading the configuration again");
         self.service.reloading();
         match self.read() {
-            // The service is called ready again when the parts have ended that begin anew.
+            // The agent reports the service as ready again when the parts that restart have ended.
             Ok(Some(settings)) => self.reloader.offer(settings),
             Ok(None) => {
                 log::info!("Nothing has changed that needs a restart of parts");
@@ -127,14 +127,14 @@ impl Reloading {
             }
             Err(problems) => {
                 for problem in problems {
-                    log::error!(err = problem.as_str(); "The configuration cannot be used; going on with the present one");
+                    log::error!(err = problem.as_str(); "The configuration cannot be used; keeping the present one");
                 }
                 self.service.reloaded();
             }
         }
     }
 
-    /// The settings that need a restart of parts, if any do.
+    /// The new settings, if they need a restart of parts.
     fn read(&self) -> Result<Option<Arc<Settings>>, Vec<String>> {
         let variable = |name: &str| self.env.variable(name).map(str::to_owned);
         let loaded = load_to_run(&self.config, &variable)
@@ -154,7 +154,7 @@ impl Reloading {
 fn warn(loaded: &Loaded) {
     for warning in &loaded.warnings {
         let text = warning.to_string();
-        log::warn!(warning = text.as_str(); "The configuration is odd");
+        log::warn!(warning = text.as_str(); "The configuration has a warning");
     }
 }
 
@@ -164,7 +164,7 @@ fn start_log(loaded: &Loaded, variables: &SortedMap<String, String>, clock: &Clo
     logging::start(logging::Options { level, format, is_journal, clock: clock.clone() });
 }
 
-/// A stop that takes too long ends the process: a stuck thread must not keep a node from shutting down.
+/// Ends the process if a stop takes too long: a stuck thread must not delay the shutdown of a node.
 fn limit_grace(stop: &Stop, clock: &Clock, give_up: fn(u8) -> !) {
     let clock = clock.clone();
     stop.on_stop(move || {
@@ -172,14 +172,14 @@ fn limit_grace(stop: &Stop, clock: &Clock, give_up: fn(u8) -> !) {
             Stop::new().wait(&clock, limits::STOP_TIME_MAX);
             give_up(FAILURE)
         };
-        // Detached: it ends with the process.
+        // The thread is detached, so it ends with the process.
         if thread::spawn("grace", limits::SMALL_STACK_BYTES, body).is_err() {
-            log::warn!("The grace period is not limited");
+            log::warn!("Cannot limit the grace period");
         }
     });
 }
 
-/// A pod without a volume is one instance for as long as it lives; its containers may restart.
+/// A pod without a volume is one instance as long as it lives, even if its containers restart.
 pub(super) fn instance_id(state: &StateDir, env: &Environment) -> Result<String, Error> {
     if let (None, Some(uid)) = (state.path(), env.variable("POD_UID")) {
         let digest = ring::digest::digest(&ring::digest::SHA256, uid.as_bytes());
@@ -196,17 +196,17 @@ fn hostname(variables: &SortedMap<String, String>) -> String {
         .unwrap_or_else(|| "unknown".to_owned())
 }
 
-/// The agent of a self-hosted shoot is another program.
+/// A self-hosted Shoot needs another agent.
 pub(super) fn refuse_self_hosted(env: &Environment) -> Result<(), Error> {
     if env.variable("NAMESPACE") == Some("kube-system") {
-        let why =
-            "NAMESPACE=kube-system asks for the agent of a self-hosted shoot, which this program is not";
+        let why = "NAMESPACE=kube-system selects the agent of a self-hosted shoot, but this program cannot serve one";
         return Err(Error::Unsupported(why));
     }
     Ok(())
 }
 
-/// That of the round before, if it is the same: its lock is ours, and what stands only in memory stays.
+/// Returns the state directory of the previous round if it is the same: it is still locked, and its state in memory
+/// must not get lost.
 pub(super) fn open_state(
     settings: &Settings,
     env: &Environment,

@@ -1,45 +1,75 @@
-//! What the agent says of itself: probes, metrics, and the stage that the bring-up is in.
+//! The state of the agent as it reports it: probes, metrics, and the stage of each part.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use serde_json::json;
-
 use crate::base::clock::{Clock, Mono, Timestamp};
 use crate::base::error::chain;
+use crate::base::garden_time::GardenTime;
 use crate::base::process;
 use crate::base::sorted::SortedMap;
 use crate::config::settings::{Listener, Settings};
 use crate::controllers::lease::Beat;
+use crate::runtime::fence::Fence;
 use crate::runtime::health::Progress;
 use crate::runtime::store::StoreView;
 use crate::serve::{self, Checks, Response, Routes, Server};
 
-use super::report::{self, Report, Sources};
+use super::report::{self, Report, Sources, Stores};
 use super::{Environment, Error};
 
-/// How long an informer may take before `/healthz` and `/readyz` fail for it (Gardener's `runtime-informer-sync`).
-const SYNC_PATIENCE: Duration = Duration::from_secs(180);
+/// Time for the first list of a watch. After it, `/healthz` and `/readyz` fail (Gardener's `runtime-informer-sync`).
+pub(super) const PATIENCE_OF_WATCHES: Duration = Duration::from_secs(180);
 
-/// The line for a service manager.
+/// The status line for the service manager.
 const LINE_CHARS_MAX: usize = 400;
 
-/// What stands in the way of a part of the agent.
+/// The stage of a part of the agent, and its problem.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Part {
-    /// What it is doing.
+    /// What the part is doing.
     pub stage: String,
-    /// Why it does not get further, if it does not.
+    /// Why the part cannot continue, if it cannot.
     pub problem: Option<String>,
+    /// When the problem began.
+    pub since: Mono,
 }
 
 type Look = Box<dyn Fn() -> StoreView + Send>;
+
+/// A watch on the status page.
+pub(super) struct Watch {
+    pub(super) name: &'static str,
+    pub(super) view: StoreView,
+    /// When the watch started.
+    pub(super) since: Mono,
+}
+
+/// The data of the status page at one moment.
+pub(super) struct Snapshot {
+    pub(super) now: Timestamp,
+    pub(super) mono: Mono,
+    /// When the process began.
+    pub(super) begun: Mono,
+    pub(super) leading: bool,
+    pub(super) leader: Option<String>,
+    pub(super) adrift_since: Option<Mono>,
+    pub(super) was_ready: bool,
+    pub(super) parts: SortedMap<&'static str, Part>,
+    pub(super) watches: Vec<Watch>,
+    pub(super) stuck: Vec<&'static str>,
+    pub(super) lease_age: Option<Duration>,
+    pub(super) lease_trouble: Option<(Mono, String)>,
+    pub(super) leases: SortedMap<String, Fence>,
+    pub(super) validity: Option<(Timestamp, Timestamp)>,
+    pub(super) stores: Option<Stores>,
+}
 
 #[derive(Default)]
 struct State {
     leading: bool,
     seed_is_gone: bool,
-    /// Who leads, if somebody else does.
+    /// The leader, if it is another agent.
     leader: Option<String>,
     /// Whether the agent was ready before; see [`Status::is_ready`].
     was_ready: bool,
@@ -48,20 +78,24 @@ struct State {
     garden_remark: Option<String>,
     webhook_remark: Option<String>,
     parts: SortedMap<&'static str, Part>,
-    /// Since when nobody has been known to lead.
+    /// Since when the leader is unknown.
     adrift_since: Option<Mono>,
-    /// Since when the way to the first beat has been blocked in the garden.
+    /// Since when a problem in the garden has blocked the first heartbeat.
     garden_blocked_since: Option<Mono>,
     informers: SortedMap<&'static str, (Look, Mono)>,
-    /// Until when the client certificate for the garden is valid.
-    expires: Option<Timestamp>,
+    /// The start and the end of the validity of the client certificate for the garden.
+    validity: Option<(Timestamp, Timestamp)>,
+    /// The leaders' Leases that this process may hold.
+    leases: SortedMap<String, Fence>,
+    /// The watches of the garden side.
+    stores: Option<Stores>,
 }
 
 impl State {
     fn mark_leader(&mut self, now: Mono) {
         let is_known = self.leading || self.leader.is_some();
         self.adrift_since = if is_known { None } else { self.adrift_since.or(Some(now)) };
-        // The term of a leader begins with its own patience.
+        // A new term gets the full time again.
         if !self.leading {
             self.garden_blocked_since = None;
         }
@@ -75,18 +109,20 @@ impl State {
     fn informers_synced(&self, now: Mono, without_garden: bool) -> bool {
         self.informers.iter().all(|(name, (look, since))| {
             let excused = without_garden && name.starts_with("garden/");
-            excused || now < since.saturating_add(SYNC_PATIENCE) || look().synced
+            excused || now < since.saturating_add(PATIENCE_OF_WATCHES) || look().synced
         })
     }
 }
 
-/// Shared by all parts. Cheap to clone.
+/// All parts share this. A clone is cheap.
 #[derive(Clone)]
 pub struct Status {
     clock: Clock,
+    /// When the process began.
+    begun: Mono,
     /// The heartbeat.
     pub beat: Beat,
-    /// Threads that promise progress.
+    /// Threads that promise progress. They report each turn.
     pub progress: Progress,
     state: Arc<Mutex<State>>,
 }
@@ -98,51 +134,55 @@ impl std::fmt::Debug for Status {
 }
 
 impl Status {
-    /// Of an agent that has not begun.
+    /// The state of an agent that has not started.
     pub fn new(clock: Clock) -> Self {
         let progress = Progress::new(clock.clone());
         let state = State { adrift_since: Some(clock.mono()), ..State::default() };
-        Self { progress, clock, beat: Beat::new(), state: Arc::new(Mutex::new(state)) }
+        Self { progress, begun: clock.mono(), clock, beat: Beat::new(), state: Arc::new(Mutex::new(state)) }
     }
 
-    /// What each part is doing.
+    /// The stage and the problem of each part.
     pub fn parts(&self) -> SortedMap<&'static str, Part> {
         self.lock().parts.clone()
     }
 
-    /// A part has reached a stage.
+    /// Notes that a part has reached a stage.
     pub(super) fn stage(&self, part: &'static str, stage: &str) {
         let mut state = self.lock();
-        state.parts.insert(part, Part { stage: stage.to_owned(), problem: None });
+        state.parts.insert(part, Part { stage: stage.to_owned(), ..Part::default() });
         state.mark_garden(self.clock.mono());
     }
 
-    /// The same, for a stage that may have been reached before: a problem of it stays.
-    pub(super) fn doing(&self, part: &'static str, stage: &str) {
-        stage.clone_into(&mut self.lock().parts.entry(part).or_default().stage);
+    /// Like [`Status::stage`], but keeps the problem if the part has reached this stage before. True if the stage is new.
+    pub(super) fn doing(&self, part: &'static str, stage: &str) -> bool {
+        let mut state = self.lock();
+        let known = &mut state.parts.entry(part).or_default().stage;
+        let is_news = known != stage;
+        stage.clone_into(known);
+        is_news
     }
 
-    /// What people should know who look at the Seed's conditions.
+    /// Sets a remark for people who look at the Seed's conditions.
     pub(super) fn remark(&self, remark: Option<String>) {
         self.lock().remark = remark;
     }
 
-    /// The same, about the clock.
+    /// Sets a remark about the clock.
     pub(super) fn clock_remark(&self, remark: Option<String>) {
         self.lock().clock_remark = remark;
     }
 
-    /// The same, about what the garden withholds.
+    /// Sets a remark about objects that the garden withholds.
     pub(super) fn garden_remark(&self, remark: Option<String>) {
         self.lock().garden_remark = remark;
     }
 
-    /// The same, about webhooks that refuse writes to the seed.
+    /// Sets a remark about webhooks that refuse writes to the seed.
     pub(super) fn webhook_remark(&self, remark: Option<String>) {
         self.lock().webhook_remark = remark;
     }
 
-    /// See [`Status::remark`], for those who write conditions.
+    /// All remarks, for the writers of conditions.
     pub(super) fn remarks(&self) -> impl Fn() -> Option<String> + Send + Sync + 'static {
         let state = Arc::clone(&self.state);
         move || {
@@ -153,22 +193,25 @@ impl Status {
         }
     }
 
-    /// A part cannot go on. True if that is news.
+    /// Notes why a part cannot continue. Returns true if the reason is new.
     pub(super) fn problem(&self, part: &'static str, problem: &str) -> bool {
         let mut state = self.lock();
         let entry = state.parts.entry(part).or_default();
         let news = entry.problem.as_deref() != Some(problem);
+        if entry.problem.is_none() {
+            entry.since = self.clock.mono();
+        }
         entry.problem = Some(problem.to_owned());
         state.mark_garden(self.clock.mono());
         news
     }
 
-    /// There is nothing more to say about a part.
+    /// Removes a part from the status.
     pub(super) fn forget(&self, part: &'static str) {
         self.lock().parts.remove(part);
     }
 
-    /// A part goes on.
+    /// Removes the problem of a part: it works again.
     pub(super) fn recovered(&self, part: &'static str) {
         let mut state = self.lock();
         if let Some(entry) = state.parts.get_mut(part) {
@@ -186,16 +229,29 @@ impl Status {
         state.mark_leader(self.clock.mono());
     }
 
-    /// The parts have ended and begin anew: what they said counts no more. Who was ready stays so.
+    /// Forgets the stages and problems: the parts have ended and restart. A ready agent stays ready.
     pub(super) fn begin_anew(&self) {
         let mut state = self.lock();
         (state.leading, state.leader, state.remark) = (false, None, None);
         (state.garden_remark, state.webhook_remark) = (None, None);
         state.parts.clear();
+        state.leases.clear();
         (state.adrift_since, state.garden_blocked_since) = (Some(self.clock.mono()), None);
     }
 
-    /// Whether the agent leads or stands by.
+    /// Removes what only a leader knows, after a term.
+    pub(super) fn end_term(&self) {
+        let mut state = self.lock();
+        (state.garden_remark, state.webhook_remark, state.validity) = (None, None, None);
+        state.parts.retain(|part, _| *part == super::clock::PART);
+        (state.garden_blocked_since, state.seed_is_gone) = (None, false);
+    }
+
+    pub(super) fn is_leading(&self) -> bool {
+        self.lock().leading
+    }
+
+    /// Whether the agent leads, or waits for its turn while another agent leads.
     pub(super) fn is_up(&self) -> bool {
         let state = self.lock();
         state.leading || state.leader.is_some()
@@ -217,36 +273,36 @@ impl Status {
         line.chars().take(LINE_CHARS_MAX).collect()
     }
 
-    /// Somebody else leads.
+    /// Notes that another agent leads.
     pub(super) fn standing_by(&self, leader: &str) {
         let mut state = self.lock();
         state.leader = Some(leader.to_owned());
         state.mark_leader(self.clock.mono());
     }
 
-    /// An informer was started.
+    /// Notes that an informer was started.
     pub(super) fn informer(&self, name: &'static str, look: impl Fn() -> StoreView + Send + 'static) {
         self.lock().informers.insert(name, (Box::new(look), self.clock.mono()));
     }
 
-    /// Informers whose names begin so have ended.
+    /// Forgets the informers whose names have this prefix: they have ended.
     pub(super) fn forget_informers(&self, prefix: &str) {
         self.lock().informers.retain(|name, _| !name.starts_with(prefix));
     }
 
-    /// Whether the Seed was deleted under us. True if that is news.
+    /// Notes whether the Seed was deleted in the garden. Returns true if this is new.
     pub(super) fn seed_is_gone(&self, gone: bool) -> bool {
         std::mem::replace(&mut self.lock().seed_is_gone, gone) != gone
     }
 
-    /// Whether every informer has seen a list, or had less than [`SYNC_PATIENCE`] for it; those of the garden may be left
-    /// out.
+    /// Whether every informer has received its first list, or has waited less than [`PATIENCE_OF_WATCHES`] for it. The
+    /// informers of the garden can be left out.
     fn informers_synced(&self, without_garden: bool) -> bool {
         self.lock().informers_synced(self.clock.mono(), without_garden)
     }
 
-    /// Gardener's `periodic-health`. While no beat is due, it fails for an agent whose way to one has been blocked for
-    /// `patience`: the Go program ends then. With `tolerant` only what the seed does counts.
+    /// Gardener's `periodic-health`. Before the first heartbeat is due, the check fails if a problem has blocked it for
+    /// `patience`: the Go program ends then. With `tolerant` only the seed counts.
     fn is_beating(&self, patience: Duration, tolerant: bool) -> bool {
         let now = self.clock.mono();
         let is_overdue =
@@ -258,9 +314,9 @@ impl Status {
         beats && !is_overdue(state.adrift_since) && (self.beat.is_due() || !is_blocked)
     }
 
-    /// The agent is ready if it stands by, or if it leads and all its watches have been synced once. Watches come and
-    /// go with the garden and with the lease of the applier. A watch that begins later has time for its first list, so
-    /// that readiness does not dip.
+    /// The agent is ready if another agent leads, or if this one leads and has received the first list of all its
+    /// watches once. Watches come and go with the garden and with the Lease of the applier. A later watch has time for
+    /// its first list, so that readiness does not flap.
     fn is_ready(&self) -> bool {
         let now = self.clock.mono();
         let mut state = self.lock();
@@ -272,52 +328,70 @@ impl Status {
         state.was_ready && state.informers_synced(now, false)
     }
 
-    /// There is an identity for the garden, or another one: until when its certificate is valid.
-    pub(super) fn certificate(&self, expires: Option<Timestamp>) {
-        self.lock().expires = expires;
+    /// Notes the validity of the present certificate for the garden.
+    pub(super) fn certificate(&self, validity: Option<(Timestamp, Timestamp)>) {
+        self.lock().validity = validity;
     }
 
-    pub(super) fn expires(&self) -> Option<Timestamp> {
-        self.lock().expires
+    pub(super) fn validity(&self) -> Option<(Timestamp, Timestamp)> {
+        self.lock().validity
     }
 
-    /// How long ago the seed's Lease was renewed.
+    /// Sets the watches of the garden side, while it runs.
+    pub(super) fn watched(&self, stores: Option<Stores>) {
+        self.lock().stores = stores;
+    }
+
+    pub(super) fn stores(&self) -> Option<Stores> {
+        self.lock().stores.clone()
+    }
+
+    /// Notes a leader's Lease that this process may hold.
+    pub(super) fn lease(&self, name: String, fence: &Fence) {
+        self.lock().leases.insert(name, fence.clone());
+    }
+
+    /// The time since the last renewal of the seed's Lease.
     pub(super) fn lease_age(&self) -> Option<Duration> {
         self.beat.age(&self.clock)
     }
 
-    /// Everything, for the status page.
-    fn report(&self, sources: Option<&Sources>) -> Report {
-        let mut report = Report::default();
-        let now = self.clock.mono();
+    /// The data of the status page. `time` is the clock of the agent's stamps, if it has started.
+    fn snapshot(&self, time: Option<&GardenTime>) -> Snapshot {
+        // The first request for the page may come before the first probe.
+        self.is_ready();
         let state = self.lock();
-        report.line("leading", json!(state.leading), state.leading.to_string());
-        if let Some(leader) = &state.leader {
-            report.line("leader", json!(leader), leader.as_str());
+        let watch = |(name, (look, since)): (&&'static str, &(Look, Mono))| Watch {
+            name,
+            view: look(),
+            since: *since,
+        };
+        Snapshot {
+            now: time.map_or_else(|| self.clock.now(), |time| time.garden_clock().now()),
+            mono: self.clock.mono(),
+            begun: self.begun,
+            leading: state.leading,
+            leader: state.leader.clone(),
+            adrift_since: state.adrift_since,
+            was_ready: state.was_ready,
+            parts: state.parts.clone(),
+            watches: state.informers.iter().map(watch).collect(),
+            stuck: self.progress.stuck(),
+            lease_age: self.lease_age(),
+            lease_trouble: self.beat.trouble(),
+            leases: state.leases.clone(),
+            validity: state.validity.filter(|_| state.leading),
+            stores: state.stores.clone(),
         }
-        let (value, text) = report::ago(self.lease_age());
-        report.line("seed lease renewed", value, text);
-        if let Some(sources) = sources {
-            report::tell(&mut report, sources, state.expires, self.clock.now(), now);
-        }
-        for (name, part) in &state.parts {
-            let value = json!({"stage": part.stage, "problem": part.problem});
-            report.member("parts", ("", name), value, part.stage.clone());
-        }
-        for (name, (look, _)) in &state.informers {
-            let StoreView { synced, objects, heard_at } = look();
-            let (mut value, text) = report::ago(heard_at.map(|at| now.saturating_sub(at)));
-            value["synced"] = json!(synced);
-            value["objects"] = json!(objects);
-            let synced = if synced { "synced" } else { "not synced" };
-            let text = format!("{synced}, {objects} objects, last event {text}");
-            report.member("watches", ("watch ", name), value, text);
-        }
-        report
+    }
+
+    /// The status page.
+    fn report(&self, sources: Option<&Sources>) -> Report {
+        Report::of(&self.snapshot(sources.map(|sources| &sources.time)), sources)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        // Plain values: no panic leaves them half changed.
+        // The fields are plain values, so a panic cannot leave them half changed.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -334,6 +408,7 @@ pub(super) fn serve(
     report::introduce(&env.metrics, env.clock.now());
     let probes = Routes::new()
         .checks(checks(status, patience(settings), settings.edge.liveness_tolerate_offline))
+        .get("", report::front)
         .get_local("/statusz", move |request| page.report(Some(&told)).response(request));
     let mut metrics = Routes::new().metrics(env.metrics.clone(), move |metrics| {
         report::refresh(&numbers, &sources, metrics);
@@ -357,13 +432,13 @@ fn listen(what: &str, at: &Listener, routes: Routes, env: &Environment) -> Resul
     Ok(server)
 }
 
-/// How long the first beat may be blocked: as long as any other one may be missed.
+/// The time for which the first heartbeat may be blocked. It is the time for which later ones may fail.
 fn patience(settings: &Settings) -> Duration {
     let seed = &settings.controllers.seed;
     seed.lease_resync.saturating_mul(seed.lease_resync_miss_threshold)
 }
 
-/// With `tolerant` a garden that does not answer does not fail `/healthz`.
+/// With `tolerant`, `/healthz` does not fail for a garden that does not answer.
 fn checks(status: &Status, patience: Duration, tolerant: bool) -> Checks {
     let (patient, ready, beat, alive) = (status.clone(), status.clone(), status.clone(), status.clone());
     let joined = status.clone();
@@ -376,12 +451,12 @@ fn checks(status: &Status, patience: Duration, tolerant: bool) -> Checks {
         .livez("threads", move || alive.progress.stuck().is_empty())
 }
 
-/// One problem of a part, logged when it is news.
+/// Sets the problem of a part, and logs it if it is new.
 pub(super) fn complain(status: &Status, part: &'static str, error: &(dyn std::error::Error + 'static)) {
     let err = chain(error);
     let stage = status.parts().get(part).map(|p| p.stage.clone()).unwrap_or_default();
     if status.problem(part, &err) {
-        log::warn!(part = part, stage = stage.as_str(), err = err.as_str(); "Cannot go on; trying again");
+        log::warn!(part = part, stage = stage.as_str(), err = err.as_str(); "Cannot continue; trying again");
     }
 }
 
@@ -415,7 +490,7 @@ mod tests {
         assert!(status.is_ready());
         time.advance(Duration::from_secs(179));
         assert!(status.is_ready());
-        // A list that never comes is no dip.
+        // A list that never arrives does not make the agent unready.
         time.advance(Duration::from_secs(2));
         assert!(!status.is_ready());
         late.store(true, Ordering::SeqCst);
@@ -429,7 +504,7 @@ mod tests {
         let time = Simulated::new(Timestamp::from_unix(0), 1);
         let status = Status::new(Clock::new(time.clone()));
         let patience = Duration::from_secs(20);
-        // Whether it is healthy, and whether it is if the garden may be offline.
+        // The expected results: for the plain check, and for the check of an agent whose garden may be offline.
         let health =
             |status: &Status| (status.is_beating(patience, false), status.is_beating(patience, true));
         let (good, bad, offline) = ((true, true), (false, false), (false, true));
@@ -466,6 +541,56 @@ mod tests {
     }
 
     #[test]
+    fn a_leader_that_loses_its_lease_leaves_its_problems_behind() {
+        let status = Status::new(Clock::new(Simulated::new(Timestamp::from_unix(100), 1)));
+        status.leading(true);
+        status.problem("seed", "denied");
+        status.problem("clock", "wrong");
+        status.garden_remark(Some("a".to_owned()));
+        status.webhook_remark(Some("b".to_owned()));
+        status.clock_remark(Some("c".to_owned()));
+        status.seed_is_gone(true);
+        status.certificate(Some((Timestamp::from_unix(0), Timestamp::from_unix(50))));
+        let page = || status.report(None).text();
+        assert!(page().starts_with("3 problems: "), "{}", page());
+        status.end_term();
+        status.leading(false);
+        status.standing_by("host-2");
+        let expected = "1 problem: clock: wrong\n\nProblems\n  clock (for 0 s): wrong\n\nAgent\n";
+        assert!(page().starts_with(expected) && !page().contains("certificate expires"), "{}", page());
+        assert!(!page().contains("seed lease renewed"), "{}", page());
+        assert!(!status.seed_is_gone(false), "another leader looks at the Seed");
+        assert_eq!((status.remarks()().as_deref(), status.validity()), (Some("c"), None));
+        status.stage("clock", "right");
+        assert!(page().starts_with("standing by for host-2\n"), "{}", page());
+    }
+
+    #[test]
+    fn the_page_judges_by_the_time_that_stamps_have() {
+        const NOW: i64 = 1_767_600_000;
+        let hour = 3_600;
+        for off in [-hour, hour] {
+            let machine = Clock::new(Simulated::new(Timestamp::from_unix(NOW + off), 1));
+            let status = Status::new(machine.clone());
+            let time = GardenTime::new(machine.clone(), Timestamp::from_unix(NOW - 10 * hour), None);
+            let seen = |status: &Status| status.snapshot(Some(&time)).now.unix() - NOW;
+            assert_eq!(seen(&status), off, "nobody knows better");
+            time.learn(Timestamp::from_unix(NOW), machine.mono(), machine.mono());
+            assert!((0..=1).contains(&seen(&status)), "{off}: {}", seen(&status));
+            assert_eq!(status.snapshot(None).now.unix() - NOW, off);
+            status.leading(true);
+            let validity = |until: i64| {
+                let at = |unix| Timestamp::from_unix(NOW + unix);
+                status.certificate(Some((at(-hour), at(until))));
+                let snapshot = status.snapshot(Some(&time));
+                Report::of(&snapshot, None).text()
+            };
+            assert!(!validity(hour / 2).contains("expired"), "{off}");
+            assert!(validity(-hour / 2).contains("the certificate has expired"), "{off}");
+        }
+    }
+
+    #[test]
     fn the_stage_is_one_line() {
         let status = Status::new(Clock::new(Simulated::new(Timestamp::from_unix(0), 1)));
         assert!(!status.is_up());
@@ -489,8 +614,10 @@ mod tests {
         status.standing_by("host-2_0a1b");
         assert!(status.is_ready());
         let page = || status.report(None).text();
-        assert!(page().starts_with("leading: false\nleader: host-2_0a1b\n"), "{}", page());
+        let expected = "standing by for host-2_0a1b\n\nAgent\n  leading: false\n  leader: host-2_0a1b\n";
+        assert!(page().starts_with(expected), "{}", page());
         status.leading(true);
-        assert!(page().starts_with("leading: true\nseed lease renewed: never\n"), "{}", page());
+        assert!(page().starts_with("starting: seed: not started\n\nAgent\n  leading: true\n"), "{}", page());
+        assert!(page().contains("\n  seed lease renewed: never\n"), "{}", page());
     }
 }

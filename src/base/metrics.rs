@@ -86,6 +86,16 @@ impl Metrics {
         add(format!("_sum{}", label_text(labels)), seconds);
     }
 
+    /// Removes a series that means nothing any more. The next write makes it again.
+    pub fn remove(&self, name: &str, labels: &[(&str, &str)]) {
+        let mut families = self.lock();
+        let Some(family) = families.get_mut(name) else { return };
+        family.series.remove(&label_text(labels));
+        if family.series.is_empty() {
+            families.remove(name);
+        }
+    }
+
     /// The value of a series, if it was ever written.
     pub fn value(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
         self.lock().get(name)?.series.get(&label_text(labels)).copied()
@@ -173,6 +183,22 @@ mod tests {
             # HELP requests_total Requests.\n# TYPE requests_total counter\nrequests_total{code=\"200\"} 3\n";
         assert_eq!(metrics.text(), expected);
         assert_eq!(metrics.value("requests_total", &[("code", "200")]), Some(3.0));
+    }
+
+    #[test]
+    fn a_series_that_is_removed_is_gone_until_it_is_written_again() {
+        let metrics = Metrics::new();
+        metrics.remove("up", &[]);
+        let write = |peer: &str, to: f64| metrics.set("up", "Up.", &[("peer", peer)], to);
+        write("garden", 1.0);
+        write("seed", 1.0);
+        metrics.remove("up", &[("peer", "garden")]);
+        metrics.remove("up", &[("peer", "other")]);
+        assert_eq!(metrics.text(), "# HELP up Up.\n# TYPE up gauge\nup{peer=\"seed\"} 1\n");
+        metrics.remove("up", &[("peer", "seed")]);
+        assert_eq!(metrics.text(), "");
+        write("garden", 0.0);
+        assert_eq!(metrics.value("up", &[("peer", "garden")]), Some(0.0));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::io;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::iterator::backend::Handle;
+use signal_hook::low_level::emulate_default_handler;
 
 use super::stop::Stop;
 use super::thread;
@@ -28,6 +29,14 @@ impl Drop for Watch {
 /// The error of the system, if it cannot install a handler.
 pub fn stop_on_signal(stop: &Stop, again: impl FnOnce() + Send + 'static) -> io::Result<Watch> {
     start(&[SIGTERM, SIGINT], stop, || {}, again)
+}
+
+/// Pulls `stop` at the first SIGTERM or SIGINT. The second ends the process, as if nobody watched for it.
+///
+/// # Errors
+/// The error of the system, if it cannot install a handler.
+pub fn stop_or_end(stop: &Stop) -> io::Result<Watch> {
+    stop_on_signal(stop, || drop(emulate_default_handler(SIGINT)))
 }
 
 /// Like [`stop_on_signal`], and runs `reload` at each SIGHUP before the stop.

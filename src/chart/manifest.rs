@@ -19,6 +19,8 @@ pub struct Manifest {
     pub object: Value,
     /// Its `kind`, or nothing.
     pub kind: String,
+    /// A hook that Helm runs as a test.
+    pub is_test: bool,
 }
 
 /// A document that is not a Kubernetes object.
@@ -98,7 +100,10 @@ pub fn sort<'a>(
             }
             match role {
                 Role::Object => sorted.objects.push(manifest),
-                Role::Hook => sorted.hooks.push(manifest),
+                Role::Hook { is_test } => {
+                    manifest.is_test = is_test;
+                    sorted.hooks.push(manifest);
+                }
                 Role::UnknownHook => log::info!(path = path; "Skipped an object with an unknown hook"),
             }
         }
@@ -132,7 +137,7 @@ pub fn split(text: &str) -> Vec<&str> {
 
 enum Role {
     Object,
-    Hook,
+    Hook { is_test: bool },
     UnknownHook,
 }
 
@@ -145,7 +150,7 @@ impl Manifest {
         };
         let object = object.map_err(|e| error(Problem::Yaml(e)))?;
         let kind = head(&object).map_err(error)?;
-        Ok(Self { path: path.to_owned(), text, kind, object })
+        Ok(Self { path: path.to_owned(), text, kind, object, is_test: false })
     }
 
     fn role(&self) -> Role {
@@ -153,7 +158,11 @@ impl Manifest {
             return Role::Object;
         };
         let hooks = scalar_text(hooks).unwrap_or_default().to_lowercase();
-        if hooks.split(',').all(|hook| HOOKS.contains(&hook.trim())) { Role::Hook } else { Role::UnknownHook }
+        let mut hooks = hooks.split(',').map(str::trim);
+        if !hooks.clone().all(|hook| HOOKS.contains(&hook)) {
+            return Role::UnknownHook;
+        }
+        Role::Hook { is_test: hooks.any(|hook| TESTS.contains(&hook)) }
     }
 }
 
@@ -221,6 +230,9 @@ const HOOKS: [&str; 10] = [
     "test",
     "test-success",
 ];
+
+/// Hooks that are tests.
+const TESTS: [&str; 2] = ["test", "test-success"];
 
 /// Kinds in installation order; others come last, by name.
 const ORDER: [&str; 38] = [

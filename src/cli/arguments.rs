@@ -1,13 +1,15 @@
-//! What the command line says.
+//! Parses the command line.
 
-use std::ffi::OsString;
-use std::fmt;
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
 use lexopt::Arg::{Long, Short, Value};
 use lexopt::Parser;
 
-/// What the program is asked to do.
+use super::help::{self, COMMANDS};
+use super::usage::Usage;
+
+/// The command and its arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Command {
     /// Run the agent.
@@ -16,22 +18,24 @@ pub(super) enum Command {
     },
     ConfigValidate {
         config: PathBuf,
-        /// Warnings fail.
+        /// Treats warnings as failures.
         strict: bool,
+        as_json: bool,
     },
     ConfigPrintDefaults {
         config: Option<PathBuf>,
+        as_json: bool,
     },
-    /// Ask for a new identity.
+    /// Requests a new identity.
     Rebootstrap {
         config: PathBuf,
     },
-    /// Try each hop from this machine.
+    /// Tries each hop from this machine.
     Doctor {
         config: PathBuf,
         as_json: bool,
     },
-    /// Say what an object waits for.
+    /// Explains whether an object is ready, and why not.
     Explain {
         config: PathBuf,
         as_json: bool,
@@ -39,126 +43,274 @@ pub(super) enum Command {
         name: String,
         namespace: String,
     },
-    /// Carry charts; the arguments are read there.
+    /// Handles bundles of charts; another module parses the arguments.
     Bundle(Vec<OsString>),
-    /// What runs in the pods of an etcd; the arguments are read there.
+    /// The commands in the pods of an etcd; another module parses the arguments.
     Etcd(Vec<OsString>),
-    /// Render a chart; the arguments are read there.
+    /// Shows the status of the running agent; another module parses the arguments.
+    Status(Vec<OsString>),
+    /// Renders a chart; another module parses the arguments.
     Render(Vec<OsString>),
-    /// The process that renders for an agent.
+    /// Renders charts for an agent, as its child process.
     RenderChild(Vec<OsString>),
     Version {
-        raw: bool,
+        as_json: bool,
     },
-    Help,
+    /// The completion script for a shell.
+    Completion(String),
+    /// The help of a command, or of the program if the name is empty.
+    Help(String),
 }
 
-/// A command line that makes no sense.
-#[derive(Debug)]
-pub(super) enum Usage {
-    NoConfig,
-    UnknownCommand(String),
-    Version(String),
-    Output(String),
-    Strict,
-    TwoNamespaces,
-    Argument(lexopt::Error),
+/// The options that this module parses, and the commands that accept them.
+const OWNERS: [(&str, &[&str]); 4] = [
+    ("--config", &["run", "config validate", "config print-defaults", "rebootstrap", "doctor", "explain"]),
+    ("--strict", &["config validate"]),
+    ("--output", &["config validate", "config print-defaults", "doctor", "explain", "version"]),
+    ("--namespace", &["explain"]),
+];
+
+/// Commands that read their arguments themselves, and therefore take none before them.
+const READERS: [&str; 4] = ["bundle", "etcd", "status", "render"];
+
+/// What was given.
+#[derive(Default)]
+struct Given {
+    words: Vec<String>,
+    /// The options of [`OWNERS`]: the long name and the form that the user wrote.
+    options: Vec<(&'static str, &'static str)>,
+    config: Option<PathBuf>,
+    as_json: bool,
+    strict: bool,
+    namespace: String,
+    version: Option<String>,
 }
 
-impl fmt::Display for Usage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoConfig => f.write_str("--config is missing: it names the configuration file"),
-            Self::UnknownCommand(name) => write!(f, "unknown command {name:?}"),
-            Self::Version(value) => write!(f, "--version={value}: expected true, false or raw"),
-            Self::Output(value) => write!(f, "--output={value}: expected text or json"),
-            Self::Strict => f.write_str("--strict belongs to gardenlet config validate"),
-            Self::TwoNamespaces => {
-                f.write_str("give the namespace as NAMESPACE/NAME, or with -n, and not twice")
-            }
-            Self::Argument(error) => error.fmt(f),
-        }
-    }
-}
-
-impl From<lexopt::Error> for Usage {
-    fn from(error: lexopt::Error) -> Self {
-        Self::Argument(error)
-    }
-}
-
-/// Reads the arguments behind the program's name.
+/// Parses the arguments after the program's name.
 pub(super) fn parse(args: Vec<OsString>) -> Result<Command, Usage> {
-    let command = command_of(&args);
-    match command.as_str() {
-        "bundle" => return Ok(Command::Bundle(args.into_iter().skip(1).collect())),
-        "etcd" => return Ok(Command::Etcd(args.into_iter().skip(1).collect())),
-        "render" => return Ok(Command::Render(args.into_iter().skip(1).collect())),
-        "render-child" => return Ok(Command::RenderChild(args.into_iter().skip(1).collect())),
+    let first = args.first().map(|first| first.to_string_lossy().into_owned()).unwrap_or_default();
+    let others = |args: Vec<OsString>| args.into_iter().skip(1).collect();
+    match first.as_str() {
+        "bundle" => return Ok(Command::Bundle(others(args))),
+        "etcd" => return Ok(Command::Etcd(others(args))),
+        "status" => return Ok(Command::Status(others(args))),
+        "render" => return Ok(Command::Render(others(args))),
+        "render-child" => return Ok(Command::RenderChild(others(args))),
         _ => {}
     }
-    let mut words = Vec::new();
-    let (mut config, mut as_json, mut strict, mut namespace) = (None, false, false, String::new());
-    let mut parser = Parser::from_args(args);
-    while let Some(arg) = parser.next()? {
-        match arg {
-            Long("config") => config = Some(PathBuf::from(parser.value()?)),
-            Long("strict") => strict = true,
-            Long("output") | Short('o') => as_json = output(&mut parser)?,
-            Long("namespace") | Short('n') => namespace = parser.value()?.to_string_lossy().into_owned(),
-            Long("help") | Short('h') => return Ok(Command::Help),
-            Long("version") => {
-                match parser.optional_value().map(|value| value.to_string_lossy().into_owned()) {
-                    None => return Ok(Command::Version { raw: false }),
-                    Some(value) => match value.as_str() {
-                        "true" => return Ok(Command::Version { raw: false }),
-                        "raw" => return Ok(Command::Version { raw: true }),
-                        "false" => {}
-                        _ => return Err(Usage::Version(value)),
-                    },
+    let mut given = Given::default();
+    let reader = args.iter().find_map(|word| READERS.into_iter().find(|reader| word == reader));
+    let read = given.read(args);
+    let is_own = |reader: &&str| match (given.words.first(), &read) {
+        (Some(word), Ok(false) | Err(_)) => word == reader,
+        (None, Err(_)) => true,
+        _ => false,
+    };
+    if let Some(reader) = reader.filter(is_own) {
+        let sign = if first.contains('=') { "=" } else { " " };
+        let option = first.split('=').next().unwrap_or_default();
+        let why = format!("write the options after the command: gardenlet {reader} {option}{sign}...");
+        return Err(Usage::new(reader, why));
+    }
+    match read {
+        Ok(true) => given.into_help(),
+        Ok(false) => given.into_command(),
+        Err(usage) => Err(usage.of(given.command())),
+    }
+}
+
+/// The command that the words begin with; none means to run the agent.
+fn command_of(words: &[String]) -> &'static str {
+    let words = |count: usize| words.iter().take(count).map(String::as_str).collect::<Vec<_>>().join(" ");
+    let known = |wanted: String| COMMANDS.into_iter().find(|known| *known == wanted);
+    known(words(2)).or_else(|| known(words(1))).unwrap_or_default()
+}
+
+/// The command with exactly these words.
+fn whole_command(words: &[String]) -> Result<&'static str, Usage> {
+    let command = command_of(words);
+    let is_group =
+        COMMANDS.iter().any(|known| known.strip_prefix(command).is_some_and(|rest| rest.starts_with(' ')));
+    match words.get(command.split_terminator(' ').count()) {
+        None => Ok(command),
+        Some(word) if !command.is_empty() && !is_group => Err(Usage::unexpected("help", &Value(word.into()))),
+        Some(_) => Err(Usage::unknown(&words.join(" "))),
+    }
+}
+
+impl Given {
+    /// Parses all arguments. Returns true as soon as it finds a request for help.
+    fn read(&mut self, args: Vec<OsString>) -> Result<bool, Usage> {
+        let mut parser = Parser::from_args(args);
+        while let Some(arg) = parser.next()? {
+            match arg {
+                Long("config") => {
+                    self.options.push(("--config", "--config"));
+                    self.config = Some(PathBuf::from(parser.value()?));
                 }
+                Long("strict") => {
+                    self.options.push(("--strict", "--strict"));
+                    self.strict = true;
+                }
+                Long("output") | Short('o') => {
+                    let written = if matches!(arg, Short(_)) { "-o" } else { "--output" };
+                    self.options.push(("--output", written));
+                    self.as_json = is_json(&parser.value()?)?;
+                }
+                Long("namespace") | Short('n') => {
+                    let written = if matches!(arg, Short(_)) { "-n" } else { "--namespace" };
+                    self.options.push(("--namespace", written));
+                    self.namespace = parser.value()?.to_string_lossy().into_owned();
+                }
+                Long("help") | Short('h') => return Ok(true),
+                Long("version") => {
+                    let value = parser.optional_value().map(|value| value.to_string_lossy().into_owned());
+                    self.version = Some(value.unwrap_or_else(|| "true".to_owned()));
+                }
+                Value(word) => self.words.push(word.to_string_lossy().into_owned()),
+                other => return Err(Usage::unexpected(self.command(), &other)),
             }
-            Value(word) => words.push(word.to_string_lossy().into_owned()),
-            other => return Err(other.unexpected().into()),
         }
+        Ok(false)
     }
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    match words[..] {
-        ["config", "validate"] => {
-            Ok(Command::ConfigValidate { config: config.ok_or(Usage::NoConfig)?, strict })
+
+    fn command(&self) -> &'static str {
+        command_of(&self.words)
+    }
+
+    /// The help that an option asks for. Of a mistyped command there is none.
+    fn into_help(self) -> Result<Command, Usage> {
+        let command = self.command();
+        if command.is_empty() || command == "config" {
+            whole_command(&self.words)?;
         }
-        _ if strict => Err(Usage::Strict),
-        [] | ["run"] => Ok(Command::Run { config: config.ok_or(Usage::NoConfig)? }),
-        ["rebootstrap"] => Ok(Command::Rebootstrap { config: config.ok_or(Usage::NoConfig)? }),
-        ["config", "print-defaults"] => Ok(Command::ConfigPrintDefaults { config }),
-        ["doctor"] => Ok(Command::Doctor { config: config.ok_or(Usage::NoConfig)?, as_json }),
-        ["explain", kind, name] => {
-            let (namespace, name) = match name.split_once('/') {
-                // No name of an object has a slash.
-                Some(_) if !namespace.is_empty() => return Err(Usage::TwoNamespaces),
-                Some((namespace, name)) => (namespace.to_owned(), name),
-                None => (namespace, name),
-            };
-            let config = config.ok_or(Usage::NoConfig)?;
-            Ok(Command::Explain { config, as_json, kind: kind.to_owned(), name: name.to_owned(), namespace })
+        Ok(Command::Help(command.to_owned()))
+    }
+
+    fn into_command(mut self) -> Result<Command, Usage> {
+        let command = self.command();
+        let name = if command.is_empty() { "run" } else { command };
+        if self.words.first().is_some_and(|_| command.is_empty()) {
+            return Err(Usage::unknown(&self.words.join(" ")));
         }
-        ["version"] => Ok(Command::Version { raw: false }),
-        ["help"] => Ok(Command::Help),
-        _ => Err(Usage::UnknownCommand(words.join(" "))),
+        if command == "config" {
+            return Err(match self.words.len() {
+                1 => Usage::incomplete(command),
+                _ => Usage::unknown(&self.words.join(" ")),
+            });
+        }
+        if let Some(command) = self.asks_for_version(name)? {
+            return Ok(command);
+        }
+        for (option, written) in &self.options {
+            let owners =
+                OWNERS.iter().find(|(known, _)| known == option).map_or(&[][..], |(_, owners)| *owners);
+            if !owners.contains(&name) {
+                let arg = match written.strip_prefix("--") {
+                    Some(long) => Long(long),
+                    None => Short(written.chars().nth(1).unwrap_or_default()),
+                };
+                return Err(Usage::unexpected(command, &arg));
+            }
+        }
+        let words = self.words.split_off(command.split_terminator(' ').count());
+        self.with_words(command, &words)
+    }
+
+    /// `--version` is a command of its own, except `--version=false`.
+    fn asks_for_version(&mut self, name: &str) -> Result<Option<Command>, Usage> {
+        let as_json = match self.version.take().as_deref() {
+            None => return Ok(None),
+            Some(_) if name != "run" => return Err(Usage::unexpected(name, &Long("version"))),
+            Some("raw") => true,
+            Some(value) => match truth(value) {
+                Some(true) => self.as_json,
+                Some(false) => return Ok(None),
+                None => {
+                    return Err(Usage::new("", format!("--version={value}: expected true, false or raw")));
+                }
+            },
+        };
+        Ok(Some(Command::Version { as_json }))
+    }
+
+    fn with_words(self, command: &str, words: &[String]) -> Result<Command, Usage> {
+        let Self { config, as_json, strict, namespace, .. } = self;
+        let wanted = match command {
+            "explain" | "help" => usize::MAX,
+            "completion" => 1,
+            _ => 0,
+        };
+        if let Some(word) = words.get(wanted) {
+            return Err(Usage::unexpected(command, &Value(word.into())));
+        }
+        let needed = || {
+            let why = "--config is missing: it names the configuration file";
+            config.clone().ok_or_else(|| Usage::new(command, why))
+        };
+        Ok(match command {
+            "config validate" => Command::ConfigValidate { config: needed()?, strict, as_json },
+            "config print-defaults" => Command::ConfigPrintDefaults { config, as_json },
+            "rebootstrap" => Command::Rebootstrap { config: needed()? },
+            "doctor" => Command::Doctor { config: needed()?, as_json },
+            "explain" => {
+                let (kind, namespace, name) = object(words, namespace)?;
+                Command::Explain { config: needed()?, as_json, kind, name, namespace }
+            }
+            "completion" => match words.first() {
+                Some(shell) if help::completion(shell).is_some() => Command::Completion(shell.clone()),
+                Some(other) => {
+                    return Err(Usage::new(
+                        command,
+                        format!("unknown shell {other:?}: expected bash, zsh or fish"),
+                    ));
+                }
+                None => return Err(Usage::new(command, "the shell is missing: bash, zsh or fish")),
+            },
+            "version" => Command::Version { as_json },
+            "help" => Command::Help(whole_command(words)?.to_owned()),
+            _ => Command::Run { config: needed()? },
+        })
     }
 }
 
-fn output(parser: &mut Parser) -> Result<bool, Usage> {
-    let value = parser.value()?.to_string_lossy().into_owned();
-    match value.as_str() {
-        "json" => Ok(true),
-        "text" => Ok(false),
-        _ => Err(Usage::Output(value)),
+/// Kind, namespace and name of `KIND/NAME`, `KIND/NAMESPACE/NAME`, `KIND NAME` or `KIND NAMESPACE/NAME`.
+fn object(words: &[String], namespace: String) -> Result<(String, String, String), Usage> {
+    let wrong = |why: &str| Err(Usage::new("explain", why));
+    // No kind and no name of an object has a slash.
+    let parts: Vec<&str> = words.iter().flat_map(|word| word.split('/')).collect();
+    if words.first().is_some_and(|kind| words.len() == 2 && kind.contains('/')) {
+        return wrong("give one object, as KIND/NAME or KIND NAME");
+    }
+    match parts[..] {
+        _ if words.len() > 2 || parts.iter().any(|part| part.is_empty()) => {
+            wrong("give one object, as KIND/NAME or KIND NAME")
+        }
+        [kind, name] => Ok((kind.to_owned(), namespace, name.to_owned())),
+        [_, _, _] if !namespace.is_empty() => {
+            wrong("give the namespace as NAMESPACE/NAME, or with -n, and not twice")
+        }
+        [kind, namespace, name] => Ok((kind.to_owned(), namespace.to_owned(), name.to_owned())),
+        _ => wrong("the object is missing: give KIND/NAME or KIND NAME"),
     }
 }
 
-fn command_of(args: &[OsString]) -> String {
-    args.first().map(|first| first.to_string_lossy().into_owned()).unwrap_or_default()
+/// Whether a value says yes, as Go's options read it.
+pub(super) fn truth(value: &str) -> Option<bool> {
+    match value {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
+        _ => None,
+    }
+}
+
+/// Whether the value of `--output` is json.
+pub(super) fn is_json(value: &OsStr) -> Result<bool, Usage> {
+    match value.to_str() {
+        Some("json") => Ok(true),
+        Some("text") => Ok(false),
+        _ => Err(Usage::new("", format!("--output={}: expected text or json", value.to_string_lossy()))),
+    }
 }
 
 #[cfg(test)]
@@ -170,55 +322,60 @@ mod tests {
         parse(args).map_err(|usage| usage.to_string())
     }
 
+    fn explain(kind: &str, namespace: &str, name: &str) -> Command {
+        let (kind, namespace, name) = (kind.to_owned(), namespace.to_owned(), name.to_owned());
+        Command::Explain { config: PathBuf::from("c.yaml"), as_json: false, kind, name, namespace }
+    }
+
     #[test]
     fn command_lines_mean_what_the_go_program_means() {
         let config = || PathBuf::from("c.yaml");
+        let validate = |config, strict, as_json| Command::ConfigValidate { config, strict, as_json };
+        let help = |about: &str| Command::Help(about.to_owned());
         let table = [
             ("--config=c.yaml", Command::Run { config: config() }),
             ("--config c.yaml", Command::Run { config: config() }),
             ("run --config c.yaml", Command::Run { config: config() }),
             ("--version=false --config=c.yaml", Command::Run { config: config() }),
-            ("--version", Command::Version { raw: false }),
-            ("--version=true", Command::Version { raw: false }),
-            ("--version=raw --config=c.yaml", Command::Version { raw: true }),
-            ("config validate --config c.yaml", Command::ConfigValidate { config: config(), strict: false }),
-            ("config --config c.yaml validate", Command::ConfigValidate { config: config(), strict: false }),
-            (
-                "config validate --strict --config=-",
-                Command::ConfigValidate { config: PathBuf::from("-"), strict: true },
-            ),
+            ("--version", Command::Version { as_json: false }),
+            ("--version=true", Command::Version { as_json: false }),
+            ("--version=T", Command::Version { as_json: false }),
+            ("--version=0 --config=c.yaml", Command::Run { config: config() }),
+            ("--config status", Command::Run { config: PathBuf::from("status") }),
+            ("--config=c.yaml status --help", help("status")),
+            ("-h docter", help("")),
+            ("--version=raw --config=c.yaml", Command::Version { as_json: true }),
+            ("--version -o json", Command::Version { as_json: true }),
+            ("version -o json", Command::Version { as_json: true }),
+            ("config validate --config c.yaml", validate(config(), false, false)),
+            ("config --config c.yaml validate", validate(config(), false, false)),
+            ("config validate --strict --config=- --output=json", validate(PathBuf::from("-"), true, true)),
             ("doctor --config=c.yaml -o json", Command::Doctor { config: config(), as_json: true }),
+            ("explain mr x -n garden --config c.yaml", explain("mr", "garden", "x")),
+            ("explain mr/x -n garden --config c.yaml", explain("mr", "garden", "x")),
+            ("explain seed/edge-1 --config c.yaml", explain("seed", "", "edge-1")),
+            ("explain shoot garden-p/s1 --config c.yaml", explain("shoot", "garden-p", "s1")),
+            ("explain shoot/garden-p/s1 --config c.yaml", explain("shoot", "garden-p", "s1")),
+            ("config print-defaults", Command::ConfigPrintDefaults { config: None, as_json: false }),
             (
-                "explain mr x -n garden --config c.yaml",
-                Command::Explain {
-                    config: config(),
-                    as_json: false,
-                    kind: "mr".to_owned(),
-                    name: "x".to_owned(),
-                    namespace: "garden".to_owned(),
-                },
-            ),
-            (
-                "explain shoot garden-p/s1 --config c.yaml",
-                Command::Explain {
-                    config: config(),
-                    as_json: false,
-                    kind: "shoot".to_owned(),
-                    name: "s1".to_owned(),
-                    namespace: "garden-p".to_owned(),
-                },
-            ),
-            ("config print-defaults", Command::ConfigPrintDefaults { config: None }),
-            (
-                "config print-defaults --config -",
-                Command::ConfigPrintDefaults { config: Some(PathBuf::from("-")) },
+                "config print-defaults --config - -o json",
+                Command::ConfigPrintDefaults { config: Some(PathBuf::from("-")), as_json: true },
             ),
             ("render --set a=b x", Command::Render(["--set", "a=b", "x"].map(OsString::from).to_vec())),
             ("bundle list x", Command::Bundle(["list", "x"].map(OsString::from).to_vec())),
             ("etcd list -h", Command::Etcd(["list", "-h"].map(OsString::from).to_vec())),
+            ("status --watch", Command::Status(vec![OsString::from("--watch")])),
             ("render-child", Command::RenderChild(Vec::new())),
-            ("-h", Command::Help),
-            ("config validate --help", Command::Help),
+            ("completion zsh", Command::Completion("zsh".to_owned())),
+            ("-h", help("")),
+            ("help", help("")),
+            ("help config", help("config")),
+            ("help etcd list", help("etcd list")),
+            ("help doctor", help("doctor")),
+            ("doctor -h", help("doctor")),
+            ("explain mr x --help", help("explain")),
+            ("config validate --help", help("config validate")),
+            ("config --help", help("config")),
         ];
         for (line, expected) in table {
             assert_eq!(parsed(line), Ok(expected), "{line}");
@@ -228,24 +385,86 @@ mod tests {
     #[test]
     fn command_lines_without_meaning_say_why() {
         let table = [
-            ("", "--config is missing: it names the configuration file"),
-            ("config validate", "--config is missing: it names the configuration file"),
-            ("config", "unknown command \"config\""),
-            ("doctor -o yaml", "--output=yaml: expected text or json"),
-            ("doctor", "--config is missing: it names the configuration file"),
-            ("explain seed --config c.yaml", "unknown command \"explain seed\""),
+            ("", ": --config is missing: it names the configuration file"),
+            ("config validate", " config validate: --config is missing: it names the configuration file"),
+            ("config", " config: a command is missing:\n  validate "),
+            ("config valdate", ": unknown command \"config valdate\"; did you mean \"config validate\"?"),
+            ("doctor -o yaml", " doctor: --output=yaml: expected text or json"),
+            ("doctor", " doctor: --config is missing: it names the configuration file"),
+            ("doctor seed --config c", " doctor: unexpected argument \"seed\""),
+            ("doctor --strict", " doctor: --strict belongs to"),
+            ("doctor -n x", " doctor: -n is not an option of this command"),
+            ("doctor --version", " doctor: --version belongs to gardenlet run"),
+            ("explain seed --config c.yaml", " explain: the object is missing: give KIND/NAME"),
+            ("explain a b c --config c.yaml", " explain: give one object, as KIND/NAME or KIND NAME"),
+            ("explain a/b c --config c.yaml", " explain: give one object, as KIND/NAME or KIND NAME"),
+            ("explain a/ --config c.yaml", " explain: give one object, as KIND/NAME or KIND NAME"),
             (
                 "explain shoot a/b -n c --config c.yaml",
-                "give the namespace as NAMESPACE/NAME, or with -n, and not twice",
+                " explain: give the namespace as NAMESPACE/NAME, or with -n",
             ),
-            ("--strict --config c.yaml", "--strict belongs to gardenlet config validate"),
-            ("start --config c.yaml", "unknown command \"start\""),
-            ("--config", "missing argument for option '--config'"),
-            ("--config c.yaml -v", "invalid option '-v'"),
-            ("--version=maybe", "--version=maybe: expected true, false or raw"),
+            (
+                "explain shoot/a/b -n c --config c.yaml",
+                " explain: give the namespace as NAMESPACE/NAME, or with -n",
+            ),
+            ("--strict --config c.yaml", ": --strict belongs to"),
+            (
+                "--config c.yaml -o json",
+                ": -o is not an option of this command: its output has only one form",
+            ),
+            ("rebootstrap --config c.yaml -o json", " rebootstrap: -o is not an option of this command: its"),
+            ("docter --config c.yaml", ": unknown command \"docter\"; did you mean \"doctor\"?"),
+            ("help docter", ": unknown command \"docter\"; did you mean \"doctor\"?"),
+            ("docter --help", ": unknown command \"docter\"; did you mean \"doctor\"?"),
+            ("config valdate -h", ": unknown command \"config valdate\"; did you mean \"config validate\"?"),
+            ("help status extra", " help: unexpected argument \"extra\""),
+            ("help config validate x", " help: unexpected argument \"x\""),
+            ("help config valdate", ": unknown command \"config valdate\"; did you mean"),
+            (
+                "--config=c.yaml status",
+                " status: write the options after the command: gardenlet status --config=...\nTry gardenlet status",
+            ),
+            (
+                "--config c.yaml bundle export",
+                " bundle: write the options after the command: gardenlet bundle --config ...",
+            ),
+            ("-o json status", " status: write the options after the command: gardenlet status -o ..."),
+            ("-o xml status", " status: write the options after the command: gardenlet status -o ..."),
+            ("--watch status", " status: write the options after the command: gardenlet status --watch ..."),
+            (
+                "--version=false etcd",
+                " etcd: write the options after the command: gardenlet etcd --version=...",
+            ),
+            (
+                "--set a=b render x",
+                " render: write the options after the command: gardenlet render --set ...",
+            ),
+            ("--config=c.yaml doctor status", " doctor: unexpected argument \"status\""),
+            ("completion", " completion: the shell is missing: bash, zsh or fish"),
+            ("completion tcsh", " completion: unknown shell \"tcsh\": expected bash, zsh or fish"),
+            ("completion bash zsh", " completion: unexpected argument \"zsh\""),
+            ("--config", ": --config needs a value"),
+            ("doctor --strict=x", " doctor: --strict takes no value"),
+            ("--config c.yaml -v", ": unknown option -v"),
+            ("--version=maybe", ": --version=maybe: expected true, false or raw"),
         ];
         for (line, expected) in table {
-            assert_eq!(parsed(line), Err(expected.to_owned()), "{line}");
+            let said = parsed(line).unwrap_err();
+            assert!(said.starts_with(&format!("gardenlet{expected}")), "{line}: {said}");
+        }
+    }
+
+    #[test]
+    fn pages_list_the_options_that_are_taken() {
+        for command in COMMANDS {
+            let (page, group) = (help::page(command), command.split(' ').next().unwrap());
+            if matches!(group, "bundle" | "etcd" | "render" | "status") {
+                continue;
+            }
+            for (option, owners) in OWNERS {
+                let is_listed = help::options(&page).contains(&option);
+                assert_eq!(is_listed, owners.contains(&command), "{command} {option}");
+            }
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The clusters of a configuration, for commands that look at them.
+//! The clusters of a configuration, for commands that read from them.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,10 +21,10 @@ use crate::oci;
 
 use super::Variable;
 
-/// A request of a command; the agent waits longer.
+/// The time limit of a command's request; the agent waits longer.
 const TIMEOUT: Duration = Duration::from_secs(15);
 
-/// A variable that is set and not empty.
+/// A variable that has a value.
 pub(super) fn set(variable: Variable<'_>, name: &str) -> Option<String> {
     variable(name).filter(|value| !value.is_empty())
 }
@@ -37,7 +37,7 @@ pub(super) fn system_cas(variable: Variable<'_>) -> SystemCas {
     SystemCas::from_lookup(|name| set(variable, name))
 }
 
-/// What the agent's clients are made with, as far as it matters for a few requests.
+/// The settings of the agent's clients that matter for a few requests.
 pub(super) fn options(variable: Variable<'_>) -> Options {
     Options {
         timeout: TIMEOUT,
@@ -47,7 +47,7 @@ pub(super) fn options(variable: Variable<'_>) -> Options {
     }
 }
 
-/// How registries are reached.
+/// The settings for requests to registries.
 pub(super) fn network(variable: Variable<'_>) -> oci::Network {
     oci::Network {
         dialer: Arc::new(SystemDialer),
@@ -58,7 +58,7 @@ pub(super) fn network(variable: Variable<'_>) -> oci::Network {
     }
 }
 
-/// Something that stands in the way, and what to do about it.
+/// An obstacle and its remedy.
 pub(super) type Obstacle = (String, &'static str);
 
 pub(super) fn seed(settings: &Settings, variable: Variable<'_>) -> Result<Connection, Obstacle> {
@@ -66,21 +66,21 @@ pub(super) fn seed(settings: &Settings, variable: Variable<'_>) -> Result<Connec
     match in_cluster::or_kubeconfig(path, variable, Path::new(SERVICE_ACCOUNT_DIRECTORY)) {
         Ok(Some(connection)) => Ok(connection),
         Ok(None) => Err((
-            "nothing says how to reach the seed".to_owned(),
-            "run in a pod of it, or set seedClientConnection.kubeconfig or KUBECONFIG",
+            "the configuration does not say how to reach the seed".to_owned(),
+            "run in a pod of the seed, or set seedClientConnection.kubeconfig or KUBECONFIG",
         )),
         Err(error) => Err((chain(&error), "correct the kubeconfig of the seed")),
     }
 }
 
-/// The connection to the garden, and where it stands.
+/// The connection to the garden, and the place of its kubeconfig.
 pub(super) struct Garden {
     pub(super) connection: Connection,
     pub(super) place: String,
     pub(super) is_bootstrap: bool,
 }
 
-/// As the agent finds it: the Secret of an earlier life, a bootstrap credential, a kubeconfig on this host.
+/// Finds the connection as the agent does: a stored Secret, a bootstrap credential, a kubeconfig on this host.
 pub(super) fn garden(settings: &Settings, variable: Variable<'_>, seed: &Client) -> Result<Garden, Obstacle> {
     let sources = Sources::new(settings, &|name| set(variable, name));
     if let Some(key) = &sources.kubeconfig_secret {
@@ -90,8 +90,9 @@ pub(super) fn garden(settings: &Settings, variable: Variable<'_>, seed: &Client)
             return Ok(Garden { connection: stored.connection, place, is_bootstrap: false });
         }
         if sources.wants_bootstrap() {
-            let found =
-                sources.credentials(seed).map_err(|e| (chain(&e), "make a bootstrap token in the garden"))?;
+            let found = sources
+                .credentials(seed)
+                .map_err(|e| (chain(&e), "create a bootstrap token in the garden"))?;
             if let Some(first) = found.into_iter().next() {
                 let place = format!("bootstrap credential in {}", first.place);
                 return Ok(Garden { connection: first.connection, place, is_bootstrap: true });
@@ -100,20 +101,20 @@ pub(super) fn garden(settings: &Settings, variable: Variable<'_>, seed: &Client)
     }
     let path = sources.kubeconfig_path.ok_or((
         "neither the kubeconfig Secret nor a bootstrap Secret holds a kubeconfig".to_owned(),
-        "make a bootstrap token in the garden, and the bootstrap Secret with it in the seed",
+        "create a bootstrap token in the garden, and store it in the bootstrap Secret of the seed",
     ))?;
     let place = format!("kubeconfig {}", path.display());
     let connection = garden_of(path)?;
     Ok(Garden { connection, place, is_bootstrap: false })
 }
 
-/// As a kubeconfig on this host says.
+/// The connection of a kubeconfig on this host.
 pub(super) fn garden_of(path: PathBuf) -> Result<Connection, Obstacle> {
     let read = kubeconfig::load(&[path]).and_then(|config| config.select(""));
     read.map_err(|e| (chain(&e), "correct the kubeconfig of the garden"))
 }
 
-/// The deployments of a seed, or all, with the names of release and installation that their charts see.
+/// The deployments of a seed, or all deployments, with the names of release and installation that their charts see.
 pub(super) fn deployments(
     garden: &kube::Garden,
     seed: &str,

@@ -1,10 +1,10 @@
-//! The commands. `run` is the default and hands a checked configuration on; the others do their work here.
+//! The commands. `run` is the default and passes a checked configuration on; this module runs the others.
 
 use std::ffi::OsString;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::path::Path;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::chart::child;
 use crate::config::file::{self, load_to_run};
@@ -14,65 +14,45 @@ use crate::format::yaml;
 mod arguments;
 mod bundle;
 mod clusters;
-#[expect(dead_code, reason = "commands take it up one by one")]
 mod colour;
 mod doctor;
 mod etcd;
 mod explain;
+mod help;
 mod render;
+mod status;
+mod usage;
 mod visible;
 
 use arguments::Command;
+pub use colour::is_wanted as is_coloured;
+use colour::{Text, Tone};
+use usage::Usage;
 use visible::visible;
 
-/// Everything went well.
+/// Success.
 pub const SUCCESS: u8 = 0;
-/// The configuration or the command line is wrong, or the agent failed: what the Go program ends with, too.
-pub const FAILURE: u8 = 2;
+/// The command failed. A wrong configuration is a failure, too.
+pub const FAILURE: u8 = 1;
+/// The command line is wrong.
+pub const USAGE: u8 = 2;
 
-const HELP: &str = "\
-gardenlet: joins a Kubernetes seed cluster to its Gardener garden
-
-Usage:
-  gardenlet --config=FILE                   run the agent
-  gardenlet config validate --config=FILE [--strict]
-                                            report everything that is wrong with a configuration; --strict fails for
-                                            warnings, too
-  gardenlet config print-defaults [--config=FILE]
-                                            print a configuration with all defaults; without a file, an empty one
-  gardenlet rebootstrap --config=FILE       let the agent, running or stopped, get a new identity for the garden from a
-                                            bootstrap kubeconfig; nothing is deleted before the new one is there
-  gardenlet doctor --config=FILE [-o json]  try each hop from this machine; name the first that breaks
-  gardenlet explain KIND [NAMESPACE/]NAME [-n NAMESPACE] --config=FILE [-o json]
-                                            say what an object waits for; of a Shoot, how far each task is
-  gardenlet bundle ...                      carry charts to where no registry is (see gardenlet bundle --help)
-  gardenlet etcd ...                        take, list and restore snapshots of an etcd (see gardenlet etcd --help)
-  gardenlet render ...                      render a chart (see gardenlet render --help)
-  gardenlet --version[=true|false|raw]
-  gardenlet --help
-
---config=- reads standard input (to run the agent, config validate, config print-defaults).
-
-Environment:
-  GARDEN_KUBECONFIG  kubeconfig of the garden, before gardenClientConnection.kubeconfig
-  KUBECONFIG         kubeconfig of the seed, before seedClientConnection.kubeconfig
-  NAMESPACE          the agent's own namespace in the seed
-";
-
-/// What a command reads and writes.
+/// The streams of a command.
 pub struct Io<'a> {
     /// Standard input.
     pub input: &'a mut dyn Read,
-    /// Results.
+    /// Results go here.
     pub output: &'a mut dyn Write,
-    /// What went wrong.
+    /// Errors and warnings go here.
     pub errors: &'a mut dyn Write,
+    /// Whether results have colours.
+    pub colour: bool,
 }
 
 /// Looks up a variable of the environment.
 type Variable<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// Limits memory and processor time of a process that is there for these arguments alone: charts come from outside.
+/// Limits the memory and processor time of a process that only renders: charts come from outside.
 pub fn limit_process(args: &[OsString]) {
     if args.first().is_some_and(|word| word == "render") && !args.iter().any(|word| word == render::UNLIMITED)
     {
@@ -80,8 +60,8 @@ pub fn limit_process(args: &[OsString]) {
     }
 }
 
-/// Does what the arguments (without the program's name) say and returns the exit code. `run` is the agent, which is also
-/// told where its configuration stands; `rebootstrap` asks for a new identity.
+/// Runs the command of the arguments (without the program's name) and returns the exit code. `run` is the agent and
+/// also gets the path of its configuration; `rebootstrap` requests a new identity.
 pub fn main(
     args: Vec<OsString>,
     variable: Variable<'_>,
@@ -91,9 +71,7 @@ pub fn main(
 ) -> u8 {
     let command = match arguments::parse(args) {
         Ok(command) => command,
-        Err(usage) => {
-            return fail(io, format_args!("gardenlet: {usage}\nTry gardenlet --help."));
-        }
+        Err(usage) => return refuse(io, &usage),
     };
     match command {
         Command::Run { config } => match load(io, &config).and_then(|loaded| loaded.to_run(variable)) {
@@ -107,33 +85,58 @@ pub fn main(
             },
             Err(problems) => report(io, &config, &problems),
         },
-        Command::ConfigValidate { config, strict } => validate(io, &config, strict),
-        Command::ConfigPrintDefaults { config: None } => print(io, &defaults()),
-        Command::ConfigPrintDefaults { config: Some(config) } => match load(io, &config) {
-            Ok(loaded) => print(io, &yaml::emit(&loaded.settings.document, yaml::Dialect::V4)),
-            Err(problems) => report(io, &config, &problems),
-        },
+        Command::ConfigValidate { config, strict, as_json } => validate(io, &config, strict, as_json),
+        Command::ConfigPrintDefaults { config, as_json } => print_defaults(io, config.as_deref(), as_json),
         Command::Doctor { config, as_json } => doctor::main(io, &config, variable, as_json),
         Command::Explain { config, as_json, kind, name, namespace } => {
             let question = explain::Question { kind, name, namespace };
             match load_to_run(&config, variable) {
                 Ok(loaded) => explain::main(io, &loaded.settings, variable, &question, as_json),
-                Err(problems) => report(io, &config, &problems),
+                Err(problems) => report_as(io, as_json, &config, &problems),
             }
         }
-        Command::Version { raw } => print(io, &version(raw)),
-        Command::Help => print(io, HELP),
+        Command::Version { as_json } => print(io, &version(as_json)),
+        Command::Help(about) => print(io, &help::page(&about)),
+        Command::Completion(shell) => print(io, &help::completion(&shell).unwrap_or_default()),
         Command::Bundle(args) => bundle::main(io, args, variable),
         Command::Etcd(args) => etcd::main(io, args, variable),
+        Command::Status(args) => status::main(io, args),
         Command::Render(args) => render::main(io, args),
         Command::RenderChild(_) => child::main(io.input, io.output),
     }
 }
 
+/// Prints a result and returns the exit code.
+#[must_use]
 fn print(io: &mut Io<'_>, text: &str) -> u8 {
-    // A reader that went away early has read what it wanted.
-    let _ = io.output.write_all(visible(text).as_bytes()).and_then(|()| io.output.flush());
-    SUCCESS
+    write(io, &visible(text))
+}
+
+/// Prints what was made visible before.
+#[must_use]
+fn print_text(io: &mut Io<'_>, text: &Text) -> u8 {
+    write(io, text.as_str())
+}
+
+fn write(io: &mut Io<'_>, text: &str) -> u8 {
+    let written = io.output.write_all(text.as_bytes()).and_then(|()| io.output.flush());
+    code_of(io, written)
+}
+
+/// The exit code of a result that was written or not.
+fn code_of(io: &mut Io<'_>, written: io::Result<()>) -> u8 {
+    match written {
+        // A reader that closes the pipe early has read what it wanted.
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            fail(io, format_args!("gardenlet: cannot write the output: {error}"))
+        }
+        _ => SUCCESS,
+    }
+}
+
+fn refuse(io: &mut Io<'_>, usage: &Usage) -> u8 {
+    fail(io, format_args!("{usage}"));
+    USAGE
 }
 
 fn fail(io: &mut Io<'_>, message: std::fmt::Arguments<'_>) -> u8 {
@@ -141,7 +144,16 @@ fn fail(io: &mut Io<'_>, message: std::fmt::Arguments<'_>) -> u8 {
     FAILURE
 }
 
-/// To standard error. What cannot be told is no reason to stop.
+/// The failure of a command that prints JSON on request.
+fn fail_as(io: &mut Io<'_>, as_json: bool, command: &str, why: &str) -> u8 {
+    if as_json {
+        let _ = print(io, &format!("{}\n", json!({"error": why})));
+        return FAILURE;
+    }
+    fail(io, format_args!("gardenlet {command}: {why}"))
+}
+
+/// To standard error. A message that cannot be written is no reason to stop.
 fn say(io: &mut Io<'_>, text: std::fmt::Arguments<'_>) {
     let text = text.to_string();
     let _ = io.errors.write_all(visible(&text).as_bytes()).and_then(|()| io.errors.flush());
@@ -151,43 +163,85 @@ fn load(io: &mut Io<'_>, path: &Path) -> Result<Loaded, Vec<Problem>> {
     file::load(path, io.input)
 }
 
-fn validate(io: &mut Io<'_>, path: &Path, strict: bool) -> u8 {
+fn validate(io: &mut Io<'_>, path: &Path, strict: bool, as_json: bool) -> u8 {
     let name = file::name_of(path);
-    match load(io, path) {
-        Err(problems) => report(io, path, &problems),
-        Ok(loaded) => {
-            for warning in &loaded.warnings {
-                fail(io, format_args!("{name}: {}", warning.as_warning()));
-            }
-            match loaded.warnings.len() {
-                1.. if strict => fail(io, format_args!("{name} has warnings, which --strict does not allow")),
-                _ => print(io, &format!("{name} is valid\n")),
-            }
-        }
+    let found = load(io, path);
+    let (problems, warnings) = match &found {
+        Ok(loaded) => (&[][..], loaded.warnings.as_slice()),
+        Err(problems) => (problems.as_slice(), &[][..]),
+    };
+    let is_refused = strict && !warnings.is_empty();
+    if as_json {
+        let list = |problems: &[Problem]| -> Value {
+            problems.iter().map(|it| json!({"path": it.path, "message": it.message})).collect()
+        };
+        let is_valid = problems.is_empty() && !is_refused;
+        let told =
+            json!({"file": name, "valid": is_valid, "problems": list(problems), "warnings": list(warnings)});
+        let printed = print(io, &format!("{told}\n"));
+        return if is_valid { printed } else { FAILURE };
     }
+    if !problems.is_empty() {
+        return report(io, path, problems);
+    }
+    for warning in warnings {
+        fail(io, format_args!("{name}: {}", warning.as_warning()));
+    }
+    if is_refused {
+        return fail(io, format_args!("{name} has warnings, which --strict does not allow"));
+    }
+    let mut text = Text::new(io.colour);
+    text.plain(&format!("{name} is "));
+    text.toned(Tone::Good, "valid");
+    text.plain("\n");
+    print_text(io, &text)
+}
+
+fn print_defaults(io: &mut Io<'_>, config: Option<&Path>, as_json: bool) -> u8 {
+    let document = match config {
+        None => config::defaults(),
+        Some(path) => match load(io, path) {
+            Ok(loaded) => loaded.settings.document,
+            Err(problems) => return report_as(io, as_json, path, &problems),
+        },
+    };
+    if as_json {
+        return print(io, &format!("{document}\n"));
+    }
+    let comment = match config {
+        None => {
+            "# Every field that has a default. seedConfig has none: it describes the Seed and must be given.\n"
+        }
+        Some(_) => "",
+    };
+    print(io, &format!("{comment}{}", yaml::emit(&document, yaml::Dialect::V4)))
 }
 
 fn report(io: &mut Io<'_>, path: &Path, problems: &[Problem]) -> u8 {
-    let file = file::name_of(path);
-    for problem in problems {
-        if problem.path == file {
-            fail(io, format_args!("{problem}"));
-        } else {
-            fail(io, format_args!("{file}: {problem}"));
-        }
+    fail(io, format_args!("{}", lines(path, problems)))
+}
+
+/// The same for a command that prints JSON on request.
+fn report_as(io: &mut Io<'_>, as_json: bool, path: &Path, problems: &[Problem]) -> u8 {
+    match as_json {
+        true => fail_as(io, true, "", &lines(path, problems)),
+        false => report(io, path, problems),
     }
-    FAILURE
 }
 
-fn defaults() -> String {
-    let comment =
-        "# Everything that has a default. seedConfig has none: it describes the Seed and must be given.\n";
-    format!("{comment}{}", yaml::emit(&config::defaults(), yaml::Dialect::V4))
+/// A line for each problem of a configuration.
+fn lines(path: &Path, problems: &[Problem]) -> String {
+    let file = file::name_of(path);
+    let line = |problem: &Problem| match problem.path == file {
+        true => problem.to_string(),
+        false => format!("{file}: {problem}"),
+    };
+    problems.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-fn version(raw: bool) -> String {
+fn version(as_json: bool) -> String {
     let (program, gardener) = (config::version::PROGRAM, config::version::GARDENER);
-    if raw {
+    if as_json {
         let fields =
             [("version", program), ("gardenerVersion", gardener), ("architecture", std::env::consts::ARCH)];
         let object: serde_json::Map<_, _> =

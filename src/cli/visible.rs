@@ -1,17 +1,17 @@
-//! Text from clusters, files and servers on its way to a terminal. A terminal obeys control characters: they could hide
-//! the text before them, or show a text that nobody wrote.
+//! Makes text from clusters, files and servers safe for a terminal. Control characters in it could hide the text before
+//! them, or show a false text.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// Whether a terminal does something else with a character than to show it. Line breaks and tabs are ours as well.
+/// Whether a terminal interprets a character. Line breaks and tabs are allowed.
 fn is_obeyed(c: char) -> bool {
     let is_control = c.is_control() && !matches!(c, '\n' | '\t');
-    // Marks that change the direction of what comes after them.
+    // Marks that change the direction of the following text.
     is_control || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// The text with such characters written as JSON writes them, so that JSON stays JSON.
+/// Escapes such characters in JSON's notation, so that JSON stays valid.
 pub(super) fn visible(text: &str) -> Cow<'_, str> {
     if !text.contains(is_obeyed) {
         return Cow::Borrowed(text);

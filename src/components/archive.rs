@@ -45,8 +45,11 @@ pub(crate) fn golden(objects: &[Value]) -> String {
     texts.join("---\n")
 }
 
-/// Reads the stream once and keeps only the selected files.
-fn select(packed: &[u8], folder: &str) -> io::Result<Vec<File>> {
+/// Reads a stream that `build.rs` packed, and keeps only the files of a folder.
+///
+/// # Errors
+/// A stream of another form.
+pub fn select(packed: &[u8], folder: &str) -> io::Result<Vec<File>> {
     let mut stream = BufReader::new(DeflateDecoder::new(packed));
     let mut found = Vec::new();
     let mut header = String::new();

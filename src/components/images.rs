@@ -62,7 +62,7 @@ impl Images {
     pub fn overwritten(text: &str) -> Result<Self, String> {
         let mut file = yaml::parse(text).map_err(|error| error.go_text())?;
         let Value::Array(mut entries) = file["images"].take() else {
-            return Err("there is no list \"images\"".to_owned());
+            return Err("the list \"images\" is missing".to_owned());
         };
         for entry in &entries {
             let has_place = ["repository", "ref"].iter().any(|field| !self::text(&entry[*field]).is_empty());

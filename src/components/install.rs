@@ -183,7 +183,7 @@ fn suitable(live: &Value, desired: &Value) -> Result<(), Pending> {
         _ => return Ok(()),
     };
     Err(Pending::Unsuitable(format!(
-        "was installed by somebody else, and {lacks}: update it, or delete it if it has no objects, and the agent \
+        "belongs to another program and {lacks}: update it, or delete it if it has no objects, and the agent \
          installs its own"
     )))
 }
@@ -393,7 +393,7 @@ mod tests {
         ];
         for (live, lacks) in table {
             let expected = lacks.map(|lacks| {
-                let why = format!("was installed by somebody else, and {lacks}: {remedy}");
+                let why = format!("belongs to another program and {lacks}: {remedy}");
                 assert!(Pending::Unsuitable(why.clone()).needs_a_person());
                 Pending::Unsuitable(why)
             });

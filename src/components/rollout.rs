@@ -52,9 +52,7 @@ pub fn wait(seed: &Seed, resource: &Resource, key: &Key, attempt: &Attempt) -> R
 /// A request fails; or the workload is missing.
 pub fn find(seed: &Seed, resource: &Resource, key: &Key) -> Result<Value, Failed> {
     let found = seed.find(resource, &key.namespace, &key.name)?;
-    found.ok_or_else(|| {
-        Failed::new(format!("{} {key} does not exist: somebody has deleted it", resource.kind))
-    })
+    found.ok_or_else(|| Failed::new(format!("{} {key} does not exist: it was deleted", resource.kind)))
 }
 
 /// Like [`wait`], for a workload that was just read.
@@ -76,7 +74,7 @@ pub fn wait_for(seed: &Seed, key: &Key, workload: &Value, attempt: &Attempt) -> 
     }
     let going = pods.iter().filter(|pod| may_run(pod) && !is_to_stay(pod)).count();
     let kind = text(&workload["kind"]);
-    let why = format!("{kind} {key} has {running} pods, of which {going} are ending, and wants {wanted}");
+    let why = format!("{kind} {key} has {running} pods, of which {going} are ending, and needs {wanted}");
     Ok(Step::again(AGAIN, why))
 }
 

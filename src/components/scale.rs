@@ -77,7 +77,7 @@ fn remains(workload: &Value, pods: &[Value]) -> Option<String> {
     let title =
         format!("{} {}/{}", text(&workload["kind"]), text(&metadata["namespace"]), text(&metadata["name"]));
     if wanted(workload) != 0 {
-        return Some(format!("{title} is to have {} replicas: somebody has scaled it up", wanted(workload)));
+        return Some(format!("{title} is to have {} replicas: it was scaled up", wanted(workload)));
     }
     if let Some(pod) = pods.first() {
         let (pod, node) = (text(&pod["metadata"]["name"]), text(&pod["spec"]["nodeName"]));
@@ -178,7 +178,7 @@ mod tests {
         let unbound = json!({"metadata": {"name": "p"}});
         let table: [(Value, &[Value], Option<&str>); 7] = [
             (workload(json!(0), seen.clone()), &[], None),
-            (workload(json!(1), seen.clone()), &[], Some("somebody has scaled it up")),
+            (workload(json!(1), seen.clone()), &[], Some("it was scaled up")),
             // An absent field means 1 replica.
             (workload(Value::Null, seen.clone()), &[], Some("is to have 1 replicas")),
             (

@@ -28,7 +28,7 @@ const HOUR_S: i64 = 3_600;
 const WEEK_S: i64 = 7 * 24 * HOUR_S;
 /// Ten years. Upstream has no bound for these, and this version does not read them yet.
 const LONG_S: i64 = 87_600 * HOUR_S;
-const LONG_WHY: &str = "a longer time is a typing error";
+const LONG_WHY: &str = "a longer time is probably a mistake";
 /// The most seconds that 32 bits can count, in whole hours.
 const VALIDITY_S: i64 = 596_523 * HOUR_S;
 const WORKERS: i64 = 1_000;
@@ -73,7 +73,7 @@ pub(super) const TABLE: &[Bounds] = &[
         "etcdConfig.{etcdController,custodianController,backupCompactionController}.workers",
         0,
         WORKERS,
-        "more workers are of no use",
+        "more workers do not help",
     ),
     within(
         "etcdConfig.backupCompactionController.eventsThreshold",
@@ -106,28 +106,28 @@ pub(super) const TABLE: &[Bounds] = &[
          tokenRequestorWorkloadIdentity,vpaEvictionRequirements}.concurrentSyncs",
         0,
         WORKERS,
-        "more workers are of no use",
+        "more workers do not help",
     ),
     within("controllers.backupEntry.deletionGracePeriodHours", 0, LONG_S / HOUR_S, LONG_WHY),
     within(
         "controllers.{controllerInstallationCare,seed,seedCare}.syncPeriod",
         1,
         WEEK_S,
-        "a shorter one loads the API servers without a pause, a longer one sees changes too late",
+        "a shorter one loads the API servers constantly, a longer one sees changes too late",
     ),
     within("controllers.{gardenlet,shoot,managedSeed}.syncPeriod", 0, LONG_S, LONG_WHY),
     within(
         "controllers.{shootCare,shootState}.syncPeriod",
         1,
         LONG_S,
-        "a shorter one loads the API servers without a pause",
+        "a shorter one loads the API servers constantly",
     ),
     within(
         "controllers.seed.leaseResyncSeconds",
         1,
         limits::LEASE_RESYNC_S_MAX,
-        "a shorter one loads the garden without a pause, and the garden gives a seed up after 40 s without a renewal, of \
-         which one may fail",
+        "a shorter one loads the garden constantly, and the garden considers a seed lost after 40 s without a \
+         renewal, and one renewal may fail",
     ),
     within(
         "controllers.seed.leaseResyncMissThreshold",
@@ -158,20 +158,20 @@ pub(super) const TABLE: &[Bounds] = &[
         "seedConfig.spec.settings.excessCapacityReservation.configs[].tolerations[].tolerationSeconds",
         -LONG_S,
         LONG_S,
-        "zero and less evict at once, and a longer time is a typing error",
+        "zero and less evict at once, and a longer time is probably a mistake",
     ),
     within("edge.workers", 1, 32, "each is a thread"),
     within(
         "edge.heartbeat.{probeTimeout,renewTimeout}",
         1,
         15,
-        "the garden gives a seed up after 40 s without a renewal, of which these are a part",
+        "the garden considers a seed lost after 40 s without a renewal, and these times count towards them",
     ),
     within(
         "edge.heartbeat.intervalMax",
         1,
         limits::HEARTBEAT_INTERVAL_S_MAX.cast_signed(),
-        "the garden gives a seed up after 40 s without a renewal, of which some may fail",
+        "the garden considers a seed lost after 40 s without a renewal, and some renewals may fail",
     ),
     within(
         "edge.liveness.stallTimeout",

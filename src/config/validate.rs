@@ -214,7 +214,7 @@ fn snapshots(document: Reader<'_>, problems: &mut Problems) {
     let mut error =
         |field: &str, message: &str| problems.error(&format!("edge.etcd.snapshots.{field}"), message);
     if store != "None" && document.str("edge.etcd.mode") == "Druid" {
-        error("store", "must be None with edge.etcd.mode Druid: a druid takes its own snapshots");
+        error("store", "must be None with edge.etcd.mode Druid: etcd-druid takes its own snapshots");
     }
     match store {
         "Directory" if !has_directory => {

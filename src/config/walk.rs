@@ -5,6 +5,7 @@ use serde_json::{Map, Value};
 use super::rule::Rule;
 use super::schema::{Node, Type};
 use super::{Problem, Problems, inert, scalar};
+use crate::base::near::nearest;
 
 /// Checks `document` and fills in the defaults.
 pub(super) fn walk(document: &mut Value, schema: &Node, problems: &mut Problems) {
@@ -136,54 +137,4 @@ fn unknown(path: &str, key: &str, node: &Node, problems: &mut Problems) {
     // The Seed's spec is sent to the garden unchanged, and the garden may know more fields than this version.
     let fate = if path.starts_with("seedConfig.spec.") { "passed on to the garden" } else { "ignored" };
     problems.warning(path, format!("unknown field, {fate}{hint}"));
-}
-
-/// The known key that differs from `key` in at most two letters.
-fn nearest<'a>(key: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let lower = key.to_lowercase();
-    let near = known.map(|known| (distance(&lower, &known.to_lowercase()), known));
-    // In a short word, two letters are most of the word.
-    near.filter(|(distance, known)| *distance <= 2 && *distance * 2 < known.len())
-        .min()
-        .map(|(_, known)| known)
-}
-
-/// The edit distance: letters to insert, delete or replace to get from `a` to `b`.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    if a.len().abs_diff(b.len()) > 8 {
-        return usize::MAX;
-    }
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, from) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, to) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(from != *to);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(row[j + 1] + 1);
-        }
-    }
-    row[b.len()]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn near_keys_are_found() {
-        let known = ["concurrentSyncs", "syncPeriod", "qps"];
-        let table = [
-            ("concurrentSync", Some("concurrentSyncs")),
-            ("ConcurrentSyncs", Some("concurrentSyncs")),
-            ("syncperoid", Some("syncPeriod")),
-            ("qpx", Some("qps")),
-            ("abc", None),
-            ("syncInterval", None),
-        ];
-        for (key, expected) in table {
-            assert_eq!(nearest(key, known.into_iter()), expected, "{key}");
-        }
-    }
 }

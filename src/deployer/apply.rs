@@ -270,6 +270,8 @@ mod tests {
                 kube_version: KubeVersion::helm_default(),
                 api_versions: Vec::new(),
                 clock: Clock::system(),
+                is_upgrade: false,
+                checks_schema: true,
             };
             let objects = render(archive::load(CHART).unwrap(), &options).unwrap().objects_apart();
             let count = objects.len();

@@ -7,6 +7,7 @@ pub mod cron;
 pub mod der;
 pub mod duration;
 pub mod hex;
+pub mod human;
 pub mod number;
 pub mod percent;
 pub mod quantity;

@@ -148,7 +148,7 @@ impl Issuer {
         let state = match found {
             Ok(object) => csr::judge(&object, &pending.uid),
             Err(e) if e.verdict() == Verdict::NotFound => {
-                State::Refused("deleted", "somebody removed the object".to_owned())
+                State::Refused("deleted", "the object was deleted".to_owned())
             }
             Err(source) => {
                 let operation = format!("read certificate request {}", pending.name);

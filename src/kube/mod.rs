@@ -34,6 +34,6 @@ pub use request::{
     DeleteParams, List, ListItem, ListMeta, ListParams, Method, Patch, Propagation, ServerVersion,
     Undecodable, WatchParams,
 };
-pub use send::{ANSWERED, REACHABLE};
+pub use send::{ANSWERED, REACHABLE, RESPONSE_SECONDS};
 pub use warm::Warm;
 pub use watch::{Watch, WatchEvent, WatchHandle};

@@ -24,6 +24,10 @@ use crate::net::{self, Limits, Traffic};
 
 /// A metric: whether the last request was answered, by `peer`.
 pub const REACHABLE: &str = "gardenlet_api_reachable";
+/// A metric: how long the server takes to answer, by `peer`.
+pub const RESPONSE_SECONDS: &str = "gardenlet_api_response_seconds";
+/// How much one request changes that.
+const SMOOTHING: f64 = 0.2;
 /// A metric: when a server last answered, by `peer`.
 pub const ANSWERED: &str = "gardenlet_api_last_response_timestamp_seconds";
 
@@ -220,7 +224,10 @@ impl Sender {
                 let source = net::Error::from_io("read a page", io::Error::from(error));
                 self.broken(Error::Transport { request: session.name(request), source })
             } else {
-                Error::Response { request: session.name(request), problem: format!("no list: {error}") }
+                Error::Response {
+                    request: session.name(request),
+                    problem: format!("the answer is not a list: {error}"),
+                }
             }
         })
     }
@@ -341,10 +348,27 @@ impl Sender {
         metrics.set(REACHABLE, help, &[("peer", peer)], f64::from(u8::from(result.is_ok())));
         if result.is_ok() {
             let help = "When the API server last answered, in seconds since 1970.";
-            metrics.set(ANSWERED, help, &[("peer", peer)], self.options.clock.now().seconds());
+            // The status page judges by the same time.
+            let time = self.options.time.as_ref();
+            let now = time.map_or_else(|| self.options.clock.now(), |time| time.garden_clock().now());
+            metrics.set(ANSWERED, help, &[("peer", peer)], now.seconds());
+            self.measure(request, sent);
         }
         self.count_bytes();
         result.map_err(|error| self.broken(error))
+    }
+
+    /// Records how long the server took. A watch has no such time.
+    fn measure(&self, request: &Request, sent: &Sent) {
+        if request.path.contains("watch=true") {
+            return;
+        }
+        let (metrics, labels) = (&self.options.metrics, [("peer", self.options.peer)]);
+        let took = self.options.clock.mono().saturating_sub(sent.at).as_secs_f64();
+        let before = metrics.value(RESPONSE_SECONDS, &labels);
+        let help = "How long the API server takes to answer a request, smoothed, without watches.";
+        let smoothed = before.map_or(took, |before| before + SMOOTHING * (took - before));
+        metrics.set(RESPONSE_SECONDS, help, &labels, smoothed);
     }
 
     /// Adds the bytes since the last request, including those of watches.

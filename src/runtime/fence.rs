@@ -53,6 +53,8 @@ struct Term {
     until: Mono,
     /// When the server last stored it, at the earliest.
     renewed_at: Option<Mono>,
+    /// Since when it has been ours without a break.
+    since: Mono,
 }
 
 impl Fence {
@@ -70,17 +72,23 @@ impl Fence {
 
     /// The lease is held until `until`, regardless of the server's state.
     pub fn extend(&self, until: Mono) {
-        self.set(Term { until, renewed_at: None });
+        self.set(until, None);
     }
 
     /// The server has stored the lease with a request that started at `begun`: it is held for `lasting` from then on.
     pub fn renew(&self, begun: Mono, lasting: Duration) {
-        self.set(Term { until: begun.saturating_add(lasting), renewed_at: Some(begun) });
+        self.set(begun.saturating_add(lasting), Some(begun));
     }
 
     /// When the server last stored the lease, at the earliest. `None` if unknown.
     pub fn renewed_at(&self) -> Option<Mono> {
         self.term().renewed_at
+    }
+
+    /// How long this process has held the lease without a break, if it holds it.
+    pub fn held_for(&self) -> Option<Duration> {
+        let (term, now) = (self.term(), self.clock.mono());
+        (term.until > now).then(|| now.saturating_sub(term.since))
     }
 
     /// The lease is lost.
@@ -107,8 +115,11 @@ impl Fence {
         *self.term.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn set(&self, term: Term) {
-        *self.term.lock().unwrap_or_else(PoisonError::into_inner) = term;
+    fn set(&self, until: Mono, renewed_at: Option<Mono>) {
+        let now = self.clock.mono();
+        let mut term = self.term.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = if term.until > now { term.since } else { now };
+        *term = Term { until, renewed_at, since };
     }
 
     /// Whether a write that may take `deadline` may start.
@@ -137,7 +148,14 @@ mod tests {
         let refused = fence.check(Duration::from_secs(5)).unwrap_err();
         assert!(refused.to_string().contains("garden/gardenlet-leader-election"), "{refused}");
         assert!(fence.is_held());
+        let seconds = |fence: &Fence| fence.held_for().map(|held| held.as_secs());
+        assert_eq!(seconds(&fence), Some(11));
         fence.close();
         assert!(!fence.is_held());
+        assert_eq!(seconds(&fence), None);
+        sim.advance(Duration::from_secs(5));
+        fence.renew(Clock::new(sim.clone()).mono(), Duration::from_secs(10));
+        sim.advance(Duration::from_secs(2));
+        assert_eq!(seconds(&fence), Some(2), "another term");
     }
 }

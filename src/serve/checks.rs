@@ -1,5 +1,5 @@
-//! Health checks as Kubernetes components answer them: `ok`, or a list of what failed. The reason stays in the log of
-//! whoever runs the check: probes are open to everybody who can reach the port.
+//! Health checks as Kubernetes components answer them: `ok`, or a list of the failed checks. The reason appears only in
+//! the log, because every client that reaches the port can read the answer.
 
 use std::fmt::Write as _;
 
@@ -16,12 +16,12 @@ pub struct Checks {
 }
 
 impl Checks {
-    /// None yet.
+    /// No checks.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a check to `/healthz`. It is true while all is well, and must not block.
+    /// Adds a check to `/healthz`. It returns true if all is well, and must not block.
     #[must_use]
     pub fn healthz(mut self, name: &'static str, check: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         self.healthz.checks.push((name, Box::new(check)));
@@ -55,7 +55,7 @@ impl Checks {
     }
 }
 
-/// One of the three, with its checks.
+/// One of the three endpoints with its checks.
 #[derive(Default)]
 pub(super) struct Endpoint {
     root: &'static str,
@@ -63,7 +63,8 @@ pub(super) struct Endpoint {
 }
 
 impl Endpoint {
-    /// All checks: `ok`, or a list if one failed or the query says `verbose`. `exclude=<check>` leaves one out.
+    /// The answer for all checks: `ok`, or a list if one failed or the query contains `verbose`. `exclude=<check>`
+    /// leaves one out.
     pub(super) fn all(&self, request: &Request) -> Response {
         let mut list = String::new();
         let mut passed = true;
@@ -85,7 +86,7 @@ impl Endpoint {
         }
     }
 
-    /// One check by name, if there is such a check.
+    /// The answer for one check, if it exists.
     pub(super) fn one(&self, name: &str) -> Option<Response> {
         let (_, check) = self.checks.iter().find(|(known, _)| *known == name)?;
         Some(match check() {

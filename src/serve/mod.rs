@@ -1,8 +1,8 @@
-//! A small HTTP/1.1 server for probes and metrics: GET and HEAD, one request per connection, a bounded number of
-//! connections. It listens on its own thread and shares nothing with the rest but the closures that it is given.
+//! A small HTTP/1.1 server for probes and metrics: GET and HEAD, one request per connection, a limited number of
+//! connections. It listens on its own thread and shares only the given closures with the rest.
 //!
-//! A probe must be answered whatever other clients do. When all connections are taken, a new one replaces the oldest one
-//! that is idle, and answers other than probes never take all of them.
+//! The server must answer a probe whatever other clients do. When all connections are in use, a new one replaces the
+//! oldest idle one. Answers other than probes never take all connections.
 
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -25,12 +25,12 @@ pub use checks::Checks;
 pub use request::Request;
 pub use routes::{Response, Routes};
 
-/// A request must have arrived, and a response must have left, within this time each.
+/// The time limit for receiving a request, and for sending a response.
 const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The pause after an error of the listener itself, such as too many open files.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
-/// A running listener. Dropped, it ends as if its [`Stop`] had been pulled.
+/// A running listener. Dropping it has the effect of its [`Stop`].
 #[derive(Debug)]
 pub struct Server {
     addr: SocketAddr,
@@ -39,7 +39,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Where it listens; tells the port if 0 was asked for.
+    /// The address; it has the real port if 0 was requested.
     pub const fn addr(&self) -> SocketAddr {
         self.addr
     }
@@ -49,24 +49,24 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.stop.stop();
         if let Some(thread) = self.accepting.take() {
-            // A panic there is one of a closure, and has been written to standard error.
+            // Only a closure can panic there, and the panic was written to standard error.
             let _ = thread.join();
         }
     }
 }
 
-/// Listens at `bind` (an IP address or a host name; empty means all addresses) and `port` (0 picks a free one) until
+/// Listens at `bind` (an IP address or a host name; empty means all addresses) and `port` (0 chooses a free one) until
 /// `stop` is pulled.
 ///
 /// # Errors
-/// The system's, if it cannot listen there.
+/// The error of the system, if the process cannot listen there.
 pub fn start(bind: &str, port: u16, routes: Routes, stop: &Stop) -> io::Result<Server> {
     let listener = listen(bind, port)?;
     let addr = listener.local_addr()?;
     let stop = stop.child();
     let waker = listener.try_clone()?;
     stop.on_stop(move || {
-        // Frees the blocked `accept`. An error says that the listener is gone already.
+        // This ends the blocked `accept`. It fails if the listener is closed already.
         let _ = SockRef::from(&waker).shutdown(Shutdown::Both);
     });
     let acceptor =
@@ -79,7 +79,7 @@ fn listen(bind: &str, port: u16) -> io::Result<TcpListener> {
     if !bind.is_empty() {
         return TcpListener::bind((bind, port));
     }
-    // The unspecified IPv6 address takes IPv4 connections as well, where there is IPv6 at all.
+    // On a system with IPv6, the unspecified IPv6 address accepts IPv4 connections, too.
     TcpListener::bind((Ipv6Addr::UNSPECIFIED, port))
         .or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)))
 }
@@ -94,15 +94,15 @@ struct Acceptor {
 struct Connection {
     socket: TcpStream,
     thread: JoinHandle<()>,
-    /// The client has not sent a whole request yet, or has its answer. Whoever clears this decides what happens to the
-    /// connection: its thread answers, or the acceptor drops it.
+    /// The connection is idle: the client has not sent a whole request yet, or has its answer. The thread that clears
+    /// this decides about the connection: its own thread answers, the acceptor closes it.
     idle: Arc<AtomicBool>,
 }
 
 impl Connection {
     /// Ends the connection and its thread.
     fn close(self) {
-        // Ends its blocked read or write; an error says that it is closed already.
+        // This ends a blocked read or write. It fails if the connection is closed already.
         let _ = self.socket.shutdown(Shutdown::Both);
         let _ = self.thread.join();
     }
@@ -127,7 +127,7 @@ impl Acceptor {
     fn admit(&mut self, socket: TcpStream) -> io::Result<()> {
         self.connections.retain(|connection| !connection.thread.is_finished());
         if self.connections.len() >= limits::SERVE_CONNECTIONS_MAX && !self.drop_idle() {
-            // Fits into the empty send buffer, so it cannot block.
+            // The answer fits into the empty send buffer, so this cannot block.
             (&socket).write_all(&Response::text(503, "too many connections\n").bytes(true))?;
             socket.shutdown(Shutdown::Write)?;
             request::drain_once(&socket);
@@ -142,7 +142,7 @@ impl Acceptor {
         Ok(())
     }
 
-    /// Drops the oldest connection that is idle, and says whether there was one.
+    /// Closes the oldest idle connection. Returns whether there was one.
     fn drop_idle(&mut self) -> bool {
         let is_ours = |connection: &Connection| connection.idle.swap(false, Ordering::SeqCst);
         let Some(oldest) = self.connections.iter().position(is_ours) else { return false };
@@ -156,7 +156,7 @@ fn exchange(socket: &TcpStream, routes: &routes::Shared, idle: &AtomicBool) {
     if !idle.swap(false, Ordering::SeqCst) {
         return;
     }
-    // A client that went away needs no answer.
+    // A client that has closed the connection needs no answer.
     let _ = match request {
         Ok(request) => routes.respond(&request, |response| {
             request::write(socket, &response.bytes(!request.is_head()), EXCHANGE_TIMEOUT)

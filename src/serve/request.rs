@@ -1,13 +1,13 @@
-//! Reads the head of a request. A body is not expected.
+//! Reads the head of a request. Requests have no body.
 
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
+use std::net::{Ipv4Addr, Ipv6Addr, TcpStream};
 use std::time::Duration;
 
 use crate::base::clock::Clock;
 use crate::limits;
 
-/// A request for something.
+/// A request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     method: String,
@@ -16,10 +16,12 @@ pub struct Request {
     /// The header `Accept`.
     accept: String,
     is_local: bool,
+    /// See [`Request::is_by_address`].
+    is_by_address: bool,
 }
 
 impl Request {
-    /// The path, as it was sent.
+    /// The path as the client sent it.
     pub fn path(&self) -> &str {
         &self.path
     }
@@ -29,19 +31,25 @@ impl Request {
         self.parameters().any(|(name, _)| name == key)
     }
 
-    /// All values of `key` in the query, as they were sent.
+    /// All values of `key` in the query, as the client sent them.
     pub fn values(&self, key: &str) -> impl Iterator<Item = &str> {
         self.parameters().filter(move |(name, _)| *name == key).map(|(_, value)| value)
     }
 
-    /// Whether the client names a media type, in so many words, among those that it takes.
+    /// Whether the client lists exactly this media type in `Accept`.
     pub fn accepts(&self, media_type: &str) -> bool {
         self.accept.split([',', ';']).any(|word| word.trim().eq_ignore_ascii_case(media_type))
     }
 
-    /// Whether the client is on this machine, or comes through a port that somebody forwards to it.
+    /// Whether the client is on this machine, or uses a port that is forwarded to it.
     pub const fn is_local(&self) -> bool {
         self.is_local
+    }
+
+    /// Whether the client asks for an address or for `localhost`, if it says whom it asks. A page in a browser may give
+    /// its own name the address of this machine and read what it gets, but it cannot ask for another name than its own.
+    pub const fn is_by_address(&self) -> bool {
+        self.is_by_address
     }
 
     pub(super) fn is_head(&self) -> bool {
@@ -53,16 +61,16 @@ impl Request {
     }
 }
 
-/// Why there is no request.
+/// Why a request cannot be read.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Error {
-    /// To be answered with this status.
+    /// The server answers with this status.
     Refused(u16, &'static str),
-    /// There is nobody to answer.
+    /// The client is gone.
     Gone,
 }
 
-/// Reads a request that must be complete within `timeout`.
+/// Reads a request, which must arrive within `timeout`.
 pub(super) fn read(socket: &TcpStream, timeout: Duration) -> Result<Request, Error> {
     let clock = Clock::system();
     let deadline = clock.mono().saturating_add(timeout);
@@ -89,7 +97,7 @@ pub(super) fn read(socket: &TcpStream, timeout: Duration) -> Result<Request, Err
     parse(&head).map(|request| Request { is_local, ..request })
 }
 
-/// Writes an answer that must have left within `timeout`, however slowly the client reads it.
+/// Writes an answer, which the client must receive within `timeout`, even if it reads slowly.
 pub(super) fn write(socket: &TcpStream, mut bytes: &[u8], timeout: Duration) -> io::Result<()> {
     let clock = Clock::system();
     let deadline = clock.mono().saturating_add(timeout);
@@ -108,9 +116,9 @@ pub(super) fn write(socket: &TcpStream, mut bytes: &[u8], timeout: Duration) -> 
     Ok(())
 }
 
-/// Reads what is still under way: closing with unread bytes would take the response away from the client.
+/// Reads the remaining bytes. If the server closed the connection before, the client could lose the response.
 pub(super) fn drain(socket: &TcpStream) {
-    // Bounded: whoever sends on and on is cut off.
+    // A limit, for clients that never stop sending.
     for _ in 0..64 {
         if !drain_once(socket) {
             return;
@@ -118,7 +126,7 @@ pub(super) fn drain(socket: &TcpStream) {
     }
 }
 
-/// Reads one piece, and says whether there was one.
+/// Reads one piece. Returns whether there was one.
 pub(super) fn drain_once(socket: &TcpStream) -> bool {
     let is_timed = socket.set_read_timeout(Some(Duration::from_millis(100))).is_ok();
     is_timed && matches!((&mut &*socket).read(&mut [0; 1024]), Ok(1..))
@@ -141,24 +149,72 @@ fn parse(head: &[u8]) -> Result<Request, Error> {
         return Err(Error::Refused(400, "not a request"));
     }
     if !matches!(method, "GET" | "HEAD") {
-        return Err(Error::Refused(405, "only GET and HEAD"));
+        return Err(Error::Refused(405, "only GET and HEAD are allowed"));
     }
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
-    let accept = accept(head);
+    let accept = headers(head, "accept").next().unwrap_or_default();
+    let is_by_address = headers(head, "host").all(|host| is_address(&host));
     let [method, path, query] = [method, path, query].map(str::to_owned);
-    Ok(Request { method, path, query, accept, is_local: false })
+    Ok(Request { method, path, query, accept, is_local: false, is_by_address })
 }
 
-fn accept(head: &[u8]) -> String {
-    let lines = head.split(|byte| *byte == b'\n').skip(1).filter_map(|line| std::str::from_utf8(line).ok());
-    let mut headers = lines.filter_map(|line| line.split_once(':'));
-    let found = headers.find(|(name, _)| name.eq_ignore_ascii_case("accept"));
-    found.map(|(_, value)| value.trim().to_owned()).unwrap_or_default()
+/// The values of a header.
+fn headers(head: &[u8], wanted: &str) -> impl Iterator<Item = String> {
+    let lines = head.split(|byte| *byte == b'\n').skip(1);
+    lines.filter_map(move |line| {
+        let line = String::from_utf8_lossy(line);
+        let (name, value) = line.split_once(':')?;
+        name.trim().eq_ignore_ascii_case(wanted).then(|| value.trim().to_owned())
+    })
+}
+
+/// Whether a `Host` is an IP address or `localhost`, with any port.
+fn is_address(host: &str) -> bool {
+    let (name, port) = match host.rsplit_once(':') {
+        Some((name, port)) if !port.ends_with(']') => (name, port),
+        _ => (host, ""),
+    };
+    let is_v6 = |name: &str| name.parse::<Ipv6Addr>().is_ok();
+    let is_literal = match name.strip_prefix('[').and_then(|name| name.strip_suffix(']')) {
+        Some(name) => is_v6(name),
+        None => name.parse::<Ipv4Addr>().is_ok() || name.eq_ignore_ascii_case("localhost"),
+    };
+    is_literal && port.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_client_asks_for_an_address_or_for_a_name() {
+        let table = [
+            ("", true),
+            ("Host: 127.0.0.1\r\n", true),
+            ("host:10.1.2.3:2728\r\n", true),
+            ("Host: localhost\r\n", true),
+            ("Host: LocalHost:8080\r\n", true),
+            ("Host: [::1]\r\n", true),
+            ("Host: [::ffff:127.0.0.1]:2728\r\n", true),
+            ("Accept: evil.example\r\n", true),
+            ("Host: evil.example\r\n", false),
+            ("Host: evil.example:2728\r\n", false),
+            ("HOST : evil.example\r\n", false),
+            ("Host: \u{e4}.example\r\n", false),
+            ("Host: localhost.evil.example\r\n", false),
+            ("Host: 127.0.0.1.evil.example\r\n", false),
+            ("Host: localhost:x\r\n", false),
+            ("Host: [evil]:1\r\n", false),
+            ("Host:\r\n", false),
+            ("Host: localhost\r\nHost: evil.example\r\n", false),
+        ];
+        for (headers, expected) in table {
+            let request = parse(format!("GET /statusz HTTP/1.1\r\n{headers}\r\n").as_bytes()).unwrap();
+            assert_eq!(request.is_by_address(), expected, "{headers}");
+        }
+        let request = parse(b"GET / HTTP/1.1\r\nHost: \xff.example\r\n\r\n").unwrap();
+        assert!(!request.is_by_address());
+    }
 
     #[test]
     fn requests_are_read_or_refused() {

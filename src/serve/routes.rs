@@ -1,4 +1,4 @@
-//! Which path is answered by what.
+//! The paths of a server and their handlers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,28 +14,38 @@ use crate::limits;
 pub struct Response {
     status: u16,
     content_type: &'static str,
+    /// The path to which a redirect leads.
+    location: Option<&'static str>,
     body: String,
 }
 
 impl Response {
     /// Plain text.
     pub fn text(status: u16, body: impl Into<String>) -> Self {
-        Self { status, content_type: "text/plain; charset=utf-8", body: body.into() }
+        Self::new(status, "text/plain; charset=utf-8", body)
     }
 
     /// A body of another type.
     pub fn new(status: u16, content_type: &'static str, body: impl Into<String>) -> Self {
-        Self { status, content_type, body: body.into() }
+        Self { status, content_type, location: None, body: body.into() }
+    }
+
+    /// Redirects to `path` of this server.
+    pub fn elsewhere(path: &'static str) -> Self {
+        let body = format!("<a href=\"{path}\">{path}</a>\n");
+        Self { location: Some(path), ..Self::new(302, "text/html; charset=utf-8", body) }
     }
 
     pub(super) fn bytes(&self, with_body: bool) -> Vec<u8> {
         let (status, reason) = (self.status, reason(self.status));
         let (content_type, length) = (self.content_type, self.body.len());
         let body = if with_body { self.body.as_str() } else { "" };
+        let location = self.location.map(|path| format!("Location: {path}\r\n")).unwrap_or_default();
         format!(
-            "HTTP/1.1 {status} {reason}\r\nContent-Type: {content_type}\r\nContent-Length: {length}\r\n\
+            "HTTP/1.1 {status} {reason}\r\nContent-Type: {content_type}\r\nContent-Length: {length}\r\n{location}\
              Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n\
-             Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'\r\nConnection: close\r\n\r\n{body}"
+             Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; \
+             form-action 'none'; frame-ancestors 'none'\r\nConnection: close\r\n\r\n{body}"
         )
         .into_bytes()
     }
@@ -44,6 +54,7 @@ impl Response {
 const fn reason(status: u16) -> &'static str {
     match status {
         200 => "OK",
+        302 => "Found",
         400 => "Bad Request",
         403 => "Forbidden",
         404 => "Not Found",
@@ -65,12 +76,12 @@ pub struct Routes {
 }
 
 impl Routes {
-    /// None yet.
+    /// No routes.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Answers `path` by `handler`, which must not block.
+    /// Answers requests for `path` with `handler`, which must not block.
     #[must_use]
     pub fn get(
         mut self,
@@ -81,14 +92,14 @@ impl Routes {
         self
     }
 
-    /// `/healthz`, `/readyz`, `/livez` and one path below for each check.
+    /// Adds `/healthz`, `/readyz`, `/livez` and one path below them for each check.
     #[must_use]
     pub fn checks(mut self, checks: Checks) -> Self {
         self.checks.extend(checks.endpoints());
         self
     }
 
-    /// `/metrics` in Prometheus' text format; `refresh` sets what is only known when it is asked for.
+    /// Adds `/metrics` in Prometheus' text format; `refresh` first sets the metrics that are computed on request.
     #[must_use]
     pub fn metrics(self, metrics: Metrics, refresh: impl Fn(&Metrics) + Send + Sync + 'static) -> Self {
         self.get("/metrics", move |_| {
@@ -97,16 +108,19 @@ impl Routes {
         })
     }
 
-    /// The same for clients on this machine only: for what tells more than a probe does.
+    /// Like [`Routes::add`], for clients on this machine only: for answers with more information than a probe's.
     #[must_use]
     pub fn get_local(
         self,
         path: &'static str,
         handler: impl Fn(&Request) -> Response + Send + Sync + 'static,
     ) -> Self {
-        self.get(path, move |request| match request.is_local() {
-            true => handler(request),
-            false => Response::text(403, "only clients on this machine may see this page\n"),
+        self.get(path, move |request| match (request.is_local(), request.is_by_address()) {
+            (true, true) => handler(request),
+            (false, _) => Response::text(403, "only clients on this machine may see this page\n"),
+            (true, false) => {
+                Response::text(403, "ask for an IP address or for localhost, not for another name\n")
+            }
         })
     }
 
@@ -132,16 +146,16 @@ impl Routes {
 
 struct Served {
     routes: Routes,
-    /// Answers other than probes that are being sent.
+    /// The number of answers other than probes that are being sent.
     pages: AtomicUsize,
 }
 
-/// Routes for many threads.
+/// Routes that several threads share.
 #[derive(Clone)]
 pub(super) struct Shared(Arc<Served>);
 
 impl Shared {
-    /// Answers a request over `send`. An answer that is no probe counts until it was sent.
+    /// Answers a request with `send`. An answer other than a probe's counts until it is sent.
     pub(super) fn respond<T>(&self, request: &Request, send: impl FnOnce(&Response) -> T) -> T {
         let Served { routes, pages } = &*self.0;
         let Some(handler) = routes.page(request) else {
@@ -157,7 +171,7 @@ impl Shared {
     }
 }
 
-/// Takes back one that was counted, also when a handler panics.
+/// Reduces the count again, even if a handler panics.
 struct Counted<'a>(&'a AtomicUsize);
 
 impl Drop for Counted<'_> {

@@ -15,7 +15,7 @@ fn send(addr: SocketAddr, text: &str) -> String {
 }
 
 fn get(addr: SocketAddr, target: &str) -> (u16, String) {
-    let response = send(addr, &format!("GET {target} HTTP/1.1\r\nHost: x\r\n\r\n"));
+    let response = send(addr, &format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
     let (head, body) = response.split_once("\r\n\r\n").unwrap();
     (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
 }
@@ -85,7 +85,7 @@ fn bad_requests_are_answered_and_bounded() {
     assert_eq!(status(&long).as_deref(), Some("431"));
 }
 
-/// Connections that each have sent `text`, and nothing else.
+/// Opens connections that each send `text` and nothing else.
 fn clients(addr: SocketAddr, count: usize, text: &str) -> Vec<TcpStream> {
     let client = || {
         let mut socket = TcpStream::connect(addr).unwrap();
@@ -126,7 +126,7 @@ fn the_oldest_silent_client_is_dropped_first() {
 
 #[test]
 fn slow_readers_of_pages_leave_room_for_probes() {
-    // More than any socket buffers.
+    // More than the buffers of a socket can hold.
     let page = "x".repeat(32 << 20);
     let routes = Routes::new()
         .checks(Checks::new())
@@ -138,10 +138,10 @@ fn slow_readers_of_pages_leave_room_for_probes() {
     let slow = loop {
         let begun = clock.mono();
         let mut slow = clients(addr, limits::SERVE_PAGES_MAX, "GET /page HTTP/1.1\r\n\r\n");
-        // Once their answers have begun.
+        // Wait until their answers have begun.
         let have_begun = slow.iter_mut().all(|socket| matches!(socket.read(&mut [0; 1]), Ok(1)));
         let answer = get(addr, "/small");
-        // On a busy machine the first of them may have been cut off before the last one began.
+        // On a busy machine, the server may have closed the first one before the last one began.
         if have_begun && clock.mono().saturating_sub(begun) < EXCHANGE_TIMEOUT {
             assert_eq!(answer, (503, "too many connections\n".to_owned()));
             break slow;
@@ -182,7 +182,9 @@ fn a_local_page_is_shown_to_clients_on_this_machine() {
     let server = start("", 0, routes(), &Stop::new()).unwrap();
     let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, server.addr().port()));
     assert_eq!(get(addr, "/page"), (200, "page".to_owned()));
-    // The address of an interface belongs to this machine, too, but whoever uses it is not told from others.
+    let rebound = send(addr, "GET /page HTTP/1.1\r\nHost: evil.example\r\n\r\n");
+    assert!(rebound.starts_with("HTTP/1.1 403 ") && rebound.contains("not for another name"), "{rebound}");
+    // The address of an interface belongs to this machine, too, but the server does not recognize its clients.
     let outside = std::net::UdpSocket::bind("0.0.0.0:0").and_then(|socket| {
         socket.connect("192.0.2.1:9")?;
         socket.local_addr()
@@ -191,6 +193,18 @@ fn a_local_page_is_shown_to_clients_on_this_machine() {
         let addr = SocketAddr::from((outside.ip(), server.addr().port()));
         assert_eq!(get(addr, "/page").0, if outside.ip().is_loopback() { 200 } else { 403 });
     }
+}
+
+#[test]
+fn what_is_elsewhere_has_a_link_and_a_header() {
+    let routes = Routes::new().get("", |_| Response::elsewhere("/page"));
+    let server = start("127.0.0.1", 0, routes, &Stop::new()).unwrap();
+    let answer = send(server.addr(), "GET / HTTP/1.1\r\n\r\n");
+    assert!(
+        answer.starts_with("HTTP/1.1 302 Found\r\n") && answer.contains("\r\nLocation: /page\r\n"),
+        "{answer}"
+    );
+    assert!(answer.ends_with("\r\n\r\n<a href=\"/page\">/page</a>\n"), "{answer}");
 }
 
 #[test]
@@ -204,7 +218,7 @@ fn a_stop_closes_the_port_and_open_connections() {
     drop(server);
     assert!(TcpStream::connect(addr).is_err());
     let mut rest = Vec::new();
-    // End of stream or a reset, but no waiting.
+    // The stream ends or is reset, without a wait.
     let _ = silent.read_to_end(&mut rest);
     assert!(rest.is_empty());
 }

@@ -105,8 +105,8 @@ impl fmt::Display for Error {
             }
             Self::Version { namespace, found, wanted } => write!(
                 f,
-                "the kube-apiserver of namespace {namespace} has version {found:?}, and the Shoot wants {wanted:?}: either its \
-                 Deployment is not rolled out yet, or its image is not what its tag says"
+                "the kube-apiserver of namespace {namespace} has version {found:?}, and the Shoot needs {wanted:?}: either its \
+                 Deployment is not rolled out yet, or its image does not match its tag"
             ),
         }
     }

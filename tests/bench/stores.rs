@@ -118,7 +118,7 @@ fn fill(cluster: &TestCluster, kind: &Kind) -> usize {
 fn objects(scene: &Scene, kind: &Kind) -> usize {
     let mut answer = String::new();
     let mut stream = TcpStream::connect(("127.0.0.1", scene.port())).unwrap();
-    stream.write_all(b"GET /statusz?format=json HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    stream.write_all(b"GET /statusz?format=json HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     stream.read_to_string(&mut answer).unwrap();
     let page: Value = serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap();
     let count = page["watches"][kind.watch]["objects"].as_u64();

@@ -17,7 +17,7 @@ const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/packaging/chart");
 fn render(more: &[&str]) -> String {
     let args = [&["render", "gardenlet", CHART, "--namespace", "garden"], more].concat();
     let (mut output, mut errors) = (Vec::new(), Vec::new());
-    let mut io = Io { input: &mut std::io::empty(), output: &mut output, errors: &mut errors };
+    let mut io = Io { input: &mut std::io::empty(), output: &mut output, errors: &mut errors, colour: false };
     let code = cli::main(
         args.into_iter().map(Into::into).collect(),
         &|_| None,

@@ -259,7 +259,7 @@ fn is_explained(lab: &Lab) {
     let desk = Desk::new(&lab.world, |_| {});
     let missing = "refers to Secret garden/backup, which the garden does not have: create it";
     let told = desk.explain(&["backupbucket", &lab.bucket]);
-    let begin = format!("BackupBucket {} (garden): not done: last operation Create is Error", lab.bucket);
+    let begin = format!("BackupBucket {} (garden): not ready: last operation Create is Error", lab.bucket);
     assert!(
         told.starts_with(&begin)
             && told.contains(&format!("- its credentials: spec.credentialsRef {missing}")),
@@ -270,7 +270,7 @@ fn is_explained(lab: &Lab) {
         "{told}"
     );
     let told = desk.explain(&["backupentry", &entry_name(1), "-n", PROJECT]);
-    let of_bucket = format!("- its BackupBucket {}: not done: last operation Create is Error", lab.bucket);
+    let of_bucket = format!("- its BackupBucket {}: not ready: last operation Create is Error", lab.bucket);
     assert!(
         told.contains(&of_bucket) && told.contains("last error: error during reconciliation of associated"),
         "{told}"

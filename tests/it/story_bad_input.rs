@@ -369,7 +369,7 @@ fn bad_answers_of_extensions_for_bastions() {
     world.seed.delete(GROUP, "bastions", &plane, "stamped");
     wait_for(
         "stamped",
-        "it was deleted in the seed: it is created again when it is gone; finalizers that hold it: example.org/mine",
+        "it was deleted in the seed: the agent creates it again after the deletion; finalizers that hold it: example.org/mine",
     );
     // One belongs to another seed from now on, another one is removed.
     for name in ["leaves", "taken"] {

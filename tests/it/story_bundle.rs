@@ -17,7 +17,8 @@ use crate::world::{Options, World};
 /// `gardenlet bundle ...`: exit code, output and errors.
 fn bundle(words: &[&str], variables: &BTreeMap<String, String>) -> (u8, String, String) {
     let (mut output, mut errors) = (Vec::new(), Vec::new());
-    let mut io = cli::Io { input: &mut std::io::empty(), output: &mut output, errors: &mut errors };
+    let mut io =
+        cli::Io { input: &mut std::io::empty(), output: &mut output, errors: &mut errors, colour: false };
     let variable = |name: &str| variables.get(name).cloned();
     let args = std::iter::once(&"bundle").chain(words).map(Into::into).collect();
     let nobody = |_: &gardenlet::config::Loaded| unreachable!("no identity is needed");
@@ -111,6 +112,11 @@ fn a_seed_without_a_registry_gets_its_charts_from_a_bundle() {
     let line = format!("  - {{host: \"{}\", layoutDir: \"{}\"}}\n", registry.address, shown(&charts));
     assert!(output.ends_with(&line), "{output}");
     assert_eq!(import(), (0, output, String::new()), "a second import changes nothing");
+    let (code, output, _) = bundle(&["list", &shown(&charts), "-o", "json"], &BTreeMap::new());
+    let told: Value = serde_json::from_str(&output).unwrap();
+    let chart = &told["charts"][0];
+    assert!(code == 0 && chart["bytes"].as_u64() > Some(0) && chart["error"].is_null(), "{told}");
+    assert_eq!(told["digest"].as_str().map(|digest| digest.starts_with("sha256:")), Some(true), "{told}");
     let (code, output, _) = bundle(&["list", &shown(&charts)], &BTreeMap::new());
     assert_eq!(code, 0);
     assert!(output.starts_with(&reference) && output.contains(&pin), "{output}");

@@ -39,10 +39,9 @@ enum Outcome {
 use Outcome::{Refused, Stopped, Taken};
 
 const ADD_CA: &str = "put the CA of the server's certificate into certificate-authority-data";
-const ANOTHER: &str = "the server must have another certificate";
-const OTHER_NAME: &str = "use a name that the certificate has, or tls-server-name";
-const RENEW: &str =
-    "compare the clock of this host; if it is right, the server's certificate must be renewed";
+const ANOTHER: &str = "replace the server's certificate";
+const OTHER_NAME: &str = "use a name that the certificate contains, or set tls-server-name";
+const RENEW: &str = "check the clock of this host; if it is right, renew the server's certificate";
 const CORRECT: &str = "correct what the message names";
 
 struct Case {
@@ -430,7 +429,7 @@ fn certificates_of_clients() {
     let unknown = Stopped(
         "authentication",
         "401 Unauthorized",
-        "the server does not know who we are: token or certificate expired",
+        "the server rejects the token or certificate (expired, or of another cluster)",
     );
     let unusable = |words| Stopped("configuration", words, CORRECT);
     let table = [

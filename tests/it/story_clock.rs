@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use gardenlet::base::clock::{Clock, Mono, Source, Timestamp};
+use serde_json::Value;
 
 use crate::support::encoding::from_rfc3339;
 use crate::support::json::text;
@@ -105,6 +106,12 @@ fn a_floor_outlives_the_machine() {
     machine.set(30 * 365 * 24 * HOUR);
     agent.wait_for_problem("clock", &["ahead of the garden's"]);
     beats(&world);
+    // The certificate has not expired, and the garden has just answered.
+    crate::world::wait_for("a page with nothing but the clock", || {
+        let page: Value = serde_json::from_str(&agent.get(2728, "/statusz?format=json").1).unwrap();
+        let problems = page["problems"].as_array()?;
+        (problems.len() == 1 && problems[0]["part"] == "clock").then_some(())
+    });
     agent.crash();
     machine.set(60 - world.clock.now().unix());
     let away = world.garden.faults().on("", "/").then(crate::support::http::faults::Action::Drop);

@@ -233,7 +233,9 @@ fn follows(name: &'static str, end: impl Fn(&World)) -> Duration {
     second.launch();
     world.seed.wait_for("work for an applier, and an agent that sees the other holder", |seed| {
         renew();
-        let is_passive = first.problem("managedresource-applier").is_some_and(|why| why.contains("7d9f_x"));
+        let parts = first.status.lock().unwrap().parts();
+        let is_passive =
+            parts.get("managedresource-applier").is_some_and(|part| part.stage.contains("7d9f_x"));
         (is_passive && !seed.store().names(MANAGED_RESOURCES, "managedresources", "garden").is_empty())
             .then_some(())
     });

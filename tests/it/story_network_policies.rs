@@ -246,7 +246,7 @@ fn a_resource_manager_writes_policies_of_services() {
     let agent = world.agent_with(&config(&world));
     put_plane(&world);
     wait_for_names(&world, SHOOT, &both(&CENTRAL[..5], &[]));
-    assert_eq!(names(&world.seed, "garden"), both(&CENTRAL[..5], &[]));
+    wait_for_names(&world, "garden", &both(&CENTRAL[..5], &[]));
     for _ in 0..8 {
         resource_manager_renews(&world);
         world.skip(Duration::from_secs(4));

@@ -131,7 +131,7 @@ fn a_service_manager_is_notified_and_sighup_reloads_the_configuration() {
     process.signal(Signal::HUP);
     manager.wait_for_reload();
     assert!(
-        log().contains("going on with the present one") && log().contains("logLevel: unknown value"),
+        log().contains("keeping the present one") && log().contains("logLevel: unknown value"),
         "{}",
         log()
     );

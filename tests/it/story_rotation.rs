@@ -275,7 +275,7 @@ fn a_connection_that_cannot_be_used_is_tried_again() {
         agent
             .get(2728, "/statusz")
             .1
-            .contains("garden certificate: watched\n  problem: connect to the garden")
+            .contains("garden certificate: watched\n    problem: connect to the garden")
     );
     supply(&right);
     world.wait_for_log(&["INFO", "Using another certificate", "seed=mistyped"]);

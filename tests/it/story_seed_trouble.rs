@@ -159,7 +159,7 @@ fn a_definition_of_another_owner() {
     let agent = world.agent();
     let words = [
         name,
-        "was installed by somebody else, and does not serve v1",
+        "belongs to another program and does not serve v1",
         "update it, or delete it if it has no objects, and the agent installs its own",
     ];
     fails(&world, &words);
@@ -211,7 +211,7 @@ fn doctor_reports_why_the_seed_fails() {
     let world = World::start(&Options::real("ailing"));
     world.seed.apply(&[autoscaler("v1beta1")]);
     let agent = world.agent();
-    let words = "was installed by somebody else, and does not serve v1";
+    let words = "belongs to another program and does not serve v1";
     fails(&world, &[words]);
     let desk = Desk::new(&world, |_| {});
     // Not while a round is running.
@@ -221,7 +221,7 @@ fn doctor_reports_why_the_seed_fails() {
         let is_told = lines[0].starts_with("BROKEN: garden: last operation: ") && lines[0].contains(words);
         (code == 1
             && is_told
-            && lines[1].trim() == "mend what the message names; the agent tries again within a minute")
+            && lines[1].trim() == "fix what the message names; the agent tries again within a minute")
             .then_some(())
     });
     agent.stop();

@@ -183,7 +183,7 @@ fn doctor_names_shoots_that_cannot_be_served() {
         .with("/spec/networking", json!({"type": "calico", "services": object::SERVICES}))
         .build()]);
     let (code, output) = desk.doctor();
-    let said = "garden: Shoots: 1 with workers, which this agent leaves as they are: garden-p/w";
+    let said = "garden: Shoots: 1 with workers, which this agent does not change: garden-p/w";
     assert!(code == 0 && output.contains(said), "{output}");
     agent.stop();
 }

@@ -141,7 +141,7 @@ fn a_shoot_is_hibernated_and_wakes_up_with_its_data() {
     assert_eq!(services(&world), before);
     assert_eq!(asleep["status"]["advertisedAddresses"], created["status"]["advertisedAddresses"]);
     let told = Desk::new(&world, object::make_edge).explain(&["shoot", &format!("{}/{}", PLACE.0, PLACE.1)]);
-    assert!(told.contains("it is asleep: its control plane has no pods"), "{told}");
+    assert!(told.contains("it is hibernated: its control plane has no pods"), "{told}");
 
     // There are no connections to it, and the conditions of its objects stay.
     let (conditions, dials) = (said(&world), site.routes().dials(&technical_id(NAME)));

@@ -124,7 +124,7 @@ fn a_new_configuration_is_used_in_the_same_process_with_the_same_leases() {
     let listener = std::net::TcpListener::bind((taken.as_str(), 2728)).unwrap();
     config["server"] = json!({"healthProbes": {"bindAddress": taken}, "metrics": {"bindAddress": taken}});
     agent.reload(&config);
-    world.wait_for_log(&["ERROR", "going on with the one before", &taken, "2728"]);
+    world.wait_for_log(&["ERROR", "keeping the previous one", &taken, "2728"]);
     drop(listener);
     let place = world.garden.server().shared.record.count();
     wait_for("renewals", || (renewals(&world, place).len() >= 2).then_some(()));

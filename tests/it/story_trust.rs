@@ -80,7 +80,11 @@ fn a_garden_that_forbids_reading_its_published_objects() {
     });
     assert!(agent.problem("garden permissions").unwrap().contains("403"));
     assert_eq!(agent.problem("garden"), None);
-    world.wait_for_log(&["WARN", "Continuing without a ConfigMap that the garden publishes", "kube-root-ca.crt"]);
+    world.wait_for_log(&[
+        "WARN",
+        "Continuing without a ConfigMap that the garden publishes",
+        "kube-root-ca.crt",
+    ]);
     // An administrator corrects it; the agent notices it by itself.
     world.garden.apply(&[missing]);
     info.cancel();

@@ -733,7 +733,7 @@ impl Agent {
     pub fn get(&self, port: u16, path: &str) -> (u16, String) {
         use std::io::{Read as _, Write as _};
         let mut stream = TcpStream::connect((self.probes.as_str(), port)).unwrap();
-        stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).unwrap();
+        stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes()).unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();

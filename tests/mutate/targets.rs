@@ -111,6 +111,8 @@ fn options(mode: Mode) -> Options {
         values: Table::new(),
         kube_version: KubeVersion::helm_default(),
         api_versions: Vec::new(),
+        is_upgrade: false,
+        checks_schema: true,
         clock: Clock::system(),
     }
 }
@@ -393,8 +395,11 @@ fn formats(input: &[u8], _: &Path) -> Result<(), String> {
     }
     let _ = layout::format(Timestamp::from_unix(1_000_000_000), 3_600, &text);
     let _ = (layout::parse(&text, "2001-02-03"), layout::parse("2006-01-02T15:04:05.999Z07:00", &text));
-    let _ = set::apply(&text, set::Words::Typed, &mut Table::new());
-    let _ = set::apply(&text, set::Words::Text, &mut Table::new());
+    let kinds =
+        [set::Words::Json, set::Words::Typed, set::Words::Text, set::Words::File, set::Words::Literal];
+    for words in kinds {
+        let _ = set::apply(&text, words, &mut |path| Ok(path.to_owned()), &mut Table::new());
+    }
     for name in ["Contents", "Key", "Error"] {
         let _ = xml::elements(&text, name).filter_map(|element| xml::text(element, "Key")).count();
     }

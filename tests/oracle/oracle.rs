@@ -45,6 +45,8 @@ pub(crate) fn ours(template: &str) -> Outcome {
             values: Table::new(),
             kube_version: KubeVersion::helm_default(),
             api_versions: Vec::new(),
+            is_upgrade: false,
+            checks_schema: true,
             clock: Clock::system(),
         };
         let rendered = render::render(chart, &options).map_err(|error| error.to_string())?;

@@ -1,7 +1,8 @@
-"""What is in the packages, read with the programs of the distributions."""
+"""The contents of the packages, read with the programs of the distributions."""
 import gzip
 import hashlib
 import pathlib
+import re
 import tarfile
 import tempfile
 
@@ -13,24 +14,28 @@ FILES = {
     "/etc/gardenlet/config.yaml": "rw-r--r--",
     "/usr/bin/gardenlet": "rwxr-xr-x",
     "/usr/lib/systemd/system/gardenlet.service": "rw-r--r--",
+    "/usr/lib/systemd/system/gardenlet@.service": "rw-r--r--",
     "/usr/share/bash-completion/completions/gardenlet": "rw-r--r--",
     "/usr/share/fish/vendor_completions.d/gardenlet.fish": "rw-r--r--",
     "/usr/share/man/man1/gardenlet.1.gz": "rw-r--r--",
     f"{DOC}/LICENSE": "rw-r--r--",
     f"{DOC}/examples/bootstrap.conf": "rw-r--r--",
+    f"{DOC}/examples/bootstrap@.conf": "rw-r--r--",
+    f"{DOC}/examples/dashboard.json": "rw-r--r--",
     f"{DOC}/examples/rbac.yaml": "rw-r--r--",
+    f"{DOC}/examples/rules.yaml": "rw-r--r--",
     f"{DOC}/gardenlet.cdx.json": "rw-r--r--",
     f"{DOC}/third-party.txt.gz": "rw-r--r--",
 }
 ZSH = "/usr/share/zsh/site-functions/_gardenlet"
 ZSH_DEBIAN = "/usr/share/zsh/vendor-completions/_gardenlet"
-# Machines whose names are checked without a binary for them.
+# Architectures for which the test checks only the names of packages, without a binary.
 NAMES = {"x86_64": ("amd64", "x86_64"), "aarch64": ("arm64", "aarch64"), "armv7": ("armhf", "armv7hl"),
          "armv6": ("armhf", "armv6hl"), "riscv64": ("riscv64", "riscv64")}
 
 
 def make(binary, out, target):
-    """Packs a binary as if it were built for a target."""
+    """Packs a binary as if it was built for a target."""
     with tempfile.TemporaryDirectory() as built:
         triple = {"armv7": "armv7-unknown-linux-musleabihf", "armv6": "arm-unknown-linux-musleabihf",
                   "riscv64": "riscv64gc-unknown-linux-musl"}.get(target, f"{target}-unknown-linux-musl")
@@ -118,7 +123,7 @@ def the_archive_has_what_belongs_into_it(binary, packages):
 
 
 def distributions_know_the_names_of_machines():
-    """Only names: the packed program is a small one of this machine."""
+    """Checks only names: the packages contain a small program of this machine."""
     with tempfile.TemporaryDirectory() as folder:
         for target, (deb, rpm) in NAMES.items():
             out = pathlib.Path(folder) / target
@@ -146,7 +151,13 @@ def the_manual_is_well_formed():
     same(sh("groff", "-man", "-ww", "-z", "-Tutf8", ROOT / "packaging/man/gardenlet.1", cwd="/"), "")
 
 
-def bash_completes(line, expected):
+COMMANDS = [
+    "config validate", "config print-defaults", "rebootstrap", "status", "doctor", "explain", "bundle export", "bundle import",
+    "bundle list", "etcd install", "etcd start", "etcd snapshot", "etcd list", "render", "completion", "version",
+]
+
+
+def by_bash(line):
     script = f"""
         source {ROOT}/packaging/completions/gardenlet.bash
         compopt() {{ :; }}
@@ -154,18 +165,46 @@ def bash_completes(line, expected):
         _gardenlet
         printf '%s\\n' "${{COMPREPLY[@]}}"
     """
-    same(sorted(sh("bash", "-c", script, cwd=ROOT / "packaging/deb").split()), sorted(expected.split()))
+    return sorted(sh("bash", "-c", script, cwd=ROOT / "packaging/deb").split())
 
 
-def fish_completes(line, expected):
+def bash_completes(line, expected):
+    same(by_bash(line), sorted(expected.split()))
+
+
+def by_fish(line):
     script = f"source {ROOT}/packaging/completions/gardenlet.fish; complete -C '{line}'"
     with tempfile.TemporaryDirectory() as home:
         printed = sh("fish", "--no-config", "-c", script, cwd=ROOT / "packaging/deb", env={"HOME": home})
-    same(sorted(line.split("\t")[0] for line in printed.splitlines()), sorted(expected.split()))
+    return sorted(line.split("\t")[0] for line in printed.splitlines())
+
+
+def fish_completes(line, expected):
+    same(by_fish(line), sorted(expected.split()))
+
+
+def options_of(binary, command):
+    """The options that the help of a command lists."""
+    text = sh(binary, "help", *command.split()).split("\nOptions:\n")[1].split("\n\n")[0]
+    lines = [line.strip().split("  ")[0] for line in text.splitlines() if line.strip().startswith("-")]
+    return {re.match("-+[a-z0-9-]+", name).group() for line in lines for name in line.split(", ")}
+
+
+def bash_knows_the_options_of(command, binary):
+    same(set(by_bash(f"gardenlet {command} -")) | {"-h"}, options_of(binary, command) | {"-h"})
+
+
+def fish_knows_the_options_of(command, binary):
+    same(set(by_fish(f"gardenlet {command} -")), options_of(binary, command))
+
+
+def completions_are_printed(shell, binary):
+    name = {"bash": "gardenlet.bash", "zsh": "_gardenlet", "fish": "gardenlet.fish"}[shell]
+    same(sh(binary, "completion", shell), (ROOT / "packaging/completions" / name).read_text())
 
 
 def zsh_reads_its_completions():
-    """Pressing a key would need a terminal; a check of the function's syntax and loading does not."""
+    """Checks the syntax and the loading of the function. A test with the keyboard would need a terminal."""
     sh("zsh", "-n", ROOT / "packaging/completions/_gardenlet")
     script = f"fpath=({ROOT}/packaging/completions $fpath); autoload -U compinit; compinit -u -D; print $_comps[gardenlet]"
     same(sh("zsh", "-f", "-c", script).strip(), "_gardenlet")
@@ -182,21 +221,38 @@ def run(binary, packages, newer, target):
     with tempfile.TemporaryDirectory() as empty:
         check(unknown_targets_and_missing_binaries_are_told, pathlib.Path(empty))
     check(the_manual_is_well_formed)
-    commands = "config rebootstrap doctor explain bundle etcd render"
+    commands = "config rebootstrap status doctor explain bundle etcd render completion version help"
+    kinds = "backupbucket/ backupentry/ bastion/ controllerinstallation/ managedresource/ managedseed/ seed/ shoot/"
+    for command in COMMANDS:
+        check(bash_knows_the_options_of, command, binary)
+        check(fish_knows_the_options_of, command, binary)
+    for shell in ["bash", "zsh", "fish"]:
+        check(completions_are_printed, shell, binary)
     check(bash_completes, "gardenlet ''", f"{commands} --config --version --help")
     check(bash_completes, "gardenlet re", "rebootstrap render")
     check(bash_completes, "gardenlet --config = po", "postinst postrm")
-    check(bash_completes, "gardenlet explain mr x -", "--config -o -n")
+    check(bash_completes, "gardenlet config ''", "validate print-defaults --help")
+    check(bash_completes, "gardenlet explain ''", kinds)
+    check(bash_completes, "gardenlet explain se", "seed/")
     check(bash_completes, "gardenlet doctor -o ''", "json text")
     check(bash_completes, "gardenlet bundle ex", "export")
     check(bash_completes, "gardenlet bundle import pos", "postinst postrm")
-    check(bash_completes, "gardenlet render --s", "--set --set-string --show-only")
+    check(bash_completes, "gardenlet bundle export -o pos", "postinst postrm")
+    check(bash_completes, "gardenlet bundle list -o ''", "json text")
+    check(bash_completes, "gardenlet etcd list --s3 pos", "postinst postrm")
+    check(bash_completes, "gardenlet render --sk", "--skip-crds --skip-tests --skip-schema-validation")
     check(bash_completes, "gardenlet render -f pos", "postinst postrm")
+    check(bash_completes, "gardenlet completion ''", "bash zsh fish --help")
+    check(bash_completes, "gardenlet help etcd ''", "install start snapshot list")
     check(fish_completes, "gardenlet ", commands)
     check(fish_completes, "gardenlet --v", "--version")
     check(fish_completes, "gardenlet config ", "validate print-defaults")
+    check(fish_completes, "gardenlet explain ", kinds)
     check(fish_completes, "gardenlet doctor -o ", "json text")
     check(fish_completes, "gardenlet bundle ex", "export")
-    check(fish_completes, "gardenlet render --s", "--set --set-string --show-only")
+    check(fish_completes, "gardenlet bundle list -o ", "json text")
+    check(fish_completes, "gardenlet render --sk", "--skip-crds --skip-tests --skip-schema-validation")
     check(fish_completes, "gardenlet doctor --config=pos", "--config=postinst --config=postrm")
+    check(fish_completes, "gardenlet completion ", "bash zsh fish")
+    check(fish_completes, "gardenlet help etcd ", "install start snapshot list")
     check(zsh_reads_its_completions)

@@ -1,6 +1,6 @@
 """A package's life on a machine with systemd: installed, started, reloaded, upgraded, removed, purged.
 
-The machine is tests/packaging/machine. It also runs both API servers of the playground as a service.
+The machine is tests/packaging/machine. Both API servers are in it, too: those of the playground, as a service.
 """
 import os
 import pathlib
@@ -13,10 +13,13 @@ from harness import PATIENCE_S, ROOT, TARGET, check, leave_out, same, sh
 
 UNIT = "gardenlet.service"
 CONFIG = "/etc/gardenlet/config.yaml"
+# Two agents on one host: instances of gardenlet@.service.
+SEEDS = ("edge-1", "edge-2")
+INSTANCES = [f"gardenlet@{seed}.service" for seed in SEEDS]
 
 
 class Host:
-    """The machine, and the outer path of its shared folder."""
+    """The machine, and its shared folder on this side."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -37,7 +40,7 @@ class Host:
         return sh(*self.inside(*command), code=code, cwd="/")
 
     def ask(self, *command):
-        """Its output, whatever its exit code is."""
+        """Runs a command and returns its output, whatever its exit code is."""
         done = subprocess.run(self.inside(*command), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
         return done.stdout.strip()
 
@@ -47,7 +50,7 @@ class Host:
         return found[properties[0]] if len(properties) == 1 else [found[name] for name in properties]
 
     def path(self, inside):
-        """The outer path of a file of the machine; absolute links in it are not resolved inside."""
+        """Returns the path of a machine's file on this side; its links are relative to the machine."""
         return pathlib.Path(f"/proc/{self.pid}/root{inside}")
 
     def exists(self, inside):
@@ -79,11 +82,11 @@ def installing_starts_nothing(host, deb):
     same(host.run("gardenlet", "--version").split()[0], "gardenlet")
 
 
-def both_clusters_run(host):
+def both_clusters_are_there(host):
     host.run("mkdir", "/run/clusters")
     host.run("systemd-run", "--quiet", "--unit=clusters", "/mnt/playground", "--serve", "/run/clusters")
     host.wait("the clusters", lambda: host.exists("/run/clusters/ready"))
-    # As the README describes; the sample is for another seed.
+    # The steps of docs/install.md; the sample configuration is for another seed.
     config = host.path(CONFIG)
     config.write_text(config.read_text().replace("10.42.0.0/16", "10.51.0.0/16").replace("10.43.0.0/16", "10.52.0.0/16"))
     host.run("install", "-m", "600", "/run/clusters/seed.kubeconfig", "/run/clusters/bootstrap.kubeconfig", "/etc/gardenlet/")
@@ -92,8 +95,8 @@ def both_clusters_run(host):
     host.run("systemctl", "daemon-reload")
 
 
-def it_starts_and_reports_when_it_is_ready(host):
-    # Ends when the agent sends READY=1, or fails.
+def it_starts_and_says_when_it_is_ready(host):
+    # The command ends when the agent sends READY=1 or fails.
     host.run("systemctl", "enable", "--now", UNIT)
     same(host.show("ActiveState", "SubState", "Type", "NRestarts"), ["active", "running", "notify", "0"])
     host.wait("a registered seed", lambda: '"Reconciled the Seed"' in host.journal())
@@ -112,7 +115,7 @@ def the_sandbox_is_on(host):
     writable = {line[4] for line in mounts if "ro" not in line[5].split(",")}
     same("/" in writable, False, "the root folder")
     assert "/var/lib/private/gardenlet" in writable, writable
-    # Not visible to it: other processes, devices, homes, the kubeconfigs as they are stored in /etc.
+    # The service cannot see other processes, devices, homes, or the kubeconfigs in /etc.
     seen = host.run("nsenter", "--target", pid, "--mount", "--", "sh", "-c", "ls /dev | sort | tr '\\n' ' '; ls /home /root | wc -l")
     assert " sd" not in seen and "vda" not in seen, seen
     same(host.run("stat", "-c", "%a %U", "/etc/gardenlet/seed.kubeconfig").strip(), "600 root")
@@ -131,7 +134,7 @@ def the_watchdog_is_fed(host, since):
     same(host.show("NRestarts"), "0")
 
 
-def a_reload_keeps_the_process(host):
+def a_reload_is_one_of_the_same_process(host):
     before = host.show("MainPID", "InvocationID")
     config = host.path(CONFIG)
     config.write_text(config.read_text() + "logLevel: debug\n")
@@ -149,23 +152,23 @@ def it_stops_and_is_not_killed(host):
     same(host.exists("/var/lib/gardenlet/state.json") or host.exists("/var/lib/private/gardenlet"), True, "its state")
 
 
-def an_upgrade_does_not_start_a_stopped_service(host, newer):
+def an_upgrade_leaves_a_stopped_one_alone(host, newer):
     host.run("dpkg", "--install", f"/mnt/{newer.name}")
     same(host.show("ActiveState"), "inactive")
     same(host.run("dpkg-query", "--show", "--showformat", "${Version}", "gardenlet"), "0.1.1")
 
 
-def an_upgrade_restarts_a_running_service(host, deb):
+def an_upgrade_restarts_a_running_one(host, deb):
     host.run("systemctl", "start", UNIT)
     before = host.show("InvocationID")
-    # A downgrade is an upgrade, too; the configuration was edited, and the package asks no question.
+    # The way back is an upgrade, too. It keeps the edited configuration without a question.
     host.run("dpkg", "--install", f"/mnt/{deb.name}")
     same(host.show("ActiveState", "UnitFileState"), ["active", "enabled"])
-    assert host.show("InvocationID") != before, "the old process continues"
+    assert host.show("InvocationID") != before, "the old process still runs"
     assert "logLevel: debug" in host.path(CONFIG).read_text()
 
 
-def removing_stops_it_and_keeps_the_operators_files(host):
+def removing_stops_it_and_keeps_what_is_the_operators(host):
     host.run("dpkg", "--remove", "gardenlet")
     same(host.show("ActiveState"), "inactive")
     kept = ["/etc/gardenlet/config.yaml", "/etc/gardenlet/seed.kubeconfig", "/var/lib/private/gardenlet"]
@@ -174,39 +177,99 @@ def removing_stops_it_and_keeps_the_operators_files(host):
     same(host.ask("pgrep", "-x", "gardenlet"), "")
 
 
-def installing_again_finds_these_files(host, deb):
+def installing_again_finds_it_all(host, deb):
     host.run("dpkg", "--install", f"/mnt/{deb.name}")
     same(host.show("ActiveState", "UnitFileState"), ["inactive", "enabled"])
     host.run("systemctl", "start", UNIT)
     same(host.show("ActiveState"), "active")
 
 
-def purging_deletes_everything(host):
+def serve_clusters(host, name):
+    """Runs a garden and a seed for one agent as a service of the machine."""
+    host.run("mkdir", "-p", f"/run/{name}")
+    host.run("systemd-run", "--quiet", f"--unit={name}", "/mnt/playground", "--serve", f"/run/{name}")
+    host.wait("the clusters", lambda: host.exists(f"/run/{name}/ready"))
+
+
+def prepare_instance(host, at):
+    """Writes configuration and kubeconfigs of one of several agents, based on the sample; each has its own ports."""
+    seed, clusters = SEEDS[at], f"/run/clusters-{SEEDS[at]}"
+    config = (ROOT / "packaging/systemd/config.yaml").read_text()
+    for old, new in [("name: edge-1", f"name: {seed}"), ("edge-1.example", f"{seed}.example"),
+                     ("10.42.0.0/16", "10.51.0.0/16"), ("10.43.0.0/16", "10.52.0.0/16"),
+                     ("healthProbes: {", f"healthProbes: {{port: {2738 + 10 * at}, "), ("metrics: {", f"metrics: {{port: {2739 + 10 * at}, "),
+                     ("stateDir: /var/lib/gardenlet", f"stateDir: /var/lib/gardenlet-{seed}")]:
+        assert old in config, old
+        config = config.replace(old, new)
+    host.run("mkdir", "-p", f"/etc/gardenlet/{seed}")
+    host.path(f"/etc/gardenlet/{seed}.yaml").write_text(config)
+    host.run("install", "-m", "600", f"{clusters}/seed.kubeconfig", f"{clusters}/bootstrap.kubeconfig", f"/etc/gardenlet/{seed}/")
+
+
+def several_agents_share_the_host(host):
+    """Two instances and an agent without the name of a seed share nothing."""
+    drop_in = "/etc/systemd/system/gardenlet@.service.d/bootstrap.conf"
+    host.run("install", "-D", "-m", "644", "/usr/share/doc/gardenlet/examples/bootstrap@.conf", drop_in)
+    host.run("systemctl", "daemon-reload")
+    for at, unit in enumerate(INSTANCES):
+        serve_clusters(host, f"clusters-{SEEDS[at]}")
+        prepare_instance(host, at)
+        host.run("systemctl", "enable", "--now", unit)
+    for at, unit in enumerate(INSTANCES):
+        host.wait("a registered seed", lambda unit=unit: '"Reconciled the Seed"' in host.journal(unit))
+        same(host.show("ActiveState", "NRestarts", unit=unit), ["active", "0"])
+        same(host.exists(f"/var/lib/private/gardenlet-{SEEDS[at]}"), True, "its state")
+        request = f"exec 3<>/dev/tcp/127.0.0.1/{2738 + 10 * at}; printf 'GET /livez HTTP/1.0\\r\\n\\r\\n' >&3; head -n 1 <&3"
+        assert " 200 " in host.run("bash", "-c", request), "its port"
+    same(host.show("ActiveState"), "active")
+    users = [host.run("stat", "-c", "%U", f"/proc/{host.show('MainPID', unit=unit)}").strip() for unit in [UNIT, *INSTANCES]]
+    same(len(set(users)), 3, users)
+
+
+def an_upgrade_restarts_the_agents_that_run(host, newer):
+    host.run("systemctl", "stop", INSTANCES[1])
+    before = [host.show("InvocationID", unit=unit) for unit in (UNIT, INSTANCES[0])]
+    host.run("dpkg", "--install", f"/mnt/{newer.name}")
+    same([host.show("ActiveState", unit=unit) for unit in (UNIT, *INSTANCES)], ["active", "active", "inactive"])
+    after = [host.show("InvocationID", unit=unit) for unit in (UNIT, INSTANCES[0])]
+    same([a == b for a, b in zip(before, after)], [False, False], "the old process still runs")
+    host.run("systemctl", "start", INSTANCES[1])
+
+
+def purging_leaves_nothing(host):
     host.run("dpkg", "--purge", "gardenlet")
-    wanted = "/etc/systemd/system/multi-user.target.wants/gardenlet.service"
-    gone = ["/etc/gardenlet", "/var/lib/gardenlet", "/var/lib/private/gardenlet", "/usr/bin/gardenlet", wanted]
+    wants = "/etc/systemd/system/multi-user.target.wants"
+    gone = ["/etc/gardenlet", "/var/lib/gardenlet", "/var/lib/private/gardenlet", "/usr/bin/gardenlet", f"{wants}/{UNIT}"]
+    for seed, unit in zip(SEEDS, INSTANCES):
+        gone += [f"/var/lib/gardenlet-{seed}", f"/var/lib/private/gardenlet-{seed}", f"{wants}/{unit}"]
+        same(host.show("ActiveState", unit=unit), "inactive")
     same([path for path in gone if host.exists(path)], [])
+    same(host.ask("pgrep", "-x", "gardenlet"), "")
     same(host.ask("dpkg-query", "--show", "gardenlet"), "")
 
 
 def the_rpm_does_the_same(host, rpm, newer):
-    """Without dependencies, because Debian's rpm does not know the installed packages."""
+    """Debian's rpm does not know the installed packages, so this test ignores dependencies."""
     force = ["--force-debian", "--nodeps"]
     host.run("rpm", "--install", *force, f"/mnt/{rpm.name}")
     same(host.show("LoadState", "ActiveState", "UnitFileState"), ["loaded", "inactive", "disabled"])
     host.run("install", "-m", "600", "/run/clusters/seed.kubeconfig", "/run/clusters/bootstrap.kubeconfig", "/etc/gardenlet/")
-    host.run("systemctl", "enable", "--now", UNIT)
-    before = host.show("InvocationID")
+    prepare_instance(host, 0)
+    units = [UNIT, INSTANCES[0]]
+    host.run("systemctl", "enable", "--now", *units)
+    before = [host.show("InvocationID", unit=unit) for unit in units]
     host.run("rpm", "--upgrade", *force, f"/mnt/{newer.name}")
-    same(host.show("ActiveState", "UnitFileState"), ["active", "enabled"])
-    assert host.show("InvocationID") != before, "the old process continues"
+    same([host.show("ActiveState", "UnitFileState", unit=unit) for unit in units], [["active", "enabled"]] * 2)
+    after = [host.show("InvocationID", unit=unit) for unit in units]
+    same([a == b for a, b in zip(before, after)], [False, False], "the old process still runs")
     host.run("rpm", "--erase", *force, "gardenlet")
-    same(host.show("ActiveState"), "inactive")
+    same([host.show("ActiveState", unit=unit) for unit in units], ["inactive"] * 2)
+    same(host.exists(f"/etc/systemd/system/multi-user.target.wants/{INSTANCES[0]}"), False, "its link")
     same([host.exists(path) for path in ("/usr/bin/gardenlet", "/var/lib/private/gardenlet")], [False, True])
 
 
 def take(folder, packages, newer):
-    """Copies the files that the machine needs into its shared folder."""
+    """Puts the files for the machine into its shared folder."""
     sh("cargo", "build", "--quiet", "--locked", "--example", "playground")
     shutil.copy(TARGET / "debug/examples/playground", folder)
     kinds = [(kind, place) for kind in ("deb", "rpm") for place in (packages, newer)]
@@ -223,27 +286,29 @@ def start(folder):
 
 
 def run(folder, packages, newer, meanwhile):
-    """Calls `meanwhile` while the service runs: the agent feeds its watchdog twice a minute."""
+    """Calls `meanwhile` while the service runs. The agent notifies its watchdog twice a minute."""
     deb, newer_deb, rpm, newer_rpm = take(folder, packages, newer)
     host = start(folder)
     if host is None:
         return meanwhile()
     try:
         check(installing_starts_nothing, host, deb)
-        check(both_clusters_run, host)
-        check(it_starts_and_reports_when_it_is_ready, host)
+        check(both_clusters_are_there, host)
+        check(it_starts_and_says_when_it_is_ready, host)
         fed = host.show("WatchdogTimestampMonotonic")
         check(the_sandbox_is_on, host)
         check(the_limits_hold, host)
         meanwhile()
         check(the_watchdog_is_fed, host, fed)
-        check(a_reload_keeps_the_process, host)
+        check(a_reload_is_one_of_the_same_process, host)
         check(it_stops_and_is_not_killed, host)
-        check(an_upgrade_does_not_start_a_stopped_service, host, newer_deb)
-        check(an_upgrade_restarts_a_running_service, host, deb)
-        check(removing_stops_it_and_keeps_the_operators_files, host)
-        check(installing_again_finds_these_files, host, deb)
-        check(purging_deletes_everything, host)
+        check(an_upgrade_leaves_a_stopped_one_alone, host, newer_deb)
+        check(an_upgrade_restarts_a_running_one, host, deb)
+        check(removing_stops_it_and_keeps_what_is_the_operators, host)
+        check(installing_again_finds_it_all, host, deb)
+        check(several_agents_share_the_host, host)
+        check(an_upgrade_restarts_the_agents_that_run, host, newer_deb)
+        check(purging_leaves_nothing, host)
         check(the_rpm_does_the_same, host, rpm, newer_rpm)
         if os.environ.get("GARDENLET_TESTS_JOURNAL"):
             pathlib.Path(os.environ["GARDENLET_TESTS_JOURNAL"]).write_text(host.ask("journalctl", "--no-pager"))

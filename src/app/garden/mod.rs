@@ -348,8 +348,8 @@ impl BringUp {
             .clients
             .use_garden(&self.as_reached(&connection))
             .map_err(failed("connect to the garden"))?;
-        let expires = cleanup::certificate(&connection).ok().map(|certificate| certificate.not_after);
-        self.shared.status.certificate(expires);
+        let validity = cleanup::certificate(&connection).ok().map(|it| (it.not_before, it.not_after));
+        self.shared.status.certificate(validity);
         self.connection = Some(connection);
         if self.heartbeat.is_none() {
             self.heartbeat = controllers::start_heartbeat(&self.shared, &clients, &self.stop);

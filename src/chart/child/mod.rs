@@ -447,6 +447,8 @@ fn render_over(request: Request, mut values: Table, archive: &[u8]) -> Result<Ob
         ),
         api_versions: Vec::new(),
         clock: Clock::system(),
+        is_upgrade: false,
+        checks_schema: true,
     };
     let rendered = render::render(chart, &options).map_err(|e| Answer::Error(chain(&e)))?;
     Ok(if apart { rendered.objects_apart() } else { rendered.objects() })

@@ -23,6 +23,7 @@ use crate::base::sorted::SortedMap;
 use crate::format::yaml::{self, Dialect};
 
 mod api_versions;
+mod name;
 
 use api_versions::DEFAULT_API_VERSIONS;
 
@@ -98,6 +99,10 @@ pub struct Options {
     pub kube_version: KubeVersion,
     /// More `.Capabilities.APIVersions` ([`Mode::Template`] only).
     pub api_versions: Vec<String>,
+    /// Whether the chart sees an upgrade instead of an installation.
+    pub is_upgrade: bool,
+    /// Whether to check values against the schema of the chart.
+    pub checks_schema: bool,
     /// The clock for `now`.
     pub clock: Clock,
 }
@@ -109,6 +114,8 @@ pub enum Error {
     MissingDependencies(Vec<String>),
     /// A library chart cannot be installed.
     Library,
+    /// The release cannot have this name.
+    Name(String),
     /// The chart requires another version of Kubernetes.
     KubeVersion {
         /// The required range.
@@ -122,8 +129,8 @@ pub enum Error {
     Schema(String),
     /// A template is wrong, or failed on purpose.
     Template(template::Error),
-    /// The output of a template is not an object.
-    Manifest(manifest::Error),
+    /// The output of a template is not an object; the output of all templates, by path.
+    Manifest(manifest::Error, SortedMap<String, Slice>),
 }
 
 impl fmt::Display for Error {
@@ -133,6 +140,7 @@ impl fmt::Display for Error {
                 write!(f, "found in Chart.yaml, but missing in charts/ directory: {}", names.join(", "))
             }
             Self::Library => f.write_str("library charts are not installable"),
+            Self::Name(name) => f.write_str(&name::refusal(name)),
             Self::KubeVersion { wanted, version } => {
                 write!(
                     f,
@@ -148,7 +156,7 @@ impl fmt::Display for Error {
                 )
             }
             Self::Template(error) => f.write_str(&error.helm_text()),
-            Self::Manifest(error) => write!(f, "{error}"),
+            Self::Manifest(error, _) => write!(f, "{error}"),
         }
     }
 }
@@ -175,20 +183,23 @@ pub fn render(mut chart: Chart, options: &Options) -> Result<Rendered, Error> {
     dependencies::process(&mut chart, &options.values).map_err(Error::Dependencies)?;
     let values = coalesce::coalesced(&chart, &options.values, Nulls::Drop);
     let values = values.map_err(|error| Error::Dependencies(error.into()))?;
-    if schema::is_wanted(&chart)
+    if options.checks_schema
+        && schema::is_wanted(&chart)
         && let Some(report) = schema::check(&chart, &coalesce::table_of(values.clone()))
     {
         return Err(Error::Schema(report));
     }
     drop_defaults(&mut chart);
-    let files = render_files(&mut chart, &values, options)?;
-    let files = files.iter().filter(|(path, _)| !path.ends_with("NOTES.txt"));
+    let mut files = render_files(&mut chart, &values, options)?;
+    files.retain(|path, _| !path.ends_with("NOTES.txt"));
     let keep = match options.mode {
         Mode::Template => Keep::Head,
         Mode::Extension => Keep::Object,
     };
-    let files = files.map(|(path, text)| (path.as_str(), text));
-    let mut manifests = manifest::sort(files, keep).map_err(Error::Manifest)?;
+    let mut manifests = match manifest::sort(files.iter().map(|(path, text)| (path.as_str(), text)), keep) {
+        Ok(manifests) => manifests,
+        Err(error) => return Err(Error::Manifest(error, files)),
+    };
     let mut crds = Vec::new();
     match options.mode {
         Mode::Template => collect_crds(&chart, chart.name(), &mut crds),
@@ -211,6 +222,9 @@ fn check_as_helm(chart: &Chart, options: &Options) -> Result<(), Error> {
     let missing = dependencies::missing(chart);
     if !missing.is_empty() {
         return Err(Error::MissingDependencies(missing.into_iter().map(str::to_owned).collect()));
+    }
+    if !name::is_valid(&options.name) {
+        return Err(Error::Name(options.name.clone()));
     }
     let (wanted, version) = (&chart.metadata.kube_version, &options.kube_version.constraint_version);
     if !wanted.is_empty() && !dependencies::in_range(wanted, version) {
@@ -283,8 +297,8 @@ impl Context {
         let release = Value::map([
             ("Name", Value::str(options.name.as_str())),
             ("Namespace", options.namespace.as_str().into()),
-            ("IsUpgrade", false.into()),
-            ("IsInstall", true.into()),
+            ("IsUpgrade", options.is_upgrade.into()),
+            ("IsInstall", (!options.is_upgrade).into()),
             ("Revision", Value::Int(1)),
             ("Service", "Helm".into()),
         ]);

@@ -31,6 +31,8 @@ fn options(mode: Mode) -> Options {
         values: Table::new(),
         kube_version: KubeVersion::helm_default(),
         api_versions: Vec::new(),
+        is_upgrade: false,
+        checks_schema: true,
         clock: Clock::system(),
     }
 }

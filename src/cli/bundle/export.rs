@@ -1,12 +1,12 @@
-//! `gardenlet bundle export`: which charts, where they come from, and the images that they name.
+//! `gardenlet bundle export`: finds the charts, their sources, and the images in them.
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::super::{Io, SUCCESS, Variable, clusters, fail, load_to_run, print, report, say};
-use super::{BROKEN, Export};
+use super::super::{FAILURE, Io, Variable, clusters, fail, load_to_run, print, report, say};
+use super::Export;
 use crate::api::gardener::{CLOUD_PROFILE, CONTROLLER_DEPLOYMENT, ControllerDeployment, SEED, SHOOT};
 use crate::api::meta::text;
 use crate::base::capped;
@@ -22,7 +22,7 @@ use crate::limits;
 use crate::oci::bundle::{Blobs, Bundle, Charts, Form, Images, beside, pack};
 use crate::oci::{Content, Digest, Keychain, Order, Puller, Reference};
 
-/// A chart, and what it is rendered with.
+/// A chart and its values.
 struct Wanted {
     name: String,
     chart: Chart,
@@ -30,23 +30,23 @@ struct Wanted {
 }
 
 enum Chart {
-    /// In a registry.
+    /// A chart in a registry.
     Order(Order),
-    /// In its deployment: it needs no registry, but its images do.
+    /// A chart in its ControllerDeployment: it needs no registry, but its images do.
     Raw(Vec<u8>),
 }
 
-/// What is collected.
+/// The collected contents.
 #[derive(Default)]
 struct Collected {
     charts: Charts,
     images: Images,
     blobs: Blobs,
-    /// Charts that are missing.
+    /// The number of missing charts.
     lost: usize,
-    /// Charts whose images are not known.
+    /// The number of charts whose images are unknown.
     unknown: usize,
-    /// Why those of control planes are not known.
+    /// Why the images of control planes are unknown.
     no_control_planes: Option<String>,
 }
 
@@ -57,10 +57,8 @@ pub(super) fn main(io: &mut Io<'_>, task: &Export, variable: Variable<'_>) -> u8
         Some((_, Ok(loaded))) => Some(loaded),
         Some((path, Err(problems))) => return report(io, path, &problems),
     };
-    export(io, task, loaded.as_ref(), variable).unwrap_or_else(|why| {
-        fail(io, format_args!("gardenlet bundle: {why}"));
-        BROKEN
-    })
+    export(io, task, loaded.as_ref(), variable)
+        .unwrap_or_else(|why| fail(io, format_args!("gardenlet bundle: {why}")))
 }
 
 fn export(
@@ -91,10 +89,10 @@ fn export(
         fail(
             io,
             format_args!(
-                "gardenlet bundle: {lost} charts are missing; what has arrived is kept: run it again"
+                "gardenlet bundle: {lost} charts are missing; the others are kept: run the command again"
             ),
         );
-        return Ok(BROKEN);
+        return Ok(FAILURE);
     }
     let digest = finish(&bundle, &collected, is_file.then_some(task.output.as_path()))?;
     drop(lock);
@@ -103,7 +101,7 @@ fn export(
 
 fn finish(bundle: &Bundle, collected: &Collected, file: Option<&Path>) -> Result<Digest, String> {
     if file.is_some() {
-        // Of a run that broke off between the two steps, maybe with other charts.
+        // This is left from a run that broke off between the two steps. Its charts may be others.
         bundle.forget();
     }
     let digest = bundle.publish(&collected.charts, &collected.images).map_err(|e| e.to_string())?;
@@ -121,7 +119,7 @@ fn summary(io: &mut Io<'_>, output: &Path, collected: &Collected, digest: Digest
     let text = format!(
         "{output}: {charts} charts with {bytes} bytes, a list of {images} images\ndigest of the bundle: {digest}\n"
     );
-    print(io, &text);
+    let printed = print(io, &text);
     if *unknown > 0 {
         fail(
             io,
@@ -131,10 +129,10 @@ fn summary(io: &mut Io<'_>, output: &Path, collected: &Collected, digest: Digest
     if let Some(why) = &collected.no_control_planes {
         fail(io, format_args!("gardenlet bundle: the list lacks the images of control planes: {why}"));
     }
-    if *unknown > 0 || collected.no_control_planes.is_some() { BROKEN } else { SUCCESS }
+    if *unknown > 0 || collected.no_control_planes.is_some() { FAILURE } else { printed }
 }
 
-/// The images of the control planes that are to run on the seed.
+/// The images of the seed's future control planes.
 fn control_planes(
     task: &Export,
     settings: Option<&Settings>,
@@ -148,7 +146,7 @@ fn control_planes(
             let found = versions(&garden(settings, variable)?, settings, task.all);
             let known =
                 found.map_err(|error| format!("{}; name the versions with --kubernetes", chain(&error)))?;
-            // A garden may offer what this gardenlet does not support.
+            // A garden may offer versions that this gardenlet does not support.
             known.into_iter().filter(|version| images.of_control_plane(version).is_ok()).collect()
         }
         _ => SortedSet::new(),
@@ -160,7 +158,7 @@ fn control_planes(
     Ok(found)
 }
 
-/// The versions of Kubernetes that Shoots of the seed have, or could have.
+/// The versions of Kubernetes that Shoots of the seed have or may have.
 fn versions(garden: &Garden, settings: &Settings, all: bool) -> Result<SortedSet<String>, kube::Error> {
     let mut found = SortedSet::new();
     let provider = text(&settings.document["seedConfig"]["spec"]["provider"]["type"]);
@@ -178,7 +176,7 @@ fn versions(garden: &Garden, settings: &Settings, all: bool) -> Result<SortedSet
     Ok(found)
 }
 
-/// Pulls everything, a line each on standard error.
+/// Pulls all charts and prints one line for each on standard error.
 fn collect(io: &mut Io<'_>, wanted: &[Wanted], puller: &Puller, bundle: &Bundle, stop: &Stop) -> Collected {
     let mut collected = Collected::default();
     for (index, one) in wanted.iter().enumerate() {
@@ -214,7 +212,7 @@ fn collect(io: &mut Io<'_>, wanted: &[Wanted], puller: &Puller, bundle: &Bundle,
     collected
 }
 
-/// The chart, what its reference stands for, and the bytes of all that belongs to it.
+/// Pulls a chart. Returns it, the digest of its reference, and the size of its files.
 fn fetch(
     order: &Order,
     puller: &Puller,
@@ -226,7 +224,7 @@ fn fetch(
     let name = order.reference.to_string();
     let blobs = bundle.verify(&name, pulled.digest).map_err(|error| error.to_string())?;
     let bytes = blobs.values().sum();
-    // Deployments may share a chart.
+    // Several deployments may use the same chart.
     collected.charts.retain(|(known, _)| *known != name);
     collected.charts.push((name, pulled.digest));
     for (digest, bytes) in blobs {
@@ -247,8 +245,8 @@ fn images(chart: &Content, request: &Result<Request, String>, stop: &Stop) -> Re
     Ok(found)
 }
 
-/// Every text under a key `image`, and the reference of an image volume: what a kubelet pulls stands there, in workloads
-/// and in most objects of others.
+/// Collects each text under a key `image`, and the reference of an image volume. Workloads and most other objects have
+/// the images that a kubelet pulls there.
 fn walk(value: &Value, found: &mut Images) {
     match value {
         Value::Object(fields) => {
@@ -268,7 +266,7 @@ fn walk(value: &Value, found: &mut Images) {
     }
 }
 
-/// The charts of the command line, with the values that they bring.
+/// The charts of the command line, with their own values.
 fn named(task: &Export) -> Result<Vec<Wanted>, String> {
     let mut logins = Keychain::default();
     if let Some(path) = &task.logins {
@@ -285,7 +283,7 @@ fn named(task: &Export) -> Result<Vec<Wanted>, String> {
     Ok(task.charts.iter().map(wanted).collect())
 }
 
-/// The charts that the garden has for the seed.
+/// The charts of the garden for this seed.
 fn of_garden(
     io: &mut Io<'_>,
     settings: &Settings,
@@ -293,12 +291,12 @@ fn of_garden(
     variable: Variable<'_>,
 ) -> Result<Vec<Wanted>, String> {
     let failed = |error: kube::Error| {
-        format!("ask the garden: {}; gardenlet doctor tells what is wrong on the way", chain(&error))
+        format!("ask the garden: {}; gardenlet doctor shows which hop fails", chain(&error))
     };
     let garden = garden(settings, variable)?;
     let name = settings.seed_config.name.as_str();
     let seed = garden.find::<Value>(&SEED, "", name).map_err(failed)?;
-    // Before it is registered, it will be what the configuration says.
+    // Before the agent registers the Seed, the configuration is the best source.
     let seed = seed.unwrap_or_else(|| {
         json!({"metadata": settings.document["seedConfig"]["metadata"], "spec": settings.document["seedConfig"]["spec"]})
     });
@@ -333,7 +331,7 @@ fn of_garden(
     Ok(wanted)
 }
 
-/// The kubeconfig of this machine before what an agent would find in the seed: that may be out of reach.
+/// Tries the kubeconfig of this machine before the seed, which may be out of reach.
 fn garden(settings: &Settings, variable: Variable<'_>) -> Result<Garden, String> {
     let told = |(why, remedy): clusters::Obstacle| format!("{why}; {remedy}");
     let connect =

@@ -1,13 +1,16 @@
-//! `gardenlet bundle`: charts for places that no registry can be reached from.
+//! `gardenlet bundle`: charts for sites that reach no registry.
 
 use std::ffi::OsString;
-use std::fmt;
 use std::path::{Path, PathBuf};
 
 use lexopt::Arg::{Long, Short, Value};
 use lexopt::Parser;
 
-use super::{Io, SUCCESS, Variable, fail, print};
+use serde_json::json;
+
+use super::arguments::is_json;
+use super::usage::Usage;
+use super::{Io, SUCCESS, Variable, fail, fail_as, help, print, refuse};
 use crate::base::sorted::SortedSet;
 use crate::format::semver::Version;
 use crate::oci::bundle::{Bundle, Contents, Error};
@@ -15,149 +18,179 @@ use crate::oci::{Digest, Reference};
 
 mod export;
 
-/// Something is wrong with a chart or a bundle.
-const BROKEN: u8 = 1;
-
-const HELP: &str = "\
-Usage:
-  gardenlet bundle export --output PATH --config FILE [--all]
-  gardenlet bundle export --output PATH --chart REFERENCE ... [--config FILE] [--registry-config FILE]
-  gardenlet bundle import PATH --to DIRECTORY [--digest DIGEST]
-  gardenlet bundle list PATH [--images]
-
-A bundle is an OCI image layout, which carries the charts. It lists the images of the charts and of Shoot control planes,
-one a line, in images.txt. PATH is a directory, or a file if it ends with .tar, .tar.gz or .tgz.
-
-export collects the charts of the seed's ControllerInstallations, as their ControllerDeployments in the garden name them,
-with the pull secrets and CAs that stand there. The garden is the one of GARDEN_KUBECONFIG, else the one that an agent with
-this configuration finds. Run it again if it breaks off: what has arrived is kept.
-      --all                   the charts of all ControllerDeployments of the garden
-      --chart REFERENCE       these charts; the garden is not asked
-      --kubernetes VERSION    list the images of control planes of this version, as 1.34.3; may be repeated. Without it:
-                              of the versions of the CloudProfiles of the seed's provider type, and of the seed's Shoots
-      --registry-config FILE  logins for --chart, in the format of docker and helm
-import verifies everything and adds it to a directory, which edge.registries[].layoutDir may name.
-      --digest DIGEST         refuse any other bundle than that with this digest, which export and list print
-list shows the charts and, of a directory, verifies them; --images shows the images instead.
-";
-
-/// What is asked for.
+/// The command and its arguments.
 #[derive(Debug, PartialEq, Eq)]
 enum Task {
-    Help,
+    /// The help of this command.
+    Help(&'static str),
     Export(Export),
-    Import { from: PathBuf, to: PathBuf, digest: Option<Digest> },
-    List { path: PathBuf, images: bool },
+    Import {
+        from: PathBuf,
+        to: PathBuf,
+        digest: Option<Digest>,
+    },
+    List {
+        path: PathBuf,
+        images: bool,
+        as_json: bool,
+    },
 }
 
-/// What is to be collected, and where.
+/// The arguments of `bundle export`.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Export {
     output: PathBuf,
     config: Option<PathBuf>,
     all: bool,
     charts: Vec<Reference>,
-    /// Versions of Kubernetes whose control planes are to run.
+    /// The versions of Kubernetes for the control planes.
     kubernetes: Vec<String>,
     logins: Option<PathBuf>,
 }
 
-#[derive(Debug)]
-enum Usage {
-    Argument(lexopt::Error),
-    Missing(&'static str),
-    Reference(String, &'static str),
-    Digest(String),
-    Kubernetes(String),
-}
-
-impl fmt::Display for Usage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Argument(error) => error.fmt(f),
-            Self::Missing(what) => write!(f, "{what} is missing"),
-            Self::Reference(text, why) => write!(f, "--chart {text:?}: {why}"),
-            Self::Digest(text) => write!(f, "--digest {text:?}: expected sha256: and 64 digits"),
-            Self::Kubernetes(text) => write!(f, "--kubernetes {text:?}: expected a full version, as 1.34.3"),
-        }
-    }
-}
-
-impl From<lexopt::Error> for Usage {
-    fn from(error: lexopt::Error) -> Self {
-        Self::Argument(error)
-    }
-}
-
 /// Runs the command and returns the exit code.
 pub(super) fn main(io: &mut Io<'_>, args: Vec<OsString>, variable: Variable<'_>) -> u8 {
+    let mut wants_json = false;
     let done = match parse(args) {
-        Err(usage) => {
-            return fail(io, format_args!("gardenlet bundle: {usage}\nTry gardenlet bundle --help."));
-        }
-        Ok(Task::Help) => return print(io, HELP),
+        Err(usage) => return refuse(io, &usage),
+        Ok(Task::Help(about)) => return print(io, &help::page(about)),
         Ok(Task::Export(task)) => return export::main(io, &task, variable),
         Ok(Task::Import { from, to, digest }) => import(io, &from, to, digest),
-        Ok(Task::List { path, images }) => list(io, path, images),
+        Ok(Task::List { path, images, as_json }) => {
+            wants_json = as_json;
+            list(io, path, images, as_json)
+        }
     };
-    done.unwrap_or_else(|error| {
-        fail(io, format_args!("gardenlet bundle: {error}"));
-        BROKEN
-    })
+    done.unwrap_or_else(|error| fail_as(io, wants_json, "bundle", &error.to_string()))
+}
+
+/// The commands of `bundle` and their options.
+const COMMANDS: [(&str, &[&str]); 3] = [
+    ("bundle export", &["output", "config", "all", "chart", "kubernetes", "registry-config"]),
+    ("bundle import", &["to", "digest"]),
+    ("bundle list", &["images", "output"]),
+];
+
+/// The parsed words and options.
+#[derive(Default)]
+struct Given {
+    words: Vec<OsString>,
+    /// The options in the form that the user wrote.
+    options: Vec<String>,
+    export: Export,
+    output: Option<OsString>,
+    to: Option<PathBuf>,
+    digest: Option<Digest>,
+    images: bool,
 }
 
 fn parse(args: Vec<OsString>) -> Result<Task, Usage> {
-    let (mut words, mut export) = (Vec::new(), Export::default());
-    let (mut output, mut to, mut digest, mut images) = (None, None, None, false);
-    let mut parser = Parser::from_args(args);
-    while let Some(arg) = parser.next()? {
-        match arg {
-            Long("help") | Short('h') => return Ok(Task::Help),
-            Long("output") | Short('o') => output = Some(PathBuf::from(parser.value()?)),
-            Long("config") => export.config = Some(parser.value()?.into()),
-            Long("all") => export.all = true,
-            Long("chart") => {
-                let text = parser.value()?.to_string_lossy().into_owned();
-                let reference = Reference::parse(&text);
-                export.charts.push(reference.map_err(|why| Usage::Reference(text, why))?);
+    let mut given = Given::default();
+    let is_help = given.read(args).map_err(|usage| usage.of(given.command()))?;
+    let command = given.command();
+    if let (true, "bundle", Some(verb)) = (is_help, command, given.words.first())
+        && verb != "help"
+    {
+        return Err(Usage::unknown(&format!("bundle {}", verb.to_string_lossy())));
+    }
+    if is_help || given.words.first().is_some_and(|word| word == "help") {
+        return Ok(Task::Help(command));
+    }
+    given.task().map_err(|usage| usage.of(command))
+}
+
+impl Given {
+    /// The command in the first word.
+    fn command(&self) -> &'static str {
+        let verb = self.words.first().map(|word| format!("bundle {}", word.to_string_lossy()));
+        let known = COMMANDS.iter().map(|(name, _)| *name).find(|name| verb.as_deref() == Some(*name));
+        known.unwrap_or("bundle")
+    }
+
+    /// Parses all arguments. Returns true as soon as it finds a request for help.
+    fn read(&mut self, args: Vec<OsString>) -> Result<bool, Usage> {
+        let wrong = |text: String| Usage::new("", text);
+        let mut parser = Parser::from_args(args);
+        while let Some(arg) = parser.next()? {
+            match arg {
+                Long(name) => self.options.push(format!("--{name}")),
+                Short(letter) => self.options.push(format!("-{letter}")),
+                Value(_) => {}
             }
-            Long("kubernetes") => {
-                let text = parser.value()?.to_string_lossy().into_owned();
-                // Images have tags of three numbers.
-                if !Version::is_strict(&text) {
-                    return Err(Usage::Kubernetes(text));
+            match arg {
+                Long("help") | Short('h') => return Ok(true),
+                Long("output") | Short('o') => self.output = Some(parser.value()?),
+                Long("config") => self.export.config = Some(parser.value()?.into()),
+                Long("all") => self.export.all = true,
+                Long("chart") => {
+                    let text = parser.value()?.to_string_lossy().into_owned();
+                    let reference = Reference::parse(&text);
+                    self.export
+                        .charts
+                        .push(reference.map_err(|why| wrong(format!("--chart {text:?}: {why}")))?);
                 }
-                export.kubernetes.push(text);
+                Long("kubernetes") => {
+                    let text = parser.value()?.to_string_lossy().into_owned();
+                    // Tags of images have three numbers.
+                    if !Version::is_strict(&text) {
+                        return Err(wrong(format!(
+                            "--kubernetes {text:?}: expected a full version, for example 1.34.3"
+                        )));
+                    }
+                    self.export.kubernetes.push(text);
+                }
+                Long("registry-config") => self.export.logins = Some(parser.value()?.into()),
+                Long("to") => self.to = Some(PathBuf::from(parser.value()?)),
+                Long("digest") => {
+                    let text = parser.value()?.to_string_lossy().into_owned();
+                    let digest = Digest::parse(&text);
+                    let why = || wrong(format!("--digest {text:?}: expected sha256: and 64 digits"));
+                    self.digest = Some(digest.ok_or_else(why)?);
+                }
+                Long("images") => self.images = true,
+                Value(word) if self.words.len() < 2 => self.words.push(word),
+                other => return Err(Usage::unexpected(self.command(), &other)),
             }
-            Long("registry-config") => export.logins = Some(parser.value()?.into()),
-            Long("to") => to = Some(PathBuf::from(parser.value()?)),
-            Long("digest") => {
-                let text = parser.value()?.to_string_lossy().into_owned();
-                digest = Some(Digest::parse(&text).ok_or(Usage::Digest(text))?);
+        }
+        Ok(false)
+    }
+
+    fn task(mut self) -> Result<Task, Usage> {
+        let command = self.command();
+        let Some((_, own)) = COMMANDS.iter().find(|(name, _)| *name == command) else {
+            return Err(match self.words.first() {
+                None => Usage::incomplete("bundle"),
+                Some(verb) => Usage::unknown(&format!("bundle {}", verb.to_string_lossy())),
+            });
+        };
+        for option in &self.options {
+            let (long, arg) = match option.strip_prefix("--") {
+                Some(long) => (long, Long(long)),
+                None => ("output", Short('o')),
+            };
+            if !own.contains(&long) {
+                return Err(Usage::unexpected(command, &arg));
             }
-            Long("images") => images = true,
-            Value(word) if words.len() < 2 => words.push(word),
-            other => return Err(other.unexpected().into()),
         }
-    }
-    let mut words = words.into_iter();
-    let (verb, path) = (words.next().unwrap_or_default(), words.next());
-    if let ("export", Some(word)) = (verb.to_string_lossy().as_ref(), &path) {
-        return Err(Value(word.clone()).unexpected().into());
-    }
-    let path = path.map(PathBuf::from).ok_or(Usage::Missing("the path of the bundle"));
-    match verb.to_str() {
-        Some("export") if export.config.is_none() && export.charts.is_empty() => {
-            Err(Usage::Missing("--config, or --chart,"))
+        let missing = |what: &str| Usage::new("", format!("{what} is missing"));
+        let mut path = (self.words.len() > 1).then(|| self.words.swap_remove(1));
+        if command == "bundle export" {
+            if let Some(word) = path.take() {
+                return Err(Usage::unexpected(command, &Value(word)));
+            }
+            if self.export.config.is_none() && self.export.charts.is_empty() {
+                return Err(missing("--config, or --chart,"));
+            }
+            self.export.output = self.output.ok_or_else(|| missing("--output"))?.into();
+            return Ok(Task::Export(self.export));
         }
-        Some("export") => {
-            export.output = output.ok_or(Usage::Missing("--output"))?;
-            Ok(Task::Export(export))
+        let path = path.map(PathBuf::from).ok_or_else(|| missing("the path of the bundle"))?;
+        if command == "bundle import" {
+            let to = self.to.ok_or_else(|| missing("--to"))?;
+            return Ok(Task::Import { from: path, to, digest: self.digest });
         }
-        Some("import") => Ok(Task::Import { from: path?, to: to.ok_or(Usage::Missing("--to"))?, digest }),
-        Some("list") => Ok(Task::List { path: path?, images }),
-        Some("help") => Ok(Task::Help),
-        _ => Err(Usage::Missing("export, import or list")),
+        let as_json = self.output.map_or(Ok(false), |form| is_json(&form))?;
+        Ok(Task::List { path, images: self.images, as_json })
     }
 }
 
@@ -181,29 +214,40 @@ fn import(io: &mut Io<'_>, from: &Path, to: PathBuf, digest: Option<Digest>) -> 
     Ok(print(io, &text))
 }
 
-fn list(io: &mut Io<'_>, path: PathBuf, images: bool) -> Result<u8, Error> {
+fn list(io: &mut Io<'_>, path: PathBuf, images: bool, as_json: bool) -> Result<u8, Error> {
     let contents = Contents::read(&path)?;
     if images {
-        let lines: String = contents.images.iter().map(|image| format!("{image}\n")).collect();
-        return Ok(print(io, &lines));
+        let text = match as_json {
+            true => format!("{}\n", json!(contents.images.iter().collect::<Vec<_>>())),
+            false => contents.images.iter().map(|image| format!("{image}\n")).collect(),
+        };
+        return Ok(print(io, &text));
     }
     let (bundle, mut text, mut code) = (path.is_dir().then(|| Bundle::at(path)), String::new(), SUCCESS);
+    let mut charts = Vec::new();
     for (reference, digest) in &contents.charts {
         let blobs = bundle.as_ref().map(|bundle| bundle.verify(reference, *digest)).transpose();
+        let mut chart = json!({"reference": reference, "digest": digest.to_string()});
         match blobs {
             Ok(None) => text += &format!("{reference} {digest}\n"),
             Ok(Some(blobs)) => {
-                text += &format!("{reference} {digest} {} bytes\n", blobs.values().sum::<u64>());
+                let bytes = blobs.values().sum::<u64>();
+                text += &format!("{reference} {digest} {bytes} bytes\n");
+                chart["bytes"] = bytes.into();
             }
             Err(error) => {
-                fail(io, format_args!("gardenlet bundle: {error}"));
-                code = BROKEN;
+                chart["error"] = error.to_string().into();
+                code = fail(io, format_args!("gardenlet bundle: {error}"));
             }
         }
+        charts.push(chart);
+    }
+    if as_json {
+        let told = json!({"digest": contents.digest.to_string(), "charts": charts});
+        return Ok(print(io, &format!("{told}\n")).max(code));
     }
     text += &format!("digest of the bundle: {}\n", contents.digest);
-    print(io, &text);
-    Ok(code)
+    Ok(print(io, &text).max(code))
 }
 
 #[cfg(test)]
@@ -249,10 +293,13 @@ mod tests {
             ),
             ("import b.tar --to d", Task::Import { from: path(), to: "d".into(), digest: None }),
             (pinned.as_str(), Task::Import { from: path(), to: "d".into(), digest: Digest::from_hex(&hex) }),
-            ("list b.tar", Task::List { path: path(), images: false }),
-            ("list --images b.tar", Task::List { path: path(), images: true }),
-            ("help", Task::Help),
-            ("export --help", Task::Help),
+            ("list b.tar", Task::List { path: path(), images: false, as_json: false }),
+            ("list --images b.tar", Task::List { path: path(), images: true, as_json: false }),
+            ("list -o json b.tar", Task::List { path: path(), images: false, as_json: true }),
+            ("help", Task::Help("bundle")),
+            ("--help", Task::Help("bundle")),
+            ("export --help", Task::Help("bundle export")),
+            ("help --help", Task::Help("bundle")),
         ];
         for (line, expected) in table {
             assert_eq!(parsed(line), Ok(expected), "{line}");
@@ -262,25 +309,36 @@ mod tests {
     #[test]
     fn command_lines_without_meaning_say_why() {
         let table = [
-            ("", "export, import or list is missing"),
+            ("", "a command is missing:\n  export "),
+            ("inport x", "unknown command \"bundle inport\"; did you mean \"bundle import\"?"),
+            ("inport --help", "unknown command \"bundle inport\"; did you mean \"bundle import\"?"),
             ("export --output x", "--config, or --chart, is missing"),
             ("export --config c", "--output is missing"),
             (
                 "export --output x --chart nowhere",
                 "--chart \"nowhere\": the registry must be given, as a host with a dot or a port",
             ),
-            ("export --kubernetes 1.34", "--kubernetes \"1.34\": expected a full version, as 1.34.3"),
-            ("export --kubernetes new", "--kubernetes \"new\": expected a full version, as 1.34.3"),
+            (
+                "export --kubernetes 1.34",
+                "--kubernetes \"1.34\": expected a full version, for example 1.34.3",
+            ),
+            ("export --kubernetes new", "--kubernetes \"new\": expected a full version, for example 1.34.3"),
             ("export x --output x --config c", "unexpected argument \"x\""),
             ("import --to d", "the path of the bundle is missing"),
             ("import b", "--to is missing"),
             ("import b --to d --digest 1", "--digest \"1\": expected sha256: and 64 digits"),
             ("list", "the path of the bundle is missing"),
             ("list a b", "unexpected argument \"b\""),
-            ("list a --nope", "invalid option '--nope'"),
+            ("list a --nope", "unknown option --nope"),
+            ("list a -o yaml", "--output=yaml: expected text or json"),
+            ("list a --to x", "--to belongs to gardenlet bundle import"),
+            ("import a --to x -o json", "-o is not an option of this command: its output has"),
+            ("export --config c --output x --images", "--images belongs"),
         ];
         for (line, expected) in table {
-            assert_eq!(parsed(line), Err(expected.to_owned()), "{line}");
+            let said = parsed(line).unwrap_err();
+            let (_, why) = said.split_once(": ").unwrap();
+            assert!(why.starts_with(expected), "{line}: {said}");
         }
     }
 }

@@ -1,4 +1,5 @@
-//! What the agent must be allowed to do, as SelfSubjectAccessReviews ask it. They are answered and not stored.
+//! The permissions that the agent needs, checked with SelfSubjectAccessReviews. The server answers these without
+//! storing them.
 
 use serde_json::{Value, json};
 
@@ -9,16 +10,16 @@ use crate::kube::{Client, Error};
 const REVIEW: Resource =
     Resource::new("authorization.k8s.io", "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", false);
 
-/// Verbs with commas, group, resource (with its subresource), namespace, name.
+/// Verbs separated by commas, group, resource (with its subresource), namespace, name.
 pub(super) type Access<'a> = (&'a str, &'a str, &'a str, &'a str, &'a str);
 
-/// What the packaged roles grant in the seed.
+/// The permissions of the packaged roles in the seed.
 const ROLES: &str = include_str!("../../../packaging/roles.txt");
 
 /// A line of [`ROLES`].
 struct Rule<'a> {
     place: &'a str,
-    /// For what it is: `applier`, `shoots`, or empty for what every agent does.
+    /// The purpose: `applier`, `shoots`, or empty if every agent needs it.
     purpose: &'a str,
     words: [&'a str; 4],
 }
@@ -30,7 +31,7 @@ fn rules(table: &str) -> impl Iterator<Item = Rule<'_>> {
             (place, purpose) = head.split_once(' ').unwrap_or((head, ""));
             return None;
         }
-        // The rest of a long line has only further objects of the same rule.
+        // Further objects in the same line belong to the same rule.
         if line.is_empty() || line.starts_with(['#', ' ']) {
             return None;
         }
@@ -44,13 +45,13 @@ fn first(list: &str) -> &str {
     list.split(',').next().unwrap_or_default()
 }
 
-/// In the seed, with these settings: the first object of each rule.
+/// The permissions in the seed with these settings: the first object of each rule.
 pub(super) fn seed(settings: &Settings) -> Vec<Access<'_>> {
     let has_applier = settings.edge.resource_manager.is_here();
     of(settings, |purpose| purpose.is_empty() || purpose == "applier" && has_applier)
 }
 
-/// In the seed, for control planes of Shoots: the same.
+/// The permissions in the seed for control planes of Shoots: the first object of each rule.
 pub(super) fn shoots(settings: &Settings) -> Vec<Access<'_>> {
     of(settings, |purpose| purpose == "shoots")
 }
@@ -58,7 +59,7 @@ pub(super) fn shoots(settings: &Settings) -> Vec<Access<'_>> {
 fn of(settings: &Settings, is_wanted: impl Fn(&str) -> bool) -> Vec<Access<'_>> {
     let election = &settings.leader_election;
     let asked = |Rule { place, purpose, words: [verbs, group, resources, names] }| {
-        // Whether /version may be asked is known when the seed has answered.
+        // Another check shows whether /version is readable.
         if group == "path" || !is_wanted(purpose) {
             return None;
         }
@@ -74,11 +75,11 @@ fn of(settings: &Settings, is_wanted: impl Fn(&str) -> bool) -> Vec<Access<'_>> 
     rules(ROLES).filter_map(asked).collect()
 }
 
-/// In the garden, before there is an identity.
+/// The permissions in the garden without an identity.
 pub(super) const BOOTSTRAP: [Access<'static>; 1] =
     [("create", "certificates.k8s.io", "certificatesigningrequests", "", "")];
 
-/// In the garden, for a seed.
+/// The permissions in the garden for a seed.
 pub(super) fn garden(seed: &str) -> [Access<'_>; 5] {
     let core = "core.gardener.cloud";
     [
@@ -97,7 +98,7 @@ fn review((verb, group, resource, namespace, name): Access<'_>) -> Value {
     }}})
 }
 
-/// The access that is missing, in words.
+/// Describes a missing permission.
 pub(super) fn missing(client: &Client, wanted: &[Access<'_>]) -> Result<Vec<String>, Error> {
     let mut missing = Vec::new();
     for (verbs, group, resource, namespace, name) in wanted {
@@ -170,7 +171,7 @@ mod tests {
         list.split(',').filter(|word| !word.is_empty()).collect()
     }
 
-    /// The manifest is what the table says, object by object. `packaging/roles` has written it.
+    /// The manifest contains exactly the permissions of the table. `packaging/roles` has written it.
     #[test]
     fn the_packaged_roles_are_those_of_the_table() {
         let mut granted = Granted::new();
@@ -232,7 +233,7 @@ mod tests {
         };
         assert!(asked.iter().any(is_appliers));
         settings.edge.resource_manager = ResourceManager::External;
-        // The others that name it are for its deletion with the Seed.
+        // The remaining permissions for it are for its deletion with the Seed.
         assert!(!seed(&settings).iter().any(is_appliers));
     }
 }

@@ -1,26 +1,34 @@
-//! What `doctor` has found, and how it says so. No IO.
-
-use std::fmt::Write as _;
+//! The findings of `doctor` and their output. No IO.
 
 use serde_json::{Value, json};
 
+use super::super::colour::{Text, Tone};
 use crate::base::error::chain;
 use crate::kube;
 use crate::net::{self, Hop, TlsError};
 use crate::oci;
 
-/// How a check ended.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     Good,
-    /// It works, but somebody should look.
+    /// It works, but needs attention.
     Odd,
     Broken,
-    /// What it needs is broken.
+    /// An earlier check is broken, so this one was not made.
     NotReached,
 }
 
 impl State {
+    const fn tone(self) -> Tone {
+        match self {
+            Self::Good => Tone::Good,
+            Self::Odd => Tone::Odd,
+            Self::Broken => Tone::Bad,
+            Self::NotReached => Tone::Faint,
+        }
+    }
+
     const fn name(self) -> &'static str {
         match self {
             Self::Good => "good",
@@ -31,16 +39,16 @@ impl State {
     }
 }
 
-/// One check.
+/// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Finding {
     /// `seed`, `garden`, `registry <host>`, `clock` ...
     pub(super) place: String,
-    /// What of it.
+    /// The checked hop or property.
     pub(super) hop: &'static str,
     pub(super) state: State,
     pub(super) text: String,
-    /// What to do about it; empty if there is nothing to do.
+    /// The remedy; empty if none is needed.
     pub(super) remedy: String,
 }
 
@@ -59,7 +67,7 @@ impl Finding {
     }
 }
 
-/// What is checked on the way to a server, in order.
+/// The checks on the way to a server, in order.
 const HOPS: [(Hop, &str); 8] = [
     (Hop::Configuration, "configuration"),
     (Hop::Proxy, "proxy"),
@@ -71,7 +79,7 @@ const HOPS: [(Hop, &str); 8] = [
     (Hop::Http, "answer"),
 ];
 
-/// How far a request came, and why no further.
+/// The hop at which a request stopped, and the reason.
 #[derive(Debug)]
 pub(super) struct Stopped {
     pub(super) hop: Hop,
@@ -84,7 +92,7 @@ impl Stopped {
         Self { hop: error.hop(), why: chain(error), remedy: remedy(error) }
     }
 
-    /// `None` if the request was answered as it should be; a refusal of what was asked is an answer.
+    /// `None` if the server answered the request. A refusal of the request is an answer, too.
     pub(super) fn kube(error: &kube::Error) -> Option<Self> {
         let stopped = |hop, remedy| Some(Self { hop, why: chain(error), remedy });
         match error {
@@ -104,25 +112,29 @@ impl Stopped {
 }
 
 const UNKNOWN: &str =
-    "the server does not know who we are: token or certificate expired, or of another cluster; supply others";
-const NO_ANSWER: &str = "somebody answers, but not as an API server: look at its log, and at what stands between (proxy, load balancer)";
+    "the server rejects the token or certificate (expired, or of another cluster): supply another one";
+const NO_ANSWER: &str = "the answer does not come from an API server: check the server's log, and proxies and load balancers on the way";
 
 fn remedy(error: &net::Error) -> &'static str {
     match error {
         net::Error::Tls(TlsError::Expired { .. } | TlsError::NotYetValid { .. }) => {
-            "compare the clock of this host; if it is right, the server's certificate must be renewed"
+            "check the clock of this host; if it is right, renew the server's certificate"
         }
         net::Error::Tls(TlsError::UnknownIssuer | TlsError::BadSignature) => {
             "put the CA of the server's certificate into certificate-authority-data (registries: edge.registries[].caFile, helm.ociRepository.caBundleSecretRef), or let the server send its intermediate certificates, too"
         }
-        net::Error::Tls(TlsError::WrongName(_)) => "use a name that the certificate has, or tls-server-name",
+        net::Error::Tls(TlsError::WrongName(_)) => {
+            "use a name that the certificate contains, or set tls-server-name"
+        }
         _ => match error.hop() {
             Hop::Configuration => "correct what the message names",
             Hop::Proxy => "check HTTPS_PROXY, NO_PROXY and proxy-url, and what the proxy allows",
             Hop::Dns => "check the name, and the resolver of this host (/etc/resolv.conf)",
             Hop::Tcp => "check address and port, routes and firewalls",
-            Hop::Tls => "something on the way does not speak TLS, or cuts it: firewall, proxy, wrong port",
-            Hop::Certificate => "the server must have another certificate",
+            Hop::Tls => {
+                "something on the way does not speak TLS or interrupts it: check firewall, proxy and port"
+            }
+            Hop::Certificate => "replace the server's certificate",
             Hop::Identity => "the server refuses our certificate: renew it, or supply another one",
             Hop::Http => NO_ANSWER,
         },
@@ -132,8 +144,8 @@ fn remedy(error: &net::Error) -> &'static str {
 const NOT_PULLED: &str =
     "correct helm.ociRepository of the ControllerDeployment, or the Secret that it names";
 
-/// Where the chart of a deployment would come from: each source that was asked, or why none could be. It is enough if one
-/// of them has it.
+/// The sources of a deployment's chart: each source that was tried, or why none could be tried. One that has the chart
+/// is enough.
 pub(super) fn chart(
     deployment: &str,
     asked: Result<Vec<(String, Option<oci::Error>)>, String>,
@@ -162,8 +174,8 @@ fn chart_remedy(error: &oci::Error) -> &'static str {
     }
 }
 
-/// The way to a server hop by hop: what came before the break is good, what comes after it is not reached. `proxy` is who
-/// stands between; it then looks up the name and connects. Without TLS there are no hops of it.
+/// The way to a server hop by hop: the hops before the broken one are good, the later ones are not reached. A proxy
+/// resolves the name and connects. Without TLS, the hops of TLS are left out.
 pub(super) fn way(place: &str, proxy: Option<&str>, is_tls: bool, stopped: Option<&Stopped>) -> Vec<Finding> {
     let takes_part = |hop: Hop| match hop {
         Hop::Proxy => proxy.is_some() || matches!(stopped, Some(Stopped { hop: Hop::Proxy, .. })),
@@ -181,12 +193,12 @@ pub(super) fn way(place: &str, proxy: Option<&str>, is_tls: bool, stopped: Optio
     HOPS.into_iter().filter(|(hop, _)| takes_part(*hop)).map(finding).collect()
 }
 
-/// The check whether the agent may write control planes of Shoots.
+/// The name of the check whether the agent may write control planes of Shoots.
 pub(super) const SHOOTS: &str = "Shoots";
-/// More are not named: without the role it is all of them.
+/// The number of permissions in the message. Without the role, all are missing.
 const MISSING_NAMED_MAX: usize = 3;
 
-/// What the agent lacks for control planes of Shoots.
+/// The permissions for control planes of Shoots that the agent lacks.
 pub(super) fn shoots(missing: &[String]) -> Finding {
     let finding = |state, text| Finding::new("seed", SHOOTS, state, text);
     if missing.is_empty() {
@@ -206,19 +218,19 @@ pub(super) fn shoots(missing: &[String]) -> Finding {
 pub(super) fn workers(names: &[String]) -> Option<Finding> {
     let (named, others) = names.split_at(names.len().min(MISSING_NAMED_MAX));
     let mut text =
-        format!("{} with workers, which this agent leaves as they are: {}", names.len(), named.join(", "));
+        format!("{} with workers, which this agent does not change: {}", names.len(), named.join(", "));
     if !others.is_empty() {
         text.push_str(&format!(", and {} more", others.len()));
     }
-    let remedy = "let a gardenlet of Gardener serve them, or make Shoots without workers";
+    let remedy = "let Gardener's own gardenlet serve them, or use Shoots without workers";
     (!names.is_empty()).then(|| Finding::new("garden", SHOOTS, State::Odd, text).with(remedy))
 }
 
-/// Below this the clocks agree; Gardener calls a seed lost that is 40 s late.
+/// A smaller difference of the clocks is good. Gardener considers a seed lost after 40 s.
 const SKEW_ODD_S: i64 = 5;
 const SKEW_BROKEN_S: i64 = 30;
 
-/// What the clock of a server says about ours.
+/// Compares this host's clock with the clock of a server.
 pub(super) fn clock(server: &str, offset_nanos: Option<i64>) -> Finding {
     let Some(offset) = offset_nanos else {
         return Finding::new("clock", "offset", State::NotReached, format!("the {server} did not answer"));
@@ -242,38 +254,57 @@ pub(super) fn clock(server: &str, offset_nanos: Option<i64>) -> Finding {
     }
 }
 
-/// Whether nothing is broken.
+/// Whether every check is good or odd.
 pub(super) fn is_good(findings: &[Finding]) -> bool {
     !findings.iter().any(|finding| finding.state == State::Broken)
 }
 
-/// For people: what is broken first, then everything.
-pub(super) fn text(findings: &[Finding]) -> String {
-    let mut out = String::new();
-    for finding in findings.iter().filter(|finding| finding.state == State::Broken) {
-        // Writing to a String cannot fail.
-        let _ = writeln!(out, "BROKEN: {}: {}\n    {}", finding.title(), finding.text, finding.remedy);
+/// The verdict in one sentence.
+fn verdict(findings: &[Finding]) -> (Tone, String) {
+    let count = |state| findings.iter().filter(|finding| finding.state == state).count();
+    match (findings.iter().find(|finding| finding.state == State::Broken), count(State::Odd)) {
+        (Some(first), _) => {
+            (Tone::Bad, format!("Broken: {}; begin with {}.", count(State::Broken), first.title()))
+        }
+        (None, 0) => (Tone::Good, "Everything works.".to_owned()),
+        (None, 1) => (Tone::Odd, "Works, with 1 remark.".to_owned()),
+        (None, remarks) => (Tone::Odd, format!("Works, with {remarks} remarks.")),
     }
-    if !out.is_empty() {
-        out.push('\n');
+}
+
+/// The output for people: first the broken checks, then all checks, then the verdict.
+pub(super) fn text(findings: &[Finding], colour: bool) -> Text {
+    let mut out = Text::new(colour);
+    for finding in findings.iter().filter(|finding| finding.state == State::Broken) {
+        out.toned(Tone::Bad, "BROKEN");
+        out.plain(&format!(": {}: {}\n    {}\n", finding.title(), finding.text, finding.remedy));
+    }
+    if !is_good(findings) {
+        out.plain("\n");
     }
     for finding in findings {
-        let _ = write!(out, "{:<12} {}", finding.state.name(), finding.title());
+        out.toned(finding.state.tone(), &format!("{:<12}", finding.state.name()));
+        out.plain(&format!(" {}", finding.title()));
         if !finding.text.is_empty() && finding.state != State::Broken {
-            let _ = write!(out, ": {}", finding.text);
+            out.plain(&format!(": {}", finding.text));
         }
         if finding.state == State::Odd && !finding.remedy.is_empty() {
-            let _ = write!(out, "\n             {}", finding.remedy);
+            out.plain(&format!("\n             {}", finding.remedy));
         }
-        out.push('\n');
+        out.plain("\n");
     }
+    let (tone, verdict) = verdict(findings);
+    out.plain("\n");
+    out.toned(tone, &verdict);
+    out.plain("\n");
     out
 }
 
-/// For machines.
+/// The output for programs.
 pub(super) fn json(findings: &[Finding]) -> Value {
     let check = |f: &Finding| json!({"place": f.place, "hop": f.hop, "state": f.state.name(), "text": f.text, "remedy": f.remedy});
-    json!({"good": is_good(findings), "checks": findings.iter().map(check).collect::<Vec<_>>()})
+    let checks: Value = findings.iter().map(check).collect();
+    json!({"good": is_good(findings), "verdict": verdict(findings).1, "checks": checks})
 }
 
 #[cfg(test)]
@@ -291,8 +322,8 @@ mod tests {
         let all = ["p/a", "p/b", "p/c", "p/d"].map(str::to_owned);
         assert!(workers(&[]).is_none());
         let text = |count: usize| workers(&all[..count]).unwrap().text;
-        assert_eq!(text(1), "1 with workers, which this agent leaves as they are: p/a");
-        assert_eq!(text(4), "4 with workers, which this agent leaves as they are: p/a, p/b, p/c, and 1 more");
+        assert_eq!(text(1), "1 with workers, which this agent does not change: p/a");
+        assert_eq!(text(4), "4 with workers, which this agent does not change: p/a, p/b, p/c, and 1 more");
     }
 
     #[test]
@@ -402,6 +433,28 @@ mod tests {
     }
 
     #[test]
+    fn the_last_line_is_the_verdict() {
+        let found = |states: &[State]| -> Vec<Finding> {
+            states.iter().map(|state| Finding::new("garden", "TCP", *state, "")).collect()
+        };
+        use State::{Broken, Good, NotReached, Odd};
+        let table: [(&[State], &str); 6] = [
+            (&[], "Everything works."),
+            (&[Good, Good], "Everything works."),
+            (&[Good, Odd], "Works, with 1 remark."),
+            (&[Odd, Good, Odd], "Works, with 2 remarks."),
+            (&[Odd, Broken, NotReached], "Broken: 1; begin with garden: TCP."),
+            (&[Broken, Broken], "Broken: 2; begin with garden: TCP."),
+        ];
+        for (states, expected) in table {
+            let found = found(states);
+            assert_eq!(verdict(&found).1, expected);
+            assert!(text(&found, false).as_str().ends_with(&format!("\n{expected}\n")));
+            assert_eq!(is_good(&found), !expected.starts_with("Broken"));
+        }
+    }
+
+    #[test]
     fn what_is_broken_comes_first() {
         let findings = [
             Finding::new("", "state directory", State::Good, "/s"),
@@ -409,8 +462,17 @@ mod tests {
             Finding::new("seed", "TLS", State::NotReached, ""),
         ];
         let expected = "BROKEN: seed: TCP: connect to h:1\n    check the port\n\n\
-            good         state directory: /s\nbroken       seed: TCP\nnot reached  seed: TLS\n";
-        assert_eq!(text(&findings), expected);
+            good         state directory: /s\nbroken       seed: TCP\nnot reached  seed: TLS\n\n\
+            Broken: 1; begin with seed: TCP.\n";
+        assert_eq!(text(&findings, false).as_str(), expected);
+        let coloured = text(&findings, true);
+        for part in [
+            "\u{1b}[31mBROKEN\u{1b}[0m: seed",
+            "\u{1b}[32mgood        \u{1b}[0m state",
+            "\u{1b}[2mnot reached ",
+        ] {
+            assert!(coloured.as_str().contains(part), "{}", coloured.as_str());
+        }
         assert!(!is_good(&findings) && is_good(&findings[..1]));
         let json = json(&findings);
         assert_eq!((&json["good"], &json["checks"][1]["state"]), (&json!(false), &json!("broken")));

@@ -1,5 +1,5 @@
-//! `gardenlet doctor`: tries each hop that the agent needs from this machine, with the configuration's own settings, and
-//! says which one breaks first. It changes nothing anywhere.
+//! `gardenlet doctor`: tries each hop that the agent needs, on this machine and with the settings of the configuration,
+//! and reports the first one that fails. It changes nothing anywhere.
 
 use std::path::{Path, PathBuf};
 
@@ -25,25 +25,23 @@ use crate::oci::{self, Order, Puller};
 
 use self::access::Access;
 use self::finding::{Finding, State, Stopped, way};
-use super::{FAILURE, Io, SUCCESS, Variable, clusters, load_to_run, print};
+use super::{FAILURE, Io, Variable, clusters, load_to_run, print, print_text};
 
 mod access;
 mod finding;
 
 const NOT_OURS: &str =
-    "the certificate must be of gardener.cloud:system:seed:<name of this seed>, and the Seed must be there";
-/// Something is broken.
-const BROKEN: u8 = 1;
-
-/// The command.
+    "the certificate must be of gardener.cloud:system:seed:<name of this seed>, and the Seed must exist";
+/// Runs the command.
 pub(super) fn main(io: &mut Io<'_>, config: &Path, variable: Variable<'_>, as_json: bool) -> u8 {
     let findings = examine(config, variable);
-    let text = if as_json { format!("{}\n", finding::json(&findings)) } else { finding::text(&findings) };
-    match (print(io, &text), finding::is_good(&findings)) {
-        (SUCCESS, true) => SUCCESS,
-        (SUCCESS, false) => BROKEN,
-        _ => FAILURE,
-    }
+    let printed = if as_json {
+        print(io, &format!("{}\n", finding::json(&findings)))
+    } else {
+        let text = finding::text(&findings, io.colour);
+        print_text(io, &text)
+    };
+    if finding::is_good(&findings) { printed } else { FAILURE }
 }
 
 fn examine(config: &Path, variable: Variable<'_>) -> Vec<Finding> {
@@ -58,7 +56,7 @@ fn examine(config: &Path, variable: Variable<'_>) -> Vec<Finding> {
         Err(problems) => {
             let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
             let broken = Finding::new("", "configuration", State::Broken, texts.join("; "));
-            vec![broken.with("correct it; gardenlet config validate says the same")]
+            vec![broken.with("correct it; gardenlet config validate prints the same problems")]
         }
     }
 }
@@ -75,7 +73,7 @@ struct Doctor<'a> {
     settings: &'a Settings,
     variable: Variable<'a>,
     found: Vec<Finding>,
-    /// By how many nanoseconds the clocks of servers are ahead of ours.
+    /// How many nanoseconds the clocks of servers are ahead of this host's clock.
     clocks: Vec<(&'static str, Option<i64>)>,
 }
 
@@ -104,18 +102,24 @@ impl Doctor<'_> {
         let systemd = clusters::set(self.variable, "STATE_DIRECTORY").map(PathBuf::from);
         let hop = "state directory";
         let Some(path) = self.settings.edge.state_dir.clone().or(systemd) else {
-            return self.say("", hop, State::Good, "none: what is pending is lost with the process", "");
+            return self.say(
+                "",
+                hop,
+                State::Good,
+                "none: a pending certificate request is lost when the process ends",
+                "",
+            );
         };
         let (state, text, remedy) = match state_of(&path) {
             Ok(how) => (State::Good, how, ""),
             Err(why) => {
-                (State::Broken, why, "make it a directory that the agent's user may write (edge.stateDir)")
+                (State::Broken, why, "make it a directory that the agent's user can write to (edge.stateDir)")
             }
         };
         self.say("", hop, state, format!("{}: {text}", path.display()), remedy);
     }
 
-    /// The client of the seed, if it answers.
+    /// Returns the client of the seed, if the seed answers.
     fn seed(&mut self) -> Option<Client> {
         let connection = match clusters::seed(self.settings, self.variable) {
             Ok(connection) => connection,
@@ -138,7 +142,7 @@ impl Doctor<'_> {
         Some(client)
     }
 
-    /// Whether the role for control planes of Shoots is there. An agent without Shoots works without it.
+    /// Checks the role for control planes of Shoots. An agent without Shoots works without it.
     fn shoots(&mut self, seed: &Client) {
         let finding = match access::missing(seed, &access::shoots(self.settings)) {
             Ok(missing) => finding::shoots(&missing),
@@ -147,7 +151,7 @@ impl Doctor<'_> {
         self.found.push(finding);
     }
 
-    /// What else the cluster of the seed is.
+    /// Checks whether the cluster of the seed has another role as well.
     fn host(&mut self, seed: &Client) {
         const HOP: &str = "cluster";
         match (hosting::is_self_hosted_shoot(seed), is_garden(seed)) {
@@ -155,7 +159,8 @@ impl Doctor<'_> {
                 self.say("seed", HOP, State::Broken, hosting::SELF_HOSTED, "choose another cluster");
             }
             (Ok(false), Ok(true)) => {
-                let text = "the garden runs in it, so gardener-operator installs what gardens need, too";
+                let text =
+                    "the garden runs in this cluster, so gardener-operator installs the garden's components";
                 self.say("seed", HOP, State::Good, text, "");
             }
             (Ok(false), Ok(false)) => self.say("seed", HOP, State::Good, "", ""),
@@ -163,7 +168,7 @@ impl Doctor<'_> {
         }
     }
 
-    /// Whether webhooks that nobody answers for refuse writes.
+    /// Looks for webhooks without a server that refuse writes.
     fn webhooks(&mut self, seed: &Client) {
         const HOP: &str = "webhooks";
         if !self.settings.edge.resource_manager.is_here() {
@@ -179,10 +184,10 @@ impl Doctor<'_> {
         }
     }
 
-    /// The way to the garden, as the agent goes it; who asks there as the seed, if it answers.
+    /// Tries the way to the garden that the agent uses. Returns the seed's client there, if the garden answers.
     fn garden(&mut self, seed: Option<&Client>) -> Option<Garden> {
         let Some(seed) = seed else {
-            self.say("garden", "identity", State::NotReached, "it stands in the seed", "");
+            self.say("garden", "identity", State::NotReached, "it is in a Secret of the seed", "");
             return None;
         };
         let (connection, is_bootstrap) = match clusters::garden(self.settings, self.variable, seed) {
@@ -214,18 +219,18 @@ impl Doctor<'_> {
         (!is_bootstrap).then_some(Garden(client))
     }
 
-    /// Why the last round of the Seed failed. The check of permissions says whether the Seed can be read.
+    /// Reports why the last round of the Seed failed. The check of permissions reports whether the Seed can be read.
     fn last_operation(&mut self, garden: &Garden) {
         let name = &self.settings.seed_config.name;
         let Ok(Some(seed)) = garden.find::<Value>(&SEED, "", name) else { return };
         let operation = &seed["status"]["lastOperation"];
         if operation["state"] == "Error" {
-            let remedy = "mend what the message names; the agent tries again within a minute";
+            let remedy = "fix what the message names; the agent tries again within a minute";
             self.say("garden", "last operation", State::Broken, text(&operation["description"]), remedy);
         }
     }
 
-    /// Shoots that this version leaves as they are.
+    /// Reports Shoots that this version does not change.
     fn workers(&mut self, garden: &Garden) {
         let mut names = Vec::new();
         let label_selector = format!("name.seed.gardener.cloud/{}=true", self.settings.seed_config.name);
@@ -254,7 +259,7 @@ impl Doctor<'_> {
         }
     }
 
-    /// What the seed's installations pull, by deployment, made as their controller makes it.
+    /// Checks the charts of the seed's installations. The controller of installations prepares them in the same way.
     fn orders(&mut self, garden: &Garden) -> Vec<(String, Order)> {
         let mut orders = Vec::new();
         let mut deployments = clusters::deployments(garden, &self.settings.seed_config.name, false)
@@ -273,7 +278,7 @@ impl Doctor<'_> {
         orders
     }
 
-    /// Whether the charts could be pulled now. A registry that does not answer is not asked for each.
+    /// Checks whether the charts can be pulled now. Skips a registry that has not answered once.
     fn charts(&mut self, orders: &[(String, Order)]) {
         let (stop, mut silent) = (Stop::new(), Vec::new());
         for (name, order) in orders {
@@ -317,13 +322,13 @@ impl Doctor<'_> {
         }
     }
 
-    /// The way to an API server, hop by hop; its client, if it came to the end.
+    /// Tries the way to an API server hop by hop. Returns its client if every hop works.
     fn reach(&mut self, place: &'static str, connection: &Connection) -> Option<Client> {
         let proxy =
             self.proxy(&connection.server, connection.proxy_url.as_ref().map(|url| url.expose().as_str()));
         let is_tls = !connection.server.starts_with("http:");
         let time = GardenTime::new(Clock::system(), Timestamp::default(), None);
-        // Whoever it is: its answers tell the time.
+        // The answer of any server contains the time.
         let options =
             Options { time: Some(time.clone()), tells_time: true, ..clusters::options(self.variable) };
         let client = Client::new(connection.clone(), options);
@@ -340,7 +345,7 @@ impl Doctor<'_> {
         client.ok().filter(|_| stopped.is_none())
     }
 
-    /// Whether the server lets us do what we must. It has answered before, maybe without asking who we are.
+    /// Checks the permissions. The server has answered before, but perhaps without authentication.
     fn permissions(&mut self, place: &str, client: &Client, wanted: &[Access<'_>], remedy: &str) {
         let hop = "permissions";
         match access::missing(client, wanted) {
@@ -355,7 +360,7 @@ impl Doctor<'_> {
         }
     }
 
-    /// Who stands between, without its password.
+    /// The proxy on the way. The password is left out.
     fn proxy(&self, server: &str, own: Option<&str>) -> Option<String> {
         let url = Url::parse(server).ok()?;
         let policy = match own {
@@ -408,7 +413,7 @@ impl Doctor<'_> {
         if let (Ok((_, status)), Some(last)) = (answer, hops.last_mut()) {
             match status {
                 200 => {}
-                401 => "asks for credentials: those of the pull secret".clone_into(&mut last.text),
+                401 => "requires a login: the agent uses the pull secret".clone_into(&mut last.text),
                 status => (last.state, last.text) = (State::Odd, format!("answers {status} to /v2/")),
             }
         }
@@ -416,7 +421,7 @@ impl Doctor<'_> {
     }
 }
 
-/// What the chart of a deployment is pulled with; none if it is not pulled.
+/// The options for pulling the chart of a deployment; none if it is not pulled.
 fn order(garden: &Garden, name: &str) -> Result<Option<Order>, String> {
     let found: ControllerDeployment =
         garden.get(&CONTROLLER_DEPLOYMENT, "", name).map_err(|error| chain(&error))?;
@@ -428,13 +433,13 @@ fn order(garden: &Garden, name: &str) -> Result<Option<Order>, String> {
     }
 }
 
-/// How the state directory is, without touching it.
+/// The state of the state directory. This changes nothing in it.
 fn state_of(path: &Path) -> Result<String, String> {
     let metadata = match path.metadata() {
         Ok(metadata) => metadata,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             let above = path.ancestors().skip(1).find(|above| above.exists()).unwrap_or(Path::new("/"));
-            return writable(above).map(|()| "will be made".to_owned());
+            return writable(above).map(|()| "will be created".to_owned());
         }
         Err(error) => return Err(error.to_string()),
     };

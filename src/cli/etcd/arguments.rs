@@ -1,36 +1,44 @@
-//! What the command line says.
+//! Parses the command line of `etcd`.
 
 use std::ffi::OsString;
-use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use lexopt::Arg::{Long, Short, Value};
 use lexopt::Parser;
 
+use super::super::arguments::is_json;
+use super::super::usage::Usage;
 use crate::net::Url;
 use crate::shoot::window::Window;
 use crate::snapshot::gateway::Files;
 use crate::snapshot::restore;
 
-/// What is asked for.
+/// The command and its arguments.
 #[derive(Debug)]
 pub(super) enum Task {
-    Help,
-    Install { directory: PathBuf, give: Option<PathBuf> },
+    /// The help of this command.
+    Help(&'static str),
+    Install {
+        directory: PathBuf,
+        give: Option<PathBuf>,
+    },
     Start(Start),
     Snapshot(Run),
-    List { place: Place, as_json: bool },
+    List {
+        place: Place,
+        as_json: bool,
+    },
 }
 
-/// A store.
+/// The place of a store.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Place {
     Directory { root: PathBuf, prefix: String },
     S3 { credentials: PathBuf, prefix: String },
 }
 
-/// How etcd is to start.
+/// The arguments for starting etcd.
 #[derive(Debug)]
 pub(super) struct Start {
     pub(super) etcd: PathBuf,
@@ -38,61 +46,21 @@ pub(super) struct Start {
     pub(super) store: Place,
 }
 
-/// One run.
+/// The arguments of one run.
 #[derive(Debug)]
 pub(super) struct Run {
     pub(super) endpoint: String,
-    /// None for plain text.
+    /// `None` without TLS.
     pub(super) files: Option<Files>,
     pub(super) keep: usize,
     pub(super) window: Option<Window>,
-    /// How long an etcd that does not answer is waited for.
+    /// How long to wait for an etcd that does not answer.
     pub(super) patience: Duration,
     pub(super) result: Option<PathBuf>,
     pub(super) store: Place,
 }
 
-#[derive(Debug)]
-pub(super) enum Usage {
-    Argument(lexopt::Error),
-    Missing(&'static str),
-    Keep(String),
-    Wait(String),
-    Window(String),
-    Endpoint(String),
-    Output(String),
-    TwoStores,
-}
-
-impl fmt::Display for Usage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Argument(error) => error.fmt(f),
-            Self::Missing(what) => write!(f, "{what} is missing"),
-            Self::Keep(text) => write!(f, "--keep={text}: expected a number of 1 or more"),
-            Self::Wait(text) => write!(f, "--wait={text}: expected seconds"),
-            Self::Window(text) => {
-                write!(f, "--maintenance-window={text}: expected BEGIN,END as 220000+0100,230000+0100")
-            }
-            Self::Endpoint(text) => {
-                write!(
-                    f,
-                    "--endpoint={text}: expected https://HOST:PORT, or http://HOST:PORT without --ca, --cert, --key"
-                )
-            }
-            Self::Output(text) => write!(f, "--output={text}: expected text or json"),
-            Self::TwoStores => f.write_str("give --directory or --s3, and not both"),
-        }
-    }
-}
-
-impl From<lexopt::Error> for Usage {
-    fn from(error: lexopt::Error) -> Self {
-        Self::Argument(error)
-    }
-}
-
-/// All options of all verbs.
+/// The options of all commands.
 #[derive(Default)]
 struct Options {
     paths: Vec<(&'static str, PathBuf)>,
@@ -104,7 +72,7 @@ const PATHS: [&str; 10] =
     ["give", "etcd", "etcdutl", "etcd-config", "data-dir", "ca", "cert", "key", "result", "directory"];
 const TEXTS: [&str; 5] = ["endpoint", "keep", "maintenance-window", "prefix", "wait"];
 
-/// The options that belong to each verb.
+/// The options of each command.
 fn belongs(verb: &str, option: &str) -> bool {
     let own: &[&str] = match verb {
         "install" => return option == "give",
@@ -115,29 +83,34 @@ fn belongs(verb: &str, option: &str) -> bool {
     own.contains(&option) || ["directory", "s3", "prefix"].contains(&option)
 }
 
-/// Reads the arguments behind `etcd`.
+/// The commands of `etcd`.
+const COMMANDS: [&str; 4] = ["etcd install", "etcd start", "etcd snapshot", "etcd list"];
+
+/// Parses the arguments after `etcd`.
 pub(super) fn parse(args: Vec<OsString>) -> Result<Task, Usage> {
-    let (mut words, mut options) = (Vec::new(), Options::default());
     let mut parser = Parser::from_args(args);
-    let verb = match parser.next()? {
+    let verb = match parser.next().map_err(|error| Usage::from(error).of("etcd"))? {
         Some(Value(word)) => word.to_string_lossy().into_owned(),
-        Some(Long("help") | Short('h')) => return Ok(Task::Help),
-        Some(other) => return Err(other.unexpected().into()),
-        None => return Err(Usage::Missing("install, start, snapshot or list")),
+        Some(Long("help") | Short('h')) => return Ok(Task::Help("etcd")),
+        Some(other) => return Err(Usage::unexpected("etcd", &other)),
+        None => return Err(Usage::incomplete("etcd")),
     };
+    let wanted = format!("etcd {verb}");
+    match COMMANDS.into_iter().find(|command| *command == wanted) {
+        Some(command) => task(command, &verb, &mut parser).map_err(|usage| usage.of(command)),
+        None if verb == "help" => Ok(Task::Help("etcd")),
+        None => Err(Usage::unknown(&wanted)),
+    }
+}
+
+fn task(command: &'static str, verb: &str, parser: &mut Parser) -> Result<Task, Usage> {
+    let (mut words, mut options) = (Vec::new(), Options::default());
     while let Some(arg) = parser.next()? {
         match arg {
-            Long("help") | Short('h') => return Ok(Task::Help),
-            Long("output") | Short('o') if verb == "list" => {
-                let value = parser.value()?.to_string_lossy().into_owned();
-                options.as_json = match value.as_str() {
-                    "json" => true,
-                    "text" => false,
-                    _ => return Err(Usage::Output(value)),
-                };
-            }
-            Long("s3") if belongs(&verb, "s3") => options.paths.push(("s3", parser.value()?.into())),
-            Long(option) if belongs(&verb, option) => {
+            Long("help") | Short('h') => return Ok(Task::Help(command)),
+            Long("output") | Short('o') if verb == "list" => options.as_json = is_json(&parser.value()?)?,
+            Long("s3") if belongs(verb, "s3") => options.paths.push(("s3", parser.value()?.into())),
+            Long(option) if belongs(verb, option) => {
                 let name = |names: &[&'static str]| names.iter().copied().find(|name| *name == option);
                 if let Some(name) = name(&PATHS) {
                     options.paths.push((name, parser.value()?.into()));
@@ -146,20 +119,26 @@ pub(super) fn parse(args: Vec<OsString>) -> Result<Task, Usage> {
                 }
             }
             Value(word) if verb == "install" && words.is_empty() => words.push(word),
-            other => return Err(other.unexpected().into()),
+            other => return Err(Usage::unexpected(command, &other)),
         }
     }
-    match verb.as_str() {
-        "help" => Ok(Task::Help),
+    Ok(match verb {
         "install" => {
-            let directory = words.into_iter().next().ok_or(Usage::Missing("the directory"))?.into();
-            Ok(Task::Install { directory, give: options.path("give") })
+            let directory = words.into_iter().next().ok_or_else(|| missing("the directory"))?.into();
+            Task::Install { directory, give: options.path("give") }
         }
-        "start" => Ok(Task::Start(options.start()?)),
-        "snapshot" => Ok(Task::Snapshot(options.run()?)),
-        "list" => Ok(Task::List { place: options.store()?, as_json: options.as_json }),
-        _ => Err(Usage::Missing("install, start, snapshot or list")),
-    }
+        "start" => Task::Start(options.start()?),
+        "snapshot" => Task::Snapshot(options.run()?),
+        _ => Task::List { place: options.store()?, as_json: options.as_json },
+    })
+}
+
+fn missing(what: &str) -> Usage {
+    wrong(format!("{what} is missing"))
+}
+
+fn wrong(why: impl Into<String>) -> Usage {
+    Usage::new("", why)
 }
 
 impl Options {
@@ -173,17 +152,17 @@ impl Options {
     }
 
     fn store(&self) -> Result<Place, Usage> {
-        let prefix = self.text("prefix").ok_or(Usage::Missing("--prefix"))?;
+        let prefix = self.text("prefix").ok_or_else(|| missing("--prefix"))?;
         match (self.path("directory"), self.path("s3")) {
             (Some(root), None) => Ok(Place::Directory { root, prefix }),
             (None, Some(credentials)) => Ok(Place::S3 { credentials, prefix }),
-            (Some(_), Some(_)) => Err(Usage::TwoStores),
-            (None, None) => Err(Usage::Missing("--directory or --s3")),
+            (Some(_), Some(_)) => Err(wrong("give --directory or --s3, and not both")),
+            (None, None) => Err(missing("--directory or --s3")),
         }
     }
 
     fn start(&self) -> Result<Start, Usage> {
-        let need = |name: &str, missing| self.path(name).ok_or(Usage::Missing(missing));
+        let need = |name: &str, option| self.path(name).ok_or_else(|| missing(option));
         Ok(Start {
             etcd: need("etcd", "--etcd")?,
             place: restore::Place {
@@ -196,25 +175,33 @@ impl Options {
     }
 
     fn run(&self) -> Result<Run, Usage> {
-        let endpoint = self.text("endpoint").ok_or(Usage::Missing("--endpoint"))?;
+        let endpoint = self.text("endpoint").ok_or_else(|| missing("--endpoint"))?;
         let files = match (self.path("ca"), self.path("cert"), self.path("key")) {
             (Some(ca), Some(certificate), Some(key)) => Some(Files { ca, certificate, key }),
             (None, None, None) => None,
-            _ => return Err(Usage::Missing("one of --ca, --cert and --key")),
+            _ => return Err(missing("one of --ca, --cert and --key")),
         };
         let scheme = if files.is_some() { "https" } else { "http" };
         if !Url::parse(&endpoint)
             .is_ok_and(|url| url.scheme == scheme && url.path.is_empty() && url.login.is_none())
         {
-            return Err(Usage::Endpoint(endpoint));
+            return Err(wrong(format!(
+                "--endpoint={endpoint}: expected https://HOST:PORT, or http://HOST:PORT without --ca, --cert, --key"
+            )));
         }
-        let keep = self.text("keep").ok_or(Usage::Missing("--keep"))?;
-        let keep = keep.parse().ok().filter(|keep| *keep > 0).ok_or(Usage::Keep(keep))?;
+        let keep = self.text("keep").ok_or_else(|| missing("--keep"))?;
+        let number = keep.parse().ok().filter(|keep| *keep > 0);
+        let keep = number.ok_or_else(|| wrong(format!("--keep={keep}: expected a number of 1 or more")))?;
         let window = |text: String| {
             let window = text.split_once(',').and_then(|(begin, end)| Window::parse(begin, end));
-            window.ok_or(Usage::Window(text))
+            window.ok_or_else(|| {
+                wrong(format!(
+                    "--maintenance-window={text}: expected BEGIN,END, for example 220000+0100,230000+0100"
+                ))
+            })
         };
-        let seconds = |text: String| text.parse().map_err(|_| Usage::Wait(text));
+        let seconds =
+            |text: String| text.parse().map_err(|_| wrong(format!("--wait={text}: expected seconds")));
         let seconds = self.text("wait").map(seconds).transpose()?.unwrap_or(0);
         Ok(Run {
             endpoint,
@@ -263,23 +250,27 @@ mod tests {
             panic!()
         };
         assert_eq!((place, as_json), (directory(), true));
-        for line in ["--help", "help", "list -h", "start --help"] {
-            assert!(matches!(parsed(line), Ok(Task::Help)), "{line}");
+        for (line, page) in
+            [("--help", "etcd"), ("help", "etcd"), ("list -h", "etcd list"), ("start --help", "etcd start")]
+        {
+            assert!(matches!(parsed(line), Ok(Task::Help(about)) if about == page), "{line}");
         }
     }
 
     #[test]
     fn command_lines_without_meaning_say_why() {
-        let verbs = "install, start, snapshot or list is missing";
+        let verbs = "a command is missing:\n  install ";
         let snapshot = "snapshot --directory=d --prefix=p";
         let endpoint = "expected https://HOST:PORT, or http://HOST:PORT without --ca, --cert, --key";
         let table = [
             ("".to_owned(), verbs.to_owned()),
-            ("x".to_owned(), verbs.to_owned()),
-            ("--keep=1".to_owned(), "invalid option '--keep'".to_owned()),
+            ("x".to_owned(), "unknown command \"etcd x\"".to_owned()),
+            ("lst".to_owned(), "unknown command \"etcd lst\"; did you mean \"etcd list\"?".to_owned()),
+            ("--keep=1".to_owned(), "--keep belongs to gardenlet etcd snapshot".to_owned()),
             ("install".to_owned(), "the directory is missing".to_owned()),
             ("install a b".to_owned(), "unexpected argument \"b\"".to_owned()),
-            ("install a --keep=1".to_owned(), "invalid option '--keep'".to_owned()),
+            ("install a --keep=1".to_owned(), "--keep belongs to gardenlet etcd snapshot".to_owned()),
+            ("snapshot -o json".to_owned(), "-o is not an option of this command: its output has".to_owned()),
             ("list".to_owned(), "--prefix is missing".to_owned()),
             ("list --prefix=p".to_owned(), "--directory or --s3 is missing".to_owned()),
             (
@@ -287,7 +278,7 @@ mod tests {
                 "give --directory or --s3, and not both".to_owned(),
             ),
             ("list --prefix=p --s3=a -o yaml".to_owned(), "--output=yaml: expected text or json".to_owned()),
-            ("list --prefix=p --s3=a --scratch=x".to_owned(), "invalid option '--scratch'".to_owned()),
+            ("list --prefix=p --s3=a --scratch=x".to_owned(), "unknown option --scratch".to_owned()),
             ("start --prefix=p --s3=a".to_owned(), "--etcd is missing".to_owned()),
             (snapshot.to_owned(), "--endpoint is missing".to_owned()),
             (format!("{snapshot} --endpoint=https://h"), format!("--endpoint=https://h: {endpoint}")),
@@ -306,7 +297,8 @@ mod tests {
             ),
             (
                 format!("{snapshot} --endpoint=http://h --keep=1 --maintenance-window=22,23"),
-                "--maintenance-window=22,23: expected BEGIN,END as 220000+0100,230000+0100".to_owned(),
+                "--maintenance-window=22,23: expected BEGIN,END, for example 220000+0100,230000+0100"
+                    .to_owned(),
             ),
             (
                 format!("{snapshot} --endpoint=https://h --ca=x"),
@@ -314,7 +306,9 @@ mod tests {
             ),
         ];
         for (line, expected) in table {
-            assert_eq!(parsed(&line).map(drop), Err(expected), "{line}");
+            let said = parsed(&line).map(drop).unwrap_err();
+            let (_, why) = said.split_once(": ").unwrap();
+            assert!(why.starts_with(&expected), "{line}: {said}");
         }
     }
 }

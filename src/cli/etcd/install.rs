@@ -1,4 +1,4 @@
-//! Brings the program into another container, and gives it a directory.
+//! Copies this program into another container, and creates a directory for etcd.
 
 use std::fs;
 use std::io;
@@ -7,12 +7,12 @@ use std::path::Path;
 
 use crate::snapshot::Error;
 
-/// The user of etcd's containers, as etcd-druid has it.
+/// The user of etcd's containers; etcd-druid uses the same.
 const USER: u32 = 65_532;
-/// This program, also if its file has been replaced.
+/// This program, even if its file has been replaced.
 const SELF: &str = "/proc/self/exe";
 
-/// Copies this program to `directory/gardenlet`, all at once.
+/// Copies this program to `directory/gardenlet` in one step.
 pub(super) fn install(directory: &Path) -> Result<(), Error> {
     let (to, partial) = (directory.join("gardenlet"), directory.join("gardenlet.partial"));
     let failed = |path: &Path| {
@@ -24,13 +24,14 @@ pub(super) fn install(directory: &Path) -> Result<(), Error> {
     fs::rename(&partial, &to).map_err(failed(&to))
 }
 
-/// Makes a directory and gives it to etcd's user.
+/// Creates a directory and gives it to etcd's user.
 pub(super) fn give(path: &Path) -> Result<(), Error> {
     let doing = || format!("give {} to user {USER}", path.display());
     hand_over(path, USER).map_err(|source| Error::Io { doing: doing(), source })
 }
 
-/// Whoever gives a directory away can change nothing more of it, so that comes last. One that was given away stays as it is.
+/// A process that has given a directory away cannot change it any more, so the ownership changes last. A directory that
+/// etcd's user already owns stays as it is.
 fn hand_over(path: &Path, user: u32) -> io::Result<()> {
     match fs::create_dir(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -61,7 +62,7 @@ mod tests {
             assert_eq!((found.len(), found.mode() & 0o777), (fs::metadata(SELF).unwrap().len(), 0o755));
             assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
         }
-        // Whoever is no root can give a directory to itself only.
+        // Only root can change the owner of a directory.
         let (me, given) = (fs::metadata(&folder).unwrap().uid(), folder.join("given"));
         if me == 0 {
             for _ in 0..2 {

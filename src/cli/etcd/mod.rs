@@ -1,4 +1,4 @@
-//! `gardenlet etcd`: what runs in the pods of an etcd, and beside it.
+//! `gardenlet etcd`: the commands that run in the pods of an etcd and next to them.
 
 use std::ffi::OsString;
 use std::fs;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::clusters::{proxy_env, system_cas};
-use super::{Io, SUCCESS, Variable, fail, print, say};
+use super::{Io, SUCCESS, Variable, fail_as, help, print, refuse, say};
 use crate::base::clock::{Clock, Timestamp};
 use crate::base::error::chain;
 use crate::base::stop::Stop;
@@ -31,53 +31,31 @@ mod install;
 
 use arguments::{Place, Run, Start, Task, parse};
 
-/// It did not work.
-const FAILED: u8 = 1;
-/// How often to ask an etcd that does not answer.
+/// The pause between requests to an etcd that does not answer.
 const LOOK: Duration = Duration::from_secs(5);
-/// What a kubelet shows of the reason.
+/// The part of the reason that a kubelet shows.
 const REASON_BYTES_MAX: usize = 1_000;
-
-const HELP: &str = "\
-Usage:
-  gardenlet etcd install DIRECTORY [--give=DIR]
-  gardenlet etcd start --etcd=PROGRAM --etcdutl=PROGRAM --etcd-config=FILE --data-dir=DIR STORE
-  gardenlet etcd snapshot --endpoint=URL [--ca=FILE --cert=FILE --key=FILE] --keep=N
-                          [--maintenance-window=BEGIN,END] [--wait=SECONDS] [--result=FILE] STORE
-  gardenlet etcd list STORE [-o json]
-
-STORE is --directory=DIR or --s3=DIR, with --prefix=PREFIX. Snapshots are in PREFIX/v2, and named as etcd-backup-restore names
-them. The folder of --s3 is a mounted Secret with accessKeyID, secretAccessKey, region, bucketName and, if needed, endpoint,
-s3ForcePathStyle, trustedCaCert, insecureSkipVerify.
-
-install copies this program to DIRECTORY/gardenlet; --give makes DIR and gives it to user 65532, or says why it cannot.
-start becomes etcd. Before, it restores the newest whole snapshot if there are no data. It does not start an empty etcd
-unless the store answers and has no snapshots.
-snapshot takes one if something was written since the newest one, keeps the N newest, and lets etcd give unused room back if
-now is in the window (as 220000+0100,230000+0100). It waits so many seconds for an etcd that does not answer yet.
-list shows the snapshots of a store.
-Exit codes: 0, or 1 if it did not work, or 2 for a command line that makes no sense.
-";
 
 /// Runs the command and returns the exit code.
 pub(super) fn main(io: &mut Io<'_>, args: Vec<OsString>, variable: Variable<'_>) -> u8 {
+    let mut wants_json = false;
     let done = match parse(args) {
-        Err(usage) => return fail(io, format_args!("gardenlet etcd: {usage}\nTry gardenlet etcd --help.")),
-        Ok(Task::Help) => return print(io, HELP),
+        Err(usage) => return refuse(io, &usage),
+        Ok(Task::Help(about)) => return print(io, &help::page(about)),
         Ok(Task::Install { directory, give }) => install(io, &directory, give.as_deref()),
         Ok(Task::Start(task)) => start(io, &task, variable),
         Ok(Task::Snapshot(task)) => snapshot(io, &task, variable),
-        Ok(Task::List { place, as_json }) => list(io, &place, as_json, variable),
+        Ok(Task::List { place, as_json }) => {
+            wants_json = as_json;
+            list(io, &place, as_json, variable)
+        }
     };
-    done.unwrap_or_else(|error| {
-        say(io, format_args!("gardenlet etcd: {}\n", chain(&error)));
-        FAILED
-    })
+    done.unwrap_or_else(|error| fail_as(io, wants_json, "etcd", &chain(&error)))
 }
 
 fn install(io: &mut Io<'_>, directory: &Path, give: Option<&Path>) -> Result<u8, Error> {
     install::install(directory)?;
-    // An etcd with data needs no store: it must start also if the disk of the snapshots is broken.
+    // An etcd with data needs no store: it must also start if the disk of the snapshots is broken.
     if let Some(Err(error)) = give.map(install::give) {
         say(io, format_args!("gardenlet etcd install: {}\n", chain(&error)));
     }
@@ -100,7 +78,7 @@ fn store(place: &Place, variable: Variable<'_>) -> Result<Box<dyn Store>, Error>
     }
 }
 
-/// Prepares the data directory and becomes etcd.
+/// Prepares the data directory and replaces this process by etcd.
 fn start(io: &mut Io<'_>, task: &Start, variable: Variable<'_>) -> Result<u8, Error> {
     let mut tell = |text: &str| say(io, format_args!("gardenlet etcd start: {text}\n"));
     let ready = restore::prepare(&task.place, || store(&task.store, variable), &mut tell)?;
@@ -109,7 +87,7 @@ fn start(io: &mut Io<'_>, task: &Start, variable: Variable<'_>) -> Result<u8, Er
     }
     let mut etcd = Command::new(&task.etcd);
     etcd.arg(format!("--config-file={}", task.place.config.display()));
-    // It comes back only if it failed.
+    // `exec` returns only if it failed.
     let source = etcd.exec();
     Err(Error::Io { doing: format!("start {}", task.etcd.display()), source })
 }
@@ -146,7 +124,7 @@ fn take_one(task: &Run, variable: Variable<'_>, clock: &Clock) -> Result<Outcome
     take::run(&etcd, &*store, take::Order { keep: task.keep, may_defragment }, clock)
 }
 
-/// Waits until etcd answers, at most so long: it may just be starting.
+/// Waits until etcd answers, but not longer than this: it may be starting.
 fn wait_for(etcd: &Gateway, patience: Duration, clock: &Clock) {
     let begun = clock.mono();
     while clock.mono().saturating_sub(begun) < patience && etcd.status().is_err() {
@@ -154,7 +132,7 @@ fn wait_for(etcd: &Gateway, patience: Duration, clock: &Clock) {
     }
 }
 
-/// What the agent reads.
+/// The result for the agent.
 fn told(outcome: &Outcome, begun: Timestamp) -> Value {
     json!({
         "snapshot": outcome.snapshot.text,

@@ -3,11 +3,11 @@ use std::cell::RefCell;
 use super::*;
 use crate::base::random;
 
-/// Runs a command; what it printed, what it complained about, and its exit code.
+/// Runs a command. Returns its output, its errors and its exit code.
 fn run(line: &str) -> (String, String, u8) {
     let (mut input, output, errors) = (std::io::empty(), RefCell::default(), RefCell::default());
     let (mut out, mut err): (Vec<u8>, Vec<u8>) = (output.take(), errors.take());
-    let mut io = Io { input: &mut input, output: &mut out, errors: &mut err };
+    let mut io = Io { input: &mut input, output: &mut out, errors: &mut err, colour: false };
     let code = main(&mut io, line.split_whitespace().map(OsString::from).collect(), &|_| None);
     (String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap(), code)
 }
@@ -42,7 +42,7 @@ fn a_store_is_listed() {
 fn a_run_that_fails_says_why_in_its_result() {
     let result = std::env::temp_dir().join(format!("gardenlet-result-{}", random::hex(12)));
     fs::write(&result, "what was there before is longer than a result that says little ".repeat(9)).unwrap();
-    // Nobody listens on this port of an address that is for tests.
+    // No program listens on this port.
     let line = format!(
         "snapshot --endpoint=http://127.0.0.1:1 --keep=1 --result={} --directory=/ --prefix=p",
         result.display()
@@ -64,7 +64,7 @@ fn a_command_line_without_meaning_ends_with_another_code() {
     let (_, error, code) = run("list");
     assert_eq!(
         (error.as_str(), code),
-        ("gardenlet etcd: --prefix is missing\nTry gardenlet etcd --help.\n", 2)
+        ("gardenlet etcd list: --prefix is missing\nTry gardenlet etcd list --help.\n", 2)
     );
     let (help, _, code) = run("--help");
     assert!(help.starts_with("Usage:") && code == 0);

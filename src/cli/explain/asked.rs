@@ -1,4 +1,4 @@
-//! Objects of the garden for which an extension of the seed has work to do, or another agent: what they wait for.
+//! Objects of the garden that wait for an extension of the seed or for another agent.
 
 use std::sync::Arc;
 
@@ -18,9 +18,9 @@ use crate::format::view;
 use crate::kube::Client;
 
 use super::decide::Related;
-use super::{Explainer, objects};
+use super::{Explainer, objects, unread};
 
-/// The kinds that this is about.
+/// The kinds that this module explains.
 pub(super) const KINDS: [Resource; 4] = [BACKUP_BUCKET, BACKUP_ENTRY, BASTION, MANAGED_SEED];
 
 impl Explainer<'_> {
@@ -36,14 +36,14 @@ impl Explainer<'_> {
         };
         if *resource != MANAGED_SEED && place != ours.as_str() {
             return self.tell(format!(
-                "it is of seed {:?}, and this agent is of seed {ours:?}: ask there",
+                "it belongs to seed {:?}, and this agent to seed {ours:?}: run explain with that seed's configuration",
                 text(place)
             ));
         }
         if *resource == BACKUP_BUCKET {
             let reference = Reference::read(&spec["credentialsRef"]);
             if let Err(failed) = reference.and_then(|it| it.find(garden, "spec.credentialsRef")) {
-                self.tell(format!("its credentials: {}", failed.text));
+                self.lack(format!("its credentials: {}", failed.text));
             }
             self.extension(seed, garden, (&extensions::BACKUP_BUCKET, "BackupBucket"), ("", name));
         } else if *resource == BACKUP_ENTRY {
@@ -63,7 +63,7 @@ impl Explainer<'_> {
         }
     }
 
-    /// Another object of the garden, as far as it is there.
+    /// Adds another object of the garden, if it exists.
     fn other(
         &mut self,
         garden: &Client,
@@ -75,16 +75,16 @@ impl Explainer<'_> {
         let found = if name.is_empty() { Ok(None) } else { garden.find::<Value>(resource, namespace, name) };
         match found {
             Ok(Some(object)) => {
-                self.related.push(Related { what, object: Some(object.clone()) });
+                self.related.push(Related::object(what, object.clone()));
                 return Some(object);
             }
-            Ok(None) => self.tell(format!("{what} {name:?} is not in the garden: {remedy}")),
-            Err(error) => self.unread.push(format!("{what}: {}", chain(&error))),
+            Ok(None) => self.lack(format!("{what} {name:?} is not in the garden: {remedy}")),
+            Err(error) => self.unread.push(unread(&what, &error)),
         }
         None
     }
 
-    /// The object of the extension in the seed, and whether there is an extension for it.
+    /// Adds the extension's object in the seed, and checks whether an extension for it exists.
     fn extension(
         &mut self,
         seed: &Client,
@@ -98,19 +98,19 @@ impl Explainer<'_> {
                     || object["metadata"]["annotations"][OPERATION] == "reconcile";
                 let type_name = text(&object["spec"]["type"]).to_owned();
                 let what = format!("its {kind} for the extension in the seed,");
-                self.related.push(Related { what, object: Some(object) });
+                self.related.push(Related::object(what, object));
                 if is_unheard {
                     self.unheard(garden, kind, &type_name);
                 }
             }
-            Ok(None) => self.tell(format!(
-                "the seed has no {kind} {name} for the extension: the agent makes it when nothing above is in its way"
+            Ok(None) => self.lack(format!(
+                "the seed has no {kind} {name} for the extension: the agent creates it when the problems above are solved"
             )),
             Err(error) => self.unread.push(format!("{kind} of the extension: {}", chain(&error))),
         }
     }
 
-    /// It has not begun.
+    /// Explains why the extension's object does not exist yet.
     fn unheard(&mut self, garden: &Client, kind: &'static str, type_name: &str) {
         let of = format!("spec.seedRef.name={}", self.settings.seed_config.name);
         let (registrations, installations) =
@@ -118,7 +118,7 @@ impl Explainer<'_> {
         match (registrations, installations) {
             (Ok(registrations), Ok(installations)) => {
                 let failed = unheard(kind, type_name, &registrations, &installations);
-                self.tell(failed.text);
+                self.lack(failed.text);
             }
             (Err(why), _) | (_, Err(why)) => self.unread.push(format!("extensions: {why}")),
         }

@@ -1,6 +1,6 @@
-//! Who removes which finalizer.
+//! Which program removes which finalizer.
 
-/// Finalizers, or their beginnings (those that end with `*`), and who removes them when.
+/// Finalizers, or prefixes of finalizers (with `*` at the end), and which program removes them under which condition.
 const KNOWN: [(&str, &str); 17] = [
     (
         "gardener",
@@ -20,7 +20,7 @@ const KNOWN: [(&str, &str); 17] = [
         "gardener-controller-manager, when no ControllerRegistration names it",
     ),
     ("core.gardener.cloud/backupbucket", "the gardenlet of the seed, when the BackupBucket is gone"),
-    ("gardener.cloud/gardener", "the Gardener component that uses it, when it does so no more"),
+    ("gardener.cloud/gardener", "the Gardener component that uses it, when it no longer uses it"),
     (
         "resources.gardener.cloud/gardener-resource-manager*",
         "the applier of ManagedResources (the gardenlet, or gardener-resource-manager), when all its objects are gone",
@@ -39,7 +39,7 @@ const KNOWN: [(&str, &str); 17] = [
     ("customresourcecleanup.apiextensions.k8s.io", "kube-apiserver, when no object of the kind is left"),
 ];
 
-/// Who removes it, in words.
+/// Describes which program removes the finalizer.
 pub(super) fn remover(finalizer: &str) -> &'static str {
     let fits = |known: &str| match known.strip_suffix('*') {
         Some(beginning) => finalizer.starts_with(beginning),
@@ -48,7 +48,7 @@ pub(super) fn remover(finalizer: &str) -> &'static str {
     KNOWN
         .iter()
         .find(|(known, _)| fits(known))
-        .map_or("the program that set it: the finalizer's name says which", |(_, who)| who)
+        .map_or("the program that set it: see the finalizer's name", |(_, who)| who)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `gardenlet explain`: what an object waits for. It reads, and changes nothing.
+//! `gardenlet explain`: explains whether an object is ready and, if not, why. It changes nothing.
 
 use std::borrow::Cow;
 
@@ -12,40 +12,40 @@ use crate::api::meta::Resource;
 use crate::api::resources::MANAGED_RESOURCE;
 use crate::base::clock::Clock;
 use crate::base::error::chain;
+use crate::base::near::nearest;
 use crate::config::Settings;
 use crate::kube::request::{ListParams, Method, Request};
 use crate::kube::{Client, Discovery, Error};
 
-use self::decide::{Gathered, Related, explain, name, when};
+use self::decide::{EVENTS, Gathered, Related, explain, name, when};
 use self::objects::Survey;
-use super::{Io, Variable, clusters, fail, print};
+use super::{Io, Variable, clusters, fail_as, print, print_text};
 
 mod asked;
 mod decide;
 mod finalizers;
 mod objects;
 mod shoot;
+mod verdict;
 
-/// The object that somebody asks about.
+/// The object in question.
 pub(super) struct Question {
     pub(super) kind: String,
     pub(super) name: String,
     pub(super) namespace: String,
 }
 
-/// Something could not be read.
-const BROKEN: u8 = 1;
-/// Objects of a kind that are named; others are counted.
+/// How many objects of a kind the explanation names; it counts the others.
 const NAMED_MAX: usize = 5;
-/// Objects of a ManagedResource that are read.
+/// How many objects of a ManagedResource the command reads.
 const OBJECTS_MAX: usize = 100;
-/// core/v1 Events: they can be selected by the object they are about.
+/// core/v1 Events: a field selector finds those of an object.
 const EVENT: Resource = Resource::new("", "v1", "Event", "events", true);
-/// Kinds that are looked up in the garden. Others are the seed's.
+/// The kinds that belong to the garden. All others belong to the seed.
 const OF_GARDEN: [Resource; 5] =
     [SEED, SHOOT, CONTROLLER_INSTALLATION, CONTROLLER_REGISTRATION, CONTROLLER_DEPLOYMENT];
 
-/// The command.
+/// Runs the command.
 pub(super) fn main(
     io: &mut Io<'_>,
     settings: &Settings,
@@ -56,14 +56,53 @@ pub(super) fn main(
     match (Explainer { settings, variable, related: Vec::new(), unread: Vec::new() }).gather(question) {
         Ok(gathered) => {
             let explanation = explain(&gathered);
-            let text = if as_json { format!("{}\n", explanation.json()) } else { explanation.text() };
-            print(io, &text)
+            if as_json {
+                return print(io, &format!("{}\n", explanation.json()));
+            }
+            let text = explanation.text(io.colour);
+            print_text(io, &text)
         }
-        Err(why) => {
-            fail(io, format_args!("gardenlet: {why}\nRun gardenlet doctor to find out which hop fails."));
-            BROKEN
+        Err(Refused { why, is_answer: true }) => fail_as(io, as_json, "explain", &why),
+        Err(Refused { why, is_answer: false }) => {
+            let hint = "Run gardenlet doctor to find out which hop fails.";
+            fail_as(io, as_json, "explain", &format!("{why}\n{hint}"))
         }
     }
+}
+
+/// Why no explanation is possible.
+struct Refused {
+    why: String,
+    /// The clusters have answered, so `doctor` would not find more.
+    is_answer: bool,
+}
+
+impl From<String> for Refused {
+    fn from(why: String) -> Self {
+        Self { why, is_answer: false }
+    }
+}
+
+/// Why an object was not read. The garden refuses requests for objects of other seeds, whether they exist or not.
+fn not_read(resource: &Resource, place: &str, cluster: &str, seed: &str, error: &Error) -> Refused {
+    let kind = &resource.kind;
+    let why = match error.status_code() {
+        Some(404) => format!("{kind} {place} is not in the {cluster}"),
+        Some(403) if cluster == "garden" => {
+            format!(
+                "{kind} {place}: not found, or not of this seed ({seed}). The garden answered: {}",
+                chain(error)
+            )
+        }
+        _ => format!("read {kind} {place} of the {cluster}: {}", chain(error)),
+    };
+    Refused { why, is_answer: matches!(error.status_code(), Some(403 | 404)) }
+}
+
+/// Why a needed object was not read.
+fn unread(what: &str, error: &Error) -> String {
+    let hint = if error.status_code() == Some(403) { "not found, or not of this seed: " } else { "" };
+    format!("{what}: {hint}{}", chain(error))
 }
 
 struct Explainer<'a> {
@@ -74,12 +113,13 @@ struct Explainer<'a> {
 }
 
 impl Explainer<'_> {
-    fn gather(mut self, question: &Question) -> Result<Gathered, String> {
+    fn gather(mut self, question: &Question) -> Result<Gathered, Refused> {
         let client =
             |connection| Client::new(connection, clusters::options(self.variable)).map_err(|e| chain(&e));
         let seed = client(clusters::seed(self.settings, self.variable).map_err(|(text, _)| text)?)?;
         let wanted = question.kind.to_ascii_lowercase();
-        // Some kinds of extensions are called as those of the garden by which they are asked for.
+        // Some kinds of extensions have the same names as kinds of the garden. The suffix selects the kind of the
+        // extension.
         let of_seed = wanted.strip_suffix(".extensions.gardener.cloud");
         let known = OF_GARDEN.into_iter().chain(asked::KINDS).find(|r| is_called(r, &wanted));
         let (cluster, client, resource) = match known {
@@ -88,20 +128,21 @@ impl Explainer<'_> {
                     clusters::garden(self.settings, self.variable, &seed).map_err(|(text, _)| text)?;
                 ("garden", client(garden.connection)?, resource)
             }
-            None => {
-                let found = find_kind(&seed, of_seed.unwrap_or(&wanted)).map_err(|e| chain(&e))?;
-                let unknown = || format!("the seed serves no kind {:?}", question.kind);
-                ("seed", seed.clone(), found.ok_or_else(unknown)?)
-            }
+            None => match find_kind(&seed, of_seed.unwrap_or(&wanted)).map_err(|e| chain(&e))? {
+                Ok(found) => ("seed", seed.clone(), found),
+                Err(near) => return Err(unknown_kind(&question.kind, near.as_deref())),
+            },
         };
         let namespace = match (resource.namespaced, question.namespace.as_str()) {
             (false, _) => "",
             (true, "") => "garden",
             (true, namespace) => namespace,
         };
-        let mut object = client.get::<Value>(&resource, namespace, &question.name).map_err(|e| {
-            format!("read {} {} of the {cluster}: {}", resource.kind, question.name, chain(&e))
-        })?;
+        let place = name(&json!({"metadata": {"namespace": namespace, "name": question.name}}));
+        let ours = &self.settings.seed_config.name;
+        let mut object = client
+            .get::<Value>(&resource, namespace, &question.name)
+            .map_err(|error| not_read(&resource, &place, cluster, ours, &error))?;
         object["kind"] = Value::from(&*resource.kind);
         if resource == CONTROLLER_INSTALLATION {
             self.installation(&seed, &client, &object);
@@ -126,16 +167,16 @@ impl Explainer<'_> {
         Ok(Gathered { cluster, object, related, events, unread, told: why, tasks, now })
     }
 
-    /// Its ManagedResource, and the objects that need its extension.
+    /// Adds the ManagedResource, and the objects that need the extension.
     fn installation(&mut self, seed: &Client, garden: &Client, installation: &Value) {
         let name = installation["metadata"]["name"].as_str().unwrap_or_default();
         match seed.find::<Value>(&MANAGED_RESOURCE, "garden", name) {
             Ok(Some(object)) => {
                 let what = "its ManagedResource".to_owned();
-                self.related.push(Related { what, object: Some(object.clone()) });
+                self.related.push(Related::object(what, object.clone()));
                 self.managed(seed, &object);
             }
-            Ok(None) => self.tell(format!("it has no ManagedResource garden/{name} in the seed")),
+            Ok(None) => self.lack(format!("it has no ManagedResource garden/{name} in the seed")),
             Err(error) => self.unread.push(format!("its ManagedResource: {}", chain(&error))),
         }
         let registration = installation.pointer("/spec/registrationRef/name").and_then(Value::as_str);
@@ -147,11 +188,11 @@ impl Explainer<'_> {
                     self.served(seed, served);
                 }
             }
-            Err(error) => self.unread.push(format!("its ControllerRegistration: {}", chain(&error))),
+            Err(error) => self.unread.push(unread("its ControllerRegistration", &error)),
         }
     }
 
-    /// Its objects, which are read one by one: that takes no right to list them.
+    /// Adds its objects. The command reads them one by one, because this needs no permission to list.
     fn managed(&mut self, seed: &Client, managed: &Value) {
         let going = !managed["metadata"]["deletionTimestamp"].is_null();
         let mut survey = Survey::new(going, Clock::system().now());
@@ -165,7 +206,7 @@ impl Explainer<'_> {
                 Ok(found) => survey.add(kind, &name(&json!({"metadata": reference})), found),
                 Err(error) => {
                     survey.not_read(1, || chain(&error));
-                    // Who is not there for one is not there for the others.
+                    // If one request gets no answer, the others will get none.
                     if matches!(error, Error::Transport { .. }) {
                         break;
                     }
@@ -184,7 +225,7 @@ impl Explainer<'_> {
         self.list("needed by", seed, resource, "", |object| object["spec"]["type"] == *type_name);
     }
 
-    /// What keeps a Seed from being deleted, as the deletion looks for it.
+    /// Adds the objects that prevent the deletion of a Seed. The deletion looks for the same objects.
     fn seed(&mut self, seed: &Client, garden: &Client, name: &str) {
         let own = |object: &Value| object["spec"]["seedName"] == name;
         let labels = format!("name.seed.gardener.cloud/{name}=true");
@@ -196,7 +237,11 @@ impl Explainer<'_> {
     }
 
     fn tell(&mut self, what: String) {
-        self.related.push(Related { what, object: None });
+        self.related.push(Related::note(what));
+    }
+
+    fn lack(&mut self, what: String) {
+        self.related.push(Related::lack(what));
     }
 
     fn list(
@@ -241,7 +286,7 @@ impl Explainer<'_> {
         let namespace = metadata["namespace"].as_str().unwrap_or("default");
         let name = metadata["name"].as_str().unwrap_or_default();
         let mut fields = format!("involvedObject.kind={},involvedObject.name={name}", resource.kind);
-        // An earlier object of this name may have had Events, too.
+        // An earlier object with this name may have had Events, too.
         if let Some(uid) = metadata["uid"].as_str() {
             fields.push_str(",involvedObject.uid=");
             fields.push_str(uid);
@@ -249,14 +294,14 @@ impl Explainer<'_> {
         let mut events = Vec::new();
         let listed = objects(client, &EVENT, namespace, ("", &fields), &mut |event| events.push(event));
         if let Err(error) = listed {
-            self.unread.push(format!("events: {}", chain(&error)));
+            self.unread.push(format!("{EVENTS}{}", chain(&error)));
         }
         events.sort_by_key(|event| when(event).to_owned());
         events
     }
 }
 
-/// The object that a reference means; none if it, or its kind, is not there.
+/// Reads the object of a reference; none if the object or its kind does not exist.
 fn referred(seed: &Client, discovery: &Discovery, reference: &Value) -> Result<Option<Value>, Error> {
     let text = |key: &str| reference[key].as_str().unwrap_or_default();
     let Some(resource) = discovery.resource_for(text("apiVersion"), text("kind"))? else { return Ok(None) };
@@ -267,7 +312,7 @@ fn referred(seed: &Client, discovery: &Discovery, reference: &Value) -> Result<O
     Ok(found)
 }
 
-/// All objects; none where their kind is not served.
+/// Lists all objects; none if the cluster does not serve their kind.
 fn objects(
     client: &Client,
     resource: &Resource,
@@ -290,25 +335,40 @@ fn is_called(resource: &Resource, wanted: &str) -> bool {
     resource.kind.eq_ignore_ascii_case(wanted) || *resource.plural == *wanted
 }
 
-/// A kind of the seed by its name, plural or short name, in the preferred version of the first group that has it.
-fn find_kind(seed: &Client, wanted: &str) -> Result<Option<Resource>, Error> {
+fn unknown_kind(wanted: &str, near: Option<&str>) -> Refused {
+    let hint = near.map(|near| format!("; did you mean {near:?}?")).unwrap_or_default();
+    Refused { why: format!("the seed serves no kind {wanted:?}{hint}"), is_answer: true }
+}
+
+/// Finds a kind of the seed by its name, plural or short name, in the preferred version of the first group that has it.
+/// If there is none, returns a similar name.
+fn find_kind(seed: &Client, wanted: &str) -> Result<Result<Resource, Option<String>>, Error> {
     if is_called(&MANAGED_RESOURCE, wanted) {
-        return Ok(Some(MANAGED_RESOURCE));
+        return Ok(Ok(MANAGED_RESOURCE));
     }
     let ask = |path: &str| seed.fetch::<Value>(&Request::raw(Method::Get, path, None, ""));
     let groups = ask("/apis")?;
     let groups = groups["groups"].as_array().into_iter().flatten();
     let preferred = groups.filter_map(|group| group["preferredVersion"]["groupVersion"].as_str());
+    let of_garden: Vec<String> = OF_GARDEN
+        .iter()
+        .chain(&asked::KINDS)
+        .chain([&MANAGED_RESOURCE])
+        .map(|r| r.kind.to_lowercase())
+        .collect();
+    let mut near = nearest(wanted, of_garden.iter().map(String::as_str)).map(str::to_owned);
     for version in std::iter::once("v1").chain(preferred) {
         let root = if version.contains('/') { "/apis" } else { "/api" };
-        // A group whose server is gone hides only itself.
+        // If a group's server is gone, only the kinds of this group are missing.
         let Ok(list) = ask(&format!("{root}/{version}")) else { continue };
-        let served = list["resources"].as_array().into_iter().flatten();
-        if let Some(found) = served.filter_map(|r| served_as(version, r, wanted)).next() {
-            return Ok(Some(found));
+        let served = || list["resources"].as_array().into_iter().flatten();
+        if let Some(found) = served().filter_map(|r| served_as(version, r, wanted)).next() {
+            return Ok(Ok(found));
         }
+        let names = served().filter_map(|r| r["singularName"].as_str()).filter(|name| !name.is_empty());
+        near = nearest(wanted, near.as_deref().into_iter().chain(names)).map(str::to_owned);
     }
-    Ok(None)
+    Ok(Err(near))
 }
 
 fn served_as(api_version: &str, served: &Value, wanted: &str) -> Option<Resource> {

@@ -1,26 +1,26 @@
-//! The objects of a ManagedResource: few of them say why it waits. No IO.
+//! The objects of a ManagedResource: most of them do not show why it waits. No IO.
 
 use serde_json::Value;
 
 use super::decide::{Related, is_well};
 use crate::base::clock::Timestamp;
 
-/// How many objects are printed in full; others are counted.
+/// How many objects the explanation describes; it counts the others.
 const TOLD_MAX: usize = 8;
 
-/// What was found of them.
+/// The findings about the objects.
 #[derive(Debug)]
 pub(super) struct Survey {
     now: Timestamp,
-    /// They should go, and are still there if they are found.
+    /// Whether the objects are being deleted; then the findings are those that still exist.
     going: bool,
     related: Vec<Related>,
-    /// Others that would be told of.
+    /// The number of further objects with a finding.
     more: usize,
-    /// Nobody has deleted them yet.
+    /// The number of objects that have to go, but whose deletion was not requested yet.
     left: usize,
     unread: usize,
-    /// Why the first of these was not read.
+    /// Why the first unread object was not read.
     why: String,
 }
 
@@ -29,15 +29,13 @@ impl Survey {
         Self { now, going, related: Vec::new(), more: 0, left: 0, unread: 0, why: String::new() }
     }
 
-    /// One that is there with its `kind`, or not.
+    /// Adds an object with its `kind`, or its absence.
     pub(super) fn add(&mut self, kind: &str, place: &str, found: Option<Value>) {
         let related = match found {
-            Some(object) if !is_well(&object, self.now) => {
-                Related { what: format!("its {kind}"), object: Some(object) }
-            }
+            Some(object) if !is_well(&object, self.now) => Related::object(format!("its {kind}"), object),
             Some(_) => return self.left += usize::from(self.going),
             None if self.going => return,
-            None => Related { what: format!("its {kind} {place} is missing"), object: None },
+            None => Related::lack(format!("its {kind} {place} is missing")),
         };
         if self.related.len() < TOLD_MAX {
             self.related.push(related);
@@ -46,7 +44,7 @@ impl Survey {
         }
     }
 
-    /// Some that were not read.
+    /// Adds objects that were not read.
     pub(super) fn not_read(&mut self, count: usize, why: impl FnOnce() -> String) {
         if self.unread == 0 && count > 0 {
             self.why = why();
@@ -54,15 +52,14 @@ impl Survey {
         self.unread += count;
     }
 
-    /// What is printed, and what could not be read.
+    /// The lines of the explanation, and what could not be read.
     pub(super) fn end(mut self) -> (Vec<Related>, Option<String>) {
-        for (count, what) in [
-            (self.more, "more of its objects are missing or not done"),
-            (self.left, "of its objects are still there"),
-        ] {
-            if count > 0 {
-                self.related.push(Related { what: format!("{count} {what}"), object: None });
-            }
+        if self.more > 0 {
+            self.related
+                .push(Related::lack(format!("{} more of its objects are missing or not ready", self.more)));
+        }
+        if self.left > 0 {
+            self.related.push(Related::note(format!("{} of its objects are still there", self.left)));
         }
         (self.related, (self.unread > 0).then(|| format!("{} of its objects: {}", self.unread, self.why)))
     }
@@ -81,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_stands_in_the_way_is_told() {
+    fn only_obstacles_are_printed() {
         let well = json!({"kind": "A", "status": {"conditions": [{"type": "Ready", "status": "True"}]}});
         let ill = json!({"kind": "A", "status": {"conditions": [{"type": "Ready", "status": "False"}]}});
         let held = json!({"kind": "A", "metadata": {"deletionTimestamp": "2026-01-05T10:00:00Z"}});
@@ -114,7 +111,7 @@ mod tests {
         survey.not_read(4, || "second".to_owned());
         let (related, unread) = told(survey);
         assert_eq!(related.len(), TOLD_MAX + 1);
-        assert_eq!(related[TOLD_MAX], "3 more of its objects are missing or not done");
+        assert_eq!(related[TOLD_MAX], "3 more of its objects are missing or not ready");
         assert_eq!(unread.as_deref(), Some("5 of its objects: first"));
     }
 }

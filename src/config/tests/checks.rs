@@ -11,8 +11,8 @@ fn a_lease_that_is_renewed_too_often_or_too_rarely_is_refused_with_a_remedy() {
     let field = "controllers.seed.leaseResyncSeconds";
     for number in [0, -2, 600, 20] {
         let expected = format!(
-            "{field}: must be from 1 to 19, not {number}: a shorter one loads the garden without a pause, and the garden \
-             gives a seed up after 40 s without a renewal, of which one may fail; leave it out for the default, 2"
+            "{field}: must be from 1 to 19, not {number}: a shorter one loads the garden constantly, and the garden \
+             considers a seed lost after 40 s without a renewal, and one renewal may fail; leave it out for the default, 2"
         );
         assert_eq!(errors(&[(field, json!(number))]), [expected]);
     }
@@ -31,11 +31,7 @@ fn bounds_hold_at_both_ends() {
             json!("169h"),
             "must be from 1s to 168h, not 169h: ",
         ),
-        (
-            "controllers.shootCare.syncPeriod",
-            json!("0s"),
-            "a shorter one loads the API servers without a pause",
-        ),
+        ("controllers.shootCare.syncPeriod", json!("0s"), "a shorter one loads the API servers constantly"),
         ("controllers.shootState.syncPeriod", json!("1ms"), "must be from 1s to "),
         ("controllers.seed.leaseResyncMissThreshold", json!(0), "must be from 1 to 1000, not 0: "),
         ("leaderElection.retryPeriod", json!("1ns"), "must be from 1s to 1h, not 1ns: "),

@@ -54,7 +54,7 @@ pub(super) fn plan(object: Option<&Value>, spec: &Value, now: Timestamp) -> Plan
         let finalizers = object["metadata"]["finalizers"].as_array().into_iter().flatten();
         let finalizers: Vec<&str> = finalizers.map(text).collect();
         let why = format!(
-            "it was deleted in the seed: it is created again when it is gone; finalizers that hold it: {}",
+            "it was deleted in the seed: the agent creates it again after the deletion; finalizers that hold it: {}",
             if finalizers.is_empty() { "none".to_owned() } else { finalizers.join(", ") }
         );
         return Plan { state: State::Failed(Failed::new(why)), ..pending };
@@ -203,7 +203,7 @@ mod tests {
                 ],
                 false,
                 failed(
-                    "it was deleted in the seed: it is created again when it is gone; finalizers that hold it: a, b",
+                    "it was deleted in the seed: the agent creates it again after the deletion; finalizers that hold it: a, b",
                     &[],
                 ),
                 None,

@@ -81,7 +81,7 @@ fn read(file: &str, name: &str) -> Result<Value, String> {
     if file.is_empty() {
         return Err(format!("it has no {FILE}"));
     }
-    let object = yaml::parse(file).map_err(|error| format!("{FILE} is no YAML: {error}"))?;
+    let object = yaml::parse(file).map_err(|error| format!("{FILE} is not valid YAML: {error}"))?;
     let resource = GARDENLET;
     let version = resource.api_version();
     if object["apiVersion"] != version.as_str() || object["kind"] != resource.kind.as_ref() {
@@ -104,7 +104,7 @@ mod tests {
         assert!(read(good, "s").is_ok());
         let table = [
             (String::new(), "it has no gardenlet.yaml"),
-            ("a: [".to_owned(), "gardenlet.yaml is no YAML: "),
+            ("a: [".to_owned(), "gardenlet.yaml is not valid YAML: "),
             (
                 "just words".to_owned(),
                 "gardenlet.yaml is no Gardenlet of seedmanagement.gardener.cloud/v1alpha1",

@@ -1,7 +1,7 @@
 //! The state of the heartbeat for the rest of the program. It shares no lock with the heartbeat.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::base::clock::{Clock, Mono};
@@ -31,6 +31,8 @@ struct Shared {
     offline_until_ms: AtomicU64,
     /// Monotonic milliseconds of the last success; 0 before the first.
     last_ms: AtomicU64,
+    /// Why the beats since then were missed, for people. The heartbeat never waits for this lock.
+    trouble: Mutex<Option<(Mono, String)>>,
 }
 
 /// Whether the seed's Lease is being renewed (Gardener's `periodic-health`). Cheap to clone.
@@ -49,6 +51,7 @@ impl Beat {
         self.0.offline_until_ms.store(0, Ordering::SeqCst);
         self.0.healthy.store(true, Ordering::SeqCst);
         self.0.beaten.store(false, Ordering::SeqCst);
+        self.explain(None, now);
         self.0.begun.store(true, Ordering::SeqCst);
     }
 
@@ -68,6 +71,19 @@ impl Beat {
         let is_offline = outcome == Outcome::Offline;
         self.0.offline_until_ms.store(if is_offline { until } else { 0 }, Ordering::SeqCst);
         self.0.healthy.store(outcome == Outcome::Renewed, Ordering::SeqCst);
+    }
+
+    /// Records why the last beat failed; `None` after a successful one.
+    pub fn explain(&self, why: Option<String>, now: Mono) {
+        if let Ok(mut trouble) = self.0.trouble.try_lock() {
+            let since = trouble.as_ref().map_or(now, |(since, _)| *since);
+            *trouble = why.map(|why| (since, why));
+        }
+    }
+
+    /// Why beats fail, and since when, while they are due.
+    pub fn trouble(&self) -> Option<(Mono, String)> {
+        self.0.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone().filter(|_| self.is_due())
     }
 
     /// Gardener's `periodic-health`: passes if the heartbeat does not run here, succeeds, or its first beat is not
@@ -157,6 +173,18 @@ mod tests {
         sim.advance(Duration::from_secs(21));
         assert!(!beat.is_healthy(&clock));
         assert!(beat.age(&clock).unwrap() >= Duration::from_secs(20));
+    }
+
+    #[test]
+    fn what_an_earlier_heartbeat_missed_is_forgotten() {
+        let clock = Clock::new(Simulated::new(Timestamp::from_unix(0), 1));
+        let (beat, threshold, now) = (Beat::new(), Duration::from_secs(20), clock.mono());
+        beat.begin(now, threshold);
+        beat.explain(Some("refused".to_owned()), now);
+        assert_eq!(beat.trouble(), Some((now, "refused".to_owned())));
+        beat.end();
+        beat.begin(now, threshold);
+        assert_eq!(beat.trouble(), None);
     }
 
     #[test]

@@ -33,6 +33,9 @@ use pace::Pace;
 /// Namespace of the seeds' Leases in the garden.
 pub const NAMESPACE: &str = "gardener-system-seed-lease";
 
+/// Metric: how often the Lease is renewed.
+pub const INTERVAL: &str = "gardenlet_seed_lease_interval_seconds";
+
 /// The retry delay while the Seed does not exist yet. Its registration is in progress, and the first beat must not wait
 /// a whole period for it.
 const UNREGISTERED_RETRY: Duration = Duration::from_millis(100);
@@ -197,9 +200,8 @@ impl Heartbeat {
 
     /// The interval, also exported as a metric.
     fn measured(&self, pace: &Pace) -> Duration {
-        let (name, help) =
-            ("gardenlet_seed_lease_interval_seconds", "Time between two renewals of the seed's lease.");
-        self.metrics.set(name, help, &[], pace.interval().as_secs_f64());
+        let help = "Time between two renewals of the seed's lease.";
+        self.metrics.set(INTERVAL, help, &[], pace.interval().as_secs_f64());
         pace.interval()
     }
 
@@ -318,6 +320,7 @@ impl Heartbeat {
         }
         past.beaten |= result.is_ok();
         self.beat.record(outcome(result), self.clock.mono(), threshold);
+        self.beat.explain(result.as_ref().err().map(|missed| chain(missed)), self.clock.mono());
         let label = if result.is_ok() { "success" } else { "error" };
         self.metrics.add(
             "gardenlet_seed_lease_renewals_total",

@@ -182,7 +182,7 @@ fn access(
     let key = subject.key();
     let token = token::ensure(&base.garden, (&key.namespace, &key.name), now).map_err(|error| {
         let failed = Failed::from(error);
-        Failed { text: format!("make a bootstrap token in the garden: {}", failed.text), ..failed }
+        Failed { text: format!("create a bootstrap token in the garden: {}", failed.text), ..failed }
     })?;
     let mut connection = (*base.garden.connection()).clone().with_token(token);
     if let Some(address) = config["gardenClientConnection"]["gardenClusterAddress"].as_str() {

@@ -230,8 +230,8 @@ pub(super) fn name_kubeconfig(seed: &Seed, cluster: &str, secret: &str) -> Resul
 fn incomplete(view: &View) -> Option<Failed> {
     let domain = view.incomplete_domain()?;
     let text = format!(
-        "spec.dns.domain of the Shoot is {domain}, which lies below no default domain of the garden, and spec.dns.providers names \
-         no primary provider: name one, or take the domain out"
+        "spec.dns.domain of the Shoot is {domain}, which is below no default domain of the garden, and spec.dns.providers names \
+         no primary provider: name one, or remove the domain"
     );
     Some(problem(text))
 }

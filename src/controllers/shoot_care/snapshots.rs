@@ -34,7 +34,7 @@ const SIZE: (&str, &str) = (
 );
 const IN_USE: (&str, &str) = (
     "gardenlet_etcd_database_in_use_bytes",
-    "How much of this database is in use: the rest goes with a defragmentation.",
+    "How much of this database is in use: a defragmentation frees the rest.",
 );
 const OLDEST: (&str, &str) = (
     "gardenlet_etcd_snapshot_timestamp_seconds",
@@ -105,7 +105,7 @@ impl Snapshots {
                     *known = Some((at, before.unwrap_or_default()));
                 }
             }
-            known.as_ref().into_iter().for_each(|(_, all)| measure(all, &cx.metrics));
+            known.as_ref().into_iter().for_each(|(_, all)| measure(all, &cx.metrics, cx.clock.now()));
         }
         known.as_ref()?.1.get(namespace)?.trouble(cx.clock.now())
     }
@@ -145,7 +145,7 @@ fn read(planes: &Planes, namespace: &str) -> Result<All, Error> {
 }
 
 /// No metric names a Shoot: the worst value counts.
-fn measure(all: &All, metrics: &Metrics) {
+fn measure(all: &All, metrics: &Metrics, now: Timestamp) {
     let taken = all.values().filter_map(|state| state.last.as_ref()?.result.as_ref().ok());
     #[expect(clippy::cast_precision_loss)]
     if let Some(largest) = taken.max_by_key(|taken| taken.database_bytes) {
@@ -153,10 +153,11 @@ fn measure(all: &All, metrics: &Metrics) {
         metrics.set(IN_USE.0, IN_USE.1, &[], largest.in_use_bytes as f64);
     }
     let awake = all.values().filter(|state| state.job.as_ref().is_some_and(|job| !job.is_suspended));
+    let oldest = awake.filter_map(|state| state.succeeded().or(Some(state.job.as_ref()?.since))).min();
+    // The last one that waited may have gone, or be asleep: then nobody waits, and no alert should say so.
+    let was_known = metrics.value(OLDEST.0, &[]).is_some();
     #[expect(clippy::cast_precision_loss)]
-    if let Some(oldest) =
-        awake.filter_map(|state| state.succeeded().or(Some(state.job.as_ref()?.since))).min()
-    {
+    if let Some(oldest) = oldest.or(was_known.then_some(now)) {
         metrics.set(OLDEST.0, OLDEST.1, &[], oldest.unix() as f64);
     }
 }
@@ -245,6 +246,24 @@ mod tests {
     fn pod(ended: &str, code: i64, message: &str) -> Value {
         json!({"status": {"containerStatuses": [{"state": {"terminated": {"exitCode": code, "reason": "Error", "message": message,
             "finishedAt": format!("2026-07-{ended}:00Z")}}}]}})
+    }
+
+    #[test]
+    fn hibernated_shoots_wait_for_no_snapshot() {
+        let metrics = Metrics::new();
+        let told = |metrics: &Metrics| metrics.value(OLDEST.0, &[]);
+        let of = |is_suspended: bool| {
+            let job = Job { is_suspended, since: at("01T22:00"), ..Job::default() };
+            All::from_iter([("shoot--p--s1".to_owned(), State { job: Some(job), last: None })])
+        };
+        measure(&of(true), &metrics, at("02T22:00"));
+        assert_eq!(told(&metrics), None);
+        measure(&of(false), &metrics, at("02T22:00"));
+        assert_eq!(told(&metrics), Some(at("01T22:00").seconds()));
+        for all in [of(true), All::default()] {
+            measure(&all, &metrics, at("03T22:00"));
+            assert_eq!(told(&metrics), Some(at("03T22:00").seconds()));
+        }
     }
 
     #[test]

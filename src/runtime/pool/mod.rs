@@ -1,7 +1,7 @@
 //! The workers: a fixed number of threads for all controllers. Each controller has a lane: its queue and a number of
-//! permits (`concurrentSyncs`), so that none can occupy the pool. Lanes are served in turn.
+//! permits (`concurrentSyncs`), so that no controller can occupy the whole pool. The workers serve the lanes in turn.
 //!
-//! A panic costs one reconciliation: it is caught here and nowhere else, counted, and retried with backoff.
+//! A panic fails one reconciliation: this module catches it, counts it, and retries with backoff.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -17,12 +17,18 @@ use crate::limits;
 use super::controller::{Context, Failure, Outcome, Reconciler};
 use super::queue::{Queue, Retry};
 
+mod failed;
+
+pub use failed::Failure as FailedKey;
+use failed::{Failed, Note};
+
 struct LaneState {
     name: &'static str,
     queue: Queue<Key>,
     permits: usize,
-    /// Keys that are being worked on, and since when.
+    /// The keys in progress, and when their work started.
     running: Vec<(Key, Mono)>,
+    failed: Failed,
     /// `None` while the controller does not run: keys wait.
     work: Option<Work>,
 }
@@ -36,9 +42,9 @@ struct Work {
 #[derive(Default)]
 struct State {
     lanes: Vec<LaneState>,
-    /// The lane to look at first.
+    /// The next worker looks at this lane first.
     next: usize,
-    /// Whether a worker already waits for the next timer; the others then wait for a notice only.
+    /// Whether a worker already waits for the next timer; then the others wait for a notice only.
     timer_watched: bool,
 }
 
@@ -47,9 +53,10 @@ struct Shared {
     stop: Stop,
     metrics: Metrics,
     state: Mutex<State>,
-    /// There is something to do.
+    /// Wakes a worker: there is a key to reconcile.
     changed: Condvar,
-    /// Something was done: for those who wait for the end of it, who must not take a notice from a worker.
+    /// Wakes a thread that waits for the end of work. It is separate, so that such a thread cannot take a worker's
+    /// notice.
     settled: Condvar,
 }
 
@@ -60,7 +67,7 @@ impl Shared {
     }
 }
 
-/// See the module. Dropping it does not end the workers: its [`Stop`] does.
+/// See the module. Dropping it does not end the workers; [`Stop`] does.
 pub struct Pool {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
@@ -72,28 +79,28 @@ impl std::fmt::Debug for Pool {
     }
 }
 
-/// What a lane is doing, for metrics and the status page.
+/// The state of a lane, for metrics and the status page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LaneView {
     /// The controller.
     pub name: &'static str,
-    /// Keys that wait.
+    /// The number of waiting keys.
     pub depth: usize,
-    /// Keys that failed last time.
+    /// The number of keys whose last reconciliation failed.
     pub failing: usize,
-    /// Keys that began to wait since the beginning.
+    /// The number of keys added since the start.
     pub adds: u64,
-    /// Keys that came back after a failure since the beginning.
+    /// The number of retries since the start.
     pub retries: u64,
-    /// Keys that are being worked on.
+    /// The number of keys in progress.
     pub active: usize,
-    /// Keys that may be worked on at once.
+    /// The most keys that may be in progress.
     pub permits: usize,
-    /// How long the longest of them has taken.
+    /// How long the longest reconciliation in progress has taken.
     pub longest: Duration,
 }
 
-/// Looks at the lanes of a pool. Cheap to clone; it keeps nothing running.
+/// A view of the lanes of a pool. A clone is cheap and keeps nothing running.
 #[derive(Clone)]
 pub struct View(Arc<Shared>);
 
@@ -108,6 +115,11 @@ impl View {
     pub fn lanes(&self) -> Vec<LaneView> {
         let now = self.0.clock.mono();
         self.0.lock().lanes.iter().map(|lane| view(lane, now)).collect()
+    }
+
+    /// The keys whose last reconciliation failed. Their number is limited.
+    pub fn failed(&self) -> Vec<FailedKey> {
+        self.0.lock().lanes.iter().flat_map(|lane| lane.failed.all(lane.name)).collect()
     }
 }
 
@@ -130,7 +142,7 @@ impl Pool {
     /// Starts `workers` threads that end with `stop`.
     ///
     /// # Errors
-    /// The system's, if it has no room for the threads.
+    /// The error of the system, if it has no room for the threads.
     pub fn start(clock: Clock, stop: &Stop, metrics: Metrics, workers: usize) -> std::io::Result<Self> {
         let shared = Arc::new(Shared {
             clock,
@@ -149,7 +161,7 @@ impl Pool {
         let weak = Arc::downgrade(&shared);
         stop.on_stop(move || {
             if let Some(shared) = weak.upgrade() {
-                // Under the lock, or a worker between its look and its wait would miss it.
+                // Notify under the lock; otherwise a worker between its check and its wait would miss the notice.
                 let _state = shared.lock();
                 shared.changed.notify_all();
             }
@@ -157,12 +169,12 @@ impl Pool {
         Ok(pool)
     }
 
-    /// For those who add lanes.
+    /// Returns the part that adds lanes.
     pub fn lanes(&self) -> Lanes {
         Lanes(Arc::clone(&self.shared))
     }
 
-    /// For those who look on.
+    /// Returns a view of the pool.
     pub fn view(&self) -> View {
         View(Arc::clone(&self.shared))
     }
@@ -177,7 +189,7 @@ impl Pool {
     }
 }
 
-/// Makes the lanes of a pool. Cheap to clone; it keeps nothing running.
+/// Adds lanes to a pool. A clone is cheap and keeps nothing running.
 #[derive(Clone)]
 pub struct Lanes(Arc<Shared>);
 
@@ -188,8 +200,8 @@ impl std::fmt::Debug for Lanes {
 }
 
 impl Lanes {
-    /// The lane of this name: the present one, or a new one with these settings. It takes keys at once and works on them
-    /// from [`Lane::start`] on.
+    /// Returns the lane with this name: the existing one, or a new one with these settings. It accepts keys at once,
+    /// and the workers serve it after [`Lane::start`].
     pub fn lane(&self, name: &'static str, permits: usize, retry: Retry) -> Lane {
         let mut state = self.0.lock();
         let index = state.lanes.iter().position(|lane| lane.name == name).unwrap_or_else(|| {
@@ -198,6 +210,7 @@ impl Lanes {
                 queue: Queue::new(retry),
                 permits: permits.max(1),
                 running: Vec::new(),
+                failed: Failed::default(),
                 work: None,
             });
             state.lanes.len() - 1
@@ -231,7 +244,7 @@ impl Lane {
         self.shared.changed.notify_one();
     }
 
-    /// Asks for one after a while, or earlier if `key` comes back earlier anyway.
+    /// Requests a reconciliation after a while, or earlier if `key` is due earlier anyway.
     pub fn add_after(&self, key: Key, delay: Duration) {
         let at = self.shared.clock.mono().saturating_add(delay);
         let mut state = self.shared.lock();
@@ -240,17 +253,18 @@ impl Lane {
             log::error!(controller = lane.name; "The queue is full; the key waits for the next list");
         }
         drop(state);
-        // Whoever waits for a later timer has to wait for this one.
+        // A worker that waits for a later timer has to wait for this one instead.
         self.shared.changed.notify_all();
     }
 
-    /// Starts the controller, with what its reconciliations are handed.
+    /// Starts the controller with this reconciler.
     pub fn start(&self, reconciler: Arc<dyn Reconciler>, context: Context) {
         self.shared.lock().lanes[self.index].work = Some(Work { reconciler, context });
         self.shared.changed.notify_all();
     }
 
-    /// Ends the controller and drops its keys. What is being worked on ends on its own; [`Lane::wait_until_idle`] tells when.
+    /// Stops the controller and drops its keys. Reconciliations in progress continue; [`Lane::wait_until_idle`] waits
+    /// for them.
     pub fn end(&self) {
         let mut state = self.shared.lock();
         let lane = &mut state.lanes[self.index];
@@ -258,9 +272,10 @@ impl Lane {
             work.context.stop.stop();
         }
         lane.queue.clear();
+        lane.failed.clear();
     }
 
-    /// Waits until nothing is being worked on, at most for `d`; false if something still is.
+    /// Waits for the end of all reconciliations, but not longer than `d`. Returns false if some still run.
     pub fn wait_until_idle(&self, d: Duration) -> bool {
         let clock = &self.shared.clock;
         let deadline = clock.mono().saturating_add(d);
@@ -291,7 +306,7 @@ fn work(shared: &Shared) {
     }
 }
 
-/// Blocks until there is something to do; `None` when the pool stops.
+/// Waits for the next key; `None` when the pool stops.
 fn next_job(shared: &Shared) -> Option<Job> {
     let mut state = shared.lock();
     loop {
@@ -300,7 +315,7 @@ fn next_job(shared: &Shared) -> Option<Job> {
         }
         let now = shared.clock.mono();
         if let Some(job) = take(&mut state, now) {
-            // Others may be able to go on with the next key.
+            // Another worker may be able to reconcile the next key.
             shared.changed.notify_one();
             return Some(job);
         }
@@ -318,8 +333,8 @@ fn next_job(shared: &Shared) -> Option<Job> {
     }
 }
 
-/// The next timer that somebody could act upon. Lanes without a free permit do not count: their timers may be over, and
-/// whoever waited for them would not wait at all. The end of their work wakes everybody.
+/// The next timer that a worker could act on. Lanes without a free permit do not count: their timers may have passed,
+/// and a worker would not wait at all. The end of their work wakes all workers.
 fn next_due(state: &State) -> Option<Mono> {
     let free = |lane: &&LaneState| lane.work.is_some() && lane.running.len() < lane.permits;
     state.lanes.iter().filter(free).filter_map(|lane| lane.queue.next_due()).min()
@@ -345,7 +360,7 @@ fn take(state: &mut State, now: Mono) -> Option<Job> {
 }
 
 fn run(shared: &Shared, job: &Job) -> Result<Outcome, Failure> {
-    // A reconciler owns no state that outlives a call half changed: stores are written by informers alone.
+    // A reconciler has no state of its own that a panic could leave half changed: only informers write to stores.
     let call = AssertUnwindSafe(|| job.work.reconciler.reconcile(&job.key, &job.work.context));
     catch_unwind(call).unwrap_or_else(|panic| {
         shared.metrics.add(
@@ -363,9 +378,11 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }
 
-/// The one place where results become queue calls.
+/// This is the only place that turns results into calls of the queue.
 fn settle(shared: &Shared, job: &Job, result: &Result<Outcome, Failure>) {
     let now = shared.clock.mono();
+    let failure = result.as_ref().err().filter(|failure| failure.postponed().is_none());
+    let note = failure.map(Note::of);
     let mut state = shared.lock();
     let lane = &mut state.lanes[job.lane];
     let begun = lane.running.iter().find(|(key, _)| *key == job.key).map_or(now, |(_, since)| *since);
@@ -407,6 +424,12 @@ fn settle(shared: &Shared, job: &Job, result: &Result<Outcome, Failure>) {
     };
     let failures = lane.queue.failures(&job.key);
     lane.queue.done(&job.key);
+    match (result, note) {
+        (Ok(Outcome::GoOn(_)), _) | (Err(_), None) => {}
+        (Ok(_), _) => lane.failed.forget(&job.key),
+        (Err(_), Some(note)) if current => lane.failed.note(&job.key, note, failures, now),
+        (Err(_), Some(_)) => {}
+    }
     drop(state);
     shared.changed.notify_all();
     shared.settled.notify_all();
@@ -419,8 +442,8 @@ fn settle(shared: &Shared, job: &Job, result: &Result<Outcome, Failure>) {
     report(shared, job, result, delay, failures);
 }
 
-/// Which of the failures in a row are worth a line: the first, then fewer and fewer. A site without its garden fails for
-/// weeks, and its disk is small. The first three conflicts are everyday life.
+/// Which failures in a row the agent logs: the first, then fewer and fewer. A site without its garden fails for weeks,
+/// and its disk is small. The first three conflicts are normal.
 const fn is_told(attempt: u32, is_conflict: bool) -> bool {
     let first = if is_conflict { 4 } else { 1 };
     attempt >= first && (attempt.is_power_of_two() || attempt.is_multiple_of(256))

@@ -6,7 +6,7 @@ use crate::base::clock::{Simulated, Timestamp};
 #[test]
 fn what_fails_for_weeks_is_told_now_and_then() {
     let told = |attempts: u32| (1..=attempts).filter(|attempt| is_told(*attempt, false)).count();
-    // A retry every 30 s: an hour, a day, three weeks.
+    // With a retry every 30 s: an hour, a day, three weeks.
     assert_eq!((told(4), told(120), told(2_880), told(60_480)), (3, 7, 19, 244));
     let conflicts: Vec<u32> = (1..=9).filter(|attempt| is_told(*attempt, true)).collect();
     assert_eq!(conflicts, [4, 8], "somebody else may be first now and then");
@@ -33,12 +33,12 @@ impl Reconciler for Probe {
 }
 
 impl Lane {
-    /// Whether nothing is being worked on.
+    /// Whether no key is in progress.
     fn is_idle(&self) -> bool {
         self.shared.lock().lanes[self.index].running.is_empty()
     }
 
-    /// Whether nothing waits and nothing is being worked on; timers do not count.
+    /// Whether no key waits or is in progress; timers do not count.
     fn is_drained(&self) -> bool {
         let state = self.shared.lock();
         let lane = &state.lanes[self.index];
@@ -102,7 +102,7 @@ fn a_key_is_worked_on_and_comes_back_when_it_asked_to() {
     b.end();
 }
 
-/// A reconciliation computes when to come back, and the machine sleeps before it ends.
+/// The machine sleeps during a reconciliation that has already computed the time of its next run.
 #[test]
 fn a_moment_that_passed_meanwhile_has_come() {
     const HOUR: Duration = Duration::from_secs(3_600);
@@ -123,10 +123,10 @@ fn a_moment_that_passed_meanwhile_has_come() {
     b.end();
 }
 
-/// What takes several turns waits longer after each failure, too.
+/// A key that takes several turns also waits longer after each failure.
 #[test]
 fn what_goes_on_keeps_the_count_of_its_failures() {
-    // Nothing that was put off begins before time is moved on, however slow the machine is.
+    // Delayed work starts only when the test advances the clock, however slow the machine is.
     const LATER: Duration = Duration::from_secs(3_600);
     let b = bench(|_, count| match count {
         1 | 3 => Err(Failure::retry("broken")),
@@ -157,7 +157,7 @@ fn a_panic_costs_one_reconciliation() {
     b.end();
 }
 
-/// The first answer fails, so that there is a count that could grow.
+/// The first answer fails, so that a count exists that could grow.
 #[test]
 fn a_write_that_the_lease_did_not_allow_is_no_failed_attempt() {
     let b = bench(|_, count| match count {

@@ -86,7 +86,7 @@ impl Refused {
         text.push_str(". The old key stays until that is done. ");
         text.push_str(if self.by_webhook {
             "Change the webhook or the policy in the Shoot so that it lets label credentials.gardener.cloud/key-name be set and \
-             removed, or delete its configuration. Everything else goes on by itself"
+             removed, or delete its configuration. Everything else continues by itself"
         } else {
             "Fix these objects or kinds in the Shoot, or delete them. The task then continues automatically"
         });
@@ -165,7 +165,7 @@ mod tests {
             "not all objects of the Shoot could be rewritten for its encryption: API group example.org does not answer (503); \
              secrets default/a (webhook no.example.org refuses it: admission webhook \"no.example.org\" denied the request: hands \
              off). The old key stays until that is done. Change the webhook or the policy in the Shoot so that it lets label \
-             credentials.gardener.cloud/key-name be set and removed, or delete its configuration. Everything else goes on by itself"
+             credentials.gardener.cloud/key-name be set and removed, or delete its configuration. Everything else continues by itself"
         );
         let mut other = Refused::default();
         for n in 0..8 {

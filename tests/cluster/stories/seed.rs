@@ -40,8 +40,7 @@ pub(crate) fn trouble(lab: &mut Lab) -> Result<()> {
     seed.create::<Value>(&CLASSES, "", &class)?;
     let mut agent = Agent::start(lab, world::agent(lab, "agent")?)?;
 
-    let words =
-        [AUTOSCALERS, "was installed by somebody else, and does not serve v1: update it, or delete it"];
+    let words = [AUTOSCALERS, "belongs to another program and does not serve v1: update it, or delete it"];
     says(&garden, &mut agent, &words)?;
     let found: Value = seed.get(&CUSTOM_RESOURCE_DEFINITION, "", AUTOSCALERS)?;
     equal("the foreign definition", &found["spec"], &before["spec"])?;

@@ -29,7 +29,7 @@ pub(crate) fn wrong_token(lab: &mut Lab) -> Result<()> {
     };
     write("abcdef.0123456789abcdef")?;
     let mut agent = Agent::start(lab, world::agent(lab, "agent")?)?;
-    let line = agent.wait_log("Cannot go on", 20)?;
+    let line = agent.wait_log("Cannot continue", 20)?;
     says(&line, &["getting an identity", "401"])?;
     write(&world.preparation.token())?;
     ready(lab, &mut agent)
@@ -57,7 +57,7 @@ pub(crate) fn denied(lab: &mut Lab) -> Result<()> {
     agent.wait_log("Posted a certificate request", 20)?;
     let name = wait::until("the request", 10, || requests(lab).map(|mut names| names.pop()))?;
     lab.garden.kubectl(&["certificate", "deny", &name])?;
-    let line = agent.wait_log("Cannot go on", 20)?;
+    let line = agent.wait_log("Cannot continue", 20)?;
     says(&line, &["getting an identity", "denied"])?;
     world.gardener.set_manager_share(Share::default());
     ready(lab, &mut agent)?;
@@ -70,7 +70,7 @@ pub(crate) fn garden_down(lab: &mut Lab) -> Result<()> {
     let options = world::agent(lab, "agent")?;
     lab.garden.kill(Server::Api);
     let mut agent = Agent::start(lab, options)?;
-    let line = agent.wait_log("Cannot go on", 40)?;
+    let line = agent.wait_log("Cannot continue", 40)?;
     says(&line, &["getting an identity", "127.0.0.1:16443"])?;
     lab.garden.start(Server::Api)?;
     lab.garden.wait_ready()?;

@@ -1,8 +1,8 @@
-//! How far each task of a flow is, from what its agent reports. No IO.
+//! Derives the state of each task of a flow from the agent's reports. No IO.
 //!
-//! A report names the tasks that run, and the share of tasks that are done; the end names those that failed. A task runs only
-//! after all that it needs, and a flow ends only when no task is left that could run. What does not follow from that is not
-//! said.
+//! A report contains the running tasks and the share of the completed tasks; the last report contains the failed ones.
+//! A task starts only after all tasks that it needs, and a flow ends only when no other task can start. Whatever does
+//! not follow from this stays unknown.
 
 use serde_json::Value;
 
@@ -11,35 +11,35 @@ use crate::base::sorted::SortedSet;
 use crate::controllers::shoot::status::INITIALIZE;
 use crate::flow::Outline;
 
-/// How far a task is.
+/// The state of a task.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum State {
     Done,
     Running,
-    /// In the last run, which is over. The text of its error, and its codes.
+    /// It failed in the last run, which has ended. The text of its error, and its codes.
     Failed(String, Vec<String>),
-    /// It has not begun: these must be done before, or nothing has begun yet.
+    /// It has not started: it waits for these tasks, or the flow has not started.
     Waiting(Vec<usize>),
     Skipped,
-    /// It is done or has failed: the end of the run tells.
+    /// It is done or has failed: the end of the run will show it.
     Ended,
     Unknown,
 }
 
-/// What the status says of the run.
+/// The state of the run according to the Shoot's status.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Run {
-    /// Nothing has begun.
+    /// The flow has not started.
     None,
-    /// These run, and so many percent are done.
+    /// These tasks run, and this percentage of tasks is done.
     Going(SortedSet<usize>, usize),
-    /// These have failed, and nothing runs any more.
+    /// These tasks failed, and the run has ended.
     Over(SortedSet<usize>),
     Succeeded,
     Unknown,
 }
 
-/// How far the tasks are.
+/// Derives the states of the tasks.
 pub(super) fn judge(tasks: &[Outline], status: &Value) -> Vec<State> {
     let judge = Judge { tasks };
     let mut states = match judge.run(status) {
@@ -57,13 +57,13 @@ pub(super) fn judge(tasks: &[Outline], status: &Value) -> Vec<State> {
     states
 }
 
-/// The errors of a run whose tasks are none of these: those of its preparation, or of another gardenlet.
+/// The errors of a run that belong to none of these tasks: they come from its preparation, or from another gardenlet.
 pub(super) fn other_errors<'s>(tasks: &[Outline], status: &'s Value) -> Vec<&'s Value> {
     let is_known = |error: &&Value| tasks.iter().any(|task| error["taskID"] == *task.name);
     errors(status).filter(|error| !is_known(error)).collect()
 }
 
-/// The error that a task left in a run before.
+/// The error of a task in an earlier run.
 pub(super) fn error_of<'s>(task: &str, status: &'s Value) -> Option<&'s Value> {
     errors(status).find(|error| error["taskID"] == task)
 }
@@ -72,7 +72,7 @@ fn errors(status: &Value) -> impl Iterator<Item = &Value> {
     status["lastErrors"].as_array().into_iter().flatten()
 }
 
-/// Whether the description of the last operation has that of an error, which may begin with a capital there.
+/// Whether the last operation's description contains the text of an error. There it may begin with a capital letter.
 fn tells_of(last: &Value, error: &Value) -> bool {
     let mut rest = text(&error["description"]).chars();
     rest.next();
@@ -103,7 +103,7 @@ impl Judge<'_> {
             "Succeeded" => Run::Succeeded,
             "Processing" => self.reported(last),
             _ if errors(status).any(|error| error["taskID"] == INITIALIZE) => Run::None,
-            // Who puts an operation off leaves the errors that were there.
+            // An agent that postpones an operation keeps the old errors.
             _ if !errors(status).all(|error| tells_of(last, error)) => Run::Unknown,
             _ => failed.filter(|failed| !failed.is_empty()).map_or(Run::Unknown, Run::Over),
         }
@@ -113,7 +113,7 @@ impl Judge<'_> {
         let percent = last["progress"].as_u64().and_then(|percent| usize::try_from(percent).ok());
         let description = text(&last["description"]);
         let running: Option<SortedSet<usize>> = match percent {
-            // The tasks that need nothing begin at once.
+            // Tasks without dependencies start at once.
             None | Some(0) => Some(self.open(&SortedSet::new())),
             Some(_) => description.split(", ").map(|name| self.place(name)).collect(),
         };
@@ -125,7 +125,7 @@ impl Judge<'_> {
         }
     }
 
-    /// The tasks that may begin when these are done, and have not begun.
+    /// The tasks that have not started and may start after these tasks.
     fn open(&self, done: &SortedSet<usize>) -> SortedSet<usize> {
         let mut through = SortedSet::new();
         let mut open = SortedSet::new();
@@ -147,7 +147,7 @@ impl Judge<'_> {
             let needs = self.tasks[index].needs.iter().filter(|need| sure.insert(**need));
             above.extend(needs);
         }
-        // If no task has failed, whatever could run and does not is done.
+        // If no task has failed, each task that could run and does not is done.
         let mut done: SortedSet<usize> =
             sure.iter().copied().filter(|index| !self.tasks[*index].is_skipped).collect();
         let sure = done.clone();
@@ -187,7 +187,7 @@ impl Judge<'_> {
         })
     }
 
-    /// What a task that has not begun waits for. What is left out hands on what it would wait for.
+    /// The tasks that a task waits for. A skipped task passes on what it would wait for.
     fn missing(&self, index: usize, states: &[State]) -> Vec<usize> {
         let mut missing = SortedSet::new();
         let mut needs = self.tasks[index].needs.clone();
@@ -208,7 +208,7 @@ mod tests {
 
     use super::*;
 
-    /// a; b after a; c after a; x (left out) after b; d after x and c; e after a.
+    /// a; b after a; c after a; x (skipped) after b; d after x and c; e after a.
     fn tasks() -> Vec<Outline> {
         let task = |name: &str, needs: &[usize], is_skipped| Outline {
             name: name.to_owned(),
@@ -258,7 +258,7 @@ mod tests {
             (going(20, "b, c, e"), "drr-wr"),
             // Three of five are done: a, b, e.
             (going(60, "c"), "ddr-wd"),
-            // One of b and e has failed: nobody knows which one.
+            // Either b or e has failed; the report does not show which.
             (going(40, "c"), "der-we"),
             (going(60, "d"), "ddd-re"),
             (going(80, "d"), "ddd-rd"),
@@ -287,7 +287,7 @@ mod tests {
         let known = json!({"lastOperation": last, "lastErrors": [status["lastErrors"][0]]});
         let states = judge(&tasks(), &known);
         assert_eq!(states[1], State::Failed("no".to_owned(), vec!["ERR_X".to_owned()]));
-        // Through the one that is left out.
+        // Through the skipped task.
         assert_eq!(states[4], State::Waiting(vec![1]));
         assert_eq!(error_of("b", &known).unwrap()["description"], "no");
     }

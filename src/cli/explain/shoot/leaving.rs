@@ -1,4 +1,4 @@
-//! What the seed shows of a deletion: what is still there, and who holds it.
+//! The seed's view of a deletion: what still exists, and what holds it.
 
 use serde_json::Value;
 
@@ -17,7 +17,7 @@ use crate::shoot::cleaner::{self, Stage};
 use super::looks::{Found, Looker, Seen, missing};
 
 impl Looker<'_> {
-    /// A task of a deletion; none if it is another one.
+    /// The stage of a task of a deletion; none for other tasks.
     pub(super) fn leaving(&self, task: &str) -> Option<Found> {
         let stage = match task {
             "Cleaning up webhooks" => Some(Stage::Webhooks),
@@ -47,7 +47,7 @@ impl Looker<'_> {
         })
     }
 
-    /// What is still in the cluster of the Shoot, as far as its API server can be reached from here.
+    /// What the cluster of the Shoot still contains, if its API server is reachable from here.
     fn inside(&self, stage: Stage) -> Vec<String> {
         let found = self
             .shoots
@@ -86,7 +86,7 @@ impl Looker<'_> {
     fn managed_left(&self) -> Found {
         let mut left = Vec::new();
         let params = ListParams::default();
-        // By force all of them go.
+        // A forced deletion removes all of them.
         let is_forced = decide::operation(self.shoot) == Operation::ForceDelete;
         self.seed.list_all::<ManagedResource>(&MANAGED_RESOURCE, self.plane(), &params, &mut |managed| {
             if is_forced || managed.spec.class.is_empty() {
@@ -114,7 +114,7 @@ impl Looker<'_> {
 fn still_there(found: Vec<String>) -> Vec<String> {
     match few(found) {
         Seen::Missing(names) => {
-            vec![format!("in the cluster of the Shoot there is still {}", names.join(", "))]
+            vec![format!("the cluster of the Shoot still contains {}", names.join(", "))]
         }
         _ => vec!["nothing of it is left in the cluster of the Shoot".to_owned()],
     }
@@ -124,7 +124,7 @@ fn remedy(shoot: &Value, stage: Stage) -> String {
     let name = stage.annotation();
     match cleaner::finalized_after(shoot, stage) {
         Ok(time) => format!(
-            "finalizers of an object are removed {} after its deletion began: annotate the Shoot with {name} to make that shorter",
+            "finalizers of an object are removed {} after its deletion began: annotate the Shoot with {name} to shorten this time",
             duration::format(time)
         ),
         Err(why) => why,
@@ -138,10 +138,10 @@ fn held(resource: &Resource, object: &Value) -> String {
     let is_deleting = metadata["deletionTimestamp"].is_string();
     let what = format!("{} {key}", resource.kind);
     match (is_deleting, finalizers.as_slice()) {
-        (false, _) => format!("{what} is there, and nobody has deleted it"),
+        (false, _) => format!("{what} exists, and its deletion was not requested"),
         (true, []) => format!("{what} is being deleted"),
         (true, all) => {
-            format!("{what} is being deleted, and waits for whoever removes finalizers {}", all.join(", "))
+            format!("{what} is being deleted, and waits for the removal of finalizers {}", all.join(", "))
         }
     }
 }
@@ -169,11 +169,14 @@ mod tests {
     fn a_stuck_object_says_who_holds_it() {
         let object = |metadata: Value| json!({"metadata": metadata});
         let table = [
-            (json!({"name": "a", "namespace": "n"}), "Extension n/a is there, and nobody has deleted it"),
+            (
+                json!({"name": "a", "namespace": "n"}),
+                "Extension n/a exists, and its deletion was not requested",
+            ),
             (json!({"name": "a", "deletionTimestamp": "x"}), "Extension a is being deleted"),
             (
                 json!({"name": "a", "deletionTimestamp": "x", "finalizers": ["f", "g"]}),
-                "Extension a is being deleted, and waits for whoever removes finalizers f, g",
+                "Extension a is being deleted, and waits for the removal of finalizers f, g",
             ),
         ];
         for (metadata, expected) in table {
@@ -194,7 +197,7 @@ mod tests {
             |value: &str| remedy(&json!({"metadata": {"annotations": {name: value}}}), Stage::Apis);
         let short = annotated("20");
         assert!(short.contains("removed 20s after") && short.contains(name), "{short}");
-        // A Shoot can only shorten it, and only by a number.
+        // A Shoot can only shorten this time, and only with a number.
         assert!(annotated("9999").contains("1h0m0s"));
         assert!(annotated("1h").contains("set it to a number of seconds"));
     }
@@ -202,11 +205,11 @@ mod tests {
     #[test]
     fn what_is_in_the_cluster_is_named() {
         let named = still_there(vec!["Service default/held (finalizers x)".to_owned()]);
-        assert_eq!(named, ["in the cluster of the Shoot there is still Service default/held (finalizers x)"]);
+        assert_eq!(named, ["the cluster of the Shoot still contains Service default/held (finalizers x)"]);
         assert!(still_there(Vec::new())[0].starts_with("nothing"));
     }
 
-    /// The tasks that have a look are tasks of a deletion.
+    /// The names of tasks in this file are names of tasks of a deletion.
     #[test]
     fn looks_name_tasks() {
         let mut names: Vec<String> = Vec::new();

@@ -1,4 +1,4 @@
-//! What the clusters show of a task: whether its result is there, and what is missing. It reads, and changes nothing.
+//! Looks in the clusters for the result of a task, and for what is missing. It changes nothing.
 
 use serde_json::Value;
 
@@ -23,20 +23,20 @@ use crate::shoot::client::Connector;
 
 use super::super::decide::{EVENTS_MAX, event, when};
 
-/// What was seen.
+/// The result of a look.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Seen {
-    /// Its result is there.
+    /// The result of the task exists.
     There,
-    /// Why it is not.
+    /// The result is missing, for these reasons.
     Missing(Vec<String>),
-    /// Its result cannot be seen from outside of the agent.
+    /// Only the agent knows the result.
     Nowhere,
-    /// It could not be read, and why.
+    /// The result could not be read, for this reason.
     Unread(String),
 }
 
-/// Reads what a task waits for, in garden, seed and Shoot.
+/// Reads the objects that a task waits for in garden, seed and Shoot.
 pub(super) struct Looker<'a> {
     pub(super) garden: &'a Garden,
     pub(super) seed: &'a Seed,
@@ -67,7 +67,7 @@ fn all(parts: Vec<Seen>) -> Seen {
 }
 
 impl Looker<'_> {
-    /// The result of a task.
+    /// Looks for the result of a task.
     pub(super) fn look(&self, task: &str) -> Seen {
         self.task(task).unwrap_or_else(|failed| Seen::Unread(failed.text))
     }
@@ -107,7 +107,7 @@ impl Looker<'_> {
         }
     }
 
-    /// The tasks of a Shoot that is to sleep. Its extensions are asked at other times than those of one that is awake.
+    /// The tasks of a hibernation. They treat extensions at other moments than a reconciliation does.
     fn sleep(&self, task: &str) -> Found {
         match task {
             "Hibernating extension resources before kube-apiserver hibernation" => {
@@ -226,7 +226,7 @@ impl Looker<'_> {
         Ok(found.map_or(Seen::There, |(why, account)| Seen::Missing(self.account(why, &account))))
     }
 
-    /// The pod, its events and its last lines.
+    /// Describes the pod, its Events and its last log lines.
     fn account(&self, why: String, account: &Account) -> Vec<String> {
         let mut lines = vec![why];
         if let Some(pod) = &account.pod {
@@ -268,7 +268,7 @@ impl Looker<'_> {
         })
     }
 
-    /// A record that nobody asked for is not there, and need not be.
+    /// Without a record, the Shoot may not need one.
     fn record(&self, role: &str) -> Found {
         let name = format!("{}-{role}", text(&self.shoot["metadata"]["name"]));
         let found: Option<Value> = self.seed.find(&DNS_RECORD, self.plane(), &name)?;
@@ -281,7 +281,7 @@ impl Looker<'_> {
         Ok(found.map_or(Seen::There, |_| missing(format!("DNSRecord {name} is still in the seed"))))
     }
 
-    /// What still runs, in the order in which it is to end.
+    /// The workloads that still run, in the order in which they end.
     fn control_plane_down(&self) -> Found {
         let left = |resource: &Resource, name: &str| -> Found {
             Ok(match scale::wait_down(self.seed, resource, &self.key(name))? {
@@ -315,7 +315,7 @@ impl Looker<'_> {
     }
 }
 
-/// What the agent writes for an etcd.
+/// The object that the agent writes for an etcd.
 const fn written_for(mode: EtcdMode) -> Resource {
     match mode {
         EtcdMode::Plain => STATEFUL_SET,

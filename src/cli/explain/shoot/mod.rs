@@ -1,4 +1,4 @@
-//! A Shoot: whether it is its agent's turn, and the tasks of its operation down to the last lines of a pod.
+//! A Shoot: whether the agent works on it, and the tasks of its operation with the last log lines of a pod.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ mod judge;
 mod leaving;
 mod looks;
 
-/// What is said of a Shoot besides what is said of any object.
+/// Lines that only a Shoot has.
 #[derive(Debug, Default)]
 pub(super) struct Told {
     pub(super) why: Vec<String>,
@@ -36,7 +36,7 @@ pub(super) struct Told {
     pub(super) unread: Vec<String>,
 }
 
-/// Reads what is to be said of it.
+/// Reads the data for these lines.
 pub(super) fn tell(
     (garden, seed): (Client, Client),
     options: Options,
@@ -48,7 +48,7 @@ pub(super) fn tell(
     let mut told = Told::default();
     let name = settings.seed_config.name.as_str();
     let of = garden.find::<Value>(&SEED, "", name)?.unwrap_or_default();
-    // The agent tells there who it is.
+    // The Seed contains the identity of the agent.
     let agent = of["status"]["gardener"].clone();
     let settings_of_shoots = &settings.controllers.shoot;
     let (share, is_listed) = (0.0, false);
@@ -78,10 +78,10 @@ pub(super) fn tell(
     Ok(told)
 }
 
-/// A Shoot that sleeps lacks nothing.
+/// A hibernated Shoot lacks nothing.
 fn asleep(shoot: &Value) -> Option<String> {
     sleep::is_asleep(shoot).then(|| {
-        "it is asleep: its control plane has no pods, and its API server answers nobody, until spec.hibernation.enabled of the \
+        "it is hibernated: its control plane has no pods, and its API server does not answer until spec.hibernation.enabled of the \
          Shoot is false"
             .to_owned()
     })
@@ -101,24 +101,24 @@ fn codes(codes: &Value) -> String {
     if all.is_empty() { String::new() } else { format!(" ({})", all.join(", ")) }
 }
 
-/// Whether it is the agent's turn, and what an operator can do if it is not.
+/// Whether the agent works on the Shoot, and the remedy if it does not.
 fn stand(decision: &Decision, input: &Input<'_>, seed: &str) -> Vec<String> {
     let (shoot, now) = (input.shoot, input.now);
     let last = &shoot["status"]["lastOperation"];
     match decision {
         Decision::Nothing => vec![match decide::responsible(shoot) {
             "" => {
-                "it is on no seed: gardener-scheduler has not found one, and says why in its last operation"
+                "it has no seed yet: gardener-scheduler has not found one; its last operation contains the reason"
                     .to_owned()
             }
             other if other == seed && input.seed.is_null() => {
                 format!("the garden has no Seed {seed}: run gardenlet explain seed {seed}")
             }
             other if other == seed => {
-                "it is being deleted, and its gardenlet has nothing left to do: others hold it".to_owned()
+                "it is being deleted, and its gardenlet is done: other controllers hold it".to_owned()
             }
             other => {
-                format!("it is on seed {other}, and this is the configuration of seed {seed}: ask there")
+                format!("it is on seed {other}, and this is the configuration of seed {seed}: run explain with that seed's configuration")
             }
         }],
         Decision::Later { why: Rest::UpToDate, after, .. } => {
@@ -133,7 +133,7 @@ fn stand(decision: &Decision, input: &Input<'_>, seed: &str) -> Vec<String> {
         Decision::Blocked { why, after } => {
             let remedy = "run gardenlet explain seed, and gardenlet doctor where the agent runs";
             vec![format!(
-                "put off: {why}: {remedy}; the agent looks again every {}",
+                "postponed: {why}: {remedy}; the agent looks again every {}",
                 duration::format(*after)
             )]
         }
@@ -146,25 +146,25 @@ fn stand(decision: &Decision, input: &Input<'_>, seed: &str) -> Vec<String> {
     }
 }
 
-/// Until when an operation is tried again.
+/// Until when the agent retries an operation.
 fn until(shoot: &Value, input: &Input<'_>) -> String {
     let since = parse_rfc3339(text(&shoot["status"]["retryCycleStartTime"])).ok();
     let end = since.map(|since| since.plus(input.settings.retry_duration));
     end.map_or(String::new(), |end| format!(", until {}", rfc3339(end)))
 }
 
-/// No task takes so long without a change of the report.
+/// A report older than this is old: no task takes so long without an update.
 const OLD: Duration = Duration::from_secs(900);
 
 fn stale(last: &Value, now: Timestamp) -> Option<String> {
     let told = parse_rfc3339(text(&last["lastUpdateTime"])).ok()?;
     let is_old = now.since(told) > OLD;
     is_old.then(|| {
-        "the last report is old: see whether the agent runs, and reaches the garden (gardenlet doctor, /statusz)".to_owned()
+        "the last report is old: check whether the agent runs and reaches the garden (gardenlet doctor, /statusz)".to_owned()
     })
 }
 
-/// The tasks, with what is seen of those that are not known to be done.
+/// The tasks, with the findings about those that may not be done.
 fn walk(tasks: &[Outline], status: &Value, now: Timestamp, look: &dyn Fn(&str) -> Seen) -> Vec<Task> {
     let states = judge::judge(tasks, status);
     let since = age(&status["lastOperation"]["lastUpdateTime"], now);
@@ -174,7 +174,7 @@ fn walk(tasks: &[Outline], status: &Value, now: Timestamp, look: &dyn Fn(&str) -
             State::Skipped => ("left out", Vec::new()),
             State::Waiting(needs) => ("waits", vec![waits(tasks, needs)]),
             State::Running => {
-                let since = since.as_ref().map(|age| format!("since {age} ago, or longer"));
+                let since = since.as_ref().map(|age| format!("for {age} or longer"));
                 let before = judge::error_of(&task.name, status).map(|error| {
                     format!("it failed before: {}{}", text(&error["description"]), codes(&error["codes"]))
                 });
@@ -187,7 +187,7 @@ fn walk(tasks: &[Outline], status: &Value, now: Timestamp, look: &dyn Fn(&str) -
             }
             State::Ended | State::Unknown => match look(&task.name) {
                 Seen::There => {
-                    ("done", vec!["by what the cluster shows: the report does not tell".to_owned()])
+                    ("done", vec!["the cluster shows it; the report does not contain it".to_owned()])
                 }
                 other => ("not known", seen(other)),
             },
@@ -208,9 +208,9 @@ fn waits(tasks: &[Outline], needs: &[usize]) -> String {
 
 fn seen(seen: Seen) -> Vec<String> {
     match seen {
-        Seen::There => vec!["what it waits for is there now".to_owned()],
+        Seen::There => vec!["what it waits for exists now".to_owned()],
         Seen::Missing(why) => why,
-        Seen::Nowhere => vec!["only the agent knows more of this task: see its log".to_owned()],
+        Seen::Nowhere => vec!["the clusters show nothing of this task: see the agent's log".to_owned()],
         Seen::Unread(why) => vec![format!("not read: {why}")],
     }
 }
@@ -225,7 +225,7 @@ mod tests {
     const NOW: &str = "2026-01-05T10:00:00Z";
     const HOUR: Duration = Duration::from_secs(3_600);
 
-    /// What is said of a Shoot that its Seed could serve, after a change of both.
+    /// The lines about a Shoot on a good Seed, after a change of both.
     fn said(shoot: &Value, seed: &Value) -> String {
         let settings = ShootController {
             workers: 20,
@@ -270,7 +270,7 @@ mod tests {
         };
         let workers = on(json!({"provider": {"workers": [{"name": "w"}]}}));
         let table = [
-            (shoot(none(), none(), none()), "it is on no seed"),
+            (shoot(none(), none(), none()), "it has no seed yet"),
             (
                 shoot(none(), json!({"seedName": "other"}), none()),
                 "it is on seed other, and this is the configuration of seed edge",
@@ -290,7 +290,7 @@ mod tests {
             (shoot(none(), on(none()), last("Error")), "tries again by itself, until 2026-01-05T20:00:00Z"),
             (
                 shoot(none(), on(none()), last("Processing")),
-                "the last report is old: see whether the agent runs",
+                "the last report is old: check whether the agent runs",
             ),
             (shoot(none(), on(none()), last("Succeeded")), ""),
             (
@@ -314,7 +314,7 @@ mod tests {
         let put_off = said(&shoot(none(), on(none()), none()), &ill);
         assert!(
             put_off.starts_with(
-                "put off: Shoot cannot be reconciled on seed: the Seed's condition GardenletReady"
+                "postponed: Shoot cannot be reconciled on seed: the Seed's condition GardenletReady"
             ),
             "{put_off}"
         );
@@ -352,7 +352,7 @@ mod tests {
             told(going),
             [
                 "done a: ",
-                "running b: since 1m0s ago, or longer; no pod; it failed before: old (ERR_X)",
+                "running b: for 1m0s or longer; no pod; it failed before: old (ERR_X)",
                 waits,
                 "left out x: "
             ]
@@ -362,7 +362,7 @@ mod tests {
         let other =
             json!({"lastOperation": {"state": "Processing", "progress": 50, "description": "theirs"}});
         assert_eq!(told(other.clone())[1], "not known b: no pod");
-        assert_eq!(told(other)[0], "done a: by what the cluster shows: the report does not tell");
+        assert_eq!(told(other)[0], "done a: the cluster shows it; the report does not contain it");
         assert_eq!(told(json!({}))[0], "waits a: for the operation to begin");
     }
 
@@ -370,11 +370,11 @@ mod tests {
     fn a_shoot_that_sleeps_is_asleep() {
         let shoot =
             |is: bool| json!({"spec": {"hibernation": {"enabled": true}}, "status": {"hibernated": is}});
-        assert!(asleep(&shoot(true)).is_some_and(|said| said.starts_with("it is asleep")));
+        assert!(asleep(&shoot(true)).is_some_and(|said| said.starts_with("it is hibernated")));
         assert_eq!(asleep(&shoot(false)), None);
     }
 
-    /// The tasks that have a look are tasks of the flow.
+    /// The names of tasks in this file are names of tasks of the flow.
     #[test]
     fn looks_name_tasks() {
         let source = include_str!("looks.rs");

@@ -1,0 +1,246 @@
+//! The agent's report about itself in three forms: text for a terminal, a page for a browser, JSON for programs. Also
+//! the metrics that the agent computes when it serves them.
+
+use std::fmt::Write as _;
+
+use serde_json::{Map, Value, json};
+
+use crate::base::clock::Timestamp;
+use crate::base::garden_time::GardenTime;
+use crate::base::metrics::Metrics;
+use crate::base::state::StateDir;
+use crate::config::Settings;
+use crate::format::human;
+use crate::format::time::rfc3339;
+use crate::limits;
+use crate::oci;
+use crate::resources::Watched;
+use crate::runtime::pool::{self, Pool};
+use crate::runtime::source::Source;
+use crate::serve::{Request, Response};
+
+use super::Environment;
+
+mod gather;
+mod numbers;
+mod objects;
+mod page;
+mod tell;
+mod verdict;
+
+pub(super) use numbers::{introduce, refresh, withdraw};
+pub(super) use objects::Stores;
+pub use verdict::State;
+use verdict::{Problem, Verdict};
+
+/// Parts of the agent that contribute to the report.
+pub(super) struct Sources {
+    pub(super) seed: String,
+    pub(super) workers: usize,
+    pub(super) metrics: Metrics,
+    pub(super) pool: pool::View,
+    pub(super) charts: oci::Cache,
+    pub(super) chart_bytes_max: u64,
+    pub(super) time: GardenTime,
+    pub(super) managed: Source<Watched>,
+}
+
+impl Sources {
+    /// For a new start of the parts.
+    pub(super) fn new(
+        settings: &Settings,
+        env: &Environment,
+        (pool, state, time): (&Pool, &StateDir, &GardenTime),
+    ) -> Self {
+        let chart_bytes_max = settings.edge.chart_cache_bytes_max;
+        Self {
+            seed: settings.seed_config.name.clone(),
+            workers: settings.edge.workers,
+            metrics: env.metrics.clone(),
+            pool: pool.view(),
+            charts: oci::Cache::new(state.path(), chart_bytes_max),
+            chart_bytes_max,
+            time: time.clone(),
+            managed: Source::default(),
+        }
+    }
+}
+
+/// The style of a row.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Tone {
+    #[default]
+    Plain,
+    Good,
+    Busy,
+    Bad,
+}
+
+/// One row of the page.
+#[derive(Debug, Default)]
+struct Row {
+    label: String,
+    text: String,
+    problem: Option<String>,
+    /// Percent of a bar.
+    bar: Option<u32>,
+    tone: Tone,
+}
+
+/// Rows that belong together.
+struct Section {
+    title: &'static str,
+    rows: Vec<Row>,
+    /// The number of rows that are left out.
+    more: usize,
+}
+
+/// The report, independent of its form.
+pub(super) struct Report {
+    now: Timestamp,
+    verdict: Verdict,
+    problems: Vec<Problem>,
+    sections: Vec<Section>,
+    json: Map<String, Value>,
+}
+
+impl Report {
+    fn new(verdict: Verdict, problems: Vec<Problem>, now: Timestamp) -> Self {
+        let mut json = Map::new();
+        json.insert("verdict".to_owned(), json!({"state": verdict.state.as_str(), "text": verdict.text}));
+        let shown = problems.iter().take(limits::STATUS_PROBLEMS_MAX);
+        json.insert("problems".to_owned(), shown.map(|problem| in_json(problem, now)).collect());
+        json.insert("problemsTotal".to_owned(), json!(problems.len()));
+        Self { now, verdict, problems, sections: Vec::new(), json }
+    }
+
+    /// Begins a section: the following rows belong to it.
+    fn section(&mut self, title: &'static str) {
+        self.sections.push(Section { title, rows: Vec::new(), more: 0 });
+    }
+
+    fn row(&mut self, row: Row) {
+        if let Some(section) = self.sections.last_mut() {
+            section.rows.push(row);
+        }
+    }
+
+    /// Adds a single line. Its JSON key is the label in camel case.
+    fn line(&mut self, label: &str, value: Value, text: impl Into<String>) {
+        self.json.insert(joined(label), value);
+        self.row(Row { label: label.to_owned(), text: text.into(), ..Row::default() });
+    }
+
+    /// Adds a line of a group. The text has `prefix` before the label.
+    fn member(&mut self, group: &str, (prefix, name): (&str, &str), value: Value, text: String) {
+        let problem = value["problem"].as_str().map(str::to_owned);
+        let tone = if problem.is_some() { Tone::Bad } else { Tone::Plain };
+        if let Value::Object(members) = self.json.entry(group).or_insert_with(|| json!({})) {
+            members.insert(name.to_owned(), value);
+        }
+        self.row(Row { label: format!("{prefix}{name}"), text, problem, tone, ..Row::default() });
+    }
+
+    /// How long a problem has existed, for people.
+    fn since(&self, problem: &Problem) -> String {
+        let since = problem.since.map(|since| human::lasting(self.now.since(since)));
+        since.map(|since| format!("for {since}")).unwrap_or_default()
+    }
+
+    fn problems_left_out(&self) -> usize {
+        self.problems.len().saturating_sub(limits::STATUS_PROBLEMS_MAX)
+    }
+
+    /// Text for a terminal: the verdict, then sections. Only titles start in the first column.
+    pub(super) fn text(&self) -> String {
+        let mut out = format!("{}\n", one_line(&self.verdict.text));
+        // Writing to a String cannot fail.
+        if !self.problems.is_empty() {
+            out.push_str("\nProblems\n");
+        }
+        for problem in self.problems.iter().take(limits::STATUS_PROBLEMS_MAX) {
+            let since = match self.since(problem) {
+                since if since.is_empty() => since,
+                since => format!(" ({since})"),
+            };
+            let place = one_line(&problem.place.to_string());
+            let _ = writeln!(out, "  {place}{since}: {}", one_line(&problem.error));
+        }
+        tell_left_out(&mut out, self.problems_left_out());
+        for Section { title, rows, more } in &self.sections {
+            let _ = writeln!(out, "\n{title}");
+            for Row { label, text, problem, bar, .. } in rows {
+                let bar = bar.map(|percent| format!("{} ", drawn(percent))).unwrap_or_default();
+                let _ = writeln!(out, "  {}: {bar}{}", one_line(label), one_line(text));
+                if let Some(problem) = problem {
+                    let _ = writeln!(out, "    problem: {}", one_line(problem));
+                }
+            }
+            tell_left_out(&mut out, *more);
+        }
+        out
+    }
+
+    /// Returns the form that the client requests. Without a request it is text, as always.
+    pub(super) fn response(self, request: &Request) -> Response {
+        let wants = |format: &str, media_type: &str| match request.values("format").next() {
+            Some(wanted) => wanted == format,
+            None => request.accepts(media_type),
+        };
+        if wants("html", "text/html") {
+            let refresh = request.values("refresh").next().and_then(|seconds| seconds.parse().ok());
+            Response::new(200, "text/html; charset=utf-8", page::html(&self, refresh))
+        } else if wants("json", "application/json") {
+            Response::new(200, "application/json", format!("{}\n", Value::Object(self.json)))
+        } else {
+            Response::text(200, self.text())
+        }
+    }
+}
+
+/// The answer for the path `/`.
+pub(super) fn front(request: &Request) -> Response {
+    if request.is_local() {
+        return Response::elsewhere("/statusz");
+    }
+    Response::text(200, "/healthz\n/livez\n/readyz\n/statusz (for clients on the agent's machine)\n")
+}
+
+fn in_json(problem: &Problem, now: Timestamp) -> Value {
+    let key = if matches!(problem.place, verdict::Place::Part(_)) { "part" } else { "object" };
+    json!({
+        key: problem.place.to_string(),
+        "error": problem.error,
+        "since": problem.since.map(rfc3339),
+        "seconds": problem.since.map(|since| now.since(since).as_secs()),
+    })
+}
+
+fn tell_left_out(out: &mut String, count: usize) {
+    if count > 0 {
+        let _ = writeln!(out, "  and {count} more");
+    }
+}
+
+/// A bar of ten characters.
+fn drawn(percent: u32) -> String {
+    let full = usize::try_from(percent / 10).unwrap_or(10).min(10);
+    format!("[{}{}]", "#".repeat(full), ".".repeat(10 - full))
+}
+
+fn one_line(text: &str) -> String {
+    text.replace(|c: char| c.is_control(), " ")
+}
+
+/// `seed lease renewed` as a key: `seedLeaseRenewed`.
+fn joined(label: &str) -> String {
+    let mut words = label.split(' ');
+    let first = words.next().unwrap_or_default().to_owned();
+    words.fold(first, |mut key, word| {
+        key.extend(word.chars().take(1).flat_map(char::to_uppercase).chain(word.chars().skip(1)));
+        key
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,370 @@
+//! The rows of the page for people, and their JSON.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::api::condition::Condition;
+use crate::api::gardener::ShootHead;
+use crate::api::meta::Key;
+use crate::base::clock::Timestamp;
+use crate::base::cut::cut;
+use crate::config::version::{GARDENER, PROGRAM};
+use crate::format::time::rfc3339;
+use crate::format::{duration, human};
+use crate::kube::{REACHABLE, RESPONSE_SECONDS};
+use crate::limits;
+use crate::net::traffic::BYTES;
+use crate::runtime::fence::Fence;
+use crate::runtime::pool;
+
+use super::super::status::{Snapshot, Watch};
+use super::gather::answered;
+use super::{Report, Row, Sources, Stores, Tone, objects};
+
+/// A time span in JSON, in whole seconds.
+fn ago(age: Option<Duration>) -> (Value, String) {
+    (json!({"secondsAgo": age.map(|age| age.as_secs())}), human::ago(age))
+}
+
+/// The agent's identity, and whether it leads.
+pub(super) fn agent(report: &mut Report, snapshot: &Snapshot, sources: Option<&Sources>) {
+    report.section("Agent");
+    report.line("leading", json!(snapshot.leading), snapshot.leading.to_string());
+    if let Some(leader) = &snapshot.leader {
+        report.line("leader", json!(leader), leader.as_str());
+    }
+    let Some(sources) = sources else { return };
+    report.line("seed", json!(sources.seed), sources.seed.clone());
+    report.line("version", json!(PROGRAM), format!("{PROGRAM} (as Gardener {GARDENER})"));
+    let uptime = snapshot.mono.saturating_sub(snapshot.begun);
+    report.line("uptime", json!({"seconds": uptime.as_secs()}), human::lasting(uptime));
+}
+
+/// The Leases of this process, and the certificate for the garden.
+pub(super) fn leases(report: &mut Report, snapshot: &Snapshot, sources: Option<&Sources>) {
+    report.section("Leases and certificate");
+    if snapshot.leading {
+        let (value, text) = ago(snapshot.lease_age);
+        report.line("seed lease renewed", value, text);
+    }
+    for (name, fence) in &snapshot.leases {
+        lease(report, snapshot, name, fence);
+    }
+    if let Some((begins, expires)) = snapshot.validity {
+        let now = snapshot.now;
+        let (left, age) = (expires.since(now), now.since(begins));
+        let value = json!({"at": rfc3339(expires), "seconds": left.as_secs(), "ageSeconds": age.as_secs()});
+        let in_words =
+            if left.is_zero() { "expired".to_owned() } else { format!("in {}", human::lasting(left)) };
+        let text = format!("{in_words} ({}), {} old", rfc3339(expires), human::lasting(age));
+        report.line("certificate expires", value, text);
+    }
+    if let Some(skew) = sources.and_then(|sources| sources.time.skew_nanos()) {
+        let ms = skew / 1_000_000;
+        let text = match ms {
+            0 => "the same as ours".to_owned(),
+            _ => {
+                let side = if ms < 0 { "behind" } else { "ahead of" };
+                format!(
+                    "{} {side} ours",
+                    duration::format_nanos(ms.saturating_abs().saturating_mul(1_000_000))
+                )
+            }
+        };
+        report.line("garden clock", json!({"aheadMilliseconds": ms}), text);
+    }
+}
+
+fn lease(report: &mut Report, snapshot: &Snapshot, name: &str, fence: &Fence) {
+    let held = fence.held_for();
+    let renewed = fence.renewed_at().map(|at| snapshot.mono.saturating_sub(at));
+    let value = json!({"held": held.is_some(), "heldSeconds": held.map(|held| held.as_secs()),
+        "renewedSecondsAgo": renewed.map(|renewed| renewed.as_secs())});
+    let mut text = match held {
+        None => "not held".to_owned(),
+        // Without an election, only this process runs.
+        Some(_) if renewed.is_none() => "not needed".to_owned(),
+        Some(held) => format!("held for {}", human::lasting(held)),
+    };
+    if let Some(renewed) = renewed {
+        let _ = write!(text, ", renewed {} ago", human::lasting(renewed));
+    }
+    report.member("leases", ("lease ", name), value, text);
+}
+
+/// The clusters and registries.
+pub(super) fn servers(report: &mut Report, snapshot: &Snapshot, sources: &Sources) {
+    report.section("Garden and seed");
+    // Only a leader talks to the garden.
+    let peers = ["garden", "seed", "registry"].into_iter().skip(usize::from(!snapshot.leading));
+    for peer in peers {
+        server(report, sources, peer);
+    }
+    let (files, bytes) = sources.charts.usage();
+    let max = sources.chart_bytes_max;
+    let value = json!({"files": files, "bytes": bytes, "bytesMax": max});
+    let text = format!("{files} files, {} of {}", human::bytes(bytes), human::bytes(max));
+    report.line("chart cache", value, text);
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "counters of bytes")]
+fn server(report: &mut Report, sources: &Sources, peer: &str) {
+    let (metrics, labels) = (&sources.metrics, [("peer", peer)]);
+    let took = metrics.value(RESPONSE_SECONDS, &labels);
+    let took = took.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    if let Some(reachable) = metrics.value(REACHABLE, &labels) {
+        let reachable = reachable > 0.0;
+        let (mut value, text) = ago(answered(metrics, peer).map(|at| report.now.since(at)));
+        value["reachable"] = json!(reachable);
+        let latency = took.map(|took| format!(" within {}", human::latency(took))).unwrap_or_default();
+        let text = format!("{}, answered {text}{latency}", if reachable { "yes" } else { "no" });
+        report.line(&format!("{peer} reachable"), value, text);
+        if let Some(row) = report.sections.last_mut().and_then(|section| section.rows.last_mut()) {
+            row.tone = if reachable { Tone::Good } else { Tone::Bad };
+        }
+    }
+    if let Some(took) = took {
+        let value = json!({"milliseconds": took.as_millis() as u64});
+        if let Value::Object(latency) = report.json.entry("latency").or_insert_with(|| json!({})) {
+            latency.insert(peer.to_owned(), value);
+        }
+    }
+    let bytes = |direction| {
+        metrics.value(BYTES, &[("peer", peer), ("direction", direction)]).map_or(0, |bytes| bytes as u64)
+    };
+    let (sent, received) = (bytes("sent"), bytes("received"));
+    let value = json!({"sent": sent, "received": received});
+    let text = format!("{} sent, {} received", human::bytes(sent), human::bytes(received));
+    report.line(&format!("{peer} traffic"), value, text);
+}
+
+/// The stage of each part.
+pub(super) fn parts(report: &mut Report, snapshot: &Snapshot) {
+    report.section("Parts");
+    for (name, part) in &snapshot.parts {
+        let problem = part.problem.clone().map(|problem| cut(problem, limits::FAILED_TEXT_BYTES_MAX));
+        let value = json!({"stage": part.stage, "problem": problem});
+        report.member("parts", ("", name), value, part.stage.clone());
+    }
+}
+
+/// The workers and their queues.
+pub(super) fn work(report: &mut Report, sources: &Sources) {
+    report.section("Work");
+    let lanes = sources.pool.lanes();
+    let busy: usize = lanes.iter().map(|lane| lane.active).sum();
+    let value = json!({"busy": busy, "total": sources.workers});
+    report.line("workers", value, format!("{busy} of {} busy", sources.workers));
+    for lane in lanes {
+        queue(report, &lane);
+    }
+}
+
+fn queue(report: &mut Report, lane: &pool::LaneView) {
+    let pool::LaneView { name, depth, failing, retries, active, .. } = *lane;
+    let value = json!({"depth": depth, "failing": failing, "retries": retries, "active": active,
+        "longestSeconds": lane.longest.as_secs()});
+    let mut text = format!("{depth} waiting, {active} active, {failing} failing, {retries} retries");
+    if active > 0 {
+        let _ = write!(text, ", longest for {}", human::lasting(lane.longest));
+    }
+    report.member("queues", ("queue ", name), value, text);
+}
+
+/// The watches.
+pub(super) fn watches(report: &mut Report, snapshot: &Snapshot) {
+    report.section("Watches");
+    for Watch { name, view, .. } in &snapshot.watches {
+        let age = view.heard_at.map(|at| snapshot.mono.saturating_sub(at));
+        let (mut value, text) = ago(age);
+        value["synced"] = json!(view.synced);
+        value["objects"] = json!(view.objects);
+        let synced = if view.synced { "synced" } else { "not synced" };
+        let text = format!("{synced}, {} objects, last event {text}", view.objects);
+        report.member("watches", ("watch ", name), value, text);
+    }
+}
+
+/// Shoots with problems come first, then those with a running operation, then the others; each group is in the order of
+/// names.
+fn shown<T>(mut all: Vec<(u8, Key, T)>, most: usize) -> (Vec<(u8, Key, T)>, usize) {
+    all.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
+    let more = all.len().saturating_sub(most);
+    all.truncate(most);
+    (all, more)
+}
+
+/// The Shoots of the seed.
+pub(super) fn shoots(report: &mut Report, stores: &Stores) {
+    let now = report.now;
+    let order = |(key, shoot): (Key, std::sync::Arc<ShootHead>)| {
+        let state = shoot.status.last_operation.as_ref().map_or("", |last| last.state.as_str());
+        let rank = match state {
+            _ if objects::of_shoot(&shoot, now).is_some() => 0,
+            "Succeeded" => 2,
+            _ => 1,
+        };
+        (rank, key, shoot)
+    };
+    let all: Vec<_> = stores.shoots.store().all().into_iter().map(order).collect();
+    report.json.insert("shootsTotal".to_owned(), json!(all.len()));
+    let (all, more) = shown(all, limits::STATUS_ROWS_MAX);
+    let told: Vec<Value> = all.iter().map(|(_, key, shoot)| shoot_in_json(key, shoot, now)).collect();
+    report.json.insert("shoots".to_owned(), Value::Array(told));
+    if all.is_empty() {
+        return;
+    }
+    report.section("Shoots");
+    for (rank, key, shoot) in &all {
+        report.row(shoot_row(*rank, key, shoot, now));
+    }
+    leave_out(report, more);
+}
+
+fn shoot_in_json(key: &Key, shoot: &ShootHead, now: Timestamp) -> Value {
+    let last = shoot.status.last_operation.clone().unwrap_or_default();
+    let written = objects::written(&last);
+    json!({
+        "namespace": key.namespace,
+        "name": key.name,
+        "operation": last.kind,
+        "state": last.state,
+        "progress": last.progress,
+        "description": cut(last.description, limits::FAILED_TEXT_BYTES_MAX),
+        "secondsAgo": written.map(|at| now.since(at).as_secs()),
+        "hibernated": shoot.status.is_hibernated,
+        "conditions": in_short(&shoot.status.conditions),
+    })
+}
+
+/// What happens to a Shoot. During an operation, its description contains the running tasks.
+fn shoot_row(rank: u8, key: &Key, shoot: &ShootHead, now: Timestamp) -> Row {
+    let sleeps = if shoot.status.is_hibernated { ", hibernated" } else { "" };
+    let Some(last) = &shoot.status.last_operation else {
+        return Row { label: key.to_string(), text: format!("no operation yet{sleeps}"), ..Row::default() };
+    };
+    let runs = last.state == "Processing";
+    let mut text = format!("{} {}", last.kind, last.state);
+    if runs {
+        let _ = write!(text, " {} %", last.progress);
+    }
+    text.push_str(sleeps);
+    if let Some(at) = objects::written(last) {
+        let _ = write!(text, ", {} ago", human::lasting(now.since(at)));
+    }
+    // The list of problems contains the error of another state.
+    if runs && !last.description.is_empty() {
+        let _ = write!(text, ": {}", cut(last.description.clone(), limits::FAILED_TEXT_BYTES_MAX));
+    }
+    let tone = match (rank, runs) {
+        (0, _) => Tone::Bad,
+        (_, true) => Tone::Busy,
+        (2, _) => Tone::Good,
+        _ => Tone::Plain,
+    };
+    Row { label: key.to_string(), text, bar: runs.then_some(last.progress.min(100)), tone, problem: None }
+}
+
+/// The extensions of the seed.
+pub(super) fn installations(report: &mut Report, stores: &Stores) {
+    let now = report.now;
+    let order = |(key, it): (Key, std::sync::Arc<_>)| {
+        let rank = if objects::of_installation(&it, now).is_some() { 0 } else { 1 };
+        (rank, key, it)
+    };
+    let all: Vec<_> = stores.installations.store().all().into_iter().map(order).collect();
+    report.json.insert("installationsTotal".to_owned(), json!(all.len()));
+    let (all, more) = shown(all, limits::STATUS_ROWS_MAX);
+    let in_json = all.iter().map(|(_, key, it)| {
+        json!({"name": key.name, "registration": it.spec.registration_ref.name,
+            "conditions": in_short(&it.status.conditions)})
+    });
+    let in_json = in_json.collect();
+    report.json.insert("installations".to_owned(), Value::Array(in_json));
+    if all.is_empty() {
+        return;
+    }
+    report.section("Extensions");
+    for (rank, key, it) in &all {
+        let label = key.name.clone();
+        let tone = if *rank == 0 { Tone::Bad } else { Tone::Good };
+        report.row(Row { label, text: in_order(&it.status.conditions), tone, ..Row::default() });
+    }
+    leave_out(report, more);
+}
+
+/// The order in which an installation goes on.
+const STEPS: [&str; 5] = ["Valid", "Installed", "Healthy", "Progressing", "Required"];
+
+fn in_order(conditions: &[Condition]) -> String {
+    let place = |condition: &Condition| STEPS.iter().position(|step| *step == condition.kind);
+    let mut all: Vec<&Condition> = conditions.iter().collect();
+    all.sort_by_key(|condition| place(condition).unwrap_or(STEPS.len()));
+    let words: Vec<String> = all.iter().map(|it| format!("{} {}", it.kind, it.status)).collect();
+    if words.is_empty() { "no condition yet".to_owned() } else { words.join(", ") }
+}
+
+fn leave_out(report: &mut Report, more: usize) {
+    if let Some(section) = report.sections.last_mut() {
+        section.more = more;
+    }
+}
+
+fn in_short(conditions: &[Condition]) -> Value {
+    conditions.iter().map(|condition| (condition.kind.clone(), json!(condition.status.as_str()))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_have_a_maximum_and_those_with_problems_come_first() {
+        let row = |rank: u8, name: &str| (rank, Key::new("", name), ());
+        let (all, more) = shown(vec![row(2, "a"), row(1, "b"), row(0, "d"), row(0, "c"), row(2, "e")], 4);
+        let names: Vec<&str> = all.iter().map(|(_, key, ())| key.name.as_str()).collect();
+        assert_eq!((names, more), (vec!["c", "d", "b", "a"], 1));
+    }
+
+    #[test]
+    fn conditions_of_an_installation_have_an_order() {
+        let of = |kind: &str| Condition { kind: kind.to_owned(), ..Condition::default() };
+        let all = ["Other", "Required", "Healthy", "Valid"].map(of);
+        assert_eq!(in_order(&all), "Valid Unknown, Healthy Unknown, Required Unknown, Other Unknown");
+        assert_eq!(in_order(&[]), "no condition yet");
+    }
+
+    #[test]
+    fn a_shoot_in_progress_shows_its_tasks_and_how_far_it_is() {
+        let now = Timestamp::from_unix(1_767_600_000);
+        let key = Key::new("garden-p", "s1");
+        let shoot = |last: Value| {
+            let status = json!({"lastOperation": last, "hibernated": false});
+            serde_json::from_value::<ShootHead>(json!({"metadata": {"name": "s1"}, "status": status}))
+                .unwrap()
+        };
+        let at = |state: &str| {
+            json!({"type": "Create", "state": state, "progress": 43, "description": "Deploying etcd, Waiting",
+                "lastUpdateTime": "2026-01-05T07:59:57Z"})
+        };
+        let row = shoot_row(1, &key, &shoot(at("Processing")), now);
+        assert_eq!(row.text, "Create Processing 43 %, 3 s ago: Deploying etcd, Waiting");
+        assert_eq!((row.label.as_str(), row.bar, row.tone), ("garden-p/s1", Some(43), Tone::Busy));
+        let row = shoot_row(0, &key, &shoot(at("Error")), now);
+        assert_eq!((row.text.as_str(), row.bar, row.tone), ("Create Error, 3 s ago", None, Tone::Bad));
+        let row = shoot_row(1, &key, &shoot(Value::Null), now);
+        assert_eq!((row.text.as_str(), row.tone), ("no operation yet", Tone::Plain));
+        let mut long = at("Processing");
+        long["description"] = json!("x".repeat(limits::FAILED_TEXT_BYTES_MAX + 1));
+        let cut = format!("{}\u{2026}", "x".repeat(limits::FAILED_TEXT_BYTES_MAX));
+        assert_eq!(shoot_in_json(&key, &shoot(long.clone()), now)["description"], json!(cut));
+        assert!(shoot_row(1, &key, &shoot(long), now).text.ends_with(&format!(": {cut}")));
+        let told = shoot_in_json(&key, &shoot(at("Processing")), now);
+        assert_eq!(
+            (&told["progress"], &told["secondsAgo"], &told["state"]),
+            (&json!(43), &json!(3), &json!("Processing"))
+        );
+    }
+}

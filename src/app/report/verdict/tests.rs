@@ -1,0 +1,142 @@
+use super::*;
+
+const NOW: Timestamp = Timestamp::from_unix(1_767_600_000);
+
+fn before(seconds: u64) -> Timestamp {
+    NOW.minus(Duration::from_secs(seconds))
+}
+
+fn part(name: &'static str, stage: &str) -> Part {
+    Part { name, stage: stage.to_owned(), problem: None }
+}
+
+/// An agent at its work.
+fn good() -> Facts {
+    Facts {
+        leading: true,
+        was_ready: true,
+        parts: vec![part("garden", "running"), part("seed", "running")],
+        peers: vec![
+            Peer { name: "garden", is_reachable: true, answered: Some(before(1)) },
+            Peer { name: "seed", is_reachable: true, answered: Some(before(1)) },
+        ],
+        expires: Some(NOW.plus(Duration::from_secs(1))),
+        ..Facts::default()
+    }
+}
+
+fn failed(controller: &'static str, age: u64) -> Failed {
+    let key = Key::new("n", "x");
+    Failed { controller, key, error: "denied".to_owned(), since: before(age), is_final: false }
+}
+
+fn shoot(error: &str, age: u64) -> Problem {
+    let place = Place::Object("Shoot", Key::new("n", "x"));
+    Problem { place, error: error.to_owned(), since: Some(before(age)) }
+}
+
+#[test]
+fn without_problems_the_verdict_says_how_far_the_agent_is() {
+    type Change = fn(&mut Facts);
+    let table: [(&str, Change); 12] = [
+        ("healthy", |_| {}),
+        ("starting: looking for the leader's Lease in the seed", |f| f.leading = false),
+        ("starting: looking for the leader's Lease in the seed", |f| {
+            (f.leading, f.adrift_since) = (false, Some(before(29)));
+        }),
+        ("standing by for host-2", |f| (f.leading, f.leader) = (false, Some("host-2".to_owned()))),
+        ("starting: seed: not started", |f| f.parts.clear()),
+        ("starting: garden: getting an identity", |f| f.parts[0].stage = "getting an identity".to_owned()),
+        ("starting: seed: installing", |f| f.parts[1].stage = "installing".to_owned()),
+        ("starting: the Seed is being created, 40 %", |f| f.creating = Some(40)),
+        ("starting: waiting for the first list of each watch", |f| f.was_ready = false),
+        // Another agent led before.
+        ("starting: waiting for the first list of each watch", |f| f.listing = true),
+        // One lost request, and one failed reconciliation that the agent retries.
+        ("healthy", |f| {
+            f.peers[0] = Peer { name: "garden", is_reachable: false, answered: Some(before(9)) };
+            f.lease = Some(("refused".to_owned(), before(3)));
+        }),
+        ("healthy", |f| f.failed = vec![failed("shoot", 4)]),
+    ];
+    for (expected, change) in table {
+        let mut facts = good();
+        change(&mut facts);
+        let (verdict, problems) = judge(&facts, NOW);
+        assert_eq!((verdict.text.as_str(), problems), (expected, vec![]));
+        assert_eq!(State::of_line(&verdict.text), verdict.state, "{expected}");
+        assert_eq!(verdict.state.is_good(), !expected.starts_with("starting"), "{expected}");
+    }
+}
+
+#[test]
+fn each_problem_has_a_place_an_error_and_a_time() {
+    type Change = fn(&mut Facts);
+    let table: [(&str, &str, Option<u64>, Change); 12] = [
+        ("clock", "wrong", Some(7), |f| {
+            f.parts.push(Part {
+                name: "clock",
+                stage: String::new(),
+                problem: Some(("wrong".into(), before(7))),
+            });
+        }),
+        ("heartbeat", "the thread makes no progress", None, |f| f.stuck = vec!["heartbeat"]),
+        ("watch garden/seeds", "the watch has not received its first list", Some(200), |f| {
+            f.late = vec![("garden/seeds", before(200))];
+        }),
+        ("garden certificate", "the certificate has expired", Some(0), |f| f.expires = Some(NOW)),
+        ("garden", "the API server does not answer", Some(10), |f| {
+            f.peers[0] = Peer { name: "garden", is_reachable: false, answered: Some(before(10)) };
+        }),
+        ("garden", "the API server does not answer: refused", None, |f| {
+            f.peers[0] = Peer { name: "garden", is_reachable: false, answered: None };
+            f.lease = Some(("refused".to_owned(), before(3)));
+        }),
+        ("seed lease", "the Lease is not renewed: refused", Some(10), |f| {
+            f.lease = Some(("refused".to_owned(), before(10)));
+        }),
+        ("Shoot n/x", "broken", Some(30), |f| f.objects = vec![shoot("broken", 30)]),
+        ("Shoot n/x", "denied", Some(5), |f| f.failed = vec![failed("shoot", 5)]),
+        ("Shoot n/x", "broken", Some(99), |f| {
+            f.objects = vec![shoot("broken", 30)];
+            f.failed = vec![failed("shoot", 99), failed("shoot-care", 50)];
+        }),
+        ("controller garbage-collector (n/x)", "denied", Some(0), |f| {
+            f.failed = vec![Failed { is_final: true, ..failed("garbage-collector", 0) }];
+        }),
+        (
+            "leader election",
+            "the leader is unknown: the leader's Lease in the seed cannot be read or written",
+            Some(30),
+            |f| {
+                (f.leading, f.adrift_since) = (false, Some(before(30)));
+            },
+        ),
+    ];
+    for (place, error, age, change) in table {
+        let mut facts = good();
+        change(&mut facts);
+        let (verdict, problems) = judge(&facts, NOW);
+        let [problem] = &problems[..] else { panic!("{problems:?}") };
+        assert_eq!((problem.place.to_string().as_str(), problem.error.as_str()), (place, error));
+        assert_eq!(problem.since, age.map(before), "{place}");
+        assert_eq!(verdict.text, format!("1 problem: {place}: {error}"));
+        assert!(verdict.state == State::Problems && State::of_line(&verdict.text) == State::Problems);
+    }
+}
+
+#[test]
+fn a_cause_is_named_once_and_first() {
+    let mut facts = good();
+    facts.parts[0].problem = Some(("connection refused".to_owned(), before(60)));
+    facts.peers[0] = Peer { name: "garden", is_reachable: false, answered: None };
+    facts.objects = vec![shoot(&"long\n".repeat(100), 5)];
+    let (verdict, problems) = judge(&facts, NOW);
+    assert_eq!(problems.len(), 2, "{problems:?}");
+    assert_eq!(verdict.text, "2 problems: garden: connection refused (and 1 more)");
+    facts.parts[0].problem = None;
+    facts.peers[0].is_reachable = true;
+    let text = judge(&facts, NOW).0.text;
+    assert!(text.starts_with("1 problem: Shoot n/x: long long ") && text.ends_with('\u{2026}'), "{text}");
+    assert!(text.chars().count() < 140, "{text}");
+}

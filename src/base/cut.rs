@@ -1,0 +1,30 @@
+//! Texts of others have a bound.
+
+/// The beginning of a text that is longer than `bytes_max`, with an ellipsis; otherwise the text as it is.
+pub fn cut(mut text: String, bytes_max: usize) -> String {
+    if text.len() > bytes_max {
+        text.truncate(text.floor_char_boundary(bytes_max));
+        text.push('\u{2026}');
+        text.shrink_to_fit();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn characters_stay_whole() {
+        let table = [
+            ("", 0, ""),
+            ("abc", 3, "abc"),
+            ("abcd", 3, "abc\u{2026}"),
+            ("a\u{e4}b", 2, "a\u{2026}"),
+            ("\u{e4}", 1, "\u{2026}"),
+        ];
+        for (text, bytes_max, expected) in table {
+            assert_eq!(cut(text.to_owned(), bytes_max), expected, "{text} {bytes_max}");
+        }
+    }
+}

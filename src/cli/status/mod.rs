@@ -1,0 +1,299 @@
+//! `gardenlet status`: shows the status of the agent on this machine.
+
+use std::ffi::OsString;
+use std::io::{self, Read as _, Write as _};
+use std::net::{IpAddr, Shutdown, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::colour::{Tone, paint};
+use super::{Io, SUCCESS, code_of, fail, help, lines, load, print, refuse, visible, write};
+use crate::app::Verdict;
+use crate::base::clock::Clock;
+use crate::base::error::chain;
+use crate::base::signal;
+use crate::base::stop::Stop;
+use crate::config::settings::Listener;
+use crate::format::duration;
+use crate::format::time::rfc3339;
+use crate::limits;
+use crate::net::dial::{Attempt, Dial as _, SystemDialer};
+
+mod arguments;
+
+use arguments::{Place, Show, Task, parse};
+
+/// There are problems, or no agent answers.
+const NOT_GOOD: u8 = 1;
+const PORT: u16 = 2728;
+/// How long an agent on the same machine may take for its whole answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The pause between two outputs of `--watch`.
+const EVERY: Duration = Duration::from_secs(2);
+/// Moves the cursor into the corner and clears the screen.
+const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
+
+/// Runs the command and returns the exit code.
+pub(super) fn main(io: &mut Io<'_>, args: Vec<OsString>) -> u8 {
+    let show = match parse(args) {
+        Err(usage) => return refuse(io, &usage),
+        Ok(Task::Help) => return print(io, &help::page("status")),
+        Ok(Task::Show(show)) => show,
+    };
+    let (host, port) = match place(io, &show) {
+        Ok(place) => place,
+        Err(code) => return code,
+    };
+    let agent = Agent { host, port, patience: PATIENCE, stop: Stop::new() };
+    if show.watch {
+        return watch(io, &agent, show.as_json);
+    }
+    match agent.ask(show.as_json) {
+        Ok(answer) => {
+            let printed = write(io, &answer.shown(io.colour));
+            if answer.is_good { printed } else { NOT_GOOD }
+        }
+        Err(why) => failed(io, show.as_json, "gardenlet status: ", &why),
+    }
+}
+
+/// There is no answer.
+fn failed(io: &mut Io<'_>, as_json: bool, who: &str, why: &str) -> u8 {
+    if as_json {
+        let _ = print(io, &unreachable(why));
+    } else {
+        fail(io, format_args!("{who}{why}"));
+    }
+    NOT_GOOD
+}
+
+/// The document that takes the place of an answer.
+fn unreachable(why: &str) -> String {
+    format!("{}\n", json!({"verdict": {"state": "unreachable", "text": why}}))
+}
+
+/// Where the agent listens, or the exit code.
+fn place(io: &mut Io<'_>, show: &Show) -> Result<(String, u16), u8> {
+    match &show.place {
+        Place::Default => Ok(("127.0.0.1".to_owned(), PORT)),
+        Place::Address(host, port) => Ok((host.clone(), *port)),
+        Place::Config(path) => match load(io, path) {
+            Ok(loaded) => Ok(within(&loaded.settings.health_probes)),
+            Err(problems) => Err(failed(io, show.as_json, "", &lines(path, &problems))),
+        },
+    }
+}
+
+/// The address at which a program on the same machine reaches a listener.
+fn within(listener: &Listener) -> (String, u16) {
+    let is_any = listener.bind_address.parse::<IpAddr>().is_ok_and(|address| address.is_unspecified());
+    let host = match listener.bind_address.as_str() {
+        "" => "127.0.0.1",
+        _ if is_any => "127.0.0.1",
+        host => host,
+    };
+    (host.to_owned(), listener.port)
+}
+
+/// Prints the status again and again until a signal arrives.
+fn watch(io: &mut Io<'_>, agent: &Agent, as_json: bool) -> u8 {
+    let clock = Clock::system();
+    let _signals = match signal::stop_or_end(&agent.stop) {
+        Ok(signals) => signals,
+        Err(error) => {
+            fail(io, format_args!("gardenlet status: cannot watch for signals: {error}"));
+            return NOT_GOOD;
+        }
+    };
+    loop {
+        let answer = agent.ask(as_json);
+        if agent.stop.is_stopped() {
+            return SUCCESS;
+        }
+        let text = match (answer, as_json) {
+            (Ok(answer), true) => answer.shown(false),
+            (Err(why), true) => unreachable(&why),
+            (answer, false) => {
+                let time = paint(io.colour, Tone::Faint, &rfc3339(clock.now()));
+                let begin = if io.colour { CLEAR } else { "" };
+                let text = answer.map_or_else(
+                    |why| format!("{}\n", paint(io.colour, Tone::Bad, &visible(&why))),
+                    |answer| answer.shown(io.colour),
+                );
+                let end = if io.colour { "" } else { "\n" };
+                format!("{begin}{time}\n{text}{end}")
+            }
+        };
+        let written = io.output.write_all(text.as_bytes()).and_then(|()| io.output.flush());
+        if written.is_err() || agent.stop.wait(&clock, EVERY) {
+            return code_of(io, written);
+        }
+    }
+}
+
+/// Where an agent listens for probes.
+struct Agent {
+    host: String,
+    port: u16,
+    patience: Duration,
+    /// Ends a request, too.
+    stop: Stop,
+}
+
+/// The answer of an agent.
+struct Answer {
+    text: String,
+    is_json: bool,
+    is_good: bool,
+}
+
+impl Answer {
+    fn new(text: String, is_json: bool) -> Result<Self, String> {
+        let is_good = if is_json {
+            let page: Value = serde_json::from_str(&text).map_err(|_| NO_AGENT.to_owned())?;
+            let verdict = page["verdict"]["text"].as_str().ok_or(NO_AGENT)?;
+            Verdict::of_line(verdict).is_good()
+        } else {
+            Verdict::of_line(text.lines().next().unwrap_or_default()).is_good()
+        };
+        Ok(Self { text, is_json, is_good })
+    }
+
+    /// The text for a terminal or for a program.
+    fn shown(&self, colour: bool) -> String {
+        let text = visible(&self.text);
+        if self.is_json || !colour {
+            return text.into_owned();
+        }
+        let mut out = String::with_capacity(text.len() + 512);
+        let mut title = "";
+        for (index, line) in text.lines().enumerate() {
+            if !line.starts_with(' ') {
+                title = line;
+            }
+            let painted = match (index, line) {
+                (0, _) => paint(true, self.tone(line), line),
+                (_, "") => String::new(),
+                _ if !line.starts_with(' ') => paint(true, Tone::Strong, line),
+                _ if title == "Problems" || line.starts_with("    problem: ") => paint(true, Tone::Bad, line),
+                _ => line.split_once(": ").map_or_else(
+                    || line.to_owned(),
+                    |(label, rest)| format!("{}: {rest}", paint(true, Tone::Faint, label)),
+                ),
+            };
+            out.push_str(&painted);
+            out.push('\n');
+        }
+        out
+    }
+
+    fn tone(&self, verdict: &str) -> Tone {
+        match Verdict::of_line(verdict) {
+            _ if self.is_good => Tone::Good,
+            Verdict::Starting => Tone::Odd,
+            _ => Tone::Bad,
+        }
+    }
+}
+
+const NO_AGENT: &str = "the answer is not that of a gardenlet";
+const REMEDY: &str = "\nIs the agent running on this machine? If it listens elsewhere, name its configuration (--config=FILE) or its \
+    address (--address=HOST:PORT). For an agent in a pod, use kubectl exec or kubectl port-forward.";
+
+impl Agent {
+    fn name(&self) -> String {
+        if self.host.contains(':') {
+            format!("[{}]:{}", self.host, self.port)
+        } else {
+            format!("{}:{}", self.host, self.port)
+        }
+    }
+
+    /// Requests the status. On failure, returns the reason and a remedy.
+    fn ask(&self, as_json: bool) -> Result<Answer, String> {
+        let format = if as_json { "json" } else { "text" };
+        let refused = |why: &str| format!("{} answers, but {why}{REMEDY}", self.name());
+        let answer = self.get(&format!("/statusz?format={format}"));
+        let answer = answer
+            .map_err(|error| format!("no agent answers at {}: {}{REMEDY}", self.name(), chain(&error)))?;
+        match split(&answer).map_err(|why| refused(&why))? {
+            (200, text) => Answer::new(text, as_json).map_err(|why| refused(&why)),
+            (403, _) => Err(format!(
+                "{} shows the status only to clients that reach it over a loopback address: leave \
+                 server.healthProbes.bindAddress empty, or set it to 127.0.0.1",
+                self.name()
+            )),
+            (status, _) => Err(refused(&format!("with status {status}: {NO_AGENT}"))),
+        }
+    }
+
+    /// One plain request, past all proxies: all that comes back until the agent closes the connection.
+    fn get(&self, target: &str) -> io::Result<Vec<u8>> {
+        let clock = Clock::system();
+        let deadline = clock.mono().saturating_add(self.patience);
+        // The hooks end with the child: a watch asks for days.
+        let stop = self.stop.child();
+        let mut opening = |attempt: &Arc<Attempt>| {
+            let attempt = Arc::clone(attempt);
+            stop.on_stop(move || attempt.cancel());
+            if stop.is_stopped() { Err(io::ErrorKind::Interrupted.into()) } else { Ok(()) }
+        };
+        let mut socket = SystemDialer.dial_telling((&self.host, self.port), self.patience, &mut opening)?;
+        let other = socket.try_clone()?;
+        stop.on_stop(move || drop(other.shutdown(Shutdown::Both)));
+        let request = format!("GET {target} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", self.name());
+        socket.set_write_timeout(Some(self.patience))?;
+        socket.write_all(request.as_bytes())?;
+        let mut answer = Vec::new();
+        loop {
+            let left = deadline.saturating_sub(clock.mono());
+            if left.is_zero() {
+                let why = format!("the answer takes longer than {}", duration::format(self.patience));
+                return Err(io::Error::new(io::ErrorKind::TimedOut, why));
+            }
+            if !read_some(&mut socket, left, &mut answer)? {
+                return Ok(answer);
+            }
+            if answer.len() > limits::STATUS_PAGE_BYTES_MAX {
+                let why = format!("the answer has more than {} bytes", limits::STATUS_PAGE_BYTES_MAX);
+                return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+            }
+        }
+    }
+}
+
+/// Reads a piece if one comes in time; false at the end.
+fn read_some(socket: &mut TcpStream, timeout: Duration, answer: &mut Vec<u8>) -> io::Result<bool> {
+    use io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
+    let mut piece = [0; 4 << 10];
+    socket.set_read_timeout(Some(timeout))?;
+    match socket.read(&mut piece) {
+        Ok(length) => {
+            answer.extend_from_slice(&piece[..length]);
+            Ok(length > 0)
+        }
+        Err(error) if matches!(error.kind(), Interrupted | TimedOut | WouldBlock) => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
+/// Status and body of an answer, or why there is none.
+fn split(answer: &[u8]) -> Result<(u16, String), String> {
+    let end = answer.windows(4).position(|end| end == b"\r\n\r\n").ok_or(NO_AGENT)?;
+    let (head, body) = (String::from_utf8_lossy(&answer[..end]), &answer[end + 4..]);
+    let status = head.strip_prefix("HTTP/1.").and_then(|rest| rest.split(' ').nth(1)?.parse().ok());
+    let status = status.ok_or(NO_AGENT)?;
+    let mut headers = head.lines().filter_map(|line| line.split_once(':'));
+    let length = headers.find(|(name, _)| name.eq_ignore_ascii_case("content-length"));
+    match length.map(|(_, value)| value.trim().parse::<usize>()) {
+        Some(Ok(length)) if length > body.len() => {
+            Err(format!("the answer broke off: {} of {length} bytes have arrived", body.len()))
+        }
+        _ => Ok((status, String::from_utf8_lossy(body).into_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests;
