@@ -1,6 +1,7 @@
 //! An operator's first look: the verdict, the problems, and the progress of Shoots, on the page and with `gardenlet
 //! status`.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpListener;
@@ -242,11 +243,12 @@ fn a_watch_that_hangs_ends_with_a_second_signal() {
     client.write_all(&[b'x'; PAGE]).unwrap();
     drop(client);
     let output = child.stdout.take().unwrap();
+    let child = RefCell::new(child);
     wait_for("a full pipe", || (rustix::io::ioctl_fionread(&output).unwrap() >= 60_000).then_some(()));
     let ended = wait_for("the end", || {
         // Two signals at once may count as one.
-        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-        child.try_wait().unwrap()
+        kill_process(Pid::from_child(&child.borrow()), Signal::INT).unwrap();
+        child.borrow_mut().try_wait().unwrap()
     });
     assert_eq!(ended.signal(), Some(Signal::INT.as_raw()));
 }

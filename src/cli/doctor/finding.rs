@@ -254,7 +254,7 @@ pub(super) fn clock(server: &str, offset_nanos: Option<i64>) -> Finding {
     }
 }
 
-/// Whether every check is good or odd.
+/// Whether no check is broken.
 pub(super) fn is_good(findings: &[Finding]) -> bool {
     !findings.iter().any(|finding| finding.state == State::Broken)
 }

@@ -259,7 +259,7 @@ impl Doctor<'_> {
         }
     }
 
-    /// Checks the charts of the seed's installations. The controller of installations prepares them in the same way.
+    /// Returns the orders of the charts of the seed's installations by deployment, as their controller makes them.
     fn orders(&mut self, garden: &Garden) -> Vec<(String, Order)> {
         let mut orders = Vec::new();
         let mut deployments = clusters::deployments(garden, &self.settings.seed_config.name, false)
