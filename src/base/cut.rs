@@ -3,7 +3,8 @@
 /// The beginning of a text that is longer than `bytes_max`, with an ellipsis; otherwise the text as it is.
 pub fn cut(mut text: String, bytes_max: usize) -> String {
     if text.len() > bytes_max {
-        text.truncate(text.floor_char_boundary(bytes_max));
+        let end = (0..=bytes_max).rev().find(|end| text.is_char_boundary(*end));
+        text.truncate(end.unwrap_or_default());
         text.push('\u{2026}');
         text.shrink_to_fit();
     }

@@ -237,14 +237,14 @@ fn a_watch_that_hangs_ends_with_a_second_signal() {
     command.args(["status", "--watch", &format!("--address={address}")]);
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
     let (mut client, _) = listener.accept().unwrap();
-    let _ = client.read(&mut [0; 1_024]).unwrap();
+    assert!(client.read(&mut [0; 1_024]).unwrap() > 0);
     let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {PAGE}\r\n\r\n");
     client.write_all(head.as_bytes()).unwrap();
     client.write_all(&[b'x'; PAGE]).unwrap();
     drop(client);
     let output = child.stdout.take().unwrap();
-    let child = RefCell::new(child);
     wait_for("a full pipe", || (rustix::io::ioctl_fionread(&output).unwrap() >= 60_000).then_some(()));
+    let child = RefCell::new(child);
     let ended = wait_for("the end", || {
         // Two signals at once may count as one.
         kill_process(Pid::from_child(&child.borrow()), Signal::INT).unwrap();
