@@ -411,7 +411,7 @@ fn the_chart_of_an_agent_contains_its_gardenlet_object() {
     lab.agent.launch();
     lab.world.wait_for_log(&[
         "The Gardenlet object of the ConfigMap was not created",
-        "gardenlet.yaml is no YAML",
+        "gardenlet.yaml is not valid YAML",
     ]);
     lab.world.wait_until_ready();
     lab.world.time.advance(5 * MINUTE);
