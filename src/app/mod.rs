@@ -516,6 +516,6 @@ mod tests {
         status.problem("garden", "away");
         metrics.set(kube::REACHABLE, "", &[("peer", "garden")], 0.0);
         term.end(&status, &metrics);
-        assert!(status.parts().is_empty() && metrics.text().is_empty(), "what it said counts no more");
+        assert!(status.parts().is_empty() && metrics.text().is_empty(), "the last term has left something");
     }
 }

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::base::clock::{Clock, Mono, Timestamp};
+use crate::base::cut::one_line;
 use crate::base::error::chain;
 use crate::base::garden_time::GardenTime;
 use crate::base::process;
@@ -269,8 +270,7 @@ impl Status {
             let problem = part.problem.as_deref().map(|why| format!(" ({why})")).unwrap_or_default();
             line.push_str(&format!("; {name}: {}{problem}", part.stage));
         }
-        let line = line.replace(|c: char| c.is_control(), " ");
-        line.chars().take(LINE_CHARS_MAX).collect()
+        one_line(&line).chars().take(LINE_CHARS_MAX).collect()
     }
 
     /// Notes that another agent leads.

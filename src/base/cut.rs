@@ -1,10 +1,20 @@
-//! Texts of others have a bound.
+//! Shortens texts from elsewhere.
 
-/// The beginning of a text that is longer than `bytes_max`, with an ellipsis; otherwise the text as it is.
+/// The longest start of a text that has whole characters and at most `bytes_max` bytes.
+pub fn head(text: &str, bytes_max: usize) -> &str {
+    let end = (0..=text.len().min(bytes_max)).rev().find(|end| text.is_char_boundary(*end));
+    &text[..end.unwrap_or_default()]
+}
+
+/// The text in one line: each control character becomes a space.
+pub fn one_line(text: &str) -> String {
+    text.replace(|c: char| c.is_control(), " ")
+}
+
+/// The start of a text that is longer than `bytes_max`, with an ellipsis; otherwise the unchanged text.
 pub fn cut(mut text: String, bytes_max: usize) -> String {
     if text.len() > bytes_max {
-        let end = (0..=bytes_max).rev().find(|end| text.is_char_boundary(*end));
-        text.truncate(end.unwrap_or_default());
+        text.truncate(head(&text, bytes_max).len());
         text.push('\u{2026}');
         text.shrink_to_fit();
     }

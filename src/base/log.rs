@@ -12,6 +12,7 @@ use log::kv::{self, Key, Value, VisitSource};
 use log::{Level, LevelFilter, Record};
 
 use super::clock::{Clock, Timestamp};
+use super::cut::{head, one_line};
 use crate::limits;
 
 /// The form of a line.
@@ -135,7 +136,7 @@ fn line(record: &Record<'_>) -> String {
         level: record.level(),
         time: (!options.is_journal || options.format == Format::Json).then(|| rfc3339(options.clock.now())),
         logger: logger(record.target()),
-        message: shortened(&record.args().to_string()).to_owned(),
+        message: head(&record.args().to_string(), limits::LOG_VALUE_BYTES_MAX).to_owned(),
         pairs: pairs.0,
     };
     match options.format {
@@ -178,7 +179,7 @@ impl Entry {
         if let Some(time) = &self.time {
             let _ = write!(out, "{time} ");
         }
-        let _ = write!(out, "{:<5} {}: {}", self.level.as_str(), self.logger, single_line(&self.message));
+        let _ = write!(out, "{:<5} {}: {}", self.level.as_str(), self.logger, one_line(&self.message));
         for (key, value) in &self.pairs {
             let _ = match value {
                 Datum::Text(text) if is_plain(text) => write!(out, " {key}={text}"),
@@ -201,7 +202,7 @@ struct Pairs(Vec<(String, Datum)>);
 impl<'kvs> VisitSource<'kvs> for Pairs {
     fn visit_pair(&mut self, key: Key<'kvs>, value: Value<'kvs>) -> Result<(), kv::Error> {
         let is_bare = value.to_bool().is_some() || value.to_i64().is_some() || value.to_u64().is_some();
-        let text = shortened(&value.to_string()).to_owned();
+        let text = head(&value.to_string(), limits::LOG_VALUE_BYTES_MAX).to_owned();
         self.0.push((key.to_string(), if is_bare { Datum::Bare(text) } else { Datum::Text(text) }));
         Ok(())
     }
@@ -228,15 +229,6 @@ fn quoted(text: &str) -> String {
 
 fn is_plain(text: &str) -> bool {
     !text.is_empty() && !text.chars().any(|c| c.is_whitespace() || c.is_control() || matches!(c, '"' | '='))
-}
-
-fn single_line(text: &str) -> String {
-    text.replace(|c: char| c.is_control(), " ")
-}
-
-fn shortened(text: &str) -> &str {
-    let end = (0..=text.len().min(limits::LOG_VALUE_BYTES_MAX)).rev().find(|end| text.is_char_boundary(*end));
-    &text[..end.unwrap_or(0)]
 }
 
 /// UTC with milliseconds.

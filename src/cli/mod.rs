@@ -119,8 +119,14 @@ fn print_text(io: &mut Io<'_>, text: &Text) -> u8 {
 }
 
 fn write(io: &mut Io<'_>, text: &str) -> u8 {
-    let written = io.output.write_all(text.as_bytes()).and_then(|()| io.output.flush());
+    let written = put(io, text);
     code_of(io, written)
+}
+
+/// Writes to standard output.
+fn put(io: &mut Io<'_>, text: &str) -> io::Result<()> {
+    io.output.write_all(text.as_bytes())?;
+    io.output.flush()
 }
 
 /// The exit code of a result that was written or not.

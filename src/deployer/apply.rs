@@ -247,10 +247,9 @@ pub fn ensure_namespace(client: &Client) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::clock::Clock;
     use crate::base::sorted::SortedSet;
     use crate::chart::archive;
-    use crate::chart::render::{KubeVersion, Mode, Options, render};
+    use crate::chart::render::{Mode, Options, render};
 
     #[test]
     fn the_packed_chart_is_complete_and_its_kinds_are_known() {
@@ -262,17 +261,7 @@ mod tests {
             include_str!("../../packaging/chart/ci/everything-values.yaml"),
         ] {
             let values = crate::chart::values::read(case).unwrap();
-            let options = Options {
-                name: NAME.to_owned(),
-                namespace: NAMESPACE.to_owned(),
-                values,
-                mode: Mode::Extension,
-                kube_version: KubeVersion::helm_default(),
-                api_versions: Vec::new(),
-                clock: Clock::system(),
-                is_upgrade: false,
-                checks_schema: true,
-            };
+            let options = Options { values, ..Options::new(Mode::Extension, NAME, NAMESPACE) };
             let objects = render(archive::load(CHART).unwrap(), &options).unwrap().objects_apart();
             let count = objects.len();
             let sorted = sorted(objects).unwrap();

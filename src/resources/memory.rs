@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::Value;
 
+use crate::base::cut::head;
 use crate::limits;
 
 /// A map of up to eleven entries. A larger map counts one more for each six entries.
@@ -95,8 +96,7 @@ pub(super) fn shortened(text: &str, bytes_max: usize) -> String {
     if text.len() <= bytes_max {
         return text.to_owned();
     }
-    let end = (0..=bytes_max.saturating_sub(MORE.len())).rev().find(|end| text.is_char_boundary(*end));
-    format!("{}{MORE}", &text[..end.unwrap_or(0)])
+    format!("{}{MORE}", head(text, bytes_max.saturating_sub(MORE.len())))
 }
 
 #[cfg(test)]

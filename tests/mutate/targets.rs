@@ -104,17 +104,7 @@ fn text(input: &[u8]) -> String {
 }
 
 fn options(mode: Mode) -> Options {
-    Options {
-        mode,
-        name: "release".to_owned(),
-        namespace: "default".to_owned(),
-        values: Table::new(),
-        kube_version: KubeVersion::helm_default(),
-        api_versions: Vec::new(),
-        is_upgrade: false,
-        checks_schema: true,
-        clock: Clock::system(),
-    }
+    Options::new(mode, "release", "default")
 }
 
 /// The template over fixed values; an input that is not a template may still be values.

@@ -5,9 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use gardenlet::base::clock::Clock;
-use gardenlet::chart::render::{self, KubeVersion, Mode, Options};
-use gardenlet::chart::{Chart, File, Metadata, Table, values};
+use gardenlet::chart::render::{self, Mode, Options};
+use gardenlet::chart::{Chart, File, Metadata, values};
 
 use crate::grammar::VALUES;
 
@@ -38,17 +37,7 @@ pub(crate) fn ours(template: &str) -> Outcome {
             ],
             ..Chart::default()
         };
-        let options = Options {
-            mode: Mode::Template,
-            name: "release-name".to_owned(),
-            namespace: "default".to_owned(),
-            values: Table::new(),
-            kube_version: KubeVersion::helm_default(),
-            api_versions: Vec::new(),
-            is_upgrade: false,
-            checks_schema: true,
-            clock: Clock::system(),
-        };
+        let options = Options::new(Mode::Template, "release-name", "default");
         let rendered = render::render(chart, &options).map_err(|error| error.to_string())?;
         results(&rendered.to_text(false)).remove("c0").ok_or_else(|| "no result".to_owned())?
     };

@@ -28,7 +28,7 @@ pub enum Status {
     False,
     /// Not met at the moment, but not for long enough to be a fault.
     Progressing,
-    /// Unknown. Also stands for any status that this program does not know.
+    /// Unknown. Also used for a status that this program does not know.
     #[default]
     #[serde(other)]
     Unknown,

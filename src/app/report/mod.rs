@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use serde_json::{Map, Value, json};
 
 use crate::base::clock::Timestamp;
+use crate::base::cut::one_line;
 use crate::base::garden_time::GardenTime;
 use crate::base::metrics::Metrics;
 use crate::base::state::StateDir;
@@ -226,10 +227,6 @@ fn tell_left_out(out: &mut String, count: usize) {
 fn drawn(percent: u32) -> String {
     let full = usize::try_from(percent / 10).unwrap_or(10).min(10);
     format!("[{}{}]", "#".repeat(full), ".".repeat(10 - full))
-}
-
-fn one_line(text: &str) -> String {
-    text.replace(|c: char| c.is_control(), " ")
 }
 
 /// `seed lease renewed` as a key: `seedLeaseRenewed`.

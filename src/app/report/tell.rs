@@ -21,6 +21,7 @@ use crate::runtime::pool;
 
 use super::super::status::{Snapshot, Watch};
 use super::gather::answered;
+use super::numbers::INSTALLATION_CONDITIONS;
 use super::{Report, Row, Sources, Stores, Tone, objects};
 
 /// A time span in JSON, in whole seconds.
@@ -295,13 +296,11 @@ pub(super) fn installations(report: &mut Report, stores: &Stores) {
     leave_out(report, more);
 }
 
-/// The order in which an installation goes on.
-const STEPS: [&str; 5] = ["Valid", "Installed", "Healthy", "Progressing", "Required"];
-
 fn in_order(conditions: &[Condition]) -> String {
-    let place = |condition: &Condition| STEPS.iter().position(|step| *step == condition.kind);
+    let place =
+        |condition: &Condition| INSTALLATION_CONDITIONS.iter().position(|step| *step == condition.kind);
     let mut all: Vec<&Condition> = conditions.iter().collect();
-    all.sort_by_key(|condition| place(condition).unwrap_or(STEPS.len()));
+    all.sort_by_key(|condition| place(condition).unwrap_or(INSTALLATION_CONDITIONS.len()));
     let words: Vec<String> = all.iter().map(|it| format!("{} {}", it.kind, it.status)).collect();
     if words.is_empty() { "no condition yet".to_owned() } else { words.join(", ") }
 }

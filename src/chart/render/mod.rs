@@ -107,6 +107,23 @@ pub struct Options {
     pub clock: Clock,
 }
 
+impl Options {
+    /// A new release without values of the user, on Helm's default version of Kubernetes.
+    pub fn new(mode: Mode, name: &str, namespace: &str) -> Self {
+        Self {
+            mode,
+            name: name.to_owned(),
+            namespace: namespace.to_owned(),
+            values: Table::new(),
+            kube_version: KubeVersion::helm_default(),
+            api_versions: Vec::new(),
+            is_upgrade: false,
+            checks_schema: true,
+            clock: Clock::system(),
+        }
+    }
+}
+
 /// Why a chart was not rendered. The texts follow Helm's.
 #[derive(Debug)]
 pub enum Error {

@@ -24,17 +24,7 @@ fn chart(name: &str, values: &str, templates: &[(&str, &str)]) -> Chart {
 }
 
 fn options(mode: Mode) -> Options {
-    Options {
-        mode,
-        name: "rel".to_owned(),
-        namespace: "ns".to_owned(),
-        values: Table::new(),
-        kube_version: KubeVersion::helm_default(),
-        api_versions: Vec::new(),
-        is_upgrade: false,
-        checks_schema: true,
-        clock: Clock::system(),
-    }
+    Options::new(mode, "rel", "ns")
 }
 
 /// Rendering needs a larger stack than a test thread has.

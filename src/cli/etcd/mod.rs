@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use super::clusters::{proxy_env, system_cas};
 use super::{Io, SUCCESS, Variable, fail_as, help, print, refuse, say};
 use crate::base::clock::{Clock, Timestamp};
+use crate::base::cut::head;
 use crate::base::error::chain;
 use crate::base::stop::Stop;
 use crate::format::time::rfc3339;
@@ -148,12 +149,7 @@ fn told(outcome: &Outcome, begun: Timestamp) -> Value {
 }
 
 fn cut(text: &str) -> String {
-    let line = text.replace('\n', " ");
-    if line.len() <= REASON_BYTES_MAX {
-        return line;
-    }
-    let end = (0..=REASON_BYTES_MAX).rev().find(|end| line.is_char_boundary(*end));
-    line.get(..end.unwrap_or(0)).unwrap_or_default().to_owned()
+    head(&text.replace('\n', " "), REASON_BYTES_MAX).to_owned()
 }
 
 fn list(io: &mut Io<'_>, place: &Place, as_json: bool, variable: Variable<'_>) -> Result<u8, Error> {

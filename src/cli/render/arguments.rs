@@ -8,8 +8,6 @@ use lexopt::Parser;
 
 use super::super::arguments::truth;
 use super::super::usage::Usage;
-use crate::base::clock::Clock;
-use crate::chart::Table;
 use crate::chart::render::{KubeVersion, Mode, Options};
 use crate::chart::set::Words;
 
@@ -159,17 +157,7 @@ fn read(args: Vec<OsString>) -> Result<Option<Given>, Usage> {
             output_dir: None,
             release_dir: false,
             debug: false,
-            options: Options {
-                mode: Mode::Template,
-                name: String::new(),
-                namespace: "default".to_owned(),
-                values: Table::new(),
-                kube_version: KubeVersion::helm_default(),
-                api_versions: Vec::new(),
-                is_upgrade: false,
-                checks_schema: true,
-                clock: Clock::system(),
-            },
+            options: Options::new(Mode::Template, "", "default"),
         },
     };
     let mut parser = Parser::from_args(args);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::colour::{Tone, paint};
-use super::{Io, SUCCESS, code_of, fail, help, lines, load, print, refuse, visible, write};
+use super::{Io, SUCCESS, code_of, fail, help, lines, load, print, put, refuse, visible, write};
 use crate::app::Verdict;
 use crate::base::clock::Clock;
 use crate::base::error::chain;
@@ -126,7 +126,7 @@ fn watch(io: &mut Io<'_>, agent: &Agent, as_json: bool) -> u8 {
                 format!("{begin}{time}\n{text}{end}")
             }
         };
-        let written = io.output.write_all(text.as_bytes()).and_then(|()| io.output.flush());
+        let written = put(io, &text);
         if written.is_err() || agent.stop.wait(&clock, EVERY) {
             return code_of(io, written);
         }

@@ -42,7 +42,7 @@ impl Seen {
         self.lock().insert(bastion.clone(), (object, version.to_owned()));
     }
 
-    /// The Bastion needs no more checks.
+    /// The Bastion needs no further checks.
     pub(super) fn forget(&self, bastion: &Key) {
         self.lock().remove(bastion);
     }

@@ -1,5 +1,5 @@
 //! Deletion of an installation: its ManagedResource, its namespace, its account in the garden, then the finalizer. Each
-//! round continues with what is left and reports it in `Installed`.
+//! round continues with the remaining objects and reports them in `Installed`.
 
 use std::time::Duration;
 

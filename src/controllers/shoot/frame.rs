@@ -252,7 +252,7 @@ impl Frame {
         now > self.retry_until || errors.iter().any(|error| error.failed.codes.iter().any(is_final))
     }
 
-    /// The status patch after tasks have failed. The name [`INITIALIZE`] stands for the steps before all tasks.
+    /// The status patch after tasks have failed. The name [`INITIALIZE`] names the steps before all tasks.
     pub fn failed(&self, errors: &[TaskError], now: Timestamp) -> Value {
         let texts: Vec<String> = errors.iter().map(describe).collect();
         let mut description = if texts.is_empty() {

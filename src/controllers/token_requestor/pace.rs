@@ -150,7 +150,7 @@ impl Pace {
         None
     }
 
-    /// Removes a Secret that needs no more requests.
+    /// Removes a Secret that needs no further requests.
     pub(super) fn forget(&self, asker: &Asker) {
         self.lock().forget(asker);
     }

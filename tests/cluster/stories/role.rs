@@ -30,14 +30,14 @@ pub(super) fn allows_with_shoots(audit: &mut Audit) -> Result<()> {
     ensure(asked > 100, || format!("the agent made only {asked} different requests"))
 }
 
-/// Cluster-scoped kinds that only the flow of a Shoot reads: before it creates an etcd, it checks whether an etcd-druid
-/// protects the objects.
-const OF_FLOWS: [&str; 1] = ["validatingwebhookconfigurations"];
+/// Cluster-scoped kinds that only the flow of a Shoot uses. It creates the Cluster, and the path of that request has no
+/// name. Before it creates an etcd, it checks whether an etcd-druid protects the objects.
+const OF_FLOWS: [&str; 2] = ["clusters", "validatingwebhookconfigurations"];
 
 /// Kinds that the care of Shoots lists for all Shoots at once.
 const OF_CARE: [&str; 3] = ["cronjobs", "deployments", "statefulsets"];
 
-/// Whether the object is in the namespace of a Shoot, has its name, or is read only by its flow or its care.
+/// Whether the object is in the namespace of a Shoot, has its name, or only its flow or its care uses the kind.
 fn is_of_shoot(info: &Info) -> bool {
     let is_named = [&info.namespace, &info.name].iter().any(|name| name.starts_with("shoot--"));
     let is_of_care =

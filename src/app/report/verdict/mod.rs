@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::api::meta::Key;
 use crate::base::clock::Timestamp;
-use crate::base::cut::cut;
+use crate::base::cut::{cut, one_line};
 use crate::base::sorted::SortedMap;
 use crate::limits;
 
@@ -292,8 +292,7 @@ fn verdict(facts: &Facts, problems: &[Problem]) -> Verdict {
 }
 
 fn quote(problem: &Problem) -> String {
-    let text = format!("{}: {}", problem.place, problem.error);
-    let line = text.replace(|c: char| c.is_control(), " ");
+    let line = one_line(&format!("{}: {}", problem.place, problem.error));
     match line.char_indices().nth(QUOTE_CHARS_MAX) {
         Some((end, _)) => format!("{}\u{2026}", line.get(..end).unwrap_or_default()),
         None => line,

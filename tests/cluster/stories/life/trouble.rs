@@ -3,7 +3,7 @@
 
 use gardenlet::api::core::{NODE, PERSISTENT_VOLUME_CLAIM, POD, SERVICE};
 use gardenlet::api::gardener::SHOOT;
-use gardenlet::api::meta::Resource;
+use gardenlet::api::meta::{Resource, text};
 use gardenlet::format::quantity::Quantity;
 use gardenlet::kube::{Client, ListParams};
 use serde_json::{Value, json};
@@ -118,13 +118,13 @@ pub(super) fn is_explained(lab: &Lab, garden: &Client, agent: &mut Agent, site: 
     place.serve(&["ControlPlane", "DNSRecord", "Infrastructure", "Worker"])?;
     ask_for_another(garden, UNLUCKY)?;
     let began = wait::now();
-    place.happens(agent, &ADDRESS, (&SERVICE, "kube-apiserver-exposure"))?;
+    place.happens(agent, &ADDRESS, (&SERVICE, "kube-apiserver-exposure", "LoadBalancer"))?;
     site.balance(true);
-    place.happens(agent, &CLAIM, (&PERSISTENT_VOLUME_CLAIM, "main-etcd-etcd-main-0"))?;
+    place.happens(agent, &CLAIM, (&PERSISTENT_VOLUME_CLAIM, "main-etcd-etcd-main-0", "Pending"))?;
     place.make_default_class(true)?;
-    place.happens(agent, &ROOM, (&POD, "Insufficient cpu"))?;
+    place.happens(agent, &ROOM, (&POD, "etcd-main-0", "Insufficient cpu"))?;
     lab.seed.kubectl(&["delete", "pod", FILLER, "--namespace=default", "--grace-period=1"])?;
-    place.happens(agent, &IMAGE, (&POD, "ImagePull"))?;
+    place.happens(agent, &IMAGE, (&POD, "kube-apiserver-", "ImagePull"))?;
     site.node.import_component(lab, &image::API_SERVER)?;
     succeeded(lab, garden, agent, (UNLUCKY, "Create"))?;
     println!("       {:6.1} s  a Shoot was created despite four problems", wait::seconds_since(began));
@@ -206,11 +206,17 @@ impl Place<'_> {
     }
 
     /// Waits until an object of the control plane shows the cause with a word, and then until `explain` reports the
-    /// cause.
-    fn happens(&self, agent: &mut Agent, cause: &Cause, (resource, word): (&Resource, &str)) -> Result<()> {
+    /// cause. Other objects may show it earlier.
+    fn happens(
+        &self,
+        agent: &mut Agent,
+        cause: &Cause,
+        (resource, prefix, word): (&Resource, &str, &str),
+    ) -> Result<()> {
         let seed = self.lab.seed.client()?;
-        while_running(&format!("{} with {word:?}", resource.kind), SHOWN_WITHIN_S, agent, || {
-            let found = seed.list::<Value>(resource, &cause.shoot.plane(), &ListParams::default())?.items;
+        while_running(&format!("{} {prefix} with {word:?}", resource.kind), SHOWN_WITHIN_S, agent, || {
+            let mut found = seed.list::<Value>(resource, &cause.shoot.plane(), &ListParams::default())?.items;
+            found.retain(|object| text(&object["metadata"]["name"]).starts_with(prefix));
             let is_shown = found.iter().any(|object| object.to_string().contains(word));
             if is_shown { Ok(Some(())) } else { Err(Failure::new(format!("{found:?}"))) }
         })?;
