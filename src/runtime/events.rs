@@ -143,6 +143,7 @@ impl Recorder {
         let namespace = if about.namespace.is_empty() { DEFAULT_NAMESPACE } else { about.namespace };
         let client = client.with_deadline(TIMEOUT);
         let now = clock.now();
+        let is_new = matches!(act, Act::Create { .. });
         let written = match act {
             Act::Nothing => return,
             Act::Create { name } => {
@@ -155,8 +156,8 @@ impl Recorder {
             }
         };
         if let Err(error) = written {
-            if error.is_not_found() {
-                // It has expired in the cluster: the next one is new.
+            if is_new || error.is_not_found() {
+                // It is not in the cluster, or has expired there: the next one is new.
                 self.book.lock().unwrap_or_else(PoisonError::into_inner).told.remove(&key);
             }
             let err = chain(&error);

@@ -165,6 +165,17 @@ fn many_changes_are_few_writes(world: &World) {
     assert_eq!(writes(world) - before, 1);
 }
 
+/// Waits for an event about a state that is too large.
+fn wait_for_report(world: &World, name: &str) {
+    let part = format!("the state of Extension {name}: ");
+    world.garden.wait_for(&format!("an event about {name}"), |garden| {
+        let events = garden.store().list("events.k8s.io", "events", PLACE.0);
+        let is_it =
+            |event: &Value| event["reason"] == "ShootStateIncomplete" && text(event, "/note").contains(&part);
+        events.iter().any(is_it).then_some(())
+    });
+}
+
 fn reads(world: &World, mark: usize) -> usize {
     let is_read = |r: &&Recorded| r.info.resource == "shootstates" && !r.is_write() && r.status == 200;
     world.garden.requests_since(mark).iter().filter(is_read).count()
@@ -217,13 +228,13 @@ fn data_that_cannot_be_created_again_is_stored_in_the_garden() {
     let state = wait_for_state(&world, "the smaller state", now, |state| has_number(state, 300));
     assert_eq!(extension(&state, "huge"), None);
     the_secrets_are_there(&world, &state);
-    world.garden.wait_for("an event about it", |garden| {
-        let events = garden.store().list("events.k8s.io", "events", PLACE.0);
-        events.into_iter().find(|event| {
-            event["reason"] == "ShootStateIncomplete"
-                && text(event, "/note").contains("the state of Extension huge")
-        })
-    });
+    wait_for_report(&world, "huge");
+    // That is reported even if the stored state does not change.
+    let before = writes(&world);
+    make_extension(&world, "vast");
+    says(&world, "vast", &json!({"state": {"all": "x".repeat(1_400_000)}}));
+    wait_for_report(&world, "vast");
+    assert_eq!(writes(&world), before);
 
     // The safety net: nothing has changed, and it is written.
     let before = written_at(&state_of(&world));

@@ -19,7 +19,11 @@ pub(super) type Digest = [u8; 32];
 
 /// The digest of the spec of a ShootState.
 pub(super) fn digest(spec: &Value) -> Digest {
-    let hash = ring::digest::digest(&SHA256, spec.to_string().as_bytes());
+    digest_of(&spec.to_string())
+}
+
+fn digest_of(text: &str) -> Digest {
+    let hash = ring::digest::digest(&SHA256, text.as_bytes());
     let mut bytes = [0; 32];
     bytes.iter_mut().zip(hash.as_ref()).for_each(|(byte, hashed)| *byte = *hashed);
     bytes
@@ -47,6 +51,13 @@ pub(super) struct Content {
     pub(super) digest: Digest,
     /// What is missing, with the reasons.
     pub(super) left_out: Vec<String>,
+}
+
+impl Content {
+    /// The digest of what is missing.
+    pub(super) fn lacks(&self) -> Option<Digest> {
+        (!self.left_out.is_empty()).then(|| digest_of(&self.left_out.join("\n")))
+    }
 }
 
 /// Reads the content.

@@ -70,12 +70,19 @@ pub struct Memo {
     next: Option<Mono>,
     /// The digest that the garden has, and since when.
     pub known: Option<(Digest, Timestamp)>,
+    /// What the last reported ShootState lacked.
+    lacked: Option<Digest>,
 }
 
 impl Memo {
-    /// After a check.
-    pub fn looked(at: Mono, next: Mono, known: (Digest, Timestamp)) -> Self {
-        Self { due: None, looked: Some(at), next: Some(next), known: Some(known) }
+    /// After a check. `lacks` is what the ShootState lacks, if it is incomplete.
+    pub fn looked(at: Mono, next: Mono, known: (Digest, Timestamp), lacks: Option<Digest>) -> Self {
+        Self { due: None, looked: Some(at), next: Some(next), known: Some(known), lacked: lacks }
+    }
+
+    /// Whether to report an incomplete ShootState: after each write, and when it lacks something else than before.
+    pub fn is_news(&self, lacks: Option<Digest>, is_written: bool) -> bool {
+        lacks.is_some() && (is_written || lacks != self.lacked)
     }
 
     /// Nothing needs to be done before that time, unless something changes.
@@ -168,12 +175,12 @@ mod tests {
         assert_eq!(memo.turn(s(110)), Turn::Look);
         // A failed check stays due until one succeeds.
         assert_eq!(memo.turn(s(111)), Turn::Look);
-        let mut memo = Memo::looked(s(111), s(20_000), known);
+        let mut memo = Memo::looked(s(111), s(20_000), known, None);
         assert_eq!(memo.turn(s(112)), Turn::Wait(s(141)));
         assert_eq!(memo.turn(s(140)), Turn::Wait(s(141)));
         assert_eq!(memo.turn(s(141)), Turn::Look);
         // Without a change, a check becomes due eventually.
-        let mut memo = Memo::looked(s(141), s(20_000), known);
+        let mut memo = Memo::looked(s(141), s(20_000), known, None);
         assert_eq!(memo.turn(s(20_000)), Turn::Look);
         let mut memo = Memo::default();
         memo.rest(s(600));
@@ -181,9 +188,31 @@ mod tests {
     }
 
     #[test]
+    fn an_incomplete_state_is_reported_once_and_with_each_write() {
+        let known = ([1; 32], Timestamp::from_unix(1));
+        let (one, other) = (Some([2; 32]), Some([3; 32]));
+        let memo = |lacks| Memo::looked(s(1), s(2), known, lacks);
+        for (before, lacks, is_written, expected) in [
+            (None, None, true, false),
+            (None, one, false, true),
+            (one, one, false, false),
+            (one, one, true, true),
+            (one, other, false, true),
+            (one, None, false, false),
+        ] {
+            assert_eq!(
+                memo(before).is_news(lacks, is_written),
+                expected,
+                "{before:?} {lacks:?} {is_written}"
+            );
+        }
+        assert!(Memo::default().is_news(one, false));
+    }
+
+    #[test]
     fn no_change_waits_for_a_minute() {
         for change in 0..60 {
-            let mut memo = Memo::looked(s(1_000), s(20_000), ([1; 32], Timestamp::from_unix(1)));
+            let mut memo = Memo::looked(s(1_000), s(20_000), ([1; 32], Timestamp::from_unix(1)), None);
             let Turn::Wait(until) = memo.turn(s(1_000 + change)) else { panic!("a look at once") };
             assert!(until.saturating_sub(s(1_000 + change)) <= s(30), "{change}");
         }

@@ -171,12 +171,13 @@ impl Reconciler for ShootStateReconciler {
         let memo = self.lock().get(key).copied().unwrap_or_default();
         let now = cx.clock.now();
         let written = self.bring(key, &content, memo.known, now)?;
-        if written.is_new && !content.left_out.is_empty() {
+        let lacks = content.lacks();
+        if memo.is_news(lacks, written.is_new) {
             self.tell(key, &shoot, &content.left_out, cx);
         }
         let next = decide::next(written.at, self.period, now, random::unit());
         let at = begun.saturating_add(next);
-        let memo = Memo::looked(begun, at, (written.digest, written.at));
+        let memo = Memo::looked(begun, at, (written.digest, written.at), lacks);
         self.lock().insert(key.clone(), memo);
         Ok(Outcome::At(at))
     }
