@@ -17,9 +17,9 @@ end
 complete -c gardenlet -f
 complete -c gardenlet -n $none -a config -d "check a configuration, or print its defaults"
 complete -c gardenlet -n $none -a rebootstrap -d "get a new identity for the garden"
-complete -c gardenlet -n $none -a status -d "show what the running agent knows"
+complete -c gardenlet -n $none -a status -d "show the state of the running agent"
 complete -c gardenlet -n $none -a doctor -d "try each hop from this machine"
-complete -c gardenlet -n $none -a explain -d "tell why an object is not ready"
+complete -c gardenlet -n $none -a explain -d "explain why an object is not ready"
 complete -c gardenlet -n $none -a bundle -d "carry charts to a site that reaches no registry"
 complete -c gardenlet -n $none -a etcd -d "take, list and restore snapshots of an etcd"
 complete -c gardenlet -n $none -a render -d "render a chart"

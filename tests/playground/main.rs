@@ -1,9 +1,10 @@
 //! The playground: a garden, a seed and the agent in one process. It creates a Shoot and prints everything that happens.
 //!
 //! ```text
-//! cargo run --release --example playground             ends by itself; exit code 0 only if everything became ready
-//! cargo run --release --example playground -- --keep   leaves everything running for kubectl until Ctrl-C
-//! cargo run --release --example playground -- --serve FOLDER   runs everything but the agent (service.rs)
+//! cargo run --release --example playground                          ends with 0 if everything became ready
+//! cargo run --release --example playground -- --keep                leaves everything running for kubectl until Ctrl-C
+//! cargo run --release --example playground -- --serve FOLDER        runs everything but the agent (service.rs)
+//! cargo run --release --example playground -- --serve-bare FOLDER   the same before an operator has done anything
 //! ```
 //!
 //! Each cluster is the API server that the tests use, over TLS on loopback. A stand-in for the seed's node starts the API server
@@ -136,13 +137,19 @@ fn main() -> ExitCode {
             service::serve(Path::new(folder), &interrupted);
             return ExitCode::SUCCESS;
         }
+        [option, folder] if option == "--serve-bare" => {
+            service::serve_bare(Path::new(folder), &interrupted);
+            return ExitCode::SUCCESS;
+        }
         rest if keep || rest.is_empty() => {}
         _ => {
             eprintln!(
-                "usage: playground [--keep | --serve FOLDER]\n\n\
-                (nothing)        runs the story and ends\n\
-                --keep           runs the story and leaves everything running until Ctrl-C\n\
-                --serve FOLDER   runs everything but the agent, and writes what an agent needs into FOLDER"
+                "usage: playground [--keep | --serve FOLDER | --serve-bare FOLDER]\n\n\
+                (nothing)             runs the story and ends\n\
+                --keep                runs the story and leaves everything running until Ctrl-C\n\
+                --serve FOLDER        runs everything but the agent, and writes what an agent needs into FOLDER\n\
+                --serve-bare FOLDER   runs a new garden and a new seed, as README.md expects them, and writes only\n\
+                                      kubeconfigs of administrators into FOLDER"
             );
             return ExitCode::from(2);
         }

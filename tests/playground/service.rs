@@ -58,6 +58,27 @@ pub fn serve(folder: &Path, stop: &Stop) {
     while !stop.wait(&clock, Duration::from_secs(3_600)) {}
 }
 
+/// Starts a garden and a seed without anything that an operator applies, with the stand-in for the nodes of the seed.
+/// Writes `garden.kubeconfig` and `seed.kubeconfig` of administrators, then an empty file `ready`, and runs until it is
+/// stopped.
+pub fn serve_bare(folder: &Path, stop: &Stop) {
+    let clock = Clock::system();
+    let garden = Garden::start(&clock);
+    let mut objects = Preparation::new(SEED, clock.now()).garden();
+    objects.retain(|object| object["type"] != "bootstrap.kubernetes.io/token");
+    garden.apply(&objects);
+    let mut options = Options::new("seed", &clock);
+    options.authorization = Authorization::Rbac;
+    let seed = TestCluster::start(options);
+    seed.apply(&[crate::cluster_admin()]);
+    let _site = Arc::new(shoot::site(&seed));
+    let desk = Desk::at(folder);
+    desk.write("garden.kubeconfig", &garden.admin_kubeconfig());
+    desk.write("seed.kubeconfig", &seed.admin_kubeconfig());
+    desk.write("ready", "");
+    while !stop.wait(&clock, Duration::from_secs(3_600)) {}
+}
+
 /// What a person can do now.
 fn explain(desk: &Desk, screen: &Screen) {
     let line = |text: &str| screen.plain(&format!("  {text}"));

@@ -37,6 +37,11 @@ pub const ABOUT: [&str; 4] = [
 pub fn prepare(garden: &Garden, seed: &TestCluster) -> Site {
     object::prepare_garden(garden);
     object::prepare_seed(seed);
+    site(seed)
+}
+
+/// Starts the stand-in for the nodes of the seed.
+pub fn site(seed: &TestCluster) -> Site {
     let options = Options { listen: Listen::NodePort, min_ready: Some(MIN_READY), ..Options::default() };
     Site::in_process_with(seed, Share::default(), options)
 }

@@ -2,6 +2,7 @@
 
 pub mod message;
 pub mod port;
+pub mod protobuf;
 pub mod tls;
 
 pub mod faults;

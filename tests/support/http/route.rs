@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::message::{Request, Response};
+use super::protobuf;
 use super::server::{Peer, Shared};
 use crate::support::api::failure::Failure;
 use crate::support::api::read::Query;
@@ -118,6 +119,11 @@ fn other(shared: &Shared, request: &Request) -> Response {
 }
 
 fn body(request: &Request) -> Result<Value, Failure> {
+    if request.media_type() == "application/vnd.kubernetes.protobuf" {
+        return protobuf::read(&request.body).map_err(|why| {
+            Failure::bad_request(format!("this API server of the tests cannot read the object: {why}"))
+        });
+    }
     if !matches!(request.media_type(), "application/json" | "") {
         let accepted = [
             "application/json",

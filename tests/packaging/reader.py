@@ -1,0 +1,109 @@
+"""From nothing to a Shoot: a reader copies the commands of README.md, and has only the folder of a release.
+
+The reader works in a machine of tests/packaging/machine: it is the reader's own, and the node of the seed. Garden and seed
+are those of the playground.
+"""
+import os
+import re
+import shutil
+
+import release
+from harness import CACHE, ROOT, TARGET, check, sh
+from host import start
+
+SECTION = re.compile(r"^## From nothing to a Shoot$(.*?)^## ", re.M | re.S)
+BLOCK = re.compile(r"^ *```console\n(.*?)^ *```$", re.M | re.S)
+FOLDER = "/mnt/release"
+# What a reader changes in the configuration: the networks of the seed, and the address of the node.
+EDITS = {"10.42.0.0/16": "10.51.0.0/16", "10.43.0.0/16": "10.52.0.0/16", "192.0.2.10": "127.0.0.1"}
+# The packages of other machines have other names.
+MACHINES = {"aarch64": "arm64"}
+SUCCEEDED = "--for=jsonpath={.status.lastOperation.state}=Succeeded"
+
+
+def steps():
+    """The commands of each block."""
+    text = (ROOT / "README.md").read_text()
+    blocks = BLOCK.findall(SECTION.search(text)[1])
+    package = MACHINES.get(os.uname().machine, "amd64")
+    return [[line.strip()[2:].replace("_amd64", f"_{package}") for line in block.splitlines()] for block in blocks]
+
+
+class Reader:
+    def __init__(self, host):
+        self.host = host
+        edits = "; ".join(f"s|{old}|{new}|" for old, new in EDITS.items())
+        self.path(f"{FOLDER}/../editor").write_text(f"#!/bin/sh\nexec sed -i '{edits}' \"$1\"\n")
+        self.path(f"{FOLDER}/../editor").chmod(0o755)
+
+    def path(self, inside):
+        return self.host.path(inside)
+
+    def type(self, line):
+        """One line in the reader's terminal."""
+        return self.host.run("env", "PATH=/mnt/bin:/usr/sbin:/usr/bin:/sbin:/bin", "EDITOR=/mnt/editor", "HOME=/root", "bash", "-c",
+                             f"set -o pipefail; cd {FOLDER} && {line}")
+
+    def all(self, lines):
+        return "".join(self.type(line) for line in lines)
+
+
+def clusters_are_new(host):
+    host.run("mkdir", "/run/bare")
+    host.run("systemd-run", "--quiet", "--unit=bare", "/mnt/playground", "--serve-bare", "/run/bare")
+    host.wait("the clusters", lambda: host.exists("/run/bare/ready"))
+    host.run("sh", "-c", f"cp /run/bare/*.kubeconfig {FOLDER}/")
+
+
+def the_garden_is_prepared(reader, lines):
+    reader.all(lines)
+    assert '"token": "abcdef.' in reader.path(f"{FOLDER}/bootstrap.kubeconfig").read_text()
+
+
+def the_agent_is_installed(reader, lines):
+    reader.all(lines)
+    garden = "kubectl --kubeconfig garden.kubeconfig wait --timeout=120s"
+    reader.host.wait("the Seed", lambda: "edge-1" in reader.type("kubectl --kubeconfig garden.kubeconfig get seeds 2>&1"))
+    reader.type(f"{garden} --for=condition=GardenletReady seed/edge-1")
+
+
+def it_says_that_it_is_well(reader, lines):
+    status, doctor = lines
+    reader.host.wait("a healthy agent", lambda: reader.type(f"{{ {status}\n}} || true").startswith("healthy\n"))
+    told = reader.type(doctor)
+    assert told.endswith("\nEverything works.\n"), told
+
+
+def a_shoot_is_created(reader, lines):
+    *commands, explain = lines
+    reader.all(commands)
+    reader.type(f"kubectl --kubeconfig garden.kubeconfig wait --timeout=240s --namespace=garden-p {SUCCEEDED} shoot/s1")
+    told = reader.type(explain)
+    assert told.startswith("Shoot garden-p/s1"), told
+
+
+def its_owner_uses_it(reader, lines):
+    told = reader.all(lines)
+    assert re.search(r"^kube-system +Active ", told, re.M), told
+
+
+def run(folder, binary, machine):
+    sh("cargo", "build", "--quiet", "--locked", "--example", "playground")
+    shutil.copy(TARGET / "debug/examples/playground", folder)
+    (folder / "bin").mkdir()
+    shutil.copy(CACHE / "bin/kubectl", folder / "bin")
+    release.make(binary, machine, folder / "release")
+    host = start(folder)
+    if host is None:
+        return
+    try:
+        reader = Reader(host)
+        garden, agent, looks, shoot, owner = steps()
+        check(clusters_are_new, host)
+        check(the_garden_is_prepared, reader, garden)
+        check(the_agent_is_installed, reader, agent)
+        check(it_says_that_it_is_well, reader, looks)
+        check(a_shoot_is_created, reader, shoot)
+        check(its_owner_uses_it, reader, owner)
+    finally:
+        host.end()
