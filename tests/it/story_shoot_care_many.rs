@@ -19,6 +19,8 @@ const SHOOTS: usize = 250;
 /// The number of requests to each of them that the story waits for: those of two periods of care, one minute each.
 const LOOKS: usize = 8;
 const SETTLE_TIME_MAX: Duration = Duration::from_secs(180);
+/// Two periods take half a minute of the story's clock.
+const LOOK_TIME_MAX: Duration = Duration::from_secs(120);
 
 #[test]
 fn the_care_of_many_shoots_is_shared() {
@@ -51,9 +53,10 @@ fn the_care_of_many_shoots_is_shared() {
         (world.garden.request_count(), world.seed.request_count(), crowd.server.request_count());
     let begun = world.clock.mono();
     // /healthz twice a minute, webhooks of two kinds once.
-    world.seed.wait_for("looks at the Shoots", |_| {
+    let looked = world.seed.wait_on(&pace::clock(), LOOK_TIME_MAX, |_| {
         (crowd.server.request_count() - shoots >= SHOOTS * LOOKS).then_some(())
     });
+    looked.expect("looks at the Shoots");
     let minutes = (world.clock.mono() - begun).as_secs_f64() / 60.0;
 
     let of_shoots = |r: &&Recorded| r.info.resource == "shoots" && r.info.verb != "watch";
