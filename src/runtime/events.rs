@@ -196,7 +196,12 @@ impl Recorder {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicUsize;
+    use std::sync::atomic::Ordering::SeqCst;
+
     use super::*;
+    use crate::kube::{Connection, Options};
+    use crate::net::testing::{self, Server};
 
     const fn s(seconds: u64) -> Mono {
         Duration::from_secs(seconds)
@@ -234,6 +239,31 @@ mod tests {
             book.decide(&format!("k{n}"), "x", s(100));
         }
         assert_eq!(book.told.len(), limits::EVENTS_MAX);
+    }
+
+    #[test]
+    fn an_event_that_could_not_be_written_is_created_again() {
+        let failures = AtomicUsize::new(1);
+        let server = Server::plain(move |_| {
+            let is_failure = failures.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok();
+            testing::Act::json(if is_failure { 500 } else { 201 }, "{}")
+        });
+        let client = Client::new(Connection::new(server.url()), Options::default()).unwrap();
+        let about =
+            About { resource: &crate::api::gardener::SEED, namespace: "", name: "edge-1", uid: "u-1" };
+        let news = News {
+            controller: "c",
+            warning: true,
+            reason: "ReconcileError",
+            action: "Reconcile",
+            note: "why",
+        };
+        let recorder = Recorder::new("host-1");
+        for _ in 0..3 {
+            recorder.tell(&client, &Clock::system(), about, news);
+        }
+        let methods: Vec<String> = server.seen().into_iter().map(|seen| seen.method).collect();
+        assert_eq!(methods, ["POST", "POST", "PATCH"]);
     }
 
     #[test]

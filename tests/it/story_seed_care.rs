@@ -1,6 +1,5 @@
 //! The Seed's conditions about its components, and the deletion of pods that are not needed any longer.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use gardenlet::base::clock::Timestamp;
@@ -196,9 +195,9 @@ fn pods_that_will_never_run_again_are_deleted() {
     let path = |name: &str| format!("/api/v1/namespaces/garden/pods/{name}");
     let is_late = |pod: &str, at: Timestamp| pod == path("leaving") && at.since(left) > TERMINATING_MAX;
     // On a slow machine so much time passes that this pod has been leaving for too long, too.
-    let deleted: BTreeSet<String> =
+    let deleted: Vec<String> =
         deletions().into_iter().filter(|(pod, at)| !is_late(pod, *at)).map(|(pod, _)| pod).collect();
-    assert_eq!(deleted, [path("evicted"), path("gone")].into());
+    assert_eq!(deleted, [path("evicted"), path("gone")]);
     for (namespace, name) in [("garden", "failed"), ("kube-system", "evicted"), ("garden", "running")] {
         assert!(world.seed.get("", "pods", namespace, name).is_some(), "{namespace}/{name}");
     }

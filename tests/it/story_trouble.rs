@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::charts;
 use crate::story_extension::installed;
+use crate::story_probes::series;
 use crate::support::encoding::{base64, from_rfc3339};
 use crate::support::garden::manager::Share;
 use crate::support::http::faults::Seen;
@@ -304,14 +305,16 @@ fn a_garden_that_goes_away_for_a_while() {
     let agent = world.agent();
     world.wait_until_ready();
     let name = installed(&world, "echo");
-    // Only the first of several failures in a row is logged: there must not be one already. A request may be under way,
-    // so that the connection is either refused or ends.
-    let now = world.clock.now();
-    world.garden.wait_for("a heartbeat", |_| world.beat().filter(|beat| *beat > now));
-    crate::world::wait_for("a good heartbeat", || (agent.get(2728, "/healthz").0 == 200).then_some(()));
-    world.garden.server().down();
+    // Only the first of several failures in a row is logged: there must not be one already. The garden goes away right
+    // after a heartbeat was answered, because a request under way ends with another error.
     let address = World::address(&world.garden);
-    world.wait_for_log(&["WARN", "Cannot renew the seed's lease", &address]);
+    crate::world::wait_for("a good heartbeat", || (agent.get(2728, "/healthz").0 == 200).then_some(()));
+    let renewals =
+        || series(&agent.get(2729, "/metrics").1, "gardenlet_seed_lease_renewals_total{result=\"success\"}");
+    let before = renewals();
+    crate::world::wait_for("the next heartbeat", || (renewals() > before).then_some(()));
+    world.garden.server().down();
+    world.wait_for_log(&["WARN", "Cannot renew the seed's lease", &address, "Connection refused"]);
     crate::world::wait_for("the probe to fail", || (agent.get(2728, "/healthz").0 == 500).then_some(()));
     // The seed maintains itself: a deleted object is created again.
     let namespace = format!("extension-{name}");

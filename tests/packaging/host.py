@@ -83,9 +83,7 @@ def installing_starts_nothing(host, deb):
 
 
 def both_clusters_are_there(host):
-    host.run("mkdir", "/run/clusters")
-    host.run("systemd-run", "--quiet", "--unit=clusters", "/mnt/playground", "--serve", "/run/clusters")
-    host.wait("the clusters", lambda: host.exists("/run/clusters/ready"))
+    serve_clusters(host, "clusters")
     # The steps of docs/install.md; the sample configuration is for another seed.
     config = host.path(CONFIG)
     config.write_text(config.read_text().replace("10.42.0.0/16", "10.51.0.0/16").replace("10.43.0.0/16", "10.52.0.0/16"))
@@ -184,10 +182,10 @@ def installing_again_finds_it_all(host, deb):
     same(host.show("ActiveState"), "active")
 
 
-def serve_clusters(host, name):
-    """Runs a garden and a seed for one agent as a service of the machine."""
+def serve_clusters(host, name, option="--serve"):
+    """Runs a garden and a seed for one agent as a service of the machine; `option` is one of the playground."""
     host.run("mkdir", "-p", f"/run/{name}")
-    host.run("systemd-run", "--quiet", f"--unit={name}", "/mnt/playground", "--serve", f"/run/{name}")
+    host.run("systemd-run", "--quiet", f"--unit={name}", "/mnt/playground", option, f"/run/{name}")
     host.wait("the clusters", lambda: host.exists(f"/run/{name}/ready"))
 
 
@@ -268,10 +266,15 @@ def the_rpm_does_the_same(host, rpm, newer):
     same([host.exists(path) for path in ("/usr/bin/gardenlet", "/var/lib/private/gardenlet")], [False, True])
 
 
-def take(folder, packages, newer):
-    """Puts the files for the machine into its shared folder."""
+def take_playground(folder):
+    """Puts the program for `serve_clusters` into the shared folder of a machine."""
     sh("cargo", "build", "--quiet", "--locked", "--example", "playground")
     shutil.copy(TARGET / "debug/examples/playground", folder)
+
+
+def take(folder, packages, newer):
+    """Puts the files for the machine into its shared folder."""
+    take_playground(folder)
     kinds = [(kind, place) for kind in ("deb", "rpm") for place in (packages, newer)]
     return [pathlib.Path(shutil.copy(next(place.glob(f"*.{kind}")), folder)) for kind, place in kinds]
 

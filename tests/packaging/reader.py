@@ -8,8 +8,8 @@ import re
 import shutil
 
 import release
-from harness import CACHE, ROOT, TARGET, check, sh
-from host import start
+from harness import CACHE, ROOT, check, leave_out
+from host import serve_clusters, start, take_playground
 
 SECTION = re.compile(r"^## From nothing to a Shoot$(.*?)^## ", re.M | re.S)
 BLOCK = re.compile(r"^ *```console\n(.*?)^ *```$", re.M | re.S)
@@ -33,8 +33,9 @@ class Reader:
     def __init__(self, host):
         self.host = host
         edits = "; ".join(f"s|{old}|{new}|" for old, new in EDITS.items())
-        self.path(f"{FOLDER}/../editor").write_text(f"#!/bin/sh\nexec sed -i '{edits}' \"$1\"\n")
-        self.path(f"{FOLDER}/../editor").chmod(0o755)
+        editor = self.path("/mnt/editor")
+        editor.write_text(f"#!/bin/sh\nexec sed -i '{edits}' \"$1\"\n")
+        editor.chmod(0o755)
 
     def path(self, inside):
         return self.host.path(inside)
@@ -49,9 +50,7 @@ class Reader:
 
 
 def clusters_are_new(host):
-    host.run("mkdir", "/run/bare")
-    host.run("systemd-run", "--quiet", "--unit=bare", "/mnt/playground", "--serve-bare", "/run/bare")
-    host.wait("the clusters", lambda: host.exists("/run/bare/ready"))
+    serve_clusters(host, "bare", "--serve-bare")
     host.run("sh", "-c", f"cp /run/bare/*.kubeconfig {FOLDER}/")
 
 
@@ -88,10 +87,13 @@ def its_owner_uses_it(reader, lines):
 
 
 def run(folder, binary, machine):
-    sh("cargo", "build", "--quiet", "--locked", "--example", "playground")
-    shutil.copy(TARGET / "debug/examples/playground", folder)
+    kubectl = CACHE / "bin/kubectl"
+    if not kubectl.is_file() or not shutil.which("jq"):
+        leave_out(6, "the commands of README.md: kubectl, which tests/cluster/tools/build builds, or jq is missing")
+        return
+    take_playground(folder)
     (folder / "bin").mkdir()
-    shutil.copy(CACHE / "bin/kubectl", folder / "bin")
+    shutil.copy(kubectl, folder / "bin")
     release.make(binary, machine, folder / "release")
     host = start(folder)
     if host is None:

@@ -70,7 +70,7 @@ pub struct Memo {
     next: Option<Mono>,
     /// The digest that the garden has, and since when.
     pub known: Option<(Digest, Timestamp)>,
-    /// What the last reported ShootState lacked.
+    /// What the ShootState lacked at the last check.
     lacked: Option<Digest>,
 }
 
