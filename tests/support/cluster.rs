@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::api::rbac;
 use super::api::request::Info;
-use super::api::store::{State, Store};
+use super::api::store::{State, Store, settle};
 use super::api::{Admission, Api, Connect, Target, User, builtin, kinds::Kind, kinds::Kinds};
 use super::controllers::{Controllers, Share};
 use super::encoding::base64;
@@ -397,6 +397,7 @@ impl TestCluster {
             }
             // A condition may depend on requests and time, too, so look regularly.
             self.store().wait_after(revision, left.min(Duration::from_millis(20)));
+            settle();
         }
     }
 }

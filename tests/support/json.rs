@@ -2,14 +2,27 @@
 
 use serde_json::{Map, Value};
 
+/// The value at the path. [`Value::pointer`] allocates memory for each part of a path, and the stand-ins read paths all
+/// the time.
+fn at<'a>(value: &'a Value, pointer: &str) -> Option<&'a Value> {
+    if pointer.contains('~') {
+        return value.pointer(pointer);
+    }
+    pointer.split('/').skip(1).try_fold(value, |at, part| match at {
+        Value::Object(map) => map.get(part),
+        Value::Array(items) => part.parse().ok().and_then(|index: usize| items.get(index)),
+        _ => None,
+    })
+}
+
 /// The text at the path; empty if there is none.
 pub fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
-    value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+    at(value, pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// The list at the path; empty if there is none.
 pub fn list<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
-    value.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+    at(value, pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
 /// The elements of the list at the path, to be changed.

@@ -97,21 +97,26 @@ fn is_established(definition: &Value) -> bool {
 }
 
 /// Brings the served kinds in line with the definitions: accepts names, establishes, updates, removes with all
-/// instances. A definition is established after the delay of the server.
-pub fn sync(api: &Api) {
+/// instances. A definition is established after the delay of the server. True if some definition is not finished.
+pub fn sync(api: &Api) -> bool {
+    let mut waits = false;
     let now = api.clock.now();
     let definitions = api.store.all(GROUP, PLURAL, "");
     for definition in &definitions {
         if !text(definition, "/metadata/deletionTimestamp").is_empty() {
             remove_instances(api, definition);
+            waits = true;
             continue;
         }
         let created = from_rfc3339(text(definition, "/metadata/creationTimestamp")).unwrap_or(now);
         let due = now >= created.plus(api.crd_delay);
         if !is_established(definition) && due {
+            waits = true;
             api.store.write(|state| establish(state, definition, &api.now()));
         } else if is_established(definition) && !is_served(api, definition) {
             api.store.write(|state| state.kinds.add(kind_of(definition)));
+        } else if !due {
+            waits = true;
         }
     }
     let state = api.store.read();
@@ -125,6 +130,7 @@ pub fn sync(api: &Api) {
     for (group, plural) in gone {
         api.store.write(|state| state.kinds.remove(&group, &plural));
     }
+    waits
 }
 
 /// Whether the kind is served with the current generation of its definition.

@@ -55,13 +55,13 @@ fn is_subject(subject: &Value, user: &User, namespace: &str) -> bool {
     }
 }
 
-fn role_rules(state: &State, binding: &Value, namespace: &str) -> Vec<Value> {
+fn role_rules<'a>(state: &'a State, binding: &Value, namespace: &str) -> &'a [Value] {
     let name = text(binding, "/roleRef/name");
     let role = match text(binding, "/roleRef/kind") {
         "Role" => state.get(GROUP, "roles", namespace, name),
         _ => state.get(GROUP, "clusterroles", "", name),
     };
-    role.map(|role| list(role, "/rules").to_vec()).unwrap_or_default()
+    role.map_or(&[], |role| list(role, "/rules"))
 }
 
 /// Whether a rule of a role allows the request.

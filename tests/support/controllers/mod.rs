@@ -1,8 +1,9 @@
-//! The part of kube-controller-manager's work that others wait for. One thread looks at the whole storage after each change:
-//! clusters of tests are small, and this is simpler than to follow single changes.
+//! The part of kube-controller-manager's work that others wait for. One thread looks at the objects of a part of the
+//! work after each change that may concern it: clusters of tests are small, and this is simpler than to follow each object.
 
 pub mod collector;
 pub mod namespaces;
+pub mod news;
 pub mod pods;
 pub mod signer;
 pub mod workloads;
@@ -17,6 +18,7 @@ use gardenlet::base::thread;
 
 use super::api::{Api, crd};
 use super::pki::Authority;
+use news::News;
 
 /// What is done.
 #[derive(Clone, Debug)]
@@ -108,50 +110,59 @@ impl Controllers {
     }
 }
 
-/// After this many rounds without a change, one round looks at everything.
-const IDLE_ROUNDS: u32 = 10;
+/// A round looks at everything after this time, because some work depends on time alone.
+const WHOLE: Duration = Duration::from_secs(1);
 /// The longest pause between two rounds.
 const ROUND: Duration = Duration::from_millis(100);
 /// The shortest one.
 const ROUND_MIN: Duration = Duration::from_millis(3);
 
 fn run(shared: &Shared) {
-    let (mut seen, mut idle) = (None, 0);
+    let (store, clock) = (&shared.api.store, Clock::system());
+    let (mut seen, mut waits, mut whole_at) = (None, News::default(), clock.mono());
     while !shared.stop.is_stopped() {
-        let mark = shared.api.store.mark();
-        idle = if seen == Some(mark) { (idle + 1) % IDLE_ROUNDS } else { 0 };
+        let (mark, began) = (store.mark(), clock.mono());
+        let news = match seen {
+            Some(seen) if began < whole_at => News::between(&store.read(), seen, mark).or(waits),
+            _ => News::all(),
+        };
+        if news.is_all() {
+            whole_at = began + WHOLE;
+        }
         seen = Some(mark);
-        look(shared, idle == 0);
-        // Wait for further writes of a quick succession.
-        shared.stop.wait(&Clock::system(), ROUND_MIN);
-        shared.api.store.wait_past(mark, ROUND);
+        waits = look(shared, news);
+        // Wait for further writes of a quick succession, and leave processor time to others.
+        shared.stop.wait(&clock, (clock.mono() - began).max(ROUND_MIN));
+        store.wait_past(mark, ROUND);
     }
 }
 
-/// One round. It does what depends on time alone, and everything else only if `all` is set.
-fn look(shared: &Shared, all: bool) {
+/// One round: the parts that have news. Returns the parts that must also look at the next change of anything.
+fn look(shared: &Shared, news: News) -> News {
     let share = shared.share.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let authority = shared.authority.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    crd::sync(&shared.api);
+    let mut waits = News::default();
+    if news.definitions {
+        waits.definitions = crd::sync(&shared.api);
+    }
     if share.signer {
         signer::sync(&shared.api, &authority);
     }
     if share.namespaces {
         namespaces::clean_tokens(&shared.api);
     }
-    if !all {
-        return;
-    }
-    if share.namespaces {
+    if share.namespaces && news.namespaces {
         let published = shared.root_ca.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        namespaces::sync(&shared.api, &published.unwrap_or_else(|| authority.certificate()));
+        let ca = published.unwrap_or_else(|| authority.certificate());
+        waits.namespaces = namespaces::sync(&shared.api, &ca);
     }
-    if share.garbage {
+    if share.garbage && news.owners {
         collector::sync(&shared.api);
     }
-    if share.workloads {
+    if share.workloads && news.workloads {
         let left_out = |namespace: &str| share.leaves_out(namespace);
         pods::sync(&shared.api, &left_out);
         workloads::sync(&shared.api, &left_out);
     }
+    waits
 }

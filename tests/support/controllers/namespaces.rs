@@ -22,8 +22,9 @@ pub fn clean_tokens(api: &Api) {
     }
 }
 
-/// `ca`: the root certificate of the cluster, PEM.
-pub fn sync(api: &Api, ca: &str) {
+/// `ca`: the root certificate of the cluster, PEM. True if some namespace is being deleted.
+pub fn sync(api: &Api, ca: &str) -> bool {
+    let mut waits = false;
     for namespace in api.store.all("", "namespaces", "") {
         let name = text(&namespace, "/metadata/name");
         if text(&namespace, "/metadata/deletionTimestamp").is_empty() {
@@ -31,8 +32,10 @@ pub fn sync(api: &Api, ca: &str) {
             ensure_account(api, name);
         } else {
             empty(api, name);
+            waits = true;
         }
     }
+    waits
 }
 
 fn publish_ca(api: &Api, namespace: &str, ca: &str) {

@@ -1,13 +1,13 @@
 //! The work of gardener-controller-manager and gardener-scheduler. It looks at everything after each change and regularly.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use gardenlet::api::gardener::SEED;
 use gardenlet::base::clock::{Clock, Mono};
+use gardenlet::base::stop::Stop;
 use gardenlet::base::thread;
 use serde_json::{Value, json};
 
@@ -72,7 +72,7 @@ pub struct Manager {
     pub cluster: Box<dyn Cluster>,
     pub clock: Clock,
     share: Mutex<Share>,
-    stopping: AtomicBool,
+    stopping: Stop,
     /// Next look at the lease of a seed.
     pub next_looks: Mutex<BTreeMap<String, Mono>>,
 }
@@ -107,6 +107,9 @@ impl Manager {
     }
 }
 
+/// The shortest pause between two rounds.
+const ROUND_MIN: Duration = Duration::from_millis(3);
+
 /// The running manager.
 pub struct Running {
     pub manager: Arc<Manager>,
@@ -127,15 +130,17 @@ impl Running {
             cluster,
             clock: clock.clone(),
             share: Mutex::new(share),
-            stopping: AtomicBool::new(false),
+            stopping: Stop::new(),
             next_looks: Mutex::default(),
         });
-        let (running, waking) = (manager.clone(), store.clone());
+        let (running, waking, real) = (manager.clone(), store.clone(), Clock::system());
         let thread = thread::spawn("garden-manager", 1 << 20, move || {
-            while !running.stopping.load(Ordering::SeqCst) {
-                let revision = waking.read().revision;
+            while !running.stopping.is_stopped() {
+                let (revision, began) = (waking.read().revision, real.mono());
                 // After a failure (the object changed, the server is down) the next round tries again.
                 let _ = sync(&running);
+                // Wait for further writes of a quick succession, and leave processor time to others.
+                running.stopping.wait(&real, (real.mono() - began).max(ROUND_MIN));
                 waking.wait_after(revision, period);
             }
         });
@@ -149,7 +154,7 @@ impl Running {
     }
 
     pub fn stop(&self) {
-        self.manager.stopping.store(true, Ordering::SeqCst);
+        self.manager.stopping.stop();
         self.store.wake();
         if let Some(thread) = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take() {
             let _ = thread.join();

@@ -12,6 +12,7 @@ use super::server::Shared;
 use super::tls::Stream;
 use crate::support::api::Target;
 use crate::support::api::read::{Query, bookmark, event, event_of, watch_start};
+use crate::support::api::store::settle;
 
 /// A watch without `timeoutSeconds` ends after this time.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1_800);
@@ -160,7 +161,9 @@ fn follow(shared: &Shared, sender: &mut Sender<'_>, target: &Target, query: &Que
         if shared.is_stopping() || sender.stream.is_closed() {
             return End::Broken;
         }
-        shared.api.store.wait_after(revision, LOOK.min(deadline - now));
+        if shared.api.store.wait_after(revision, LOOK.min(deadline - now)) > revision {
+            settle();
+        }
     }
 }
 

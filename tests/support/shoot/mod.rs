@@ -292,11 +292,13 @@ impl Site {
         });
         let running = shared.clone();
         let body = move || {
+            let clock = Clock::system();
             while !running.stop.is_stopped() {
+                let began = clock.mono();
                 let seen = running.store.as_ref().map_or(0, |store| store.read().revision);
                 let waits = running.look();
-                // Wait for further writes of a quick succession.
-                running.stop.wait(&Clock::system(), LOOK_MIN);
+                // Wait for further writes of a quick succession, and leave processor time to others.
+                running.stop.wait(&clock, (clock.mono() - began).max(LOOK_MIN));
                 running.wait(seen, waits);
             }
         };
