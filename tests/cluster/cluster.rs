@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use crate::audit::Audit;
 use crate::environment::Environment;
 use crate::etcd::{Etcd, Stored};
-use crate::failure::{Doing, Result};
+use crate::failure::{Doing, Failure, Result};
 use crate::process::{self, Process};
 use crate::sandbox::ADDRESS;
 use crate::support::pki::{Authority, Identity};
@@ -353,17 +353,35 @@ impl Cluster {
     pub(crate) fn wait_ready(&mut self) -> Result<()> {
         let what = format!("the {} API server", self.role.name);
         let client = self.client()?.with_deadline(Duration::from_secs(2));
+        let mut was_ready = false;
         wait::until(&what, 90, || {
+            if !was_ready {
+                self.start_clients_again()?;
+            }
             // A server that has ended will not become ready: waiting is useless.
             let running = self.servers.iter_mut().try_for_each(|(_, process)| process.ensure_running());
             if running.is_err() {
                 return Ok(Some(running));
             }
-            if !is_ready(&client) {
+            was_ready = is_ready(&client);
+            if !was_ready {
                 return Ok(None);
             }
-            client.find::<Metadata>(&SERVICE_ACCOUNT, "default", "default").map(|found| found.map(|_| Ok(())))
+            let account = client.find::<Metadata>(&SERVICE_ACCOUNT, "default", "default")?;
+            Ok::<_, Failure>(account.map(|_| Ok(())))
         })?
+    }
+
+    /// The controller manager waits twenty seconds for an API server that knows its role, and then ends. An API server on
+    /// a busy machine takes longer.
+    fn start_clients_again(&mut self) -> Result<()> {
+        for client in [Server::Controllers, Server::Scheduler] {
+            if self.process(client).is_some_and(|process| process.ended().is_some()) {
+                self.kill(client);
+                self.start(client)?;
+            }
+        }
+        Ok(())
     }
 
     pub(crate) fn start_servers(&mut self) -> Result<()> {

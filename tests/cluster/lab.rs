@@ -53,16 +53,14 @@ impl Lab {
         fs::create_dir_all(&self.place).doing(|| format!("create {}", self.place.display()))
     }
 
-    /// Restores the start of both clusters.
+    /// Restores the start of both clusters, side by side: most of the time is spent waiting for both to become quiet.
     pub(crate) fn reset(&mut self) -> Result<()> {
-        for cluster in [&mut self.garden, &mut self.seed] {
-            // Servers that a failed story left in a bad state, for example stopped by a signal, are replaced.
-            if let Err(failure) = cluster.rewind() {
-                println!("       the {} is started again: {failure}", cluster.role.name);
-                cluster.renew()?;
-            }
-        }
-        Ok(())
+        let (garden, seed) = (&mut self.garden, &mut self.seed);
+        std::thread::scope(|scope| {
+            let garden = scope.spawn(|| reset(garden));
+            let seed = reset(seed);
+            garden.join().unwrap_or_else(|_| Err(Failure::new("panicked, see above"))).and(seed)
+        })
     }
 
     /// A command with the programs of the harness in its `PATH`.
@@ -111,6 +109,14 @@ impl Lab {
         println!("      Enter ends it");
         let _ = std::io::stdin().read_line(&mut String::new());
     }
+}
+
+/// Servers that a failed story left in a bad state, for example stopped by a signal, are replaced.
+fn reset(cluster: &mut Cluster) -> Result<()> {
+    cluster.rewind().or_else(|failure| {
+        println!("       the {} is started again: {failure}", cluster.role.name);
+        cluster.renew()
+    })
 }
 
 /// The logs in a folder.

@@ -50,6 +50,7 @@ impl World {
     /// The same with only a namespace in the seed: for the objects of a chart.
     pub(crate) fn without_access(lab: &Lab) -> Result<Self> {
         let world = Self::with_garden(lab)?;
+        lab.seed.apply(&garden_namespace())?;
         lab.garden.apply(&list(&prepare::provider()))?;
         Ok(world)
     }
@@ -57,19 +58,17 @@ impl World {
     /// The same, in a garden that has no extension for the provider of the seed.
     pub(crate) fn without_provider(lab: &Lab) -> Result<Self> {
         let world = Self::with_garden(lab)?;
-        // Accounts and roles are those of the documentation for operators.
-        lab.seed.apply(&list(&prepare::access().0))?;
         let secret = json!({"apiVersion": "v1", "kind": "Secret", "stringData": {"kubeconfig": world.bootstrap(lab)},
             "metadata": {"name": "gardenlet-kubeconfig-bootstrap", "namespace": "garden"}});
-        lab.seed.apply(&secret)?;
+        // Accounts and roles are those of the documentation for operators. One call of kubectl takes half a second,
+        // and dozens of stories begin with it.
+        lab.seed.apply(&list(&[vec![garden_namespace()], prepare::access().0, vec![secret]].concat()))?;
         Ok(world)
     }
 
     fn with_garden(lab: &Lab) -> Result<Self> {
         let clock = Clock::system();
         let preparation = Preparation::new(SEED, clock.now());
-        lab.garden.apply(&list(&preparation.garden()))?;
-        lab.garden.apply(&list(&prepare::without_authorizer()))?;
         let gardener = Garden::aggregated(Aggregated {
             clock,
             host: GARDENER_HOST.to_owned(),
@@ -77,8 +76,9 @@ impl World {
             front_proxy_names: vec![FRONT_PROXY.to_owned()],
             client: lab.garden.client()?,
         });
-        register(&lab.garden, &gardener)?;
-        lab.seed.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "garden"}}))?;
+        let objects = [preparation.garden(), prepare::without_authorizer(), registration(&gardener)];
+        lab.garden.apply(&list(&objects.concat()))?;
+        is_served(&lab.garden)?;
         Ok(Self { gardener, preparation })
     }
 
@@ -88,8 +88,13 @@ impl World {
     }
 }
 
-/// Makes a server on loopback serve the gardener.cloud groups of the garden, and waits until the garden serves them.
-fn register(garden: &Cluster, server: &TestCluster) -> Result<()> {
+/// The namespace of the agent in the seed.
+fn garden_namespace() -> Value {
+    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "garden"}})
+}
+
+/// Objects that make a server on loopback serve the gardener.cloud groups of the garden.
+fn registration(server: &TestCluster) -> Vec<Value> {
     let port = server.url().rsplit(':').next().and_then(|port| port.parse::<u16>().ok());
     let services = GARDENER_APIS.iter().map(|(group, version, priority)| {
         json!({
@@ -112,8 +117,11 @@ fn register(garden: &Cluster, server: &TestCluster) -> Result<()> {
         "metadata": {"name": "gardener-apiserver", "namespace": "garden"},
         "spec": {"type": "ExternalName", "externalName": "localhost"},
     });
-    let objects: Vec<Value> = services.chain([service]).collect();
-    garden.apply(&list(&objects))?;
+    services.chain([service]).collect()
+}
+
+/// Waits until the garden serves the gardener.cloud groups.
+fn is_served(garden: &Cluster) -> Result<()> {
     let client = garden.client()?;
     GARDENER_APIS.iter().try_for_each(|(group, version, _)| {
         let path = format!("/apis/{group}/{version}");

@@ -8,7 +8,7 @@ use gardenlet::api::meta::Resource;
 use gardenlet::components::crds::{self, Foreign};
 use gardenlet::components::install;
 use gardenlet::format::yaml;
-use gardenlet::kube::{Client, Patch, Seed, Verdict};
+use gardenlet::kube::{Client, ListParams, Patch, Seed, Verdict};
 use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
@@ -121,9 +121,43 @@ fn versions(seed: &Seed, definitions: &[Value]) -> Result<Vec<Value>> {
 }
 
 /// Deletes the definitions and their objects again.
+///
+/// A server that has just begun to serve a definition may be unable to list its objects ("storage is (re)initializing").
+/// Its finalizer then tries again at once, often with a copy of the definition that lacks its own last change. It gets
+/// a conflict, waits for that change, and ignores it because only a condition is different: the definition stays until
+/// its informers list everything again, up to five minutes later. Any other change makes it continue.
 fn remove(cluster: &Cluster) -> Result<()> {
+    let client = cluster.client()?;
     let definitions = folder("src/components/crds");
-    cluster.kubectl(&["delete", "--ignore-not-found", "--recursive", "--filename", &definitions]).map(drop)
+    let delete = ["delete", "--ignore-not-found", "--timeout=5s", "--recursive", "--filename", &definitions];
+    let mut tries = 0;
+    wait::until("the definitions to be deleted", 120, || {
+        let deleted = cluster.kubectl(&delete);
+        if deleted.is_err() {
+            tries += 1;
+            touch(&client, tries)?;
+        }
+        deleted.map(|_| Some(()))
+    })
+}
+
+/// Changes the definitions that are being deleted.
+fn touch(client: &Client, tries: u32) -> Result<()> {
+    let params = ListParams { metadata_only: true, ..ListParams::default() };
+    let found = client.list::<Value>(&CUSTOM_RESOURCE_DEFINITION, "", &params)?.items;
+    for metadata in found.iter().map(|found| &found["metadata"]) {
+        if metadata["deletionTimestamp"].is_null() {
+            continue;
+        }
+        let name = metadata["name"].as_str().unwrap_or_default();
+        let patch = Patch::Merge(json!({"metadata": {"annotations": {"tries": tries.to_string()}}}));
+        match client.patch::<Value>(&CUSTOM_RESOURCE_DEFINITION, "", name, "", &patch) {
+            // It was deleted meanwhile.
+            Err(err) if err.verdict() != Verdict::NotFound => return Err(err.into()),
+            _ => println!("       {name} was touched to be deleted"),
+        }
+    }
+    Ok(())
 }
 
 /// Creates an object, writes its status, and finds both unchanged.

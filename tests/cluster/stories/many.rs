@@ -1,4 +1,4 @@
-//! Twenty Shoots at once, without a node: the story plays the kubelets and starts an API server of this process for
+//! Many Shoots at once, without a node: the story plays the kubelets and starts an API server of this process for
 //! each Shoot. One of these servers is not reachable, at the beginning and again at the end.
 
 use std::collections::BTreeMap;
@@ -27,7 +27,9 @@ use crate::support::shoot::{Listen, Manager, Options as SiteOptions, Site};
 use crate::wait;
 use crate::world::{self, World};
 
-const SHOOTS: usize = 20;
+/// The number of Shoots, and that with `--long`. Both are more than the agent has workers.
+const SHOOTS: usize = 12;
+const SHOOTS_LONG: usize = 20;
 /// The Shoot whose API server cannot be reached.
 const LOST: &str = "s7";
 /// How much longer the others may take because of it.
@@ -37,8 +39,8 @@ const MOST: Bounds = Bounds { threads: 44, bytes: 20 << 20 };
 /// The time until all reachable ones are created: `minReadySeconds` of the API server alone is half a minute.
 const CREATED_WITHIN_S: u64 = 300;
 const RECONCILED_WITHIN_S: u64 = 120;
-/// Secrets with RSA keys. They exist before the agent starts, because the generation of 140 keys would take a machine
-/// many minutes and prove nothing.
+/// Secrets with RSA keys. They exist before the agent starts, because the generation of dozens of keys would take a
+/// machine many minutes and prove nothing.
 const AUTHORITIES: [&str; 6] =
     ["ca", "ca-client", "ca-etcd", "ca-etcd-peer", "ca-front-proxy", "ca-istio-basic-auth-server"];
 const ACCOUNTS: &str = "service-account-key";
@@ -48,13 +50,15 @@ const ACCOUNTS: &str = "service-account-key";
 /// memory are measured all the time. Set `GARDENLET_BINARY` to a released program to check the whole of its memory.
 pub(crate) fn come_up(lab: &mut Lab) -> Result<()> {
     let _world = World::build(lab)?;
+    let names = names(lab);
+    let others: Vec<String> = names.iter().filter(|name| *name != LOST).cloned().collect();
     let (garden, seed) = (lab.garden.client()?, lab.seed.client()?);
     lab.seed.apply(&list(&prepare::access().1))?;
     lab.garden.apply(&list(&prepare::for_shoots()))?;
     wait::until("the namespace of the project", 30, || {
         garden.find::<Value>(&NAMESPACE, "", PROJECT_NAMESPACE)
     })?;
-    lend_keys(lab)?;
+    lend_keys(lab, &names)?;
     let site = Site::start(
         lab.seed.client()?,
         SiteOptions {
@@ -72,20 +76,20 @@ pub(crate) fn come_up(lab: &mut Lab) -> Result<()> {
     let size = Size::watch(agent.id())?;
 
     let began = wait::now();
-    lab.garden.apply(&list(&names().map(|name| prepare::shoot(&name)).collect::<Vec<_>>()))?;
+    lab.garden.apply(&list(&names.iter().map(|name| prepare::shoot(name)).collect::<Vec<_>>()))?;
     let proxy = while_running("the port of the lost Shoot", 120, &mut agent, || lost(&seed, &site))?;
-    let created = succeeded(&garden, &mut agent, CREATED_WITHIN_S, &is_not_lost)?;
+    let created = succeeded(&garden, &mut agent, CREATED_WITHIN_S, &others)?;
     println!("                         created in {} s", times(&created));
     size.print("they were created");
     proxy.set(Mode::Pass);
-    succeeded(&garden, &mut agent, CREATED_WITHIN_S, &|_| true)?;
+    succeeded(&garden, &mut agent, CREATED_WITHIN_S, &names)?;
     println!("                         with the lost one: {:.1} s", wait::seconds_since(began));
 
     let mut last = [0.0; 2];
     for (last, (mode, words)) in last.iter_mut().zip([(Mode::Pass, "without"), (Mode::Hole, "with")]) {
         proxy.set(mode);
-        reconcile(&garden)?;
-        let times_of_all = succeeded(&garden, &mut agent, RECONCILED_WITHIN_S, &is_not_lost)?;
+        reconcile(&garden, &names)?;
+        let times_of_all = succeeded(&garden, &mut agent, RECONCILED_WITHIN_S, &others)?;
         *last = times_of_all.values().copied().fold(0.0, f64::max);
         println!("                         reconciled {words} a lost one in {} s", times(&times_of_all));
     }
@@ -101,12 +105,9 @@ fn list(items: &[Value]) -> Value {
     json!({"apiVersion": "v1", "kind": "List", "items": items})
 }
 
-fn names() -> impl Iterator<Item = String> {
-    (0..SHOOTS).map(|n| format!("s{n}"))
-}
-
-fn is_not_lost(name: &str) -> bool {
-    name != LOST
+fn names(lab: &Lab) -> Vec<String> {
+    let count = if lab.environment.long { SHOOTS_LONG } else { SHOOTS };
+    (0..count).map(|n| format!("s{n}")).collect()
 }
 
 /// The route to the API server of the lost Shoot, once its port is known. It drops all packets at first.
@@ -121,10 +122,10 @@ fn lost(seed: &Client, site: &Site) -> Result<Option<Proxy>> {
 }
 
 /// Requests a reconciliation of each Shoot.
-fn reconcile(garden: &Client) -> Result<()> {
+fn reconcile(garden: &Client, names: &[String]) -> Result<()> {
     let patch = json!({"metadata": {"annotations": {"gardener.cloud/operation": "reconcile"}}});
-    for name in names() {
-        garden.patch::<Value>(&SHOOT, PROJECT_NAMESPACE, &name, "", &Patch::Merge(patch.clone()))?;
+    for name in names {
+        garden.patch::<Value>(&SHOOT, PROJECT_NAMESPACE, name, "", &Patch::Merge(patch.clone()))?;
     }
     Ok(())
 }
@@ -134,7 +135,7 @@ fn succeeded(
     garden: &Client,
     agent: &mut Agent,
     within_s: u64,
-    wanted: &dyn Fn(&str) -> bool,
+    wanted: &[String],
 ) -> Result<BTreeMap<String, f64>> {
     let began = wait::now();
     let mut done = BTreeMap::new();
@@ -145,13 +146,13 @@ fn succeeded(
             let name = metadata["name"].as_str().unwrap_or_default().to_owned();
             let is_done = status["lastOperation"]["state"] == "Succeeded"
                 && status["observedGeneration"] == metadata["generation"];
-            if is_done && wanted(&name) {
+            if is_done && wanted.contains(&name) {
                 done.entry(name).or_insert_with(|| wait::seconds_since(began));
-            } else if wanted(&name) {
+            } else if wanted.contains(&name) {
                 waits.insert(name, (status["lastOperation"].to_string(), status["lastErrors"].to_string()));
             }
         }
-        if done.len() == names().filter(|name| wanted(name)).count() {
+        if done.len() == wanted.len() {
             return Ok(Some(()));
         }
         wait::pause(Duration::from_millis(200));
@@ -167,7 +168,7 @@ fn times(all: &BTreeMap<String, f64>) -> String {
 }
 
 /// Creates the namespaces, with Secrets that the secrets manager takes over.
-fn lend_keys(lab: &Lab) -> Result<()> {
+fn lend_keys(lab: &Lab, names: &[String]) -> Result<()> {
     let namespace = |name: &str| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
     let scratch = "made-ahead";
     lab.seed.apply(&namespace(scratch))?;
@@ -190,10 +191,10 @@ fn lend_keys(lab: &Lab) -> Result<()> {
         let made = made.ok_or_else(|| Failure::new(format!("no key for {}", config.name())))?;
         lenders.push((config.name(), lender(config.name(), &made.data)));
     }
-    lab.seed.apply(&list(&names().map(|name| namespace(&technical_id(&name))).collect::<Vec<_>>()))?;
-    for name in names() {
+    lab.seed.apply(&list(&names.iter().map(|name| namespace(&technical_id(name))).collect::<Vec<_>>()))?;
+    for name in names {
         for (_, lender) in &lenders {
-            client.create::<Value>(&SECRET, &technical_id(&name), lender)?;
+            client.create::<Value>(&SECRET, &technical_id(name), lender)?;
         }
     }
     Ok(())

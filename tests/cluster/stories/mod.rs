@@ -146,7 +146,7 @@ pub(crate) const STORIES: &[Story] = &[
     story("agent: an extension has access to the garden", Needs::FreshClusters, agent::reaches_the_garden),
     story("agent: a Shoot is bound once its seed is registered", Needs::FreshClusters, shoots::bound),
     story(
-        "agent: twenty Shoots are created at once, and one whose packets are dropped delays no other",
+        "agent: many Shoots are created at once, and one whose packets are dropped delays no other",
         Needs::FreshClusters,
         many::come_up,
     ),

@@ -18,6 +18,7 @@ use crate::lab::Lab;
 use crate::node::Node;
 use crate::stories::extension::registration_of;
 use crate::stories::steps::{is_well, while_running};
+use crate::wait;
 
 /// Types of `Extension` objects, by the moment when their extension works.
 const BEFORE: &str = "lab-before";
@@ -49,13 +50,23 @@ pub(super) fn work(place: &Place<'_>, agent: &mut Agent) -> Result<()> {
         config["controllers"]["shootCare"] =
             json!({"syncPeriod": "10s", "staleExtensionHealthChecks": stale});
     })?;
-    place.install(agent)?;
-    place.succeed(agent)?;
-    place.are_kept_in_the_garden(agent)?;
-    place.fail_with_a_code(agent)?;
-    place.are_silent(agent)?;
-    place.are_unknown(agent)
+    let steps: [(&str, Step<'_>); 6] = [
+        ("the extension is healthy", Place::install),
+        ("a Shoot with extensions: Create Succeeded", Place::succeed),
+        ("their states are in the garden", Place::are_kept_in_the_garden),
+        ("an error with a code", Place::fail_with_a_code),
+        ("a silent extension", Place::are_silent),
+        ("an extension that no seed has", Place::are_unknown),
+    ];
+    for (what, step) in steps {
+        let began = wait::now();
+        step(place, agent)?;
+        println!("       {:6.1} s  {what}", wait::seconds_since(began));
+    }
+    Ok(())
 }
+
+type Step<'a> = fn(&Place<'a>, &mut Agent) -> Result<()>;
 
 /// The care of Shoots is the same as without [`work`].
 pub(super) fn be_as_usual(config: &mut Value) {

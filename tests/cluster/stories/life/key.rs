@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::Name;
 use super::owner::Owner;
-use super::rotation::{MANY, ask_for, begins_with, many, reached, stored_with};
+use super::rotation::{Amount, ask_for, begins_with, many, reached, stored_with};
 use super::stored::raw_below;
 use crate::agent::Agent;
 use crate::failure::{Failure, Result, ensure, equal};
@@ -43,7 +43,8 @@ pub(super) fn is_replaced_while_somebody_writes(
     for n in 0..CHANGED {
         shoot.create::<Value>(&SECRET, "default", &json!({"metadata": {"name": changed(n)}}))?;
     }
-    let looked_at = [many(0), many(MANY - 1)].into_iter().chain((0..CHANGED).map(changed));
+    let count = Amount::of(lab).all;
+    let looked_at = [many(0), many(count - 1)].into_iter().chain((0..CHANGED).map(changed));
     let looked_at: Vec<String> = looked_at.collect();
     let before = stored_with(lab, name, &looked_at)?;
     let (over, began) = (Stop::new(), wait::now());
@@ -57,16 +58,17 @@ pub(super) fn is_replaced_while_somebody_writes(
     });
     result?;
     println!("       {:6.1} s  another encryption key", wait::seconds_since(began));
-    all_can_be_read(owner, &writes.map_err(|_| Failure::new("the writer panicked"))?)?;
+    all_can_be_read(owner, &writes.map_err(|_| Failure::new("the writer panicked"))?, count)?;
     let after = stored_with(lab, name, &looked_at)?;
     ensure(before != after, || format!("etcd still has {after:?}"))?;
-    nothing_has_another(lab, name, &after)
+    nothing_has_another(lab, name, (&after, count + CHANGED))
 }
 
-/// The API server may answer from its cache. In etcd, each Secret must start with the key.
-fn nothing_has_another(lab: &Lab, name: Name, key: &str) -> Result<()> {
+/// The API server may answer from its cache. In etcd, each Secret must start with the key, and there are at least so
+/// many.
+fn nothing_has_another(lab: &Lab, name: Name, (key, least): (&str, usize)) -> Result<()> {
     let all = raw_below(lab, name, "/registry/secrets")?;
-    ensure(all.len() >= MANY + CHANGED, || format!("etcd has only {} Secrets", all.len()))?;
+    ensure(all.len() >= least, || format!("etcd has only {} Secrets", all.len()))?;
     let others: Vec<&String> =
         all.iter().filter(|(_, value)| !begins_with(value, key)).map(|(secret, _)| secret).collect();
     equal("Secrets with another key", &others, &Vec::new())
@@ -89,7 +91,7 @@ fn write_until(shoot: &Client, over: &Stop) -> Vec<bool> {
 }
 
 /// All Secrets exist with the last written value.
-fn all_can_be_read(owner: &Owner<'_>, writes: &[bool]) -> Result<()> {
+fn all_can_be_read(owner: &Owner<'_>, writes: &[bool], count: usize) -> Result<()> {
     let acknowledged = writes.iter().filter(|is_acknowledged| **is_acknowledged).count();
     println!("                 {acknowledged} of {} writes acknowledged", writes.len());
     ensure(acknowledged >= ACKNOWLEDGED_MIN, || format!("only {acknowledged} writes were acknowledged"))?;
@@ -97,9 +99,9 @@ fn all_can_be_read(owner: &Owner<'_>, writes: &[bool]) -> Result<()> {
     owner.client()?.list_all::<Value>(&SECRET, "default", &ListParams::default(), &mut |secret| {
         found.insert(text(&secret["metadata"]["name"]).to_owned(), number(&secret));
     })?;
-    let other: Vec<String> = (0..MANY).map(many).filter(|name| !found.contains_key(name)).collect();
+    let other: Vec<String> = (0..count).map(many).filter(|name| !found.contains_key(name)).collect();
     equal("lost Secrets", &other, &Vec::new())?;
-    let other: Vec<usize> = (0..MANY).filter(|n| found[&many(*n)] != Some(*n)).collect();
+    let other: Vec<usize> = (0..count).filter(|n| found[&many(*n)] != Some(*n)).collect();
     equal("Secrets with changed values", &other, &Vec::new())?;
     let value = |n: usize| found.get(&changed(n)).copied().flatten();
     let wrong: Vec<_> = (0..CHANGED).map(|n| (n, value(n))).filter(|at| !may_be(writes, *at)).collect();

@@ -18,26 +18,35 @@ use crate::outside::Outside;
 use crate::stories::steps::{self, while_running};
 use crate::wait;
 
-/// The number of Secrets that are written again.
-pub(super) const MANY: usize = 2_000;
-/// The agent is killed after this many.
-const KILL_AT: usize = 700;
+/// The Secrets that are written again: how many, and after how many of them the agent is killed. That is after the
+/// first page of its list (`REWRITE_PAGE_ITEMS`), and while at least three seconds of work at the limited rate remain.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Amount {
+    pub(super) all: usize,
+    kill_at: usize,
+}
+
+const FEW: Amount = Amount { all: 600, kill_at: 270 };
+/// With `--long`.
+const MANY: Amount = Amount { all: 2_000, kill_at: 700 };
+
 const KEY_NAME: &str = "credentials.gardener.cloud/key-name";
 /// Two operations: the rotation of the encryption key is completed automatically.
 const PREPARED_WITHIN_S: u64 = 400;
 const COMPLETED_WITHIN_S: u64 = 200;
 
-/// All credentials get a successor. Old and new clients have access. 2,000 Secrets are written again, at most a hundred
-/// a second, although the agent is killed meanwhile; then etcd stores them with the new key.
+/// All credentials get a successor. Old and new clients have access. Hundreds of Secrets are written again, at most a
+/// hundred a second, although the agent is killed meanwhile; then etcd stores them with the new key. With `--long` there
+/// are 2,000.
 pub(super) fn begins(
     lab: &Lab,
     garden: &Client,
     agent: &mut Agent,
     (name, owner): (Name, &Owner<'_>),
 ) -> Result<()> {
-    let shoot = owner.client()?;
-    fill(&shoot)?;
-    let ends = [many(0), many(MANY - 1)];
+    let (shoot, amount) = (owner.client()?, Amount::of(lab));
+    fill(&shoot, amount.all)?;
+    let ends = [many(0), many(amount.all - 1)];
     let before = stored_with(lab, name, &ends)?;
     equal("PEM texts", &authorities(garden, name)?, &1)?;
     let began = wait::now();
@@ -48,15 +57,15 @@ pub(super) fn begins(
         Ok(shoot.list::<Value>(&SECRET, "default", &params)?.items)
     };
     let count = while_running("Secrets that were written again", PREPARED_WITHIN_S, agent, || {
-        Ok(Some(labelled()?.len()).filter(|count| *count >= KILL_AT))
+        Ok(Some(labelled()?.len()).filter(|count| *count >= amount.kill_at))
     })?;
     agent.kill();
     println!("       {:6.1} s  killed after {count} Secrets", wait::seconds_since(began));
-    ensure(count < MANY, || "all Secrets were written before the agent could be killed".to_owned())?;
+    ensure(count < amount.all, || "all Secrets were written before the agent could be killed".to_owned())?;
     agent.restart()?;
     steps::ready(lab, agent)?;
     let all = while_running("all Secrets", PREPARED_WITHIN_S, agent, || {
-        Ok(Some(labelled()?).filter(|found| found.len() >= MANY))
+        Ok(Some(labelled()?).filter(|found| found.len() >= amount.all))
     })?;
     at_a_pace(&all)?;
     let phases = [
@@ -104,8 +113,14 @@ fn is_not_believed(old: &Client, new: &Client) -> Result<()> {
     equal("the answer to a client with old credentials", &answer.status, &401)
 }
 
-fn fill(shoot: &Client) -> Result<()> {
-    for n in 0..MANY {
+impl Amount {
+    pub(super) fn of(lab: &Lab) -> Self {
+        if lab.environment.long { MANY } else { FEW }
+    }
+}
+
+fn fill(shoot: &Client, count: usize) -> Result<()> {
+    for n in 0..count {
         let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": many(n)},
             "stringData": {"n": n.to_string()}});
         shoot.create::<Value>(&SECRET, "default", &secret)?;
