@@ -66,7 +66,13 @@ impl Lab {
 
     /// A Shoot, and the namespace of its control plane.
     pub(crate) fn put_shoot(&self, name: &str, seed: &str, plane: &str) {
-        let object = shoot(name, seed, plane);
+        self.put_shoot_with(name, seed, plane, |_| {});
+    }
+
+    /// The same with changes. They are part of the same write, because the agent may act between two.
+    fn put_shoot_with(&self, name: &str, seed: &str, plane: &str, change: impl FnOnce(&mut Value)) {
+        let mut object = shoot(name, seed, plane);
+        change(&mut object);
         let id = Id::new(CORE, "shoots", PROJECT, name);
         self.world.garden.store().write(|state| drop(state.put(id, object)));
         if !plane.is_empty() && self.world.seed.get("", "namespaces", "", plane).is_none() {
@@ -327,12 +333,8 @@ fn a_bastion_without_its_shoot_waits_and_can_be_deleted() {
     lab.make("moved", of("s4"));
     lab.wait_for_condition("moved", "FailedReconciling", "could not get shoot garden-p/s4");
     // The agent can still read one that is about to move.
-    lab.put_shoot("s5", "lonely", &plane("s5"));
-    let id = Id::new(CORE, "shoots", PROJECT, "s5");
-    lab.world.garden.store().write(|state| {
-        let mut shoot = shoot("s5", "lonely", &plane("s5"));
+    lab.put_shoot_with("s5", "lonely", &plane("s5"), |shoot| {
         shoot["status"]["seedName"] = json!("elsewhere");
-        drop(state.put(id, shoot));
     });
     lab.make("leaving", of("s5"));
     lab.wait_for_condition(
