@@ -180,8 +180,6 @@ fn begin_with(lab: &Lab, garden: &Client, change: impl FnOnce(&mut Value) -> Res
     options.config["seedConfig"]["spec"]["dns"]["internal"]["type"] = json!("unmanaged");
     options.config["seedConfig"]["spec"]["networks"]["shootDefaults"] = json!({"services": "100.64.0.0/13"});
     options.config["edge"]["exposure"] = json!({"type": "NodePort", "address": outside::INSIDE_ADDRESS});
-    // The stories wait for conditions several times. A step about the time that they take has its own period.
-    options.config["controllers"]["shootCare"] = json!({"syncPeriod": "5s"});
     change(&mut options.config["seedConfig"]["spec"])?;
     let mut agent = Agent::start(lab, options)?;
     steps::ready(lab, &mut agent)?;
