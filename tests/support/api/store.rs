@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use gardenlet::base::clock::Clock;
+use gardenlet::base::clock::{Clock, Mono};
 use gardenlet::base::stop::Stop;
 use serde_json::Value;
 
@@ -160,6 +160,13 @@ impl State {
 /// the store wake up at each write, which takes more processor time than most writes.
 pub fn settle() {
     Stop::new().wait(&Clock::system(), Duration::from_millis(2));
+}
+
+/// The pause after a round of work that began at `began` (real time): as long as the work, but at least `least`. It leaves
+/// processor time to others, and further writes of a quick succession happen meanwhile.
+pub fn rest(stop: &Stop, began: Mono, least: Duration) {
+    let clock = Clock::system();
+    stop.wait(&clock, clock.mono().saturating_sub(began).max(least));
 }
 
 /// The state under its lock, with a signal for every change. Cheap to clone.

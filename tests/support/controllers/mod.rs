@@ -16,6 +16,7 @@ use gardenlet::base::clock::Clock;
 use gardenlet::base::stop::Stop;
 use gardenlet::base::thread;
 
+use super::api::store::rest;
 use super::api::{Api, crd};
 use super::pki::Authority;
 use news::News;
@@ -131,13 +132,12 @@ fn run(shared: &Shared) {
         }
         seen = Some(mark);
         waits = look(shared, news);
-        // Wait for further writes of a quick succession, and leave processor time to others.
-        shared.stop.wait(&clock, (clock.mono() - began).max(ROUND_MIN));
+        rest(&shared.stop, began, ROUND_MIN);
         store.wait_past(mark, ROUND);
     }
 }
 
-/// One round: the parts that have news. Returns the parts that must also look at the next change of anything.
+/// One round: the parts that have news. Returns the parts that must look in the next round, too.
 fn look(shared: &Shared, news: News) -> News {
     let share = shared.share.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let authority = shared.authority.lock().unwrap_or_else(PoisonError::into_inner).clone();

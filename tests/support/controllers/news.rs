@@ -66,3 +66,81 @@ impl News {
 fn owners(object: &Value) -> &[Value] {
     list(object, "/metadata/ownerReferences")
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::News;
+    use crate::support::api::kinds::Kinds;
+    use crate::support::api::store::{Change, Id, State, Store};
+
+    #[test]
+    fn a_change_concerns_the_parts_that_its_object_belongs_to() {
+        let plain = || json!({"metadata": {"name": "a"}});
+        let owned = || json!({"metadata": {"name": "a", "ownerReferences": [{"uid": "u"}]}});
+        let ending = || json!({"metadata": {"name": "a", "deletionTimestamp": "2026-01-01T00:00:00Z"}});
+        let none = News::default();
+        let (owners, workloads) = (News { owners: true, ..none }, News { workloads: true, ..none });
+        let namespaces = News { namespaces: true, ..none };
+        for (group, plural, name, before, after, deleted, expected) in [
+            ("coordination.k8s.io", "leases", "a", Some(plain()), plain(), false, none),
+            ("", "secrets", "a", None, plain(), false, none),
+            ("", "secrets", "a", None, owned(), false, owners),
+            ("", "secrets", "a", Some(owned()), owned(), false, none),
+            ("", "secrets", "a", Some(owned()), plain(), false, owners),
+            ("", "secrets", "a", Some(plain()), ending(), false, owners),
+            ("", "secrets", "a", Some(plain()), plain(), true, owners),
+            ("", "pods", "a", None, plain(), false, workloads),
+            ("apps", "deployments", "a", None, plain(), false, workloads),
+            ("batch", "jobs", "a", None, plain(), false, workloads),
+            ("batch", "cronjobs", "a", None, plain(), false, none),
+            ("", "namespaces", "a", None, plain(), false, namespaces),
+            ("", "configmaps", "a", None, plain(), false, none),
+            ("", "configmaps", "kube-root-ca.crt", None, plain(), false, namespaces),
+            ("", "serviceaccounts", "default", None, plain(), false, namespaces),
+            (
+                "apiextensions.k8s.io",
+                "customresourcedefinitions",
+                "a",
+                None,
+                plain(),
+                false,
+                News { definitions: true, ..none },
+            ),
+        ] {
+            let id = Id::new(group, plural, "", name);
+            let before = before.map(Arc::new);
+            let change = Change { revision: 2, id: id.clone(), before, after: Arc::new(after), deleted };
+            assert_eq!(News::of(&change), expected, "{change:?}");
+        }
+    }
+
+    #[test]
+    fn everything_is_news_if_the_log_lacks_changes_or_somebody_asks() {
+        let store = Store::new(Kinds::new([]), 10);
+        let news = |seen| {
+            let now = store.mark();
+            News::between(&store.read(), seen, now)
+        };
+        let id = Id::new("", "secrets", "", "a");
+        store.write(|state| drop(state.put(id.clone(), json!({"metadata": {}}))));
+        let seen = store.mark();
+        assert_eq!(news(seen), News::default());
+        store.write(|state| drop(state.put(Id::new("", "pods", "", "p"), json!({"metadata": {}}))));
+        let workloads = News { workloads: true, ..News::default() };
+        assert_eq!(news(seen), workloads);
+        store.write(State::compact);
+        assert!(news(seen).is_all());
+        let seen = store.mark();
+        store.wake();
+        assert!(news(seen).is_all());
+        let seen = store.mark();
+        store.write(|state| drop(state.put(id, json!({"metadata": {}}))));
+        let (later, before) = (store.mark(), seen.0);
+        store.write(|state| state.restore(before));
+        assert!(news(later).is_all());
+    }
+}

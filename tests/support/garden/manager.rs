@@ -15,7 +15,7 @@ use super::port::Cluster;
 use super::scheduler::{self, Strategy};
 use super::{approver, buckets, installations, lifecycle, namespaces, projects, shoots};
 use crate::support::api::failure::Failure;
-use crate::support::api::store::Store;
+use crate::support::api::store::{Store, rest};
 use crate::support::api::write::Patch;
 use crate::support::encoding::rfc3339;
 use crate::support::json::{list, text};
@@ -139,8 +139,7 @@ impl Running {
                 let (revision, began) = (waking.read().revision, real.mono());
                 // After a failure (the object changed, the server is down) the next round tries again.
                 let _ = sync(&running);
-                // Wait for further writes of a quick succession, and leave processor time to others.
-                running.stopping.wait(&real, (real.mono() - began).max(ROUND_MIN));
+                rest(&running.stopping, began, ROUND_MIN);
                 waking.wait_after(revision, period);
             }
         });

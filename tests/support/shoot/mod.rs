@@ -53,7 +53,7 @@ pub use self::routes::Routes;
 use self::scene::{Hands, Scene};
 use self::server::Server;
 use super::TestCluster;
-use super::api::store::Store;
+use super::api::store::{Store, rest};
 use super::controllers::Share;
 use super::json::text;
 
@@ -297,8 +297,7 @@ impl Site {
                 let began = clock.mono();
                 let seen = running.store.as_ref().map_or(0, |store| store.read().revision);
                 let waits = running.look();
-                // Wait for further writes of a quick succession, and leave processor time to others.
-                running.stop.wait(&clock, (clock.mono() - began).max(LOOK_MIN));
+                rest(&running.stop, began, LOOK_MIN);
                 running.wait(seen, waits);
             }
         };
