@@ -20,7 +20,7 @@ use crate::{Bench, pause, peak};
 
 const SHOOTS: usize = 250;
 const CORE: &str = "core.gardener.cloud";
-/// Budget of memory.
+/// Budget of memory, in bytes.
 const PSS_MAX: u64 = 20_000_000;
 /// The same while this many flows run.
 const FLOWS: usize = 10;

@@ -201,17 +201,6 @@ fn patient(world: &World) -> Value {
     config
 }
 
-/// The start of the first operation after a revision of the garden.
-fn started(world: &World, revision: u64) -> Option<String> {
-    let state = world.garden.store().read();
-    let mut changes =
-        state.since(revision).filter(|change| change.id.is_of(CORE, "shoots") && change.id.name == NAME);
-    changes.find_map(|change| {
-        let last = &change.after["status"]["lastOperation"];
-        (last["state"] == "Processing").then(|| text(last, "/lastUpdateTime").to_owned())
-    })
-}
-
 #[test]
 fn a_shoot_waits_for_its_window_and_an_ignored_one_is_only_shown_to_extensions() {
     let world = World::start(&Options::new("shoot-window"));
@@ -251,15 +240,16 @@ fn a_shoot_waits_for_its_window_and_an_ignored_one_is_only_shown_to_extensions()
     let opens = from_rfc3339("2026-01-05T09:35:00Z").unwrap();
     world.time.advance(opens.since(world.clock.now()));
     let mark = world.garden.store().read().revision;
+    let started = || history::started(&world.garden, PLACE, mark);
     agent.launch();
     world.wait_until_ready();
     // No operation starts later than 15 minutes before the window closes. While it runs, only real time passes: a slow
     // machine needs many jumps of the clock for it.
     let last_start = from_rfc3339("2026-01-05T10:15:00Z").unwrap();
-    while started(&world, mark).is_none() && world.clock.now() <= last_start {
+    while started().is_none() && world.clock.now() <= last_start {
         pass(&world, Duration::from_secs(60), Duration::from_secs(60));
     }
-    let at = world.garden.wait_for("an operation in the window", |_| started(&world, mark));
+    let at = world.garden.wait_for("an operation in the window", |_| started());
     let second = from_rfc3339(&at).unwrap().unix().rem_euclid(86_400);
     assert!((34_200..=37_800).contains(&second), "{at}");
     let ended = world.garden.wait_for("the end of the operation", |_| {

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::support::api::store::State;
 use crate::support::cluster::{PATIENCE, TestCluster};
 use crate::support::json::text;
 use crate::support::pace;
@@ -41,12 +42,31 @@ impl Operation {
 /// All states of a Shoot's last operation, without repetitions, the oldest first.
 pub fn operations(garden: &TestCluster, namespace: &str, name: &str) -> Vec<Operation> {
     let state = garden.store().read();
-    let of_shoot = state.since(state.compacted).filter(|change| {
-        change.id.is_of(CORE, "shoots") && change.id.namespace == namespace && change.id.name == name
-    });
-    let mut all: Vec<Operation> = of_shoot.filter_map(|change| Operation::of(&change.after)).collect();
+    let mut all: Vec<Operation> =
+        shoots(&state, state.compacted, (namespace, name)).filter_map(Operation::of).collect();
     all.dedup();
     all
+}
+
+/// The start of a Shoot's first operation after a revision of the garden, in RFC 3339.
+pub fn started(garden: &TestCluster, place: (&str, &str), revision: u64) -> Option<String> {
+    let state = garden.store().read();
+    let mut operations =
+        shoots(&state, revision, place).filter_map(|shoot| shoot.pointer("/status/lastOperation"));
+    let first = operations.find(|operation| operation["state"] == "Processing")?;
+    Some(text(first, "/lastUpdateTime").to_owned())
+}
+
+/// A Shoot after each of its changes since a revision, the oldest first.
+fn shoots<'a>(
+    state: &'a State,
+    revision: u64,
+    (namespace, name): (&'a str, &'a str),
+) -> impl Iterator<Item = &'a Value> {
+    let of_shoot = state.since(revision).filter(move |change| {
+        change.id.is_of(CORE, "shoots") && change.id.namespace == namespace && change.id.name == name
+    });
+    of_shoot.map(|change| &*change.after)
 }
 
 /// Where progress decreases within one run of an operation. A change of the Shoot, such as a request for reconciliation, starts
