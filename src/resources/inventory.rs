@@ -17,7 +17,7 @@ use crate::kube::ListParams;
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
 
 /// The shortest average time between the starts of two lists of any kinds.
-const LIST_EVERY: Duration = Duration::from_secs(6);
+const LIST_EVERY: Duration = Duration::from_secs(12);
 
 /// A kind as a key: its API version and its name.
 pub(super) fn kind_key(api_version: &str, kind: &str) -> Key {
@@ -225,7 +225,7 @@ mod tests {
     #[test]
     fn many_kinds_are_listed_less_often() {
         let inventory = Inventory::default();
-        for (kinds, seconds) in [(1, 60), (10, 60), (20, 120)] {
+        for (kinds, seconds) in [(1, 60), (5, 60), (20, 240)] {
             (0..kinds).for_each(|n| {
                 drop(inventory.put(&kind_key("v1", &n.to_string()), listing(0, &[("", "a", "")], false)));
             });

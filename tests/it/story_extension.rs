@@ -1,6 +1,7 @@
 //! An extension is registered in the garden: the agent installs its chart in the seed, watches it, renews it and
 //! removes it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -10,10 +11,12 @@ use serde_json::{Value, json};
 use crate::charts;
 use crate::support::garden::prepare;
 use crate::support::http::faults::{Action, Seen};
+use crate::support::http::record::Recorded;
 use crate::support::json::text;
-use crate::world::{CORE, MANAGED_RESOURCES, Options, World, condition};
+use crate::world::{AGENT, CORE, MANAGED_RESOURCES, Options, World, condition, wait_for};
 
 const DEPLOYMENTS: &str = "controllerdeployments";
+const APPLIER: &str = "system:serviceaccount:garden:gardener-resource-manager";
 const REGISTRATIONS: &str = "controllerregistrations";
 
 #[test]
@@ -117,6 +120,40 @@ pub fn nothing_is_left(world: &World, name: &str) {
     gone("binding", seed.get("rbac.authorization.k8s.io", "clusterrolebindings", "", "echo"));
     let definition = "echoes.example.org";
     gone("definition", seed.get("apiextensions.k8s.io", "customresourcedefinitions", "", definition));
+}
+
+/// The budget of docs/numbers.md: an idle seed gets at most 70 requests a minute. 30 of them are writes, which wear out
+/// its flash.
+#[test]
+fn an_idle_agent_sends_few_requests() {
+    let world = World::start(&Options::new("idle"));
+    let agent = world.agent();
+    world.extend("echo", &charts::extension(), &json!({"greeting": "hello"}));
+    world.wait_until_ready();
+    installed(&world, "echo");
+    let pass = |time: Duration| {
+        let until = world.clock.mono() + time;
+        wait_for("time to pass", || (world.clock.mono() >= until).then_some(()));
+    };
+    // All installed objects are checked once more after a minute.
+    pass(Duration::from_secs(90));
+    let (mark, begin) = (world.seed.request_count(), world.clock.mono());
+    pass(Duration::from_secs(240));
+    let minutes = (world.clock.mono() - begin).as_secs_f64() / 60.0;
+    let all = world.seed.requests().split_off(mark);
+    let of_agent: Vec<&Recorded> =
+        all.iter().filter(|request| [AGENT, APPLIER].contains(&request.user.as_str())).collect();
+    let writes = of_agent.iter().filter(|request| request.is_write()).count();
+    let mut kinds = BTreeMap::<String, usize>::new();
+    for request in &of_agent {
+        let what = if request.info.resource.is_empty() { &request.path } else { &request.info.resource };
+        *kinds.entry(format!("{} {what}", request.info.verb)).or_default() += 1;
+    }
+    // Discovery is renewed now and then, with a request per group.
+    let within = |count: usize, max: f64| count as f64 <= max * minutes + 10.0;
+    assert!(within(of_agent.len(), 70.0), "{} in {minutes:.1} minutes: {kinds:#?}", of_agent.len());
+    assert!(within(writes, 30.0) && writes > 0, "{writes} in {minutes:.1} minutes: {kinds:#?}");
+    agent.stop();
 }
 
 /// The extension is unhealthy for a moment. When it is healthy again, the agent has not yet seen its own report of the

@@ -54,7 +54,7 @@ impl ExistingTypes {
 }
 
 /// How often the types of extension objects are listed.
-const TYPES_PERIOD: Duration = Duration::from_secs(60);
+const TYPES_PERIOD: Duration = Duration::from_secs(120);
 
 /// Adds the controller and its lister.
 pub fn add(site: &Site, group: &mut Group) {

@@ -73,6 +73,8 @@ fn has_news(old: Option<&Watched>, new: Option<&Watched>) -> bool {
     before != after && !after.is_some_and(|fault| fault.is_passing())
 }
 
+/// The shortest time between two checks for pods that have ended.
+const OVER_PERIOD: Duration = Duration::from_secs(60);
 /// How often pods that are being deleted are checked.
 const GOING_PERIOD: Duration = Duration::from_secs(300);
 /// How soon to check again while the ManagedResources are not known.
@@ -149,7 +151,8 @@ impl CareReconciler {
     fn delete_stale_pods(&self, at: Mono, now: Timestamp) {
         let (over, going) = {
             let mut looks = self.looks.lock().unwrap_or_else(PoisonError::into_inner);
-            (is_due(&mut looks.over, at, self.sync_period), is_due(&mut looks.going, at, GOING_PERIOD))
+            let over = self.sync_period.max(OVER_PERIOD);
+            (is_due(&mut looks.over, at, over), is_due(&mut looks.going, at, GOING_PERIOD))
         };
         let mut result = Ok(());
         if over {
