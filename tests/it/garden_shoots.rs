@@ -654,7 +654,7 @@ fn a_binding_changes_the_seed_and_nothing_else() {
     let (code, message) = refusal(bind(Value::Null));
     assert!(code == 422, "{message}");
     // The documentation sends the whole object, which works, too.
-    let mut whole = shoot(&garden, "s1");
+    let mut whole = settled(&garden, "s1");
     whole["spec"]["seedName"] = "edge-1".into();
     let kind = garden.api().kind(CORE, "shoots").unwrap();
     let target = Target::new(kind, "garden-p", "s1").sub("binding");

@@ -327,7 +327,7 @@ fn a_request_to_a_silent_registry_is_repeated() {
     assert_eq!(seen.last().unwrap().header("range"), Some("bytes=120000-"));
     // The agent gives up on a registry that stays silent after a few tries. A faster clock shortens the pauses.
     place.forget();
-    place.silence = Duration::from_millis(400);
+    place.silence = Duration::from_secs(1);
     place.registry.twist(|request, usual| is_blob(request).then(|| Answer::Stuck(usual.clone(), 0)));
     let stop = Stop::new();
     let error = place.puller(&stop).on_clock(fast_clock()).pull(&place.order(":1"), &stop).unwrap_err();

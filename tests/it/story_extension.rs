@@ -127,7 +127,10 @@ pub fn nothing_is_left(world: &World, name: &str) {
 #[test]
 fn an_idle_agent_sends_few_requests() {
     let world = World::start(&Options::new("idle"));
-    let agent = world.agent();
+    let mut config = world.config();
+    // A slow machine must not lose the Lease. It is renewed as often as with the usual duration.
+    config["leaderElection"] = json!({"leaseDuration": "300s", "renewDeadline": "200s"});
+    let agent = world.agent_with(&config);
     world.extend("echo", &charts::extension(), &json!({"greeting": "hello"}));
     world.wait_until_ready();
     installed(&world, "echo");

@@ -158,7 +158,7 @@ impl Source for Napping {
 
 #[test]
 fn an_applier_suspended_past_its_lease_writes_nothing_afterwards() {
-    let world = World::start(&Options::new("overslept"));
+    let world = World::start(&Options::calm("overslept"));
     world.extend("echo", &charts::extension(), &json!({"greeting": "hello"}));
     let nap = Napping { time: world.time.clone(), awake: Mutex::new(Awake::All), woken: Condvar::new() };
     let nap = Arc::new(nap);

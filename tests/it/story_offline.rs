@@ -58,19 +58,8 @@ fn heals(world: &World, installation: &str) {
 
 /// The threads of the agent make progress once they have noticed the jump of the clock.
 fn lives(agent: &Agent) {
-    assert!(agent.is_alive());
-    for path in ["/livez", "/readyz"] {
-        crate::world::wait_for(path, || (agent.get(2728, path).0 == 200).then_some(()));
-    }
-}
-
-/// Lines of this world (which name one of its servers) at the default level: another story may switch the whole process
-/// log to the debug level for a while.
-fn lines(world: &World, since: usize) -> Vec<String> {
-    let addresses = [World::address(&world.garden), World::address(&world.seed), world.name.to_owned()];
-    let mine = |line: &String| addresses.iter().any(|address| line.contains(address.as_str()));
-    let told = |line: &String| ![" DEBUG ", " TRACE "].iter().any(|level| line.contains(level));
-    world.log().split_off(since).into_iter().filter(|line| told(line) && mine(line)).collect()
+    agent.lives();
+    crate::world::wait_for("/readyz", || (agent.get(2728, "/readyz").0 == 200).then_some(()));
 }
 
 /// The garden comes back: the agent renews the Lease, then does the rest, without a burst of requests.
@@ -119,7 +108,7 @@ fn three_weeks_without_a_garden() {
     // The applier's token is renewed twenty minutes before it ends: four steps, so that a busy machine is in time, too.
     let place = world.log().len();
     pass(&world, DAY, Duration::from_secs(300));
-    let lines = lines(&world, place);
+    let lines = world.own_log(place);
     assert!(lines.len() <= LINES_PER_DAY_MAX, "{} lines: {lines:#?}", lines.len());
     for _ in 0..3 {
         heals(&world, &name);
@@ -190,7 +179,7 @@ fn a_certificate_that_expires_without_a_garden() {
     pass(&world, DAY * 21, Duration::from_secs(12 * 3_600));
     assert!(world.clock.now() > expiry);
     agent.wait_for_problem("garden certificate", &[&World::address(&world.garden)]);
-    let told = lines(&world, place).iter().filter(|line| line.contains("garden certificate")).count();
+    let told = world.own_log(place).iter().filter(|line| line.contains("garden certificate")).count();
     assert!((1..=5).contains(&told), "{told}");
     lives(&agent);
     agent.stop();

@@ -10,7 +10,7 @@ use crate::support::controllers::Share;
 use crate::support::garden::manager;
 use crate::support::http::record::Recorded;
 use crate::support::json::list;
-use crate::support::shoot::crowd::Crowd;
+use crate::support::shoot::crowd::{self, Crowd};
 use crate::support::shoot::object::{self, PROJECT_NAMESPACE};
 use crate::support::{TestCluster, pace};
 use crate::world::{AGENT, CORE, Options, World};
@@ -49,6 +49,18 @@ fn the_care_of_many_shoots_is_shared() {
     };
     let settled = world.garden.wait_on(&pace::clock(), SETTLE_TIME_MAX, is_settled);
     settled.expect("all conditions of all Shoots to be True");
+    // The garden completes each Shoot at its first write, and the agent then writes its Cluster.
+    let are_told = |seed: &TestCluster| {
+        let is_told = |n: usize| {
+            let shoot = world.garden.get(CORE, "shoots", PROJECT_NAMESPACE, &crowd::name(n))?;
+            let cluster = seed.get("extensions.gardener.cloud", "clusters", "", &crowd::plane(n))?;
+            let told = &cluster["spec"]["shoot"]["metadata"]["generation"];
+            (*told == shoot["metadata"]["generation"]).then_some(())
+        };
+        (0..SHOOTS).all(|n| is_told(n).is_some()).then_some(())
+    };
+    let told = world.seed.wait_on(&pace::clock(), SETTLE_TIME_MAX, are_told);
+    told.expect("the Cluster of each Shoot to have its generation");
     let (garden, seed, shoots) =
         (world.garden.request_count(), world.seed.request_count(), crowd.server.request_count());
     let begun = world.clock.mono();

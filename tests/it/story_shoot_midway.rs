@@ -51,8 +51,9 @@ fn a_garden_that_goes_away_midway_gets_the_result_later() {
     let world = World::start(&Options::new("shoot-alone"));
     let site = world.site();
     let agent = stuck(&world, &site);
-    let before = shoot(&world);
     world.garden.server().down();
+    // Care may have written until then.
+    let before = shoot(&world);
 
     // Steps that need only the seed are done.
     site.trouble(&technical_id(NAME), SERVER, None);

@@ -10,6 +10,7 @@ use crate::story_operating::Desk;
 use crate::story_seed_objects::answer_in;
 use crate::support::encoding::{base64, from_base64};
 use crate::support::garden::prepare;
+use crate::support::http::faults::{Action, Seen, failure};
 use crate::support::json::{entry, list, text};
 use crate::support::shoot::Site;
 use crate::support::shoot::history::{wait_until, wait_until_created};
@@ -287,6 +288,12 @@ fn the_owner_asks_for_records(world: &World) {
     let other = json!({"metadata": {"finalizers": null}, "spec": {"recordType": "CNAME"}});
     world.seed.merge(GROUP, RECORDS, (&namespace, "s1-external"), &other);
     let asked = "restartControlPlanePods,deployDNSRecordInternal,deployInfrastructure";
+    // Somebody else changes the Shoot when the agent removes the completed tasks.
+    let removes = |seen: &Seen| {
+        let tasks = seen.body.as_ref().and_then(|body| body.pointer("/metadata/annotations")?.get(TASKS));
+        seen.info.resource == "shoots" && tasks.is_some()
+    };
+    let conflict = world.garden.faults().when(removes).once().then(Action::Refuse(failure(409, None)));
     let operation = json!({"metadata": {"annotations": {OPERATION: "reconcile", TASKS: asked}}});
     world.garden.merge(CORE, "shoots", PLACE, &operation);
     answer_in(world, RECORDS, (&namespace, "s1-internal"), None);
@@ -295,6 +302,7 @@ fn the_owner_asks_for_records(world: &World) {
     world.garden.wait_for("the tasks to be removed", |_| {
         (shoot(world)["metadata"]["annotations"][TASKS] == "deployInfrastructure").then_some(())
     });
+    assert_eq!(conflict.hits(), 1);
     wait_until(&world.garden, PLACE, "Reconcile Succeeded 100");
 }
 

@@ -12,7 +12,7 @@ use crate::support::http::faults::Action;
 use crate::support::http::faults::failure;
 use crate::support::json::{list, text};
 use crate::support::pace;
-use crate::support::shoot::history::{self, wait_until, wait_until_created};
+use crate::support::shoot::history::{self, Operation, wait_until, wait_until_created};
 use crate::support::shoot::object::{self, MANAGED, PROJECT_NAMESPACE, Workerless, technical_id};
 use crate::support::shoot::{Site, Trouble};
 use crate::world::{Agent, CORE, MANAGED_RESOURCES, Options, World};
@@ -90,7 +90,7 @@ pub(crate) fn until(world: &World, line: &str) -> Value {
     let found = world.garden.wait_on(&pace::clock(), PATIENCE, |_| {
         let shoot = shoot(world);
         let is_observed = shoot["status"]["observedGeneration"] == shoot["metadata"]["generation"];
-        let last = history::operations(&world.garden, PLACE.0, PLACE.1).pop()?;
+        let last = Operation::of(&shoot)?;
         (is_observed && last.line() == line).then_some(shoot)
     });
     found.unwrap_or_else(|| panic!("waited in vain for {line}: {}", shoot(world)["status"]))
@@ -204,7 +204,7 @@ fn a_shoot_may_be_hibernated_during_its_creation() {
         let waits = "Waiting until main and event ETCDs have been reconciled";
         (shoot(&world)["status"]["lastOperation"]["description"] == waits).then_some(())
     });
-    assert_eq!(pods(&world).len(), 2);
+    world.seed.wait_for("the pods of both etcds", |_| (pods(&world).len() == 2).then_some(()));
     ask(&world, true);
     until(&world, "Create Succeeded 100");
     is_asleep(&world);
@@ -238,8 +238,8 @@ fn a_shoot_may_be_woken_up_during_its_hibernation() {
     is_awake(&world);
     has_note(&site);
     refused.cancel();
-    let pods = pods(&world);
-    assert_eq!(pods.len(), 4, "{pods:?}");
+    // The flow does not wait for the pod of kube-controller-manager.
+    world.seed.wait_for("four pods", |_| (pods(&world).len() == 4).then_some(()));
     assert_eq!(list(&shoot(&world), "/status/advertisedAddresses").len(), 1);
     assert_eq!(site.complaints(), Vec::<String>::new());
     agent.stop();

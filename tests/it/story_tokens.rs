@@ -109,7 +109,8 @@ fn a_bucket_has_the_token_of_its_identity() {
     let life = said["exp"].as_i64().unwrap() - said["iat"].as_i64().unwrap();
     assert_eq!(life, 6 * 3_600);
     let after = renew_at(&secret, IDENTITY_RENEW_AT).unwrap().unix() - said["iat"].as_i64().unwrap();
-    assert!((3 * 3_600 - 1..=3 * 3_600 + 541).contains(&after), "{after}");
+    // Time may pass between the calculation and the token.
+    assert!((3 * 3_600 - 60..=3 * 3_600 + 541).contains(&after), "{after}");
     assert_eq!(secret["data"]["config"], base64(br#"{"role":"first"}"#).as_str());
 
     // The identity's configuration for the target system is copied; the token stays.

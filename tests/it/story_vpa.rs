@@ -123,13 +123,14 @@ fn a_missing_kind_is_no_problem() {
     let world = World::start(&Options::new("unsized"));
     let mut config = world.config();
     config["edge"]["components"] = json!({"disabled": ["vpa-crds"]});
+    config["leaderElection"] = json!({"leaderElect": false});
     let agent = world.agent_with(&config);
     world.wait_until_ready();
     let mark = world.seed.request_count();
     world.skip(5 * MINUTE);
     assert!(asked(&world, mark) <= 2, "{} requests in five minutes", asked(&world, mark));
     let complaints = |line: &String| line.contains("vpa-eviction-requirements") && line.contains("failed");
-    assert_eq!(world.log().into_iter().find(complaints), None);
+    assert_eq!(world.own_log(0).into_iter().find(complaints), None);
     agent.stop();
 }
 

@@ -129,7 +129,7 @@ fn neither_idle_workloads_nor_a_busy_rollout_cause_many_requests() {
             PLACE,
             &json!({"status": {"unavailableReplicas": n % 3}}),
         );
-        world.skip(Duration::from_millis(500));
+        world.pass(Duration::from_millis(500));
     }
     world.pass(Duration::from_secs(6));
     let seconds = usize::try_from((world.clock.mono() - begin).as_secs()).unwrap();

@@ -316,6 +316,15 @@ impl World {
         log().since(self.log_begin)
     }
 
+    /// The lines since a position that name this world or one of its servers, at the default level: another story may
+    /// switch the log of the whole process to the debug level for a while.
+    pub fn own_log(&self, since: usize) -> Vec<String> {
+        let names = [Self::address(&self.garden), Self::address(&self.seed), self.name.to_owned()];
+        let is_own = |line: &String| names.iter().any(|name| line.contains(name.as_str()));
+        let is_told = |line: &String| ![" DEBUG ", " TRACE "].iter().any(|level| line.contains(level));
+        self.log().split_off(since).into_iter().filter(|line| is_told(line) && is_own(line)).collect()
+    }
+
     /// Waits for a line with all these parts.
     pub fn wait_for_log(&self, parts: &[&str]) -> String {
         wait_for(&format!("a log line with {parts:?}"), || {
@@ -727,6 +736,12 @@ impl Agent {
         let Some(life) = self.life.lock().unwrap().take() else { return Ok(()) };
         life.stop.stop();
         life.thread.join().unwrap()
+    }
+
+    /// It runs, and its threads make progress once they have noticed a jump of the clock.
+    pub fn lives(&self) {
+        assert!(self.is_alive());
+        wait_for("/livez", || (self.get(2728, "/livez").0 == 200).then_some(()));
     }
 
     /// A GET to the probes, or to the metrics (port 2729): status and body.

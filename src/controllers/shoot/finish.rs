@@ -19,6 +19,9 @@ use super::decide::Operation;
 use super::flow::done_on_request;
 use super::frame::{Facts, Frame};
 
+/// How often the removal of finished tasks is tried.
+const STRIKES_MAX: usize = 3;
+
 /// The event of an operation.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum News<'a> {
@@ -85,16 +88,22 @@ impl ShootReconciler {
         Ok(Ok(self.again(&shoot, &work.around.seed, cx)))
     }
 
-    /// Removes finished tasks from the Shoot's annotation, and returns the Shoot without them.
-    fn strike_off(&self, key: &Key, running: &Running, live: Value) -> Result<Value, kube::Error> {
-        let Some(patch) = running.frame.task_annotations(&live, &running.done_on_request()) else {
-            return Ok(live);
-        };
-        match self.garden.patch(&SHOOT, &key.namespace, &key.name, "", &Patch::Merge(patch)) {
-            // The Shoot has changed since it was read. The next operation does these tasks again.
-            Err(error) if error.is_conflict() => Ok(live),
-            other => other,
+    /// Removes finished tasks from the Shoot's annotation, and returns the Shoot without them. If other clients keep
+    /// changing the Shoot, the tasks stay, and the next operation does them again.
+    fn strike_off(&self, key: &Key, running: &Running, mut live: Value) -> Result<Value, kube::Error> {
+        let done = running.done_on_request();
+        for _ in 0..STRIKES_MAX {
+            let Some(patch) = running.frame.task_annotations(&live, &done) else { break };
+            match self.garden.patch(&SHOOT, &key.namespace, &key.name, "", &Patch::Merge(patch)) {
+                // The Shoot's care often writes at this moment.
+                Err(error) if error.is_conflict() => {
+                    let Some(again) = self.garden.find(&SHOOT, &key.namespace, &key.name)? else { break };
+                    live = again;
+                }
+                other => return other,
+            }
         }
+        Ok(live)
     }
 
     /// The same after other tasks have failed, so that the next try does not repeat them.

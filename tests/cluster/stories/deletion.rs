@@ -14,7 +14,7 @@ use crate::lab::Lab;
 use crate::stories::steps::{ready, while_running};
 use crate::world::{self, SEED, World};
 
-const WITHIN_S: u64 = 60;
+const WITHIN_S: u64 = 150;
 const MACHINES: Resource = Resource::new("machine.sapcloud.io", "v1alpha1", "Machine", "machines", true);
 const POLICIES: Resource = Resource::new(
     "admissionregistration.k8s.io",

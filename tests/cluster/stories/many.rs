@@ -32,8 +32,9 @@ const SHOOTS: usize = 12;
 const SHOOTS_LONG: usize = 20;
 /// The Shoot whose API server cannot be reached.
 const LOST: &str = "s7";
-/// How much longer the others may take because of it.
+/// How much longer the others may take because of it. A machine may also be slower for a while.
 const DELAY_S_MAX: f64 = 10.0;
+const SLOWER_MAX: f64 = 1.5;
 /// Limits for the whole agent, at any moment.
 const MOST: Bounds = Bounds { threads: 44, bytes: 20 << 20 };
 /// The time until all reachable ones are created: `minReadySeconds` of the API server alone is half a minute.
@@ -77,7 +78,8 @@ pub(crate) fn come_up(lab: &mut Lab) -> Result<()> {
 
     let began = wait::now();
     lab.garden.apply(&list(&names.iter().map(|name| prepare::shoot(name)).collect::<Vec<_>>()))?;
-    let proxy = while_running("the port of the lost Shoot", 120, &mut agent, || lost(&seed, &site))?;
+    let proxy =
+        while_running("the port of the lost Shoot", CREATED_WITHIN_S, &mut agent, || lost(&seed, &site))?;
     let created = succeeded(&garden, &mut agent, CREATED_WITHIN_S, &others)?;
     println!("                         created in {} s", times(&created));
     size.print("they were created");
@@ -94,7 +96,7 @@ pub(crate) fn come_up(lab: &mut Lab) -> Result<()> {
         println!("                         reconciled {words} a lost one in {} s", times(&times_of_all));
     }
     size.print("the end");
-    ensure(last[1] <= last[0] + DELAY_S_MAX, || {
+    ensure(last[1] <= last[0] * SLOWER_MAX + DELAY_S_MAX, || {
         format!("without a lost Shoot the others took {:.1} s, with one {:.1} s", last[0], last[1])
     })?;
     size.ensure_small(&MOST, lab.environment.has_agent())?;

@@ -23,7 +23,7 @@ use crate::world::{self, World};
 /// The leases in the seed: those of the leader and of the applier of ManagedResources.
 const LEASES: [&str; 2] = ["gardenlet-leader-election", "gardener-resource-manager"];
 /// How long a lease is valid without its holder, plus the time that the other one needs to notice it on a busy machine.
-const TAKEN_OVER_S: u64 = 15 + 10;
+const TAKEN_OVER_S: u64 = 15 + 45;
 
 /// An agent with its own route to each cluster.
 struct One {
@@ -53,10 +53,11 @@ impl One {
 
     fn connect(&self, is_connected: bool) {
         for gate in [&self.garden, &self.seed] {
-            gate.proxy.set(if is_connected { Mode::Pass } else { Mode::Hole });
+            // Requests on their way when the route was cut off belong to a time that is over.
             if is_connected {
                 gate.proxy.cut();
             }
+            gate.proxy.set(if is_connected { Mode::Pass } else { Mode::Hole });
         }
     }
 

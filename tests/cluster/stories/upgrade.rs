@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::agent::Agent;
 use crate::cluster;
-use crate::failure::{Result, ensure, equal};
+use crate::failure::{Failure, Result, ensure, equal};
 use crate::lab::Lab;
 use crate::process;
 use crate::registry::{self, Registry};
@@ -36,12 +36,11 @@ pub(crate) fn to_more_rights(lab: &mut Lab) -> Result<()> {
     let mut agent = Agent::start(lab, world::agent(lab, "agent")?.environment("NAMESPACE", "garden"))?;
     ready(lab, &mut agent)?;
     let (garden, seed) = (lab.garden.client()?, lab.seed.client()?);
-    let told = while_running("the upgrade", 60, &mut agent, || {
+    while_running("the upgrade", 120, &mut agent, || {
         let object = garden.get::<Value>(&GARDENLET, "garden", SEED)?;
-        Ok(object["status"]["conditions"].as_array().and_then(|all| all.first().cloned()))
+        let told = &object["status"]["conditions"][0];
+        if told["reason"] == "Reconciled" { Ok(Some(())) } else { Err(Failure::new(told.to_string())) }
     })?;
-    equal("the reason in the Gardenlet's condition", &told["reason"], &json!("Reconciled"))
-        .map_err(|failure| crate::failure::Failure::new(format!("{failure}: {told}")))?;
     let name = "gardener.cloud:system:gardenlet";
     let roles = [
         (&CLUSTER_ROLE, "", name),

@@ -229,6 +229,19 @@ fn node_port(write: &Write<'_>) -> u16 {
     std::iter::repeat_with(any).find(|port| !taken(*port)).unwrap_or_default()
 }
 
+/// An address, within the range that the Seed of the tests declares, that no Service has.
+fn cluster_ip(write: &Write<'_>) -> String {
+    let taken = |address: &str| {
+        let mut services = write.state.of("", "services", "");
+        services.any(|(_, service)| text(service, "/spec/clusterIP") == address)
+    };
+    let any = || {
+        let bytes = gardenlet::base::random::bytes::<2>();
+        format!("10.52.{}.{}", bytes[0], bytes[1].max(2))
+    };
+    std::iter::repeat_with(any).find(|address| !taken(address)).unwrap_or_default()
+}
+
 /// Services: a cluster IP, which does not change, and a node port for types that have one.
 pub struct ServiceRules;
 
@@ -240,9 +253,7 @@ impl Rules for ServiceRules {
         default(object, "/spec/internalTrafficPolicy", "Cluster");
         set(object, "/status", json!({"loadBalancer": {}}));
         if object["spec"]["type"] != "ExternalName" && text(object, "/spec/clusterIP").is_empty() {
-            let bytes = gardenlet::base::random::bytes::<2>();
-            // Within the range that the Seed of the tests declares.
-            set(object, "/spec/clusterIP", format!("10.52.{}.{}", bytes[0], bytes[1].max(2)));
+            set(object, "/spec/clusterIP", cluster_ip(write));
         }
         for port in elements(object, "/spec/ports") {
             default(port, "/protocol", "TCP");

@@ -21,7 +21,8 @@ pub struct Operation {
 }
 
 impl Operation {
-    fn of(shoot: &Value) -> Option<Self> {
+    /// The last operation of a Shoot.
+    pub fn of(shoot: &Value) -> Option<Self> {
         let last = shoot.pointer("/status/lastOperation").filter(|last| last.is_object())?;
         let field = |name: &str| text(last, name).to_owned();
         Some(Self {

@@ -33,7 +33,7 @@ const TOLD_WITHIN_S: u64 = 150;
 /// The time until an error of an extension is in the Shoot: the flow waits for half a minute.
 const FAILED_WITHIN_S: u64 = 180;
 /// The flow waits for the required extensions for a minute.
-const MISSED_WITHIN_S: u64 = 120;
+const MISSED_WITHIN_S: u64 = 240;
 
 /// The participants of the story.
 pub(super) struct Place<'a> {

@@ -23,11 +23,11 @@ const CONSTRAINTS: [&str; 2] = ["HibernationPossible", "MaintenancePreconditions
 /// The longest time until all conditions are good: programs that lost the API server may wait before they start again.
 const WELL_WITHIN_S: u64 = 300;
 /// The garden has a cut within this time: as `False` without a threshold, as `Progressing` with one.
-const TOLD_WITHIN_S: u64 = 60;
+const TOLD_WITHIN_S: u64 = 75;
 /// With a threshold of a minute, it is `False` within this time.
 const FALSE_WITHIN_S: u64 = 180;
 /// The garden has its end within this time.
-const BACK_WITHIN_S: u64 = 30;
+const BACK_WITHIN_S: u64 = 45;
 /// The label of a Shoot that sums up its conditions.
 const STATUS: &str = "shoot.gardener.cloud/status";
 /// A label that no pod has.

@@ -25,7 +25,7 @@ const EXPLAINED_WITHIN_S: u64 = 30;
 /// The time that the seed may take to show it.
 const SHOWN_WITHIN_S: u64 = 180;
 /// The flow tries the first two tasks for a minute before they fail.
-const FAILED_WITHIN_S: u64 = 120;
+const FAILED_WITHIN_S: u64 = 240;
 /// The other tasks wait at most ten minutes.
 const ENDED_WITHIN_S: u64 = 660;
 /// The pod that reserves all processor time.
