@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use gardenlet::api::core::{CONFIG_MAP, NAMESPACE, SECRET};
 use gardenlet::api::meta::{Key, Resource};
+use gardenlet::api::rbac::CLUSTER_ROLE_BINDING;
 use gardenlet::api::resources::MANAGED_RESOURCE;
 use gardenlet::base::clock::Clock;
 use gardenlet::base::metrics::Metrics;
@@ -16,7 +17,8 @@ use gardenlet::resources::{Resources, Settings};
 use gardenlet::runtime::controller::{Context, Outcome, Reconciler};
 use serde_json::{Value, json};
 
-use crate::failure::{Result, ensure, equal};
+use crate::audit::Audit;
+use crate::failure::{Failure, Result, ensure, equal};
 use crate::lab::Lab;
 use crate::wait;
 
@@ -31,23 +33,30 @@ struct Rig {
 /// Objects of twenty kinds are applied, not written while they are correct, repaired, replaced and removed.
 pub(crate) fn whole_life(lab: &mut Lab) -> Result<()> {
     let rig = Rig::new(lab)?;
+    let mut audit = lab.seed.audit();
     rig.install(&manifests("one"))?;
     rig.settle()?;
     equal("applied", &rig.condition("ResourcesApplied")?, &"True ApplySucceeded".to_owned())?;
+    ensure(!writes(&mut audit)?.is_empty(), || "the first writes are not in the audit log".to_owned())?;
+
+    // The controller of Deployments annotates each new one, and the applier then writes it once more.
+    let deployments = Resource::new("apps", "v1", "Deployment", "deployments", true);
+    for name in ["fixed", "scaled"] {
+        wait::until(&format!("the revision of {name}"), 30, || {
+            let deployment: Value = rig.admin.get(&deployments, NAME, name)?;
+            let revision = &deployment["metadata"]["annotations"]["deployment.kubernetes.io/revision"];
+            Ok::<_, Failure>(revision.is_string().then_some(()))
+        })?;
+    }
+    rig.settle()?;
+    writes(&mut audit)?;
 
     // A default from the server is not a difference.
     let before = rig.versions()?;
-    let mut audit = lab.seed.audit();
     for _ in 0..2 {
         rig.settle()?;
     }
-    let writes: Vec<String> = audit
-        .requests()?
-        .into_iter()
-        .filter(|r| r.user.username == NAME && r.is_write())
-        .map(|r| format!("{} {}", r.verb, r.uri))
-        .collect();
-    equal("writes while nothing changes", &writes, &Vec::new())?;
+    equal("writes while nothing changes", &writes(&mut audit)?, &Vec::new())?;
 
     // An applier after a restart writes everything once, and still changes nothing.
     let rig = Rig { resources: applier(lab)?, ..rig };
@@ -128,9 +137,29 @@ pub(crate) fn leave_webhooks(admin: &Client, namespaces: &Value) -> Result<()> {
     Ok(())
 }
 
+/// An applier that may do everything. Its group is one whose requests are in the audit log.
 fn applier(lab: &Lab) -> Result<Resources> {
-    let client = lab.seed.client_of(NAME, Some("system:masters"))?;
+    let client = lab.seed.client_of(NAME, Some("system:serviceaccounts:garden"))?;
     Ok(Resources::new(Applier(client), Settings::default()))
+}
+
+/// Lets the user of the applier do everything, and waits until the server knows it.
+fn allow(lab: &Lab, admin: &Client) -> Result<()> {
+    let group = "rbac.authorization.k8s.io";
+    let binding = json!({"apiVersion": format!("{group}/v1"), "kind": "ClusterRoleBinding", "metadata": {"name": NAME},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": NAME}]});
+    admin.create::<Value>(&CLUSTER_ROLE_BINDING, "", &binding)?;
+    let client = lab.seed.client_of(NAME, None)?;
+    wait::until("the rights of the applier", 30, || {
+        client.find::<Value>(&SECRET, NAME, NAME).map(|_| Some(()))
+    })
+}
+
+/// The applier's writes since the last call.
+fn writes(audit: &mut Audit) -> Result<Vec<String>> {
+    let all = audit.requests()?.into_iter().filter(|r| r.user.username == NAME && r.is_write());
+    Ok(all.map(|r| format!("{} {}", r.verb, r.uri)).collect())
 }
 
 impl Rig {
@@ -146,6 +175,7 @@ impl Rig {
             "",
             &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAME}}),
         )?;
+        allow(lab, &admin)?;
         let clock = Clock::system();
         let cx = Context {
             clock: clock.clone(),
