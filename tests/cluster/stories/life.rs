@@ -35,6 +35,7 @@ mod snapshots;
 mod stored;
 mod trouble;
 mod upgrade;
+mod watch;
 
 use owner::Owner;
 

@@ -1,6 +1,7 @@
 //! The owner of a Shoot: outside of the site, with the kubeconfig that the garden issues.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use gardenlet::api::gardener::SHOOT;
 use gardenlet::format::base64;
@@ -17,6 +18,11 @@ use crate::wait;
 
 /// The owner's data in a Secret.
 pub(super) const WORDS: &str = "plain-words";
+/// The kubelet probes servers every ten seconds, and restarts one after three failures in a row. Once a server has been
+/// ready for this time, a probe has succeeded, and earlier failures no longer count.
+const SETTLED_AFTER: Duration = Duration::from_secs(15);
+/// A restarted server may take its whole time to end.
+const SETTLED_WITHIN_S: u64 = 120;
 /// The time after its creation until a Shoot gives its owner all permissions.
 const RIGHTS_WITHIN_S: u64 = 15;
 
@@ -89,5 +95,26 @@ impl<'a> Owner<'a> {
         self.kubectl(&[&["annotate", "configmap", "open"], &marked[..]].concat())?;
         let kept = self.kubectl(&["get", "secret", "kept", "--output=jsonpath={.data.a}"])?;
         equal("the stored words", kept.as_str(), base64::encode(WORDS.as_bytes()).as_str())
+    }
+
+    /// No server is about to be restarted. After its etcd was away, the kubelet may already have told the server to end:
+    /// it then answers for another 15 seconds.
+    pub(super) fn has_a_settled_server(&self) -> Result<()> {
+        let client = self.client()?;
+        let mut ready_since = None;
+        wait::until("the server to stay ready", SETTLED_WITHIN_S, || {
+            let answer = client.raw(Method::Get, "/readyz", None, "").map_err(|error| error.to_string());
+            let answer = answer.and_then(|answer| match answer.is_success() {
+                true => Ok(()),
+                false => Err(String::from_utf8_lossy(&answer.body).into_owned()),
+            });
+            if answer.is_err() {
+                ready_since = None;
+            }
+            answer?;
+            let now = wait::now();
+            let since = *ready_since.get_or_insert(now);
+            Ok::<_, String>((now.saturating_sub(since) >= SETTLED_AFTER).then_some(()))
+        })
     }
 }

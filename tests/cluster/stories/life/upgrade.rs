@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::owner::Owner;
 use super::sleep::changed;
-use super::{Name, extensions};
+use super::{Name, extensions, watch};
 use crate::agent::Agent;
 use crate::failure::{Failure, Result, ensure, equal};
 use crate::image;
@@ -78,12 +78,15 @@ fn loses_nothing(
     agent: &mut Agent,
     (owner, version, word): (&Owner<'_>, &str, &str),
 ) -> Result<()> {
+    owner.has_a_settled_server()?;
     let (name, asked) = (owner.name, extensions::asked(lab, owner.name)?);
-    let (over, writes) = (Stop::new(), Mutex::new(Vec::new()));
+    let (over, writes, seen) = (Stop::new(), Mutex::new(Vec::new()), Mutex::new(Vec::new()));
+    let seed = lab.seed.client()?;
     let patch = json!({"spec": {"kubernetes": {"version": version.trim_start_matches('v')}}});
     let began = wait::now();
     let result = std::thread::scope(|scope| {
         scope.spawn(|| write_until((owner, word), &over, &writes));
+        scope.spawn(|| watch::until(&seed, name, &over, &seen));
         let result =
             changed(lab, garden, agent, (name, &patch)).and_then(|_| the_last_server_ends(lab, name));
         over.stop();
@@ -98,7 +101,9 @@ fn loses_nothing(
     owner.gets_in(version)?;
     owner.finds_everything()?;
     lab.seed.rolled_out(&name.plane(), "deployment/kube-controller-manager", 120)?;
-    judge(&writes.into_inner().unwrap_or_default(), (owner, word))
+    let writes = writes.into_inner().unwrap_or_default();
+    judge(&writes, (owner, word), began)
+        .map_err(|failure| watch::explained(&failure, &seen.into_inner().unwrap_or_default(), began))
 }
 
 /// The old server serves for a while after it got the signal to end.
@@ -110,10 +115,11 @@ fn the_last_server_ends(lab: &Lab, name: Name) -> Result<()> {
     })
 }
 
-fn judge(writes: &[Write], (owner, word): (&Owner<'_>, &str)) -> Result<()> {
+fn judge(writes: &[Write], (owner, word): (&Owner<'_>, &str), began: Mono) -> Result<()> {
     let acknowledged: Vec<&str> =
         writes.iter().filter(|write| write.failed.is_none()).map(|write| write.name.as_str()).collect();
-    let ((longest, why), pace) = (longest_gap(writes), pace(writes));
+    let (gap, pace) = (longest_gap(writes), pace(writes));
+    let longest = gap.seconds;
     println!(
         "                 {} of {} writes acknowledged, {longest:.1} s without, {pace:.1} tried in a second",
         acknowledged.len(),
@@ -129,7 +135,13 @@ fn judge(writes: &[Write], (owner, word): (&Owner<'_>, &str)) -> Result<()> {
     let lost: Vec<&&str> =
         acknowledged.iter().filter(|name| !found.iter().any(|known| known == **name)).collect();
     equal("acknowledged writes that are lost", &lost, &Vec::new())?;
-    ensure(longest <= GAP_S, || format!("no write was acknowledged for {longest:.1} s: {why}"))
+    ensure(longest <= GAP_S, || {
+        let after = gap.since.saturating_sub(began).as_secs_f64();
+        format!(
+            "{after:.1} s after the change, no write was acknowledged for {longest:.1} s: {}",
+            gap.why.unwrap_or_default()
+        )
+    })
 }
 
 /// The number of attempts in a second.
@@ -139,34 +151,34 @@ fn pace(writes: &[Write]) -> f64 {
     seconds.filter(|seconds| *seconds > 0.0).map_or(0.0, |seconds| writes.len() as f64 / seconds)
 }
 
-/// The longest time between two acknowledged writes if those between have failed, in seconds, and the first reason.
-fn longest_gap(writes: &[Write]) -> (f64, String) {
-    let (mut longest, mut why) = (0.0, String::new());
+/// A time without an acknowledged write.
+#[derive(Debug, Default)]
+struct Gap {
+    seconds: f64,
+    /// The last acknowledged write before it.
+    since: Mono,
+    /// Why the first write in it failed.
+    why: Option<String>,
+}
+
+/// The longest time between two acknowledged writes if those between have failed. Writes may also fail until the end.
+fn longest_gap(writes: &[Write]) -> Gap {
+    let mut longest = Gap::default();
     let mut failing: Option<&Write> = None;
-    let mut last = writes.first().map(|write| write.at).unwrap_or_default();
+    let mut since = writes.first().map(|write| write.at).unwrap_or_default();
     for write in writes {
-        match (&write.failed, failing) {
-            (Some(_), None) => failing = Some(write),
-            (None, Some(first)) => {
-                let gap = write.at.saturating_sub(last).as_secs_f64();
-                if gap > longest {
-                    (longest, why) = (gap, first.failed.clone().unwrap_or_default());
-                }
-                failing = None;
-            }
-            _ => {}
+        if write.failed.is_some() {
+            failing = failing.or(Some(write));
+        }
+        let seconds = write.at.saturating_sub(since).as_secs_f64();
+        if let Some(first) = failing.filter(|_| seconds > longest.seconds) {
+            longest = Gap { seconds, since, why: first.failed.clone() };
         }
         if write.failed.is_none() {
-            last = write.at;
+            (failing, since) = (None, write.at);
         }
     }
-    // Writes may also fail until the end.
-    match (failing, writes.last()) {
-        (Some(first), Some(end)) if end.at.saturating_sub(last).as_secs_f64() > longest => {
-            (end.at.saturating_sub(last).as_secs_f64(), first.failed.clone().unwrap_or_default())
-        }
-        _ => (longest, why),
-    }
+    longest
 }
 
 /// Five writes a second, each over a new connection to the address that the owner knows.
@@ -181,7 +193,7 @@ fn write_until((owner, word): (&Owner<'_>, &str), over: &Stop, writes: &Mutex<Ve
         due += PERIOD;
         let name = format!("{word}-{number}");
         let failed = write(owner, word, &name).err().map(|failure| failure.to_string());
-        let write = Write { name, at: clock.mono(), failed };
+        let write = Write { name, at: wait::now(), failed };
         writes.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(write);
     }
 }
