@@ -51,6 +51,8 @@ pub(super) fn bring_everything_back(cast: &Cast<'_>, agent: &mut Agent) -> Resul
     lab.seed.rolled_out(&plane, ETCD, 120)?;
     wait::until("the Shoot to answer", BACK_WITHIN_S, || owner.finds_everything().map(Some))?;
     println!("       {:6.1} s  snapshots are enabled", wait::seconds_since(began));
+    // etcd has just been replaced, and the following loss of its data must be a failure of its own.
+    owner.has_a_settled_server()?;
 
     let began = wait::now();
     let told = taken(lab, name, "first")?;
