@@ -550,7 +550,8 @@ impl Drop for Cluster {
     }
 }
 
-fn is_ready(client: &Client) -> bool {
+/// Whether an API server answers that it is ready.
+pub(crate) fn is_ready(client: &Client) -> bool {
     client.raw(Method::Get, "/readyz", None, "").is_ok_and(|response| response.is_success())
 }
 

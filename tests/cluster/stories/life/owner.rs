@@ -1,7 +1,6 @@
 //! The owner of a Shoot: outside of the site, with the kubeconfig that the garden issues.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use gardenlet::api::gardener::SHOOT;
 use gardenlet::format::base64;
@@ -20,7 +19,7 @@ use crate::wait;
 pub(super) const WORDS: &str = "plain-words";
 /// The kubelet probes servers every ten seconds, and restarts one after three failures in a row. Once a server has been
 /// ready for this time, a probe has succeeded, and earlier failures no longer count.
-const SETTLED_AFTER: Duration = Duration::from_secs(15);
+const SETTLED_AFTER_S: f64 = 15.0;
 /// A restarted server may take its whole time to end.
 const SETTLED_WITHIN_S: u64 = 120;
 /// The time after its creation until a Shoot gives its owner all permissions.
@@ -101,20 +100,12 @@ impl<'a> Owner<'a> {
     /// it then answers for another 15 seconds.
     pub(super) fn has_a_settled_server(&self) -> Result<()> {
         let client = self.client()?;
-        let mut ready_since = None;
-        wait::until("the server to stay ready", SETTLED_WITHIN_S, || {
-            let answer = client.raw(Method::Get, "/readyz", None, "").map_err(|error| error.to_string());
-            let answer = answer.and_then(|answer| match answer.is_success() {
-                true => Ok(()),
-                false => Err(String::from_utf8_lossy(&answer.body).into_owned()),
-            });
-            if answer.is_err() {
-                ready_since = None;
+        let mut since = wait::now();
+        wait::until_true("the server to stay ready", SETTLED_WITHIN_S, || {
+            if !cluster::is_ready(&client) {
+                since = wait::now();
             }
-            answer?;
-            let now = wait::now();
-            let since = *ready_since.get_or_insert(now);
-            Ok::<_, String>((now.saturating_sub(since) >= SETTLED_AFTER).then_some(()))
+            wait::seconds_since(since) >= SETTLED_AFTER_S
         })
     }
 }

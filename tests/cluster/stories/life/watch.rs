@@ -13,12 +13,11 @@ use serde_json::Value;
 
 use super::Name;
 use crate::failure::{Failure, Result};
+use crate::support::shoot::scene::ENDPOINT_SLICE;
 use crate::wait;
 
 const PERIOD: Duration = Duration::from_millis(500);
 const SERVICE: &str = "kube-apiserver-exposure";
-const ENDPOINT_SLICE: Resource =
-    Resource::new("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices", true);
 
 /// One change: its time, and the new state.
 pub(super) type Seen = (Mono, String);
