@@ -11,12 +11,12 @@ use serde_json::{Value, json};
 use crate::agent::{Agent, wait_for, wait_within};
 use crate::report::{Report, mb};
 use crate::scene::{SEED, Scene};
-use crate::support::TestCluster;
-use crate::support::controllers::Share;
-use crate::support::json::list;
-use crate::support::shoot::crowd::Crowd;
-use crate::support::shoot::object::{self, PROJECT_NAMESPACE, Workerless};
 use crate::{Bench, pause, peak};
+use support::TestCluster;
+use support::controllers::Share;
+use support::json::list;
+use support::shoot::crowd::Crowd;
+use support::shoot::object::{self, PROJECT_NAMESPACE, Workerless};
 
 const SHOOTS: usize = 250;
 const CORE: &str = "core.gardener.cloud";

@@ -9,9 +9,6 @@
 // Figures are small, and shown with two digits.
 #![allow(clippy::cast_precision_loss)]
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod agent;
 mod care;
 mod charts;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::support::http::record::Recorded;
+use support::http::record::Recorded;
 
 struct Row {
     name: String,

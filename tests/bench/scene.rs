@@ -6,14 +6,14 @@ use flate2::{Compression, write::GzEncoder};
 use gardenlet::base::clock::{Clock, Timestamp};
 use serde_json::{Value, json};
 
-use crate::support::cluster::{Authorization, TestCluster};
-use crate::support::garden::Garden;
-use crate::support::garden::manager::Share;
-use crate::support::garden::prepare::{self, Preparation};
-use crate::support::http::record::Recorded;
-use crate::support::json::{list, text};
-use crate::support::shoot::{self, Listen, Site, object};
-use crate::support::{self, controllers};
+use support::cluster::{Authorization, TestCluster};
+use support::garden::Garden;
+use support::garden::manager::Share;
+use support::garden::prepare::{self, Preparation};
+use support::http::record::Recorded;
+use support::json::{list, text};
+use support::shoot::{self, Listen, Site, object};
+use support::{self, controllers};
 
 pub(crate) const SEED: &str = "edge-1";
 const QPS_DEFAULT: u32 = 50;

@@ -13,12 +13,12 @@ use serde_json::{Value, json};
 use crate::agent::{Agent, Busy, wait_for, wait_within};
 use crate::report::{Report, mb, ms};
 use crate::scene::Scene;
-use crate::support::encoding::from_rfc3339;
-use crate::support::http::record::Recorded;
-use crate::support::json::text;
-use crate::support::shoot::Site;
-use crate::support::shoot::object::{self, PROJECT_NAMESPACE, Workerless};
 use crate::{Bench, pause};
+use support::encoding::from_rfc3339;
+use support::http::record::Recorded;
+use support::json::text;
+use support::shoot::Site;
+use support::shoot::object::{self, PROJECT_NAMESPACE, Workerless};
 
 const NAME: &str = "s1";
 const CORE: &str = "core.gardener.cloud";

@@ -15,9 +15,9 @@ use crate::agent::{Agent, wait_for};
 use crate::pause;
 use crate::report::Report;
 use crate::scene::{SEED, Scene};
-use crate::support::TestCluster;
-use crate::support::api::store::Id;
-use crate::support::garden::prepare;
+use support::TestCluster;
+use support::api::store::Id;
+use support::garden::prepare;
 
 /// Objects of each kind: enough to make other pages irrelevant.
 const OBJECTS: usize = 3_000;

@@ -12,8 +12,6 @@
 mod agent;
 #[path = "../bench/scene.rs"]
 mod scene;
-#[path = "../support/mod.rs"]
-mod support;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use crate::failure::{Doing, Result};
-use crate::support::api::request::Info;
+use support::api::request::Info;
 
 /// One answered request.
 #[derive(Clone, Debug, Deserialize)]

@@ -20,8 +20,8 @@ use crate::etcd::{Etcd, Stored};
 use crate::failure::{Doing, Failure, Result};
 use crate::process::{self, Process};
 use crate::sandbox::ADDRESS;
-use crate::support::pki::{Authority, Identity};
 use crate::wait;
+use support::pki::{Authority, Identity};
 
 /// The differences between the clusters.
 #[derive(Clone, Copy, Debug)]

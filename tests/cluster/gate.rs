@@ -17,16 +17,16 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, Stream
 
 use crate::cluster::Cluster;
 use crate::failure::{Doing, Failure, Result};
-use crate::support::api::read::event;
-use crate::support::api::request::Info;
-use crate::support::encoding::http_date;
-use crate::support::http::faults::{Action, Faults, Seen};
-use crate::support::http::message::{Request, Response, stream_head, write_chunk};
-use crate::support::http::route::Reply;
-use crate::support::http::tls::{Stream, Traffic, Trust, server_config};
-use crate::support::pki::Identity;
-use crate::support::proxy::Proxy;
 use crate::wait;
+use support::api::read::event;
+use support::api::request::Info;
+use support::encoding::http_date;
+use support::http::faults::{Action, Faults, Seen};
+use support::http::message::{Request, Response, stream_head, write_chunk};
+use support::http::route::Reply;
+use support::http::tls::{Stream, Traffic, Trust, server_config};
+use support::pki::Identity;
+use support::proxy::Proxy;
 
 const STACK_BYTES: usize = 512 << 10;
 /// How often a connection that waits for the server checks whether the agent is still connected.

@@ -34,8 +34,6 @@ mod size;
 mod snapshot;
 mod storage;
 mod stories;
-#[path = "../support/mod.rs"]
-mod support;
 mod tokens;
 mod wait;
 mod world;

@@ -11,9 +11,9 @@ use crate::cluster::{validity, write};
 use crate::failure::{Doing, Failure, Result};
 use crate::lab::Lab;
 use crate::process::{self, Process};
-use crate::support::pki::Authority;
 use crate::tokens::{ISSUER, SERVICE, Tokens};
 use crate::wait;
+use support::pki::Authority;
 
 /// Its port, which is not used otherwise in the sandbox.
 pub(crate) const ADDRESS: &str = "127.0.0.1:15000";

@@ -8,9 +8,9 @@ use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as 
 use serde_json::{Value, json};
 
 use crate::failure::{Failure, Result};
-use crate::support::encoding::unescape;
-use crate::support::http::message::{Request, Response};
-use crate::support::registry::{Answer, Registry as Server, refusal};
+use support::encoding::unescape;
+use support::http::message::{Request, Response};
+use support::registry::{Answer, Registry as Server, refusal};
 
 /// The issuer and the audience of the tokens.
 pub(crate) const ISSUER: &str = "tokens.example.org";

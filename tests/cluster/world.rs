@@ -12,10 +12,10 @@ use crate::agent::Options;
 use crate::cluster::{Cluster, FRONT_PROXY};
 use crate::failure::Result;
 use crate::lab::Lab;
-use crate::support::TestCluster;
-use crate::support::garden::prepare::{self, Preparation};
-use crate::support::garden::{Aggregated, Garden};
 use crate::wait;
+use support::TestCluster;
+use support::garden::prepare::{self, Preparation};
+use support::garden::{Aggregated, Garden};
 
 /// The seed that the stories register.
 pub(crate) const SEED: &str = "edge-1";

@@ -23,10 +23,10 @@ use crate::audit::{self, Audit};
 use crate::cluster::Cluster;
 use crate::failure::{Doing, Failure, Result, ensure, equal};
 use crate::lab::Lab;
-use crate::support::api::patch::merge;
-use crate::support::api::rbac;
-use crate::support::garden::prepare;
 use crate::wait;
+use support::api::patch::merge;
+use support::api::rbac;
+use support::garden::prepare;
 
 const ACCOUNT: &str = "writer";
 const USER: &str = "system:serviceaccount:garden:writer";

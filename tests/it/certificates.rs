@@ -5,7 +5,7 @@ use rcgen::{
     KeyPair, KeyUsagePurpose, SanType, date_time_ymd,
 };
 
-use crate::support::pki::Identity;
+use support::pki::Identity;
 
 /// A file of `tests/fixtures/certificates`. The script `make` in that folder describes each file.
 macro_rules! fixture {
@@ -67,14 +67,6 @@ pub fn issued(by: &Issuer<'static, KeyPair>, params: &CertificateParams) -> Iden
 
 pub fn with_key(by: &Issuer<'static, KeyPair>, params: &CertificateParams, key: &KeyPair) -> Identity {
     Identity { certificate: params.signed_by(key, by).unwrap().pem(), key: key.serialize_pem() }
-}
-
-impl Identity {
-    /// The same, followed by more certificates.
-    pub fn then(mut self, certificates: &[String]) -> Self {
-        self.certificate += &certificates.concat();
-        self
-    }
 }
 
 /// A certificate for this name alone.

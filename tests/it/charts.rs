@@ -1,6 +1,6 @@
 //! Charts of the stories: archives built from strings.
 
-use crate::support::garden::prepare;
+use support::garden::prepare;
 
 /// A chart's archive.
 pub fn archive(name: &str, files: &[(&str, &str)]) -> Vec<u8> {

@@ -19,14 +19,15 @@ use serde_json::{Value, json};
 
 use crate::charts;
 use crate::left::{Words, differences};
-use crate::sampling::{self, Sample, Tried, variable};
+use crate::sampling::{self, Sample, Tried};
 use crate::story_extension::{installed, nothing_is_left};
-use crate::support::TestCluster;
-use crate::support::encoding::from_rfc3339;
-use crate::support::garden::prepare;
-use crate::support::http::faults::{Action, Seen, failure};
-use crate::support::json::text;
 use crate::world::{Agent, CORE, LEASES, Options, World, is_write_of_agent};
+use support::TestCluster;
+use support::encoding::from_rfc3339;
+use support::garden::prepare;
+use support::http::faults::{Action, Seen, failure};
+use support::json::text;
+use support::options::{self, variable};
 
 /// A normal run tries one crash in this many.
 const STEP: usize = 3;
@@ -321,7 +322,7 @@ fn plan(undisturbed: &Accidents, seed: u64) -> (Vec<Point>, usize) {
     }
     let mut all = points(undisturbed, &[Crash]);
     let mut others = points(undisturbed, &[LostAnswer, TimedOut, StaleList, LateEvents, LostEvents]);
-    if cfg!(target_env = "musl") && !sampling::is_long() {
+    if cfg!(target_env = "musl") && !options::is_long() {
         // With this machine's libc, the same code has already run with all of them.
         all = all.into_iter().step_by(MUSL_STEP).collect();
         others = others.into_iter().step_by(MUSL_STEP).collect();
@@ -349,7 +350,7 @@ fn judge(point: Point, undisturbed: &Outcome) -> (bool, Vec<String>) {
 #[test]
 fn an_accident_at_any_point_changes_nothing() {
     let undisturbed = run(None);
-    let seed = sampling::seed();
+    let seed = options::seed();
     let (points, least) = plan(&undisturbed.accidents, seed);
     let crashes = points.iter().filter(|point| point.1 == Accident::Crash).count();
     let sample = Sample { points: &points, first: crashes, least, time: SAMPLE_TIME, parallel: PARALLEL };

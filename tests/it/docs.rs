@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 
 use crate::charts;
 use crate::story_extension::installed;
-use crate::support::registry::Registry;
 use crate::world::{Agent, Options, World};
+use support::registry::Registry;
 
 /// Documents whose commands need the results of an earlier document. The others follow in the order of their names.
 const FIRST: [&str; 3] = ["docs/install.md", "docs/air-gap.md", "docs/options.md"];
@@ -398,7 +398,7 @@ fn every_configuration_of_the_documents_is_valid() {
             let whole = if value["kind"] == "GardenletConfiguration" {
                 block
             } else if value["edge"].is_object() || value["seedConfig"].is_object() {
-                let mut whole = crate::support::garden::prepare::configuration("edge-1");
+                let mut whole = support::garden::prepare::configuration("edge-1");
                 whole["edge"] = value["edge"].clone();
                 for (field, of_seed) in value["seedConfig"]["spec"].as_object().into_iter().flatten() {
                     whole["seedConfig"]["spec"][field] = of_seed.clone();

@@ -14,10 +14,10 @@ use gardenlet::flow::{Ended, Flow, Observer, Progress, Step, Turn};
 use gardenlet::kube::Client;
 use serde_json::{Value, json};
 
-use crate::support::encoding::rfc3339;
-use crate::support::http::faults::{Action, Seen, failure};
-use crate::support::json::text;
-use crate::support::{Options, TestCluster};
+use support::encoding::rfc3339;
+use support::http::faults::{Action, Seen, failure};
+use support::json::text;
+use support::{Options, TestCluster};
 
 const GROUP: &str = "extensions.gardener.cloud";
 const EXTENSION: Resource = Resource::new(GROUP, "v1alpha1", "Extension", "extensions", true);

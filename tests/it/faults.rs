@@ -10,8 +10,8 @@ use gardenlet::base::clock::{Clock, Simulated, Timestamp};
 use gardenlet::kube::{Client, Error, ListParams, Method, Patch, Verdict, WatchEvent, WatchParams};
 use serde_json::{Value, json};
 
-use crate::support::http::faults::{Action, failure};
-use crate::support::{Options, TestCluster};
+use support::http::faults::{Action, failure};
+use support::{Options, TestCluster};
 
 const TIME: Timestamp = Timestamp::from_unix(1_750_000_000);
 
@@ -212,7 +212,7 @@ fn a_test_can_observe_requests() {
     let tell = Action::Tell(Arc::new(move |_| {
         counter.fetch_add(1, Ordering::SeqCst);
     }));
-    cluster.faults().when(crate::support::http::faults::Seen::is_write).then(tell);
+    cluster.faults().when(support::http::faults::Seen::is_write).then(tell);
     get(&client).unwrap();
     write(&client, "2").unwrap();
     assert_eq!(writes.load(Ordering::SeqCst), 1);

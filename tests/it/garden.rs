@@ -12,11 +12,11 @@ use gardenlet::kube::{self, Client, DeleteParams, Error, ListParams, Patch};
 use rcgen::{CertificateParams, DnType, KeyPair};
 use serde_json::{Value, json};
 
-use crate::support::encoding::{base64, from_base64};
-use crate::support::garden::Garden;
-use crate::support::garden::prepare::{self, Preparation};
-use crate::support::pace;
-use crate::support::pki::certificate_subject;
+use support::encoding::{base64, from_base64};
+use support::garden::Garden;
+use support::garden::prepare::{self, Preparation};
+use support::pace;
+use support::pki::certificate_subject;
 
 const TIME: Timestamp = Timestamp::from_unix(1_750_000_000);
 
@@ -67,7 +67,7 @@ fn a_bootstrap_token_becomes_a_certificate() {
     assert_eq!(signed["status"]["conditions"][0]["reason"], "AutoApproved");
     let pem =
         String::from_utf8(from_base64(signed["status"]["certificate"].as_str().unwrap()).unwrap()).unwrap();
-    let subject = certificate_subject(&crate::support::encoding::from_pem(&pem).unwrap()).unwrap();
+    let subject = certificate_subject(&support::encoding::from_pem(&pem).unwrap()).unwrap();
     assert_eq!(subject.common_name, "gardener.cloud:system:seed:edge-1");
     let pending = garden.get("certificates.k8s.io", "certificatesigningrequests", "", "seed-csr-b").unwrap();
     assert_eq!(pending["status"], json!({}));
@@ -208,7 +208,7 @@ fn a_silent_agent_is_noticed() {
         {"type": "SeedSystemComponentsHealthy", "status": "True"}]}}));
     client.patch::<Value>(&SEED, "", "edge-1", "status", &ready).unwrap();
     let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "edge-1"},
-        "spec": {"holderIdentity": "edge-1", "renewTime": crate::support::encoding::rfc3339_micro(garden.clock().now())}});
+        "spec": {"holderIdentity": "edge-1", "renewTime": support::encoding::rfc3339_micro(garden.clock().now())}});
     client.create::<Value>(&LEASE, "gardener-system-seed-lease", &lease).unwrap();
     let unknown = garden.wait_for("the condition", |g| {
         g.seed_condition("edge-1", "GardenletReady").filter(|c| c["status"] == "Unknown")

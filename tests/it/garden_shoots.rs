@@ -11,14 +11,14 @@ use gardenlet::pki::Key;
 use gardenlet::pki::issue::{Authority, Issuer, Names, Template, common_name};
 use serde_json::{Value, json};
 
-use crate::support::TestCluster;
-use crate::support::api::{Target, User};
-use crate::support::encoding::from_base64;
-use crate::support::garden::Garden;
-use crate::support::garden::manager::Share;
-use crate::support::garden::prepare::{self, Preparation};
-use crate::support::json::{entry, list, map, remove, set, text};
-use crate::support::{Options, pace};
+use support::TestCluster;
+use support::api::{Target, User};
+use support::encoding::from_base64;
+use support::garden::Garden;
+use support::garden::manager::Share;
+use support::garden::prepare::{self, Preparation};
+use support::json::{entry, list, map, remove, set, text};
+use support::{Options, pace};
 
 const CORE: &str = "core.gardener.cloud";
 const TIME: Timestamp = Timestamp::from_unix(1_750_000_000);
@@ -657,7 +657,7 @@ fn a_binding_changes_the_seed_and_nothing_else() {
     let mut whole = settled(&garden, "s1");
     whole["spec"]["seedName"] = "edge-1".into();
     let kind = garden.api().kind(CORE, "shoots").unwrap();
-    let target = Target::new(kind, "garden-p", "s1").sub("binding");
+    let target = Target::new(kind, "garden-p", "s1").subresource("binding");
     let put = garden.api().update(&target, whole, &User::system()).unwrap();
     assert_eq!((text(&put, "/spec/seedName"), generation(&put)), ("edge-1", 4));
     let confirmation = json!({"metadata": {"annotations": {"confirmation.gardener.cloud/deletion": "true"}}});

@@ -8,10 +8,10 @@ use gardenlet::format::yaml;
 use regex_lite::Regex;
 use serde_json::{Value, json};
 
-use crate::support::encoding::{from_base64, sha256_hex};
-use crate::support::json::text;
 use crate::upstream::{self, GRM};
 use crate::world::{LEASES, MANAGED_RESOURCES, World};
+use support::encoding::{from_base64, sha256_hex};
+use support::json::text;
 
 /// What the Go gardenlet expects of a value.
 #[derive(Debug)]

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use crate::process::Process;
 use crate::story_outside::files;
-use crate::support::{TestCluster, pace};
 use crate::world::{MANAGED_RESOURCES, Options, World, condition, wait_for};
+use support::{TestCluster, pace};
 
 /// The memory that the agent may keep above its idle memory while it uses no large piece.
 const KEPT_KIB_MAX: u64 = 16 << 10;

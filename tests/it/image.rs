@@ -9,7 +9,7 @@ use std::process::Command;
 use gardenlet::base::random;
 use serde_json::{Value, json};
 
-use crate::support::encoding::sha256_hex;
+use support::encoding::sha256_hex;
 
 /// Target, machine number in the ELF header of its programs, platform.
 const TARGETS: [(&str, u8, &str); 5] = [

@@ -9,10 +9,11 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::left::differences;
-use crate::sampling::{self, Sample, Tried, variable};
-use crate::support::TestCluster;
-use crate::support::http::faults::{Action, Seen};
+use crate::sampling::{self, Sample, Tried};
 use crate::world::{Agent, is_write_of_agent};
+use support::TestCluster;
+use support::http::faults::{Action, Seen};
+use support::options::{self, variable};
 
 const SAMPLE_TIME: Duration = Duration::from_secs(10);
 const PARALLEL: usize = 2;
@@ -108,7 +109,7 @@ impl Killing {
         let undisturbed = run(None);
         let count = undisturbed.kill.writes.load(Ordering::SeqCst);
         assert!(count >= self.writes_min, "{count} {}", self.what);
-        let seed = sampling::seed();
+        let seed = options::seed();
         let points = match variable("GARDENLET_TESTS_CRASH_AT") {
             Some(one) => vec![one.parse().unwrap()],
             None => sampling::some((0..count).collect(), self.step, seed),

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use regex_lite::Regex;
 use serde_json::{Value, json};
 
-use crate::support::TestCluster;
-use crate::support::api::store::Id;
-use crate::support::json::text;
+use support::TestCluster;
+use support::api::store::Id;
+use support::json::text;
 
 /// Placeholders for values that are new in each run.
 pub struct Words(Vec<(Regex, String)>);

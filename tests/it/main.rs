@@ -3,9 +3,6 @@
 // Test code outside of test functions.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr, unreachable_pub, dead_code)]
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod certificates;
 mod charts;
 mod killing;

@@ -9,8 +9,8 @@ use serde_json::Value;
 
 use crate::docs::{blocks, read};
 use crate::packaging;
-use crate::support::json::{list, text};
 use crate::world::{Options, World};
+use support::json::{list, text};
 
 const RULES: &str = "packaging/monitoring/rules.yaml";
 const OBJECT: &str = "packaging/monitoring/prometheusrule.yaml";

@@ -17,11 +17,11 @@ use gardenlet::net::{Dial, ProxyEnv, ProxyPolicy, SystemCas, SystemDialer};
 use gardenlet::oci::{Cache, Error, Keychain, Network, Order, Puller, Reference, SILENCE, Verdict};
 use serde_json::json;
 
-use crate::support::http::message::{Request, Response};
-use crate::support::pace;
-use crate::support::pki::Authority;
-use crate::support::proxy::{Door, Proxy};
-use crate::support::registry::{
+use support::http::message::{Request, Response};
+use support::pace;
+use support::pki::Authority;
+use support::proxy::{Door, Proxy};
+use support::registry::{
     Access, Answer, CHART, INDEX, MANIFEST, NAME, Registry, STUCK, digest, manifest, refusal,
 };
 

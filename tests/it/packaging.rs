@@ -8,8 +8,8 @@ use gardenlet::config;
 use gardenlet::format::yaml;
 use serde_json::{Value, json};
 
-use crate::support::encoding::from_base64;
-use crate::support::json::{list, text};
+use support::encoding::from_base64;
+use support::json::{list, text};
 
 const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/packaging/chart");
 

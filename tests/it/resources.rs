@@ -19,9 +19,9 @@ use gardenlet::runtime::fence::Fence;
 use gardenlet::runtime::source::Source;
 use serde_json::{Value, json};
 
-use crate::support::http::faults::{Action, Seen, failure};
-use crate::support::http::record::Recorded;
-use crate::support::{Options, TestCluster};
+use support::http::faults::{Action, Seen, failure};
+use support::http::record::Recorded;
+use support::{Options, TestCluster};
 
 const FINALIZER: &str = "resources.gardener.cloud/gardener-resource-manager-seed";
 const GROUP: &str = "resources.gardener.cloud";

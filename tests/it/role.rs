@@ -10,11 +10,11 @@ use crate::packaging;
 use crate::story_extension::installed;
 use crate::story_operating::Desk;
 use crate::story_operating::events;
-use crate::support::TestCluster;
-use crate::support::garden::prepare;
-use crate::support::http::record::Recorded;
-use crate::support::json::text;
 use crate::world::{CORE, MANAGED_RESOURCES, Options, World};
+use support::TestCluster;
+use support::garden::prepare;
+use support::http::record::Recorded;
+use support::json::text;
 
 const APPLIER: &str = "system:serviceaccount:garden:gardener-resource-manager";
 const DEFINITIONS: &str = "apiextensions.k8s.io";

@@ -5,23 +5,7 @@ use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 use gardenlet::base::clock::Clock;
-use gardenlet::base::random;
-
-#[allow(clippy::disallowed_methods)] // test options come from the environment
-pub fn variable(name: &str) -> Option<String> {
-    std::env::var(name).ok().filter(|text| !text.is_empty())
-}
-
-/// Whether all points are to be tried.
-pub fn is_long() -> bool {
-    variable("GARDENLET_TESTS_LONG").is_some()
-}
-
-/// `GARDENLET_TESTS_SEED`, which repeats a choice; otherwise a random number.
-pub fn seed() -> u64 {
-    let given = variable("GARDENLET_TESTS_SEED").and_then(|text| text.parse().ok());
-    given.unwrap_or_else(|| u64::from(u32::from_le_bytes(random::bytes())))
-}
+use support::options::is_long;
 
 /// The first points, then the others in the order of a seed; and how many of all must be tried. Of the others that is
 /// `few`, or all of them in a long run.

@@ -19,10 +19,10 @@ use gardenlet::runtime::fence::Fence;
 use gardenlet::secrets::{Config, Error, Options, Place, Rotation, Secrets, Stored, TokenUser};
 use serde_json::{Value, json};
 
-use crate::support::http::record::Recorded;
-use crate::support::json::text;
-use crate::support::keys::FixtureKeys;
-use crate::support::{Options as ClusterOptions, TestCluster};
+use support::http::record::Recorded;
+use support::json::text;
+use support::keys::FixtureKeys;
+use support::{Options as ClusterOptions, TestCluster};
 
 const NAMESPACE: &str = "garden";
 const HOUR: Duration = Duration::from_secs(3_600);

@@ -6,10 +6,10 @@ use gardenlet::base::clock::Clock;
 use gardenlet::kube::{self, Warm};
 use serde_json::json;
 
-use crate::support::cluster::Authorization;
-use crate::support::garden::Garden;
-use crate::support::garden::prepare::{self, Preparation};
-use crate::support::{Options, TestCluster, semantics};
+use support::cluster::Authorization;
+use support::garden::Garden;
+use support::garden::prepare::{self, Preparation};
+use support::{Options, TestCluster, semantics};
 
 /// Runs kubectl if this machine has it; returns `None` otherwise.
 fn kubectl(cluster: &TestCluster, arguments: &[&str]) -> Option<String> {

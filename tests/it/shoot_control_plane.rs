@@ -19,13 +19,13 @@ use gardenlet::shoot::secrets::{Made, ensure};
 use gardenlet::shoot::view::{Sources, View};
 use serde_json::{Value, json};
 
-use crate::support::controllers::Share;
-use crate::support::garden::prepare;
-use crate::support::json::text;
-use crate::support::keys::FixtureKeys;
-use crate::support::shoot::object::{self, INTERNAL_DOMAIN, SERVICES, Workerless};
-use crate::support::shoot::{Site, Trouble};
-use crate::support::{Options as ClusterOptions, TestCluster, pace};
+use support::controllers::Share;
+use support::garden::prepare;
+use support::json::text;
+use support::keys::FixtureKeys;
+use support::shoot::object::{self, INTERNAL_DOMAIN, SERVICES, Workerless};
+use support::shoot::{Site, Trouble};
+use support::{Options as ClusterOptions, TestCluster, pace};
 
 const VERSION: &str = "1.34.3";
 
@@ -219,7 +219,7 @@ fn the_api_server_that_the_agent_writes_accepts_the_right_clients() {
     let tokens = server.cluster.server().shared.tokens();
     let token = tokens.issue(&account, &tokens.audiences(), rig.seed.clock().now(), 600);
     drop(tokens);
-    let claims = token.split('.').nth(1).and_then(crate::support::encoding::from_base64).unwrap();
+    let claims = token.split('.').nth(1).and_then(support::encoding::from_base64).unwrap();
     let claims: Value = serde_json::from_slice(&claims).unwrap();
     assert_eq!(claims["iss"], format!("https://api.s1.p.{INTERNAL_DOMAIN}"));
     assert_eq!(claims["aud"], json!(["kubernetes", "gardener"]));

@@ -13,13 +13,13 @@ use gardenlet::pki::issue::{Names, Usage};
 use gardenlet::secrets::{Config, Options, Place, Rotation, Secrets, TokenUser};
 use serde_json::{Value, json};
 
-use crate::support::api::rules::strip;
-use crate::support::controllers::Share;
-use crate::support::encoding::from_base64;
-use crate::support::json::{entry, list, text};
-use crate::support::keys::FixtureKeys;
-use crate::support::shoot::{Listen, Options as SiteOptions, PREFIX, Routes, Site, Trouble};
-use crate::support::{Options as ClusterOptions, TestCluster, pace};
+use support::api::rules::strip;
+use support::controllers::Share;
+use support::encoding::from_base64;
+use support::json::{entry, list, text};
+use support::keys::FixtureKeys;
+use support::shoot::{Listen, Options as SiteOptions, PREFIX, Routes, Site, Trouble};
+use support::{Options as ClusterOptions, TestCluster, pace};
 
 const SHOOT: &str = "shoot--test--one";
 const ADDRESS: &str = "10.52.7.7";

@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 
 use crate::charts;
 use crate::story_extension::installed;
-use crate::support::encoding::rfc3339_micro;
-use crate::support::garden::prepare;
-use crate::support::http::faults::{Action, Seen, failure};
-use crate::support::http::record::Recorded;
-use crate::support::json::text;
 use crate::world::{Agent, CORE, LEASES, MANAGED_RESOURCES, Options, World, wait_for};
+use support::encoding::rfc3339_micro;
+use support::garden::prepare;
+use support::http::faults::{Action, Seen, failure};
+use support::http::record::Recorded;
+use support::json::text;
 
 const GRM: (&str, &str) = ("garden", "gardener-resource-manager");
 const EXTENSIONS: &str = "extensions.gardener.cloud";
@@ -309,7 +309,7 @@ fn webhooks(world: &World) -> usize {
 }
 
 /// The server refuses writes of an extension's objects, as it does when a webhook does not answer.
-fn refuse_writes(world: &World) -> crate::support::http::faults::Ordered {
+fn refuse_writes(world: &World) -> support::http::faults::Ordered {
     let mut refusal = failure(500, None);
     refusal.message = "Internal error occurred: failed calling webhook \
         \"high-availability-config.resources.gardener.cloud\": failed to call webhook: Post \

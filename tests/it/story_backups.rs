@@ -10,13 +10,13 @@ use serde_json::{Value, json};
 
 use crate::player::{GROUP, Manners, Player};
 use crate::story_operating::Desk;
-use crate::support::api::store::Id;
-use crate::support::encoding::base64;
-use crate::support::garden::prepare;
-use crate::support::json::text;
-use crate::support::shoot::history::wait_until_created;
-use crate::support::shoot::object::{PROJECT_NAMESPACE, Workerless, technical_id};
 use crate::world::{Agent, CORE, Options, World};
+use support::api::store::Id;
+use support::encoding::base64;
+use support::garden::prepare;
+use support::json::text;
+use support::shoot::history::wait_until_created;
+use support::shoot::object::{PROJECT_NAMESPACE, Workerless, technical_id};
 
 pub(crate) const PROJECT: &str = "garden-p";
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -214,16 +214,16 @@ fn correct_objects_are_not_written_and_new_credentials_are_copied() {
     // Half an hour without changes.
     let marks = (lab.world.garden.request_count(), lab.world.seed.request_count());
     lab.world.skip(HOUR / 2);
-    let of_backups = |r: &&crate::support::http::record::Recorded| {
+    let of_backups = |r: &&support::http::record::Recorded| {
         r.is_write() && (r.info.resource.starts_with("backup") || r.info.name.contains("backup"))
     };
     let garden = lab.world.garden.requests_since(marks.0);
     let written: Vec<String> =
-        garden.iter().filter(of_backups).map(crate::support::http::record::Recorded::line).collect();
+        garden.iter().filter(of_backups).map(support::http::record::Recorded::line).collect();
     assert_eq!(written, Vec::<String>::new());
     let seed = lab.world.seed.requests_since(marks.1);
     let written: Vec<String> =
-        seed.iter().filter(of_backups).map(crate::support::http::record::Recorded::line).collect();
+        seed.iter().filter(of_backups).map(support::http::record::Recorded::line).collect();
     assert_eq!(written, Vec::<String>::new());
     assert_eq!(lab.player.asked(), []);
 

@@ -8,11 +8,11 @@ use crate::killing::{Kill, Killing, Outcome};
 use crate::left::Words;
 use crate::player::Manners;
 use crate::story_backups::{Lab, PROJECT, credentials, entry_name, finalizers, is};
-use crate::support::TestCluster;
-use crate::support::api::store::Id;
-use crate::support::encoding::base64;
-use crate::support::http::faults::Seen;
 use crate::world::CORE;
+use support::TestCluster;
+use support::api::store::Id;
+use support::encoding::base64;
+use support::http::faults::Seen;
 
 /// Whether a Secret of this name belongs to backups.
 fn is_secret(name: &str) -> bool {

@@ -6,9 +6,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::story_backups::{Lab, PROJECT, entry_name, is};
-use crate::support::http::record::Recorded;
-use crate::support::json::text;
 use crate::world::CORE;
+use support::http::record::Recorded;
+use support::json::text;
 
 const COUNT: usize = 200;
 const PURPOSES: [&str; 3] = ["production", "testing", "evaluation"];

@@ -12,9 +12,9 @@ use crate::player::{GROUP, Manners};
 use crate::story_backups::{Lab as Backups, PROJECT, credentials, entry_name, finalizers, is};
 use crate::story_bastions::{self, Lab as Bastions, OPERATIONS, reached_at};
 use crate::story_managed_seed::{self, Lab as Managed};
-use crate::support::http::record::Recorded;
-use crate::support::json::text;
 use crate::world::{CORE, World};
+use support::http::record::Recorded;
+use support::json::text;
 
 const PROBLEM: &str = "ERR_CONFIGURATION_PROBLEM";
 /// An object of another owner.

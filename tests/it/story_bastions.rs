@@ -10,15 +10,15 @@ use serde_json::{Value, json};
 
 use crate::player::{GROUP, Manners, Player};
 use crate::story_operating::Desk;
-use crate::support::api::failure::Failure;
-use crate::support::api::store::Id;
-use crate::support::encoding::from_base64;
-use crate::support::garden::prepare;
-use crate::support::http::faults::{Action, Seen};
-use crate::support::http::record::Recorded;
-use crate::support::json::{entry, text};
-use crate::support::shoot::object;
 use crate::world::{Agent, CORE, Options, World, wait_for};
+use support::api::failure::Failure;
+use support::api::store::Id;
+use support::encoding::from_base64;
+use support::garden::prepare;
+use support::http::faults::{Action, Seen};
+use support::http::record::Recorded;
+use support::json::{entry, text};
+use support::shoot::object;
 
 pub(crate) const OPERATIONS: &str = "operations.gardener.cloud";
 pub(crate) const PROJECT: &str = object::PROJECT_NAMESPACE;
@@ -239,7 +239,7 @@ fn script_lets_its_user_in(lab: &Lab, script: &str) {
     let script =
         script.replace("/home/", &format!("{place}/home/")).replace("/etc/", &format!("{place}/etc/"));
     let file = lab.world.file("user-data", &script);
-    let path = format!("{place}/bin:{}", crate::sampling::variable("PATH").unwrap());
+    let path = format!("{place}/bin:{}", support::options::variable("PATH").unwrap());
     let done =
         std::process::Command::new("/bin/bash").arg("-eu").arg(file).env("PATH", path).output().unwrap();
     assert!(done.status.success(), "{done:?}");

@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 use crate::killing::{Kill, Killing, Outcome};
 use crate::left::Words;
 use crate::story_bastions::{Lab, reached_at, works};
-use crate::support::TestCluster;
-use crate::support::api::store::Id;
-use crate::support::http::faults::Seen;
+use support::TestCluster;
+use support::api::store::Id;
+use support::http::faults::Seen;
 
 fn concerns(seen: &Seen) -> bool {
     seen.info.resource == "bastions"

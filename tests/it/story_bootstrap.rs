@@ -9,10 +9,10 @@ use gardenlet::kube::{Material, kubeconfig};
 use gardenlet::pki::Certificate;
 use serde_json::{Value, json};
 
-use crate::support::encoding::from_rfc3339;
-use crate::support::json::{list, text};
-use crate::support::pki;
 use crate::world::{CORE, CSRS, LEASES, MANAGED_RESOURCES, Options, World};
+use support::encoding::from_rfc3339;
+use support::json::{list, text};
+use support::pki;
 
 #[test]
 fn a_seed_joins_its_garden() {
@@ -112,7 +112,7 @@ fn seed_spec(world: &World) {
     );
     assert_eq!(metadata["annotations"], json!({"owner": "me"}));
     assert_eq!(metadata["finalizers"], json!(["gardener"]));
-    let configured = crate::support::garden::prepare::seed_spec();
+    let configured = support::garden::prepare::seed_spec();
     for (key, value) in configured.as_object().unwrap() {
         for (field, value) in value.as_object().unwrap() {
             assert_eq!(&seed["spec"][key][field], value, "{key}.{field}");

@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 use crate::charts;
 use crate::story_extension::installed;
 use crate::story_oci::{greeting, pull_secret, register, secret, wait_for_valid};
-use crate::support::garden::prepare;
-use crate::support::registry::{Access, Registry, digest};
 use crate::world::{Options, World};
+use support::garden::prepare;
+use support::registry::{Access, Registry, digest};
 
 /// `gardenlet bundle ...`: exit code, output and errors.
 fn bundle(words: &[&str], variables: &BTreeMap<String, String>) -> (u8, String, String) {

@@ -19,12 +19,12 @@ use crate::certificates::{
     Ca, HOST, JUNK, below, ca_params, fixture, issued, key, named, only, root, server, until_2021, with_key,
 };
 use crate::story_operating::command;
-use crate::support::encoding::base64;
-use crate::support::garden::prepare;
-use crate::support::json::text;
-use crate::support::pki::Identity;
-use crate::support::{Options, TestCluster};
 use crate::world::{self, BUILT, World};
+use support::encoding::base64;
+use support::garden::prepare;
+use support::json::text;
+use support::pki::Identity;
+use support::{Options, TestCluster};
 
 /// The result of a handshake.
 #[derive(Clone, Copy)]

@@ -7,9 +7,9 @@ use std::time::Duration;
 use gardenlet::base::clock::{Clock, Mono, Source, Timestamp};
 use serde_json::Value;
 
-use crate::support::encoding::from_rfc3339;
-use crate::support::json::text;
 use crate::world::{Agent, BUILT, LEASES, Options, World};
+use support::encoding::from_rfc3339;
+use support::json::text;
 
 const HOUR: i64 = 3_600;
 
@@ -73,7 +73,7 @@ fn a_machine_that_boots_in_1970() {
     let machine = Machine::new(&world, 60 - world.clock.now().unix());
     let agent = agent(&world, &machine);
     // The garden is away, so there is no source of time.
-    let away = world.garden.faults().on("", "/").then(crate::support::http::faults::Action::Drop);
+    let away = world.garden.faults().on("", "/").then(support::http::faults::Action::Drop);
     agent.launch();
     agent.wait_for_problem("clock", &["the clock is before 2025-10-09", "shows 1970-01-01", "set it"]);
     world.wait_for_log(&["WARN", "clock is wrong", "1970-01-01"]);
@@ -114,7 +114,7 @@ fn a_floor_outlives_the_machine() {
     });
     agent.crash();
     machine.set(60 - world.clock.now().unix());
-    let away = world.garden.faults().on("", "/").then(crate::support::http::faults::Action::Drop);
+    let away = world.garden.faults().on("", "/").then(support::http::faults::Action::Drop);
     agent.launch();
     // Neither the build time of the program nor a time in thirty years.
     assert!(BUILT < world.clock.now());

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::support::json::text;
 use crate::world::{LEASES, Options, World};
+use support::json::text;
 
 /// Creates a Secret of a default domain, which the garden copies for the seed.
 fn make_domain(world: &World, name: &str, annotations: &Value) {

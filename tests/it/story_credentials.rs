@@ -8,10 +8,10 @@ use gardenlet::base::stop::Stop;
 use serde_json::{Value, json};
 
 use crate::story_operating::events;
-use crate::support::encoding::{base64, from_base64};
-use crate::support::garden::manager::Share;
-use crate::support::json::text;
 use crate::world::{Agent, Options, World};
+use support::encoding::{base64, from_base64};
+use support::garden::manager::Share;
+use support::json::text;
 
 const PART: &str = "garden certificate";
 const SECRET: (&str, &str) = ("garden", "gardenlet-kubeconfig");
@@ -278,7 +278,7 @@ fn environment(world: &World) -> app::Environment {
         variables: world.pod(),
         hostname: "host-1".to_owned(),
         renderer: gardenlet::chart::child::Renderer::own_program(),
-        keys: std::sync::Arc::new(crate::support::keys::FixtureKeys::default()),
+        keys: std::sync::Arc::new(support::keys::FixtureKeys::default()),
         service_account_dir: world.path("serviceaccount"),
     }
 }

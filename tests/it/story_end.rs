@@ -10,9 +10,9 @@ use serde_json::json;
 
 use crate::charts;
 use crate::story_extension::installed;
-use crate::support::garden::prepare;
-use crate::support::http::faults::{Action, Seen};
 use crate::world::{Agent, CORE, Options, World, wait_for};
+use support::garden::prepare;
+use support::http::faults::{Action, Seen};
 
 /// The number of requests after which a life ends: during the bootstrap, the first installation, or a later change.
 const REQUESTS: [usize; 12] = [2, 5, 9, 14, 20, 27, 35, 45, 60, 80, 105, 140];

@@ -9,11 +9,11 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::charts;
-use crate::support::garden::prepare;
-use crate::support::http::faults::{Action, Seen};
-use crate::support::http::record::Recorded;
-use crate::support::json::text;
 use crate::world::{AGENT, CORE, MANAGED_RESOURCES, Options, World, condition, wait_for};
+use support::garden::prepare;
+use support::http::faults::{Action, Seen};
+use support::http::record::Recorded;
+use support::json::text;
 
 const DEPLOYMENTS: &str = "controllerdeployments";
 const APPLIER: &str = "system:serviceaccount:garden:gardener-resource-manager";

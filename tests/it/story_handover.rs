@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 
 use crate::charts;
 use crate::story_extension::installed;
-use crate::support::encoding::rfc3339_micro;
-use crate::support::http::faults::{Action, Seen};
-use crate::support::http::record::Recorded;
-use crate::support::json::text;
 use crate::world::{Agent, CORE, LEASES, MANAGED_RESOURCES, Options, World, wait_for};
+use support::encoding::rfc3339_micro;
+use support::http::faults::{Action, Seen};
+use support::http::record::Recorded;
+use support::json::text;
 
 const GRM: (&str, &str) = ("garden", "gardener-resource-manager");
 /// The identity of appliers in the seed.

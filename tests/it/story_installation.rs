@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 
 use crate::charts;
 use crate::story_extension::installed;
-use crate::support::encoding::{base64, from_base64, from_rfc3339};
-use crate::support::garden::prepare;
-use crate::support::json::text;
 use crate::world::{CORE, MANAGED_RESOURCES, Options, World, wait_for};
+use support::encoding::{base64, from_base64, from_rfc3339};
+use support::garden::prepare;
+use support::json::text;
 
 const DEPLOYMENTS: &str = "controllerdeployments";
 const COLLECTABLE: &str = "resources.gardener.cloud/garbage-collectable-reference";

@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 
 use crate::charts;
 use crate::story_extension::installed;
-use crate::support::encoding::rfc3339_micro;
-use crate::support::http::faults::{Action, failure};
-use crate::support::json::text;
 use crate::world::{Agent, CORE, LEASES, MANAGED_RESOURCES, Options, World};
+use support::encoding::rfc3339_micro;
+use support::http::faults::{Action, failure};
+use support::json::text;
 
 fn holder(world: &World, lease: &str) -> Option<String> {
     let lease = world.seed.get(LEASES, "leases", "garden", lease)?;

@@ -10,17 +10,17 @@ use gardenlet::format::yaml;
 use serde_json::{Value, json};
 
 use crate::story_operating::Desk;
-use crate::support::TestCluster;
-use crate::support::api::failure::Failure;
-use crate::support::api::store::Id;
-use crate::support::cluster::{Authorization, Options as ClusterOptions};
-use crate::support::encoding::from_base64;
-use crate::support::garden::prepare;
-use crate::support::http::faults::{Action, Seen};
-use crate::support::http::record::Recorded;
-use crate::support::json::{entry, text};
-use crate::support::shoot::object;
 use crate::world::{Agent, CORE, Options, World, cluster_admin, condition, wait_for};
+use support::TestCluster;
+use support::api::failure::Failure;
+use support::api::store::Id;
+use support::cluster::{Authorization, Options as ClusterOptions};
+use support::encoding::from_base64;
+use support::garden::prepare;
+use support::http::faults::{Action, Seen};
+use support::http::record::Recorded;
+use support::json::{entry, text};
+use support::shoot::object;
 
 pub(crate) const MANAGEMENT: &str = "seedmanagement.gardener.cloud";
 pub(crate) const GARDEN: &str = "garden";
@@ -167,7 +167,7 @@ impl Lab {
         let secret = self.of_target("", "secrets", "gardenlet-kubeconfig-bootstrap")?;
         let text = String::from_utf8(from_base64(secret["data"]["kubeconfig"].as_str()?)?).ok()?;
         let kubeconfig = yaml::parse(&text).unwrap();
-        Some(crate::support::json::text(&kubeconfig, "/users/0/user/token").to_owned())
+        Some(support::json::text(&kubeconfig, "/users/0/user/token").to_owned())
     }
 
     /// Objects that the agent wrote in the target cluster since `mark`.

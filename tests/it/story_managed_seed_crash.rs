@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 use crate::killing::{Kill, Killing, Outcome};
 use crate::left::Words;
 use crate::story_managed_seed::{GARDEN, Lab, MANAGEMENT, NAME};
-use crate::support::api::store::Id;
-use crate::support::encoding::{base64, from_base64};
-use crate::support::http::faults::Seen;
-use crate::support::json::text;
 use crate::world::condition;
+use support::api::store::Id;
+use support::encoding::{base64, from_base64};
+use support::http::faults::Seen;
+use support::json::text;
 
 /// Objects that the agent deploys have these names.
 const OF_AGENT: &str = "gardenlet";

@@ -9,13 +9,13 @@ use serde_json::{Value, json};
 
 use crate::handover::Expect::{Is, Like};
 use crate::handover::{Found, MICRO_TIME, Row, expected_by_the_go_gardenlet};
-use crate::support::TestCluster;
-use crate::support::encoding::from_rfc3339;
-use crate::support::garden::prepare;
-use crate::support::http::record::Recorded;
-use crate::support::json::text;
 use crate::upstream::{self, End, GRM_HOLDER, SYSTEM, versions};
 use crate::world::{Agent, CORE, LEASES, MANAGED_RESOURCES, Options, World};
+use support::TestCluster;
+use support::encoding::from_rfc3339;
+use support::garden::prepare;
+use support::http::record::Recorded;
+use support::json::text;
 
 const DEPLOYMENTS: &str = "controllerdeployments";
 const SHOOT_CLASS: &str = "managedresources.resources.gardener.cloud shoot--a--b/shoot-core";

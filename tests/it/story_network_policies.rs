@@ -10,20 +10,18 @@ use serde_json::{Value, json};
 
 use crate::player::GROUP;
 use crate::role::put_garden_into;
-use crate::support::TestCluster;
-use crate::support::cluster::PATIENCE;
-use crate::support::garden::prepare;
-use crate::support::http::faults::{Action, Seen};
-use crate::support::http::record::Recorded;
-use crate::support::json::{list, text};
-use crate::support::pace;
-use crate::support::policies::{
-    CENTRAL, EXTENSION, OF_EXTENSION, OF_SHOOT, SHOOT, cluster, namespace, plane, pod,
-};
-use crate::support::shoot::history::wait_until_created;
-use crate::support::shoot::object::{PROJECT_NAMESPACE, Workerless, technical_id};
 use crate::upstream::{GRM_HOLDER, resource_manager_renews};
 use crate::world::{Agent, Options, World, is_write_of_agent};
+use support::TestCluster;
+use support::cluster::PATIENCE;
+use support::garden::prepare;
+use support::http::faults::{Action, Seen};
+use support::http::record::Recorded;
+use support::json::{list, text};
+use support::pace;
+use support::policies::{CENTRAL, EXTENSION, OF_EXTENSION, OF_SHOOT, SHOOT, cluster, namespace, plane, pod};
+use support::shoot::history::wait_until_created;
+use support::shoot::object::{PROJECT_NAMESPACE, Workerless, technical_id};
 
 const POLICIES: (&str, &str) = ("networking.k8s.io", "networkpolicies");
 fn config(world: &World) -> Value {

@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 use crate::charts;
 use crate::story_extension::installed;
 use crate::story_probes::series;
-use crate::support::encoding::base64;
-use crate::support::garden::prepare;
-use crate::support::registry::{Access, Registry};
 use crate::world::{Agent, CORE, Options, World, condition};
+use support::encoding::base64;
+use support::garden::prepare;
+use support::registry::{Access, Registry};
 
 const DEPLOYMENTS: &str = "controllerdeployments";
 

@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 
 use crate::charts;
 use crate::story_extension::installed;
-use crate::support::http::faults::Action;
-use crate::support::http::record::Recorded;
 use crate::world::{Agent, MANAGED_RESOURCES, Options, World, condition, renewed};
+use support::http::faults::Action;
+use support::http::record::Recorded;
 
 const DAY: Duration = Duration::from_secs(86_400);
 /// The maximum number of log lines in a day without a garden.

@@ -11,12 +11,12 @@ use crate::charts;
 use crate::story_applier::leave_webhooks;
 use crate::story_extension::installed;
 use crate::story_oci::{pull_secret, secret};
-use crate::support::encoding::{base64, from_base64};
-use crate::support::garden::prepare;
-use crate::support::http::faults::Action;
-use crate::support::json::text;
-use crate::support::registry::{Access, Registry};
 use crate::world::{CORE, MANAGED_RESOURCES, Options, World, state_file, wait_for};
+use support::encoding::{base64, from_base64};
+use support::garden::prepare;
+use support::http::faults::Action;
+use support::json::text;
+use support::registry::{Access, Registry};
 
 /// A command of the program: exit code, output and errors.
 pub fn command(words: &[&str], variables: &BTreeMap<String, String>) -> (u8, String, String) {
@@ -155,9 +155,8 @@ fn doctor_names_the_first_hop_that_breaks_and_changes_nothing() {
     assert!(problem.contains("connect to 127.0.0.1:1") && !problem.contains("hunter2"), "{problem}");
     agent.stop();
 
-    let is_doctors = |r: &crate::support::http::record::Recorded| {
-        r.is_write() && r.info.resource == "selfsubjectaccessreviews"
-    };
+    let is_doctors =
+        |r: &support::http::record::Recorded| r.is_write() && r.info.resource == "selfsubjectaccessreviews";
     assert!(world.garden.requests().iter().chain(&world.seed.requests()).any(is_doctors));
 }
 
@@ -253,9 +252,8 @@ fn doctor_requests_the_charts_of_the_seed() {
         assert!(well.contains(&line), "{line}: {well}");
     }
     let seen = registry.take_seen();
-    let whole = |r: &&crate::support::http::message::Request| {
-        r.path.contains("/blobs/") && r.header("range").is_none()
-    };
+    let whole =
+        |r: &&support::http::message::Request| r.path.contains("/blobs/") && r.header("range").is_none();
     assert!(seen.len() > 4 && !seen.iter().any(|r| whole(&r)), "{seen:?}");
 
     registry.down();
@@ -350,7 +348,7 @@ fn explain_reports_what_an_object_waits_for() {
 }
 
 /// The events of a cluster about an object.
-pub fn events(cluster: &crate::support::TestCluster, name: &str, reason: &str) -> Vec<Value> {
+pub fn events(cluster: &support::TestCluster, name: &str, reason: &str) -> Vec<Value> {
     let all = cluster.store().list("events.k8s.io", "events", "");
     let is_meant = |event: &Value| text(event, "/regarding/name") == name && text(event, "/reason") == reason;
     all.into_iter().filter(is_meant).collect()

@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 
 use crate::charts;
 use crate::story_extension::installed;
-use crate::support::garden::prepare::{self, Preparation};
-use crate::support::json::text;
 use crate::world::{Agent, Options, World};
+use support::garden::prepare::{self, Preparation};
+use support::json::text;
 
 /// Client certificates for garden and seed, as files. The seed's user has the agent's own roles.
 pub fn files(world: &World) -> (String, String) {

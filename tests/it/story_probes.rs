@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
-use crate::support::http::faults::Seen;
+use support::http::faults::Seen;
 
-use crate::support::encoding::from_rfc3339;
-use crate::support::json::text as text_of;
 use crate::world::{Options, World, wait_for};
+use support::encoding::from_rfc3339;
+use support::json::text as text_of;
 
 #[test]
 fn probes_report_the_health_of_the_agent() {
@@ -246,9 +246,9 @@ fn fields_of_others_in_the_seed_stay() {
     let foreign = json!({"status": {"conditions": [{"type": "Foreign", "status": "True", "reason": "R", "message": "m",
         "lastTransitionTime": "2026-01-01T00:00:00Z", "lastUpdateTime": "2026-01-01T00:00:00Z"}]}});
     let kind = world.garden.api().kind("core.gardener.cloud", "seeds").unwrap();
-    let target = crate::support::api::Target::new(kind, "", "shared").sub("status");
-    let patch = crate::support::api::write::Patch::Strategic(foreign);
-    world.garden.api().patch(&target, &patch, &crate::support::api::User::system()).unwrap();
+    let target = support::api::Target::new(kind, "", "shared").subresource("status");
+    let patch = support::api::write::Patch::Strategic(foreign);
+    world.garden.api().patch(&target, &patch, &support::api::User::system()).unwrap();
     let label = json!({"metadata": {"annotations": {"mine": "yes"}}, "spec": {"settings": {"scheduling": {"visible": false}}}});
     world.garden.merge("core.gardener.cloud", "seeds", ("", "shared"), &label);
     world.wait_until_ready();

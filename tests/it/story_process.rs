@@ -15,9 +15,9 @@ use crate::charts;
 use crate::process::Process;
 use crate::story_extension::installed;
 use crate::story_outside::files;
-use crate::support::cluster::PATIENCE;
-use crate::support::encoding::from_base64;
 use crate::world::{LEASES, Options, World, wait_for};
+use support::cluster::PATIENCE;
+use support::encoding::from_base64;
 
 #[test]
 fn threads_and_watches_have_a_maximum() {

@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 
 use crate::charts;
 use crate::story_extension::installed;
-use crate::support::encoding::{base64, from_base64};
-use crate::support::http::record::Recorded;
-use crate::support::json::text;
 use crate::world::{MANAGED_RESOURCES, Options, World, condition, wait_for};
+use support::encoding::{base64, from_base64};
+use support::http::record::Recorded;
+use support::json::text;
 
 const VOLUME: &str = "kube-api-access-gardener";
 

@@ -10,13 +10,13 @@ use serde_json::{Value, json};
 use crate::charts;
 use crate::story_extension::installed;
 use crate::story_outside::{files, without_secrets};
-use crate::support::encoding::base64;
-use crate::support::garden::prepare;
-use crate::support::http::tls::server_config;
-use crate::support::pki::Authority;
-use crate::support::proxy::{Door, Proxy, TlsFront};
-use crate::support::registry::Registry;
 use crate::world::{Agent, Options, World};
+use support::encoding::base64;
+use support::garden::prepare;
+use support::http::tls::server_config;
+use support::pki::Authority;
+use support::proxy::{Door, Proxy, TlsFront};
+use support::registry::Registry;
 
 const DAY: std::time::Duration = std::time::Duration::from_secs(86_400);
 /// Text that must not be in a log: the password, and the encoded login.

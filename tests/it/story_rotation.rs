@@ -11,11 +11,11 @@ use serde_json::{Value, json};
 use crate::charts;
 use crate::story_extension::installed;
 use crate::story_operating::events;
-use crate::support::encoding::{base64, from_base64, from_rfc3339};
-use crate::support::http::faults::Action;
-use crate::support::json::text;
-use crate::support::pki;
 use crate::world::{Agent, CORE, LEASES, Options, World};
+use support::encoding::{base64, from_base64, from_rfc3339};
+use support::http::faults::Action;
+use support::json::text;
+use support::pki;
 
 const SECRET: (&str, &str) = ("garden", "gardenlet-kubeconfig");
 
@@ -62,10 +62,10 @@ fn a_certificate_is_renewed_on_request_while_watches_run() {
     let store = world.garden.api().clone();
     let change = Action::TellAfter(Arc::new(move |_| {
         let kind = store.kind(CORE, "controllerdeployments").unwrap();
-        let target = crate::support::api::Target::new(kind, "", "echo");
+        let target = support::api::Target::new(kind, "", "echo");
         let patch = json!({"helm": {"values": {"greeting": "in between"}}});
-        let patch = crate::support::api::write::Patch::Merge(patch);
-        store.patch(&target, &patch, &crate::support::api::User::system()).unwrap();
+        let patch = support::api::write::Patch::Merge(patch);
+        store.patch(&target, &patch, &support::api::User::system()).unwrap();
     }));
     world.seed.faults().on("PATCH", "/secrets/gardenlet-kubeconfig").once().then(change);
     annotate_renew(&world);

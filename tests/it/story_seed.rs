@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 
 use crate::charts;
 use crate::story_extension::installed;
-use crate::support::api::store::{Id, State};
-use crate::support::garden::prepare;
-use crate::support::json::text;
 use crate::world::{Agent, CORE, LEASES, Options, World, wait_for};
+use support::api::store::{Id, State};
+use support::garden::prepare;
+use support::json::text;
 
 fn uid(world: &World) -> String {
     text(&world.garden.seed(world.name).unwrap(), "/metadata/uid").to_owned()

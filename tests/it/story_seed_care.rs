@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 
 use crate::charts;
 use crate::story_extension::installed;
-use crate::support::controllers::workloads::HOLD;
-use crate::support::encoding::{base64, from_rfc3339, rfc3339};
-use crate::support::json::text;
 use crate::world::{CORE, MANAGED_RESOURCES, Options, World, wait_for};
+use support::controllers::workloads::HOLD;
+use support::encoding::{base64, from_rfc3339, rfc3339};
+use support::json::text;
 
 const COMPONENTS: &str = "SeedSystemComponentsHealthy";
 /// A pod may be leaving for this long.

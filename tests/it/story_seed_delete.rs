@@ -13,14 +13,14 @@ use serde_json::{Value, json};
 
 use crate::killing::{Kill, Killing, Outcome};
 use crate::left::Words;
-use crate::support::TestCluster;
-use crate::support::api::crd::made_by;
-use crate::support::api::store::Id;
-use crate::support::garden::prepare;
-use crate::support::http::faults::Seen;
-use crate::support::json::text;
 use crate::upstream::{self, End};
 use crate::world::{Agent, CORE, MANAGED_RESOURCES, Options, World};
+use support::TestCluster;
+use support::api::crd::made_by;
+use support::api::store::Id;
+use support::garden::prepare;
+use support::http::faults::Seen;
+use support::json::text;
 
 const CRDS: &str = "apiextensions.k8s.io";
 const DEFINITIONS: &str = "customresourcedefinitions";
@@ -288,7 +288,7 @@ fn objects_of_others_hold_their_definition_and_are_listed() {
     crate::world::wait_for("five minutes", || {
         (world.clock.mono().saturating_sub(begun) > Duration::from_secs(300)).then_some(())
     });
-    let listed = |r: &&crate::support::http::record::Recorded| {
+    let listed = |r: &&support::http::record::Recorded| {
         r.info.verb == "list" && r.info.resource == "machines" && r.user_agent.starts_with("gardenlet/")
     };
     let looks = seed.requests_since(mark).iter().filter(listed).count();
@@ -368,7 +368,7 @@ fn another_applier_protects_from_deletion_too() {
         seed.get(MANAGED_RESOURCES, "managedresources", "garden", "system")
     });
     let secret = world.seed.get("", "secrets", "garden", text(&managed, "/spec/secretRefs/0/name")).unwrap();
-    let stream = crate::support::encoding::from_base64(text(&secret, "/data/data.yaml.br")).unwrap();
+    let stream = support::encoding::from_base64(text(&secret, "/data/data.yaml.br")).unwrap();
     let manifests = String::from_utf8(gardenlet::format::brotli::decode(&stream, 1 << 20).unwrap()).unwrap();
     assert!(
         manifests.contains("PriorityClass") && !manifests.contains("ValidatingAdmissionPolicy"),

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::support::encoding::from_base64;
-use crate::support::garden::prepare;
-use crate::support::json::text;
 use crate::world::{CORE, MANAGED_RESOURCES, Options, World};
+use support::encoding::from_base64;
+use support::garden::prepare;
+use support::json::text;
 
 const PRIORITY_CLASSES: &str = "scheduling.k8s.io";
 

@@ -12,13 +12,13 @@ use gardenlet::secrets::{Config, Options as Wanted, Place, Rotation, Secrets};
 use serde_json::{Value, json};
 
 use crate::story_applier;
-use crate::support::encoding::rfc3339;
-use crate::support::garden::prepare;
-use crate::support::http::record::Recorded;
-use crate::support::json::text;
-use crate::support::keys::FixtureKeys;
 use crate::upstream::{self, End, GRM};
 use crate::world::{CORE, LEASES, MANAGED_RESOURCES, Options, World};
+use support::encoding::rfc3339;
+use support::garden::prepare;
+use support::http::record::Recorded;
+use support::json::text;
+use support::keys::FixtureKeys;
 
 const ADMISSION: &str = "admissionregistration.k8s.io";
 const CRDS: &str = "apiextensions.k8s.io";

@@ -11,11 +11,11 @@ use serde_json::{Value, json};
 
 use crate::charts;
 use crate::story_operating::events;
-use crate::support::encoding::{base64, from_base64, rfc3339};
-use crate::support::garden::prepare;
-use crate::support::http::record::Recorded;
-use crate::support::json::text;
 use crate::world::{AGENT, CORE, MANAGED_RESOURCES, Options, World, condition};
+use support::encoding::{base64, from_base64, rfc3339};
+use support::garden::prepare;
+use support::http::record::Recorded;
+use support::json::text;
 
 const GROUP: &str = "extensions.gardener.cloud";
 const EXTENSIONS: &str = "extensions";

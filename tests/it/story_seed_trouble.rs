@@ -6,11 +6,11 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::story_operating::Desk;
-use crate::support::TestCluster;
-use crate::support::garden::prepare;
-use crate::support::http::record::Recorded;
-use crate::support::json::text;
 use crate::world::{CORE, LEASES, MANAGED_RESOURCES, Options, World};
+use support::TestCluster;
+use support::garden::prepare;
+use support::http::record::Recorded;
+use support::json::text;
 
 const CRDS: &str = "apiextensions.k8s.io";
 const SCHEDULING: &str = "scheduling.k8s.io";

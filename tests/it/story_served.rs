@@ -6,13 +6,13 @@ use gardenlet::base::clock::Clock;
 use gardenlet::base::stop::Stop;
 use serde_json::{Value, json};
 
-use crate::support::TestCluster;
-use crate::support::cluster::Options as ClusterOptions;
-use crate::support::encoding::{from_base64, from_rfc3339};
-use crate::support::garden::prepare;
-use crate::support::json::{entry, text};
-use crate::support::pace;
 use crate::world::{Agent, Options, World, renewed};
+use support::TestCluster;
+use support::cluster::Options as ClusterOptions;
+use support::encoding::{from_base64, from_rfc3339};
+use support::garden::prepare;
+use support::json::{entry, text};
+use support::pace;
 
 const HOUR: Duration = Duration::from_secs(3_600);
 const RENEW_AT: &str = "serviceaccount.resources.gardener.cloud/token-renew-timestamp";

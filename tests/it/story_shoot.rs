@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::support::garden::prepare;
-use crate::support::json::{entry, text};
-use crate::support::shoot::object::{self, Workerless};
 use crate::world::{CORE, Options, World, condition};
+use support::garden::prepare;
+use support::json::{entry, text};
+use support::shoot::object::{self, Workerless};
 
 fn shoot(world: &World, name: &str) -> Option<Value> {
     world.garden.get(CORE, "shoots", "garden-p", name)
@@ -31,7 +31,7 @@ fn wait_until_bound(world: &World, name: &str) -> Value {
 /// The Seed as it was when the Shoot was bound.
 fn seed_at_binding(world: &World, name: &str) -> Value {
     let state = world.garden.store().read();
-    let binds = |c: &&crate::support::api::store::Change| {
+    let binds = |c: &&support::api::store::Change| {
         c.id.is_of(CORE, "shoots") && c.id.name == name && text(&c.after, "/spec/seedName") == world.name
     };
     let revision = state.since(state.compacted).find(binds).unwrap().revision;

@@ -10,15 +10,15 @@ use crate::charts;
 use crate::story_extension::installed;
 use crate::story_offline::pass;
 use crate::story_operating::Desk;
-use crate::support::TestCluster;
-use crate::support::encoding::{base64, from_rfc3339, rfc3339_micro};
-use crate::support::json::{list, text};
-use crate::support::shoot::history::wait_until_created;
-use crate::support::shoot::object::{self, PROJECT_NAMESPACE, Workerless, technical_id};
-use crate::support::shoot::{Site, Trouble};
 use crate::world::{
     AGENT, Agent, CORE, LEASES, MANAGED_RESOURCES, Options, World, condition_texts, wait_for,
 };
+use support::TestCluster;
+use support::encoding::{base64, from_rfc3339, rfc3339_micro};
+use support::json::{list, text};
+use support::shoot::history::wait_until_created;
+use support::shoot::object::{self, PROJECT_NAMESPACE, Workerless, technical_id};
+use support::shoot::{Site, Trouble};
 
 pub const NAME: &str = "s1";
 pub const PLACE: (&str, &str) = (PROJECT_NAMESPACE, NAME);
@@ -69,13 +69,12 @@ fn find(shoot: &Value, list_of: &str, kind: &str) -> Option<Value> {
 /// Waits for status and reason in one of the lists.
 pub fn wait_for_entry(world: &World, list_of: &str, (kind, status, reason): (&str, &str, &str)) -> Value {
     let last = std::cell::RefCell::new(Value::Null);
-    let found =
-        world.garden.wait_on(&crate::support::pace::clock(), crate::support::cluster::PATIENCE, |garden| {
-            let found = find(&garden.get(CORE, "shoots", PLACE.0, PLACE.1)?, list_of, kind)?;
-            let is_it = found["status"] == status && found["reason"] == reason;
-            last.replace(found.clone());
-            is_it.then_some(found)
-        });
+    let found = world.garden.wait_on(&support::pace::clock(), support::cluster::PATIENCE, |garden| {
+        let found = find(&garden.get(CORE, "shoots", PLACE.0, PLACE.1)?, list_of, kind)?;
+        let is_it = found["status"] == status && found["reason"] == reason;
+        last.replace(found.clone());
+        is_it.then_some(found)
+    });
     found.unwrap_or_else(|| panic!("waited in vain for {kind} {status} {reason}: {}", last.borrow()))
 }
 

@@ -3,10 +3,10 @@
 use serde_json::{Value, json};
 
 use crate::story_shoot_care::{NAME, cared_for, config, wait_for_entry, wait_until_absent, wait_until_well};
-use crate::support::TestCluster;
-use crate::support::json::{entry, list, text};
-use crate::support::shoot::object::technical_id;
 use crate::world::{Options, World};
+use support::TestCluster;
+use support::json::{entry, list, text};
+use support::shoot::object::technical_id;
 
 const ADMISSION: &str = "admissionregistration.k8s.io";
 const VALIDATING: &str = "validatingwebhookconfigurations";

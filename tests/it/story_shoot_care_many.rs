@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::support::controllers::Share;
-use crate::support::garden::manager;
-use crate::support::http::record::Recorded;
-use crate::support::json::list;
-use crate::support::shoot::crowd::{self, Crowd};
-use crate::support::shoot::object::{self, PROJECT_NAMESPACE};
-use crate::support::{TestCluster, pace};
 use crate::world::{AGENT, CORE, Options, World};
+use support::controllers::Share;
+use support::garden::manager;
+use support::http::record::Recorded;
+use support::json::list;
+use support::shoot::crowd::{self, Crowd};
+use support::shoot::object::{self, PROJECT_NAMESPACE};
+use support::{TestCluster, pace};
 
 const SHOOTS: usize = 250;
 /// The number of requests to each of them that the story waits for: those of two periods of care, one minute each.

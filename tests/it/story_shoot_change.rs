@@ -6,12 +6,12 @@ use gardenlet::base::sorted::SortedMap;
 use gardenlet::components::{kube_apiserver, kube_controller_manager};
 use serde_json::{Value, json};
 
-use crate::support::http::record::Recorded;
-use crate::support::json::{entry, text};
-use crate::support::shoot::Site;
-use crate::support::shoot::history::{wait_until, wait_until_created};
-use crate::support::shoot::object::{PROJECT_NAMESPACE, Workerless, technical_id};
 use crate::world::{AGENT, Agent, CORE, Options, World};
+use support::http::record::Recorded;
+use support::json::{entry, text};
+use support::shoot::Site;
+use support::shoot::history::{wait_until, wait_until_created};
+use support::shoot::object::{PROJECT_NAMESPACE, Workerless, technical_id};
 
 const NAME: &str = "s1";
 const PLACE: (&str, &str) = (PROJECT_NAMESPACE, NAME);

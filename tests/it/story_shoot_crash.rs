@@ -16,16 +16,17 @@ use gardenlet::base::stop::Stop;
 use serde_json::{Value, json};
 
 use crate::left::{Words, differences};
-use crate::sampling::{self, Sample, Tried, variable};
-use crate::support::TestCluster;
-use crate::support::cluster::PATIENCE;
-use crate::support::http::faults::{Action, Seen};
-use crate::support::json::{entry, list, text};
-use crate::support::pace;
-use crate::support::shoot::Site;
-use crate::support::shoot::history;
-use crate::support::shoot::object::{PROJECT_NAMESPACE, Workerless, technical_id};
+use crate::sampling::{self, Sample, Tried};
 use crate::world::{Agent, Options, World, is_write_of_agent};
+use support::TestCluster;
+use support::cluster::PATIENCE;
+use support::http::faults::{Action, Seen};
+use support::json::{entry, list, text};
+use support::options::{self, variable};
+use support::pace;
+use support::shoot::Site;
+use support::shoot::history;
+use support::shoot::object::{PROJECT_NAMESPACE, Workerless, technical_id};
 
 use Point::{After, Before};
 
@@ -275,7 +276,7 @@ fn left(world: &World, site: &Site) -> Vec<(String, Value)> {
     let (words, plane) = (words(), technical_id(NAME));
     // A ShootState has the data of the seed's Secrets, a minute later.
     let is_ours =
-        |id: &crate::support::api::store::Id| id.namespace == PROJECT_NAMESPACE && id.plural != "shootstates";
+        |id: &support::api::store::Id| id.namespace == PROJECT_NAMESPACE && id.plural != "shootstates";
     let mut all = words.left_in(&world.garden, is_ours);
     all.extend(words.left_in(&world.seed, |id| id.namespace == plane || id.name == plane));
     // It follows the Shoot, however often that changes.
@@ -425,7 +426,7 @@ fn plan(undisturbed: &Kill, seed: u64) -> (Vec<Point>, usize) {
         let count = all.len();
         return (all, count);
     }
-    if cfg!(target_env = "musl") && !sampling::is_long() {
+    if cfg!(target_env = "musl") && !options::is_long() {
         // With this machine's libc, the same code has already run with all of them.
         all = all.into_iter().step_by(MUSL_STEP).collect();
         others.clear();
@@ -460,7 +461,7 @@ fn judge(point: &Point, undisturbed: &Outcome) -> (bool, Vec<String>) {
 fn a_kill_at_any_border_of_a_creation_changes_nothing() {
     let undisturbed = run(None, None);
     assert_eq!(undisturbed.problems, Vec::<String>::new());
-    let seed = sampling::seed();
+    let seed = options::seed();
     let (points, least) = plan(&undisturbed.kill, seed);
     let borders = points.iter().filter(|point| border_of(point).is_some()).count();
     let sample = Sample { points: &points, first: borders, least, time: SAMPLE_TIME, parallel: PARALLEL };

@@ -8,13 +8,13 @@ use gardenlet::format::yaml;
 use gardenlet::kube::{self, Client};
 use serde_json::{Value, json};
 
-use crate::support::encoding::from_base64;
-use crate::support::http::record::Recorded;
-use crate::support::json::{entry, list, text};
-use crate::support::shoot::Site;
-use crate::support::shoot::history::{self, wait_until, wait_until_created};
-use crate::support::shoot::object::{MANAGED, PROJECT_NAMESPACE, Workerless, technical_id};
 use crate::world::{AGENT, CORE, MANAGED_RESOURCES, Options, World, condition};
+use support::encoding::from_base64;
+use support::http::record::Recorded;
+use support::json::{entry, list, text};
+use support::shoot::Site;
+use support::shoot::history::{self, wait_until, wait_until_created};
+use support::shoot::object::{MANAGED, PROJECT_NAMESPACE, Workerless, technical_id};
 
 const NAME: &str = "s1";
 const PLACE: (&str, &str) = (PROJECT_NAMESPACE, NAME);

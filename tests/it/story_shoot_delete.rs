@@ -9,16 +9,16 @@ use serde_json::{Value, json};
 
 use crate::left::{Words, differences};
 use crate::story_operating::Desk;
-use crate::support::TestCluster;
-use crate::support::api::failure::Failure;
-use crate::support::encoding::from_rfc3339;
-use crate::support::http::faults::{Action, Seen};
-use crate::support::json::{list, text};
-use crate::support::shoot::history::{self, wait_until_created};
-use crate::support::shoot::object::{self, PROJECT_NAMESPACE, Workerless, technical_id};
-use crate::support::shoot::server::Server;
-use crate::support::shoot::{Site, Trouble};
 use crate::world::{Agent, CORE, Options, World};
+use support::TestCluster;
+use support::api::failure::Failure;
+use support::encoding::from_rfc3339;
+use support::http::faults::{Action, Seen};
+use support::json::{list, text};
+use support::shoot::history::{self, wait_until_created};
+use support::shoot::object::{self, PROJECT_NAMESPACE, Workerless, technical_id};
+use support::shoot::server::Server;
+use support::shoot::{Site, Trouble};
 
 const NAME: &str = "s1";
 const PLACE: (&str, &str) = (PROJECT_NAMESPACE, NAME);

@@ -10,11 +10,12 @@ use std::time::Duration;
 use crate::sampling::{self, Sample, Tried};
 use crate::story_shoot_crash::{BORDERS, Point, concerns, name_of, words};
 use crate::story_shoot_delete::Scene;
-use crate::support::TestCluster;
-use crate::support::http::faults::{Action, Seen};
-use crate::support::shoot::history::wait_until_created;
-use crate::support::shoot::object::PROJECT_NAMESPACE;
 use crate::world::CORE;
+use support::TestCluster;
+use support::http::faults::{Action, Seen};
+use support::options;
+use support::shoot::history::wait_until_created;
+use support::shoot::object::PROJECT_NAMESPACE;
 
 /// A normal run tries at least this many borders, and more while there is time. `GARDENLET_TESTS_LONG` tries all of
 /// them. `GARDENLET_TESTS_SEED` repeats a choice.
@@ -92,7 +93,7 @@ fn judge((task, at): &'static (&'static str, Point<&'static str>)) -> (bool, Vec
 
 #[test]
 fn a_deletion_at_any_border_of_a_creation_leaves_nothing() {
-    let seed = sampling::seed();
+    let seed = options::seed();
     let (points, least) = sampling::order(Vec::new(), BORDERS.iter().collect(), SAMPLE, seed);
     let sample = Sample { points: &points, first: 0, least, time: SAMPLE_TIME, parallel: PARALLEL };
     let Tried { tried, problems, .. } = sample.run(&|point| judge(point));
@@ -138,7 +139,7 @@ fn run_with_a_kill(at: &'static Point<&'static str>) -> bool {
 
 #[test]
 fn a_kill_in_a_deletion_changes_nothing() {
-    let seed = sampling::seed();
+    let seed = options::seed();
     let (points, least) = sampling::order(Vec::new(), KILLS.iter().collect(), SAMPLE, seed);
     let sample = Sample { points: &points, first: 0, least, time: SAMPLE_TIME, parallel: PARALLEL };
     let judge =

@@ -9,13 +9,13 @@ use serde_json::{Value, json};
 
 use crate::story_offline::pass;
 use crate::story_operating::Desk;
-use crate::support::api::store::Id;
-use crate::support::encoding::from_rfc3339;
-use crate::support::http::record::Recorded;
-use crate::support::json::{list, text};
-use crate::support::shoot::history::{self, wait_until, wait_until_created};
-use crate::support::shoot::object::{self, PROJECT_NAMESPACE, Workerless, technical_id};
 use crate::world::{AGENT, CORE, Options, World, condition};
+use support::api::store::Id;
+use support::encoding::from_rfc3339;
+use support::http::record::Recorded;
+use support::json::{list, text};
+use support::shoot::history::{self, wait_until, wait_until_created};
+use support::shoot::object::{self, PROJECT_NAMESPACE, Workerless, technical_id};
 
 const APPLIER: &str = "system:serviceaccount:garden:gardener-resource-manager";
 const NAME: &str = "s1";

@@ -3,11 +3,11 @@
 use serde_json::{Value, json};
 
 use crate::story_operating::events;
-use crate::support::json::{list, text};
-use crate::support::shoot::history::{self, wait_until_created};
-use crate::support::shoot::object::{PROJECT_NAMESPACE, Workerless, technical_id};
-use crate::support::shoot::{Site, Trouble};
 use crate::world::{Agent, CORE, MANAGED_RESOURCES, Options, World, condition};
+use support::json::{list, text};
+use support::shoot::history::{self, wait_until_created};
+use support::shoot::object::{PROJECT_NAMESPACE, Workerless, technical_id};
+use support::shoot::{Site, Trouble};
 
 const NAME: &str = "s1";
 const PLACE: (&str, &str) = (PROJECT_NAMESPACE, NAME);

@@ -8,14 +8,14 @@ use serde_json::{Value, json};
 use crate::charts;
 use crate::story_operating::Desk;
 use crate::story_seed_objects::answer_in;
-use crate::support::encoding::{base64, from_base64};
-use crate::support::garden::prepare;
-use crate::support::http::faults::{Action, Seen, failure};
-use crate::support::json::{entry, list, text};
-use crate::support::shoot::Site;
-use crate::support::shoot::history::{wait_until, wait_until_created};
-use crate::support::shoot::object::{self, PROJECT_NAMESPACE, SERVICES, Workerless, technical_id};
 use crate::world::{CORE, Options, World};
+use support::encoding::{base64, from_base64};
+use support::garden::prepare;
+use support::http::faults::{Action, Seen, failure};
+use support::json::{entry, list, text};
+use support::shoot::Site;
+use support::shoot::history::{wait_until, wait_until_created};
+use support::shoot::object::{self, PROJECT_NAMESPACE, SERVICES, Workerless, technical_id};
 
 const GROUP: &str = "extensions.gardener.cloud";
 const OPERATION: &str = "gardener.cloud/operation";
@@ -349,7 +349,7 @@ fn a_shoot_with_names_in_the_dns_waits_for_them() {
         assert_eq!((&copy["type"], &copy["data"]), (&json!("Opaque"), &json!({"token": "dHdv"})));
     }
     world.seed.wait_for("the API server", |_| has_server(&world).then_some(()));
-    let is_inside = |seed: &crate::support::TestCluster| {
+    let is_inside = |seed: &support::TestCluster| {
         let name = "shoot-core-system";
         seed.get("resources.gardener.cloud", "managedresources", &namespace, name).is_some()
     };

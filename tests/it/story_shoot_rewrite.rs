@@ -8,18 +8,18 @@ use std::time::Duration;
 use gardenlet::base::clock::Timestamp;
 use serde_json::{Value, json};
 
-use crate::sampling::is_long;
 use crate::story_offline::pass;
 use crate::story_operating::Desk;
 use crate::story_shoot_rotation::{NAME, ask_for, created, shoot, wait_for_phases};
-use crate::support::TestCluster;
-use crate::support::api::failure::Failure;
-use crate::support::api::store::Store;
-use crate::support::http::faults::{Action, Seen};
-use crate::support::http::record::Recorded;
-use crate::support::json::{entry, list, text};
-use crate::support::shoot::object::{self, PROJECT_NAMESPACE, Workerless, technical_id};
 use crate::world::{CORE, Options, World};
+use support::TestCluster;
+use support::api::failure::Failure;
+use support::api::store::Store;
+use support::http::faults::{Action, Seen};
+use support::http::record::Recorded;
+use support::json::{entry, list, text};
+use support::options::is_long;
+use support::shoot::object::{self, PROJECT_NAMESPACE, Workerless, technical_id};
 
 const KEY_NAME: &str = "credentials.gardener.cloud/key-name";
 /// The number of objects to write again, in a long run and in a normal one.
@@ -182,10 +182,8 @@ fn a_refused_object_is_named_and_delays_no_other() {
 #[test]
 fn nothing_is_written_again_while_an_old_server_runs() {
     let world = World::start(&Options::new("shoot-lingers"));
-    let options = crate::support::shoot::Options {
-        lingers: Duration::from_secs(40),
-        ..crate::support::shoot::Options::default()
-    };
+    let options =
+        support::shoot::Options { lingers: Duration::from_secs(40), ..support::shoot::Options::default() };
     let site = world.site_with(options);
     let agent = created(&world, &site, Workerless::new(NAME));
     let server = site.server(&technical_id(NAME)).unwrap();

@@ -9,13 +9,13 @@ use gardenlet::api::gardener::SHOOT;
 use gardenlet::kube::{self, Client, Error};
 use serde_json::{Value, json};
 
-use crate::support::TestCluster;
-use crate::support::encoding::from_base64;
-use crate::support::json::{entry, list, text};
-use crate::support::shoot::Site;
-use crate::support::shoot::history::wait_until_created;
-use crate::support::shoot::object::{PROJECT_NAMESPACE, Workerless, technical_id};
 use crate::world::{Agent, CORE, Options, World};
+use support::TestCluster;
+use support::encoding::from_base64;
+use support::json::{entry, list, text};
+use support::shoot::Site;
+use support::shoot::history::wait_until_created;
+use support::shoot::object::{PROJECT_NAMESPACE, Workerless, technical_id};
 
 pub const NAME: &str = "s1";
 pub const PLACE: (&str, &str) = (PROJECT_NAMESPACE, NAME);

@@ -15,9 +15,10 @@ use crate::story_shoot_crash::{Kill, restart_when_due};
 use crate::story_shoot_rotation::{
     NAME, PLACE, annotations, ask_for, authorities, created, golden, phases, secrets, wait_for_phases,
 };
-use crate::support::shoot::history;
-use crate::support::shoot::object::Workerless;
 use crate::world::{Options, World};
+use support::options;
+use support::shoot::history;
+use support::shoot::object::Workerless;
 
 /// The task that has ended last, and the point.
 const BORDERS: [(&str, Point<&str>); 9] = [
@@ -88,15 +89,15 @@ fn rotate(world: &World) -> Vec<String> {
 fn a_kill_during_a_rotation_changes_nothing() {
     let borders: Vec<Point> = BORDERS.into_iter().map(|(_, point)| point.owned()).collect();
     let mut others = Vec::new();
-    if sampling::is_long() {
+    if options::is_long() {
         let (kill, problems) = run(None);
         assert_eq!(problems, Vec::<String>::new());
         let writes = kill.order.lock().unwrap().clone();
         others = writes.into_iter().flat_map(|write| [Before(write.clone()), After(write)]).collect();
-        others = sampling::order(Vec::new(), others, OTHERS, sampling::seed()).0;
+        others = sampling::order(Vec::new(), others, OTHERS, options::seed()).0;
         others.truncate(OTHERS);
     }
-    let seed = sampling::seed();
+    let seed = options::seed();
     let (mut points, least) = sampling::order(Vec::new(), borders, SAMPLE, seed);
     points.truncate(least);
     points.append(&mut others);

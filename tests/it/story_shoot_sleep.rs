@@ -7,15 +7,15 @@ use serde_json::{Value, json};
 
 use crate::story_offline::pass;
 use crate::story_operating::Desk;
-use crate::support::cluster::PATIENCE;
-use crate::support::http::faults::Action;
-use crate::support::http::faults::failure;
-use crate::support::json::{list, text};
-use crate::support::pace;
-use crate::support::shoot::history::{self, Operation, wait_until, wait_until_created};
-use crate::support::shoot::object::{self, MANAGED, PROJECT_NAMESPACE, Workerless, technical_id};
-use crate::support::shoot::{Site, Trouble};
 use crate::world::{Agent, CORE, MANAGED_RESOURCES, Options, World};
+use support::cluster::PATIENCE;
+use support::http::faults::Action;
+use support::http::faults::failure;
+use support::json::{list, text};
+use support::pace;
+use support::shoot::history::{self, Operation, wait_until, wait_until_created};
+use support::shoot::object::{self, MANAGED, PROJECT_NAMESPACE, Workerless, technical_id};
+use support::shoot::{Site, Trouble};
 
 pub(crate) const NAME: &str = "s1";
 const PLACE: (&str, &str) = (PROJECT_NAMESPACE, NAME);

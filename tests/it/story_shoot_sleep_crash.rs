@@ -14,9 +14,10 @@ use crate::sampling::{self, Sample, Tried};
 use crate::story_shoot_crash::Point::{After, Before};
 use crate::story_shoot_crash::{Kill, Point, locked, rest, restart_when_due, secrets};
 use crate::story_shoot_sleep::{NAME, ask, pods, until};
-use crate::support::shoot::history::{self, wait_until_created};
-use crate::support::shoot::object::{PROJECT_NAMESPACE, Workerless, technical_id};
 use crate::world::{Options, World};
+use support::options;
+use support::shoot::history::{self, wait_until_created};
+use support::shoot::object::{PROJECT_NAMESPACE, Workerless, technical_id};
 
 const DONE: &str = "Reconcile Succeeded 100";
 /// The same as for a creation.
@@ -141,13 +142,13 @@ fn judge(way: Way, point: &Point, undisturbed: &Outcome) -> (bool, Vec<String>) 
 fn try_points(way: Way) {
     let undisturbed = run(way, None, None);
     assert_eq!(undisturbed.problems, Vec::<String>::new());
-    let seed = sampling::seed();
+    let seed = options::seed();
     let all = way.borders();
     let writes = locked(&undisturbed.kill.order).clone();
     let mut others: Vec<Point> = writes.into_iter().flat_map(|w| [Before(w.clone()), After(w)]).collect();
     let is_progress = |point: &Point| format!("{point:?}").contains("shoots/status s1 lastOperation");
     others.retain(|point| !all.contains(point) && !is_progress(point));
-    if !sampling::is_long() {
+    if !options::is_long() {
         others.clear();
     }
     let all = sampling::some(all, STEP, seed);

@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 use crate::story_seed_objects::answer_in;
 use crate::story_shoot_others::{reconcile_at, register, wait_for_task, with_names};
 use crate::story_shoot_sleep::{NAME, ask, pods, until};
-use crate::support::json::{entry, text};
-use crate::support::shoot::history::wait_until_created;
-use crate::support::shoot::object::{PROJECT_NAMESPACE, Workerless, technical_id};
 use crate::world::{CORE, Options, World};
+use support::json::{entry, text};
+use support::shoot::history::wait_until_created;
+use support::shoot::object::{PROJECT_NAMESPACE, Workerless, technical_id};
 
 const GROUP: &str = "extensions.gardener.cloud";
 const EXTENSIONS: &str = "extensions";

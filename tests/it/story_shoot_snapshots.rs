@@ -5,11 +5,11 @@ use serde_json::{Value, json};
 
 use crate::story_shoot_care::{self, NAME, PLACE, wait_for_entry, wait_until_well};
 use crate::story_shoot_sleep::{ask, until};
-use crate::support::encoding::rfc3339;
-use crate::support::json::text;
-use crate::support::shoot::history::wait_for_success;
-use crate::support::shoot::object::{Workerless, technical_id};
 use crate::world::{CORE, Options, World, wait_for};
+use support::encoding::rfc3339;
+use support::json::text;
+use support::shoot::history::wait_for_success;
+use support::shoot::object::{Workerless, technical_id};
 
 const JOB: &str = "etcd-main-snapshot";
 const IMAGE: &str = "registry.example.org/gardenlet:1";

@@ -7,12 +7,12 @@ use gardenlet::base::clock::Timestamp;
 use serde_json::{Value, json};
 
 use crate::story_offline::pass;
-use crate::support::encoding::{from_rfc3339, rfc3339};
-use crate::support::http::record::Recorded;
-use crate::support::json::{entry, list, text};
-use crate::support::shoot::history::wait_until_created;
-use crate::support::shoot::object::{PROJECT_NAMESPACE, Workerless, technical_id};
 use crate::world::{CORE, Options, World};
+use support::encoding::{from_rfc3339, rfc3339};
+use support::http::record::Recorded;
+use support::json::{entry, list, text};
+use support::shoot::history::wait_until_created;
+use support::shoot::object::{PROJECT_NAMESPACE, Workerless, technical_id};
 
 const GROUP: &str = "extensions.gardener.cloud";
 const NAME: &str = "s1";

@@ -4,11 +4,11 @@
 use serde_json::{Value, json};
 
 use crate::story_operating::Desk;
-use crate::support::json::{list, text};
-use crate::support::shoot::history::wait_until_created;
-use crate::support::shoot::object::{PROJECT_NAMESPACE, Workerless, technical_id};
-use crate::support::shoot::{Site, Trouble};
 use crate::world::{CORE, Options, World};
+use support::json::{list, text};
+use support::shoot::history::wait_until_created;
+use support::shoot::object::{PROJECT_NAMESPACE, Workerless, technical_id};
+use support::shoot::{Site, Trouble};
 
 /// A Shoot with one problem.
 struct Case {
@@ -202,7 +202,7 @@ fn mend(world: &World, site: &Site, cases: &[Case]) {
 }
 
 fn edge(config: &mut Value) {
-    crate::support::shoot::object::make_edge(config);
+    support::shoot::object::make_edge(config);
     config["edge"]["exposure"] = json!({"type": "LoadBalancer"});
 }
 

@@ -20,9 +20,9 @@ use gardenlet::snapshot::s3::credentials::Bucket;
 use gardenlet::snapshot::s3::{Network, S3};
 use serde_json::Value;
 
-use crate::support::encoding::base64;
-use crate::support::http::message::Response;
-use crate::support::s3::{Answer, BUCKET, S3Server, refusal};
+use support::encoding::base64;
+use support::http::message::Response;
+use support::s3::{Answer, BUCKET, S3Server, refusal};
 
 /// A bucket, its Secret in a folder, and a clock that keeps waits short.
 struct Scene {

@@ -7,10 +7,10 @@ use serde_json::json;
 
 use crate::charts;
 use crate::story_extension::installed;
-use crate::support::TestCluster;
-use crate::support::encoding::base64;
-use crate::support::proxy::{Mode, Proxy};
 use crate::world::{Agent, CORE, MANAGED_RESOURCES, Options, World, wait_for};
+use support::TestCluster;
+use support::encoding::base64;
+use support::proxy::{Mode, Proxy};
 
 const MAP: &str = "apiVersion: v1
 kind: ConfigMap

@@ -20,9 +20,9 @@ use crate::story_offline::pass;
 use crate::story_operating::command;
 use crate::story_probes::series;
 use crate::story_shoot_others::{reconcile_at, register, wait_for_task};
-use crate::support::json::{list, text};
-use crate::support::shoot::object::{PROJECT_NAMESPACE, Workerless};
 use crate::world::{Agent, CORE, Options, World, wait_for};
+use support::json::{list, text};
+use support::shoot::object::{PROJECT_NAMESPACE, Workerless};
 
 fn page(agent: &Agent) -> Value {
     serde_json::from_str(&agent.get(2728, "/statusz?format=json").1).unwrap()

@@ -5,12 +5,12 @@ use std::time::Duration;
 use gardenlet::limits;
 use serde_json::{Value, json};
 
-use crate::support::TestCluster;
-use crate::support::encoding::base64;
-use crate::support::http::faults::Action;
-use crate::support::http::record::Recorded;
-use crate::support::proxy::{Mode, Proxy};
 use crate::world::{LEASES, Options, World, own_address, wait_for};
+use support::TestCluster;
+use support::encoding::base64;
+use support::http::faults::Action;
+use support::http::record::Recorded;
+use support::proxy::{Mode, Proxy};
 
 const SEED_LEASES: &str = "/gardener-system-seed-lease/leases";
 

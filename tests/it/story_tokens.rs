@@ -11,14 +11,14 @@ use serde_json::{Value, json};
 
 use crate::story_backups::Lab;
 use crate::story_operating::events;
-use crate::support::api::store::Id;
-use crate::support::encoding::{base64, from_base64, from_rfc3339, rfc3339};
-use crate::support::garden::identity::claims;
-use crate::support::garden::kinds::SECURITY;
-use crate::support::http::faults::{Action, Seen};
-use crate::support::http::record::Recorded;
-use crate::support::json::{entry, text};
 use crate::world::{Agent, CORE, Options, World, is_write_of_agent, wait_for};
+use support::api::store::Id;
+use support::encoding::{base64, from_base64, from_rfc3339, rfc3339};
+use support::garden::identity::claims;
+use support::garden::kinds::SECURITY;
+use support::http::faults::{Action, Seen};
+use support::http::record::Recorded;
+use support::json::{entry, text};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 const SECOND: Duration = Duration::from_secs(1);

@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 use crate::charts;
 use crate::story_extension::installed;
 use crate::story_probes::series;
-use crate::support::encoding::{base64, from_rfc3339};
-use crate::support::garden::manager::Share;
-use crate::support::http::faults::Seen;
-use crate::support::json::text;
 use crate::world::{Agent, CORE, MANAGED_RESOURCES, Options, World, condition};
+use support::encoding::{base64, from_rfc3339};
+use support::garden::manager::Share;
+use support::http::faults::Seen;
+use support::json::text;
 
 const BOOTSTRAP: (&str, &str) = ("garden", "gardenlet-kubeconfig-bootstrap");
 
@@ -22,7 +22,7 @@ fn set_bootstrap_token(world: &World, token: &str) {
 }
 
 /// The number of the agent's requests of a kind to a server since a position in its record.
-fn asked(cluster: &crate::support::TestCluster, since: usize, part: &str) -> usize {
+fn asked(cluster: &support::TestCluster, since: usize, part: &str) -> usize {
     cluster.server().shared.record.since(since).iter().filter(|r| r.path.contains(part)).count()
 }
 

@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 use crate::charts;
 use crate::story_extension::installed;
 use crate::story_outside::without_secrets;
-use crate::support::encoding::from_base64;
-use crate::support::garden::prepare;
-use crate::support::json::text;
-use crate::support::pki::Authority;
 use crate::world::{Agent, Options, World};
+use support::encoding::from_base64;
+use support::garden::prepare;
+use support::json::text;
+use support::pki::Authority;
 
 const PUBLIC: &str = "gardener-system-public";
 const CA: (&str, &str) = (PUBLIC, "kube-root-ca.crt");

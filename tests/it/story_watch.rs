@@ -4,8 +4,8 @@ use serde_json::json;
 
 use crate::charts;
 use crate::story_extension::installed;
-use crate::support::cluster::TestCluster;
 use crate::world::{CORE, Options, World, leader_renewed};
+use support::cluster::TestCluster;
 
 fn greet(world: &World, greeting: &str) {
     let values = json!({"helm": {"values": {"greeting": greeting}}});

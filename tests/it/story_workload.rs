@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::support::http::record::Recorded;
 use crate::world::{MANAGED_RESOURCES, Options, World, condition};
+use support::http::record::Recorded;
 
 const PLACE: (&str, &str) = ("default", "web");
 /// The time after which a change has an effect.

@@ -15,10 +15,10 @@ use gardenlet::secrets::Config;
 use serde_json::{Map, Value, json};
 
 use crate::charts;
-use crate::support::encoding::{base64, from_base64, rfc3339, rfc3339_micro, sha256_hex};
-use crate::support::json::text;
-use crate::support::{TestCluster, garden::prepare};
 use crate::world::{CORE, LEASES, MANAGED_RESOURCES, World};
+use support::encoding::{base64, from_base64, rfc3339, rfc3339_micro, sha256_hex};
+use support::json::text;
+use support::{TestCluster, garden::prepare};
 
 pub const GRM: (&str, &str) = ("garden", "gardener-resource-manager");
 /// The identity that client-go's leader election gives to a pod's process: host name and a random id.
@@ -580,9 +580,8 @@ pub fn versions(cluster: &TestCluster) -> BTreeMap<String, String> {
     });
     let state = cluster.store().read();
     let all = state.objects.iter().filter(|(id, _)| id.group != LEASES && id.plural != "pods");
-    let place = |id: &crate::support::api::store::Id| {
-        format!("{}.{} {}/{}", id.plural, id.group, id.namespace, id.name)
-    };
+    let place =
+        |id: &support::api::store::Id| format!("{}.{} {}/{}", id.plural, id.group, id.namespace, id.name);
     all.map(|(id, object)| (place(id), text(object, "/metadata/resourceVersion").to_owned())).collect()
 }
 

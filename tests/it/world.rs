@@ -24,20 +24,20 @@ use gardenlet::net::Dial;
 use gardenlet::pki::Certificate;
 use serde_json::{Value, json};
 
-use crate::support::api::write::Patch;
-use crate::support::api::{Target, User};
-use crate::support::cluster::{Authorization, PATIENCE};
-use crate::support::controllers::Share;
-use crate::support::encoding::{from_base64, from_rfc3339};
-use crate::support::garden::Garden;
-use crate::support::garden::prepare::{self, Preparation};
-use crate::support::http::faults::Seen;
-use crate::support::http::record::Recorded;
-use crate::support::json::text;
-use crate::support::keys::FixtureKeys;
-use crate::support::pace;
-use crate::support::shoot::{Listen, Options as SiteOptions, Routes, Site, object};
-use crate::support::{Options as ClusterOptions, TestCluster};
+use support::api::write::Patch;
+use support::api::{Target, User};
+use support::cluster::{Authorization, PATIENCE};
+use support::controllers::Share;
+use support::encoding::{from_base64, from_rfc3339};
+use support::garden::Garden;
+use support::garden::prepare::{self, Preparation};
+use support::http::faults::Seen;
+use support::http::record::Recorded;
+use support::json::text;
+use support::keys::FixtureKeys;
+use support::pace;
+use support::shoot::{Listen, Options as SiteOptions, Routes, Site, object};
+use support::{Options as ClusterOptions, TestCluster};
 
 pub const CORE: &str = "core.gardener.cloud";
 pub const LEASES: &str = "coordination.k8s.io";
@@ -352,7 +352,7 @@ impl World {
     pub fn decide(&self, request: &str, kind: &str, message: &str) {
         let condition = json!({"type": kind, "status": "True", "reason": "ByHand", "message": message});
         let kinds = self.garden.api().kind(CSRS, "certificatesigningrequests").unwrap();
-        let target = Target::new(kinds, "", request).sub("approval");
+        let target = Target::new(kinds, "", request).subresource("approval");
         let patch = Patch::Merge(json!({"status": {"conditions": [condition]}}));
         self.garden.api().patch(&target, &patch, &User::system()).unwrap();
     }
@@ -464,7 +464,7 @@ pub fn condition_texts(condition: &Value) -> (String, String, String) {
 
 /// A condition of any object.
 pub fn condition(object: &Value, kind: &str) -> Option<(String, String, String)> {
-    let all = crate::support::json::list(object, "/status/conditions");
+    let all = support::json::list(object, "/status/conditions");
     all.iter().find(|c| c["type"] == kind).map(condition_texts)
 }
 

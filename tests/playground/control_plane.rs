@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::support::api::store::Change;
-use crate::support::json::{list, text};
-use crate::support::shoot::PREFIX;
+use support::api::store::Change;
+use support::json::{list, text};
+use support::shoot::PREFIX;
 
 /// What was printed about the namespaces of control planes.
 #[derive(Default)]

@@ -9,7 +9,7 @@ use gardenlet::format::yaml;
 use serde_json::{Value, json};
 
 use crate::shoot;
-use crate::support::garden::prepare;
+use support::garden::prepare;
 
 /// The default ports of an agent for probes and metrics.
 const PORTS: [u16; 2] = [2728, 2729];

@@ -17,8 +17,6 @@
 
 #[path = "../it/charts.rs"]
 mod charts;
-#[path = "../support/mod.rs"]
-mod support;
 
 mod agent;
 mod control_plane;

@@ -11,10 +11,10 @@ use gardenlet::base::thread;
 use serde_json::Value;
 
 use crate::screen::Screen;
-use crate::support::api::store::{Change, Store};
-use crate::support::json::{list, text};
-use crate::support::shoot::Site;
 use crate::{World, control_plane, shoot};
+use support::api::store::{Change, Store};
+use support::json::{list, text};
+use support::shoot::Site;
 
 /// The number of heartbeats that are awaited and printed.
 pub const BEATS: u32 = 2;

@@ -12,10 +12,10 @@ use serde_json::json;
 use crate::desk::{Desk, program};
 use crate::screen::Screen;
 use crate::shoot;
-use crate::support::cluster::Authorization;
-use crate::support::garden::Garden;
-use crate::support::garden::prepare::{self, Preparation};
-use crate::support::{Options, TestCluster};
+use support::cluster::Authorization;
+use support::garden::Garden;
+use support::garden::prepare::{self, Preparation};
+use support::{Options, TestCluster};
 
 /// The seed of `packaging/systemd/config.yaml`.
 const SEED: &str = "edge-1";

@@ -13,12 +13,12 @@ use serde_json::{Value, json};
 
 use crate::World;
 use crate::screen::Screen;
-use crate::support::controllers::Share;
-use crate::support::encoding::{from_base64, from_rfc3339, rfc3339};
-use crate::support::json::{entry, list, text};
-use crate::support::shoot::object::{self, MANAGED, PROJECT_NAMESPACE, Workerless};
-use crate::support::shoot::{Listen, Options, Site};
-use crate::support::{TestCluster, garden::Garden};
+use support::controllers::Share;
+use support::encoding::{from_base64, from_rfc3339, rfc3339};
+use support::json::{entry, list, text};
+use support::shoot::object::{self, MANAGED, PROJECT_NAMESPACE, Workerless};
+use support::shoot::{Listen, Options, Site};
+use support::{TestCluster, garden::Garden};
 
 pub const NAME: &str = "first";
 pub const NAMESPACE: &str = PROJECT_NAMESPACE;

@@ -3,8 +3,8 @@
 use serde_json::Value;
 
 use crate::screen::Screen;
-use crate::support::json::{list, text};
 use crate::{EXTENSION, SEED, World, shoot};
+use support::json::{list, text};
 
 /// The conditions of a good installation.
 pub const INSTALLATION: [(&str, &str); 5] = [

@@ -15,8 +15,6 @@ mod agent;
 mod random;
 #[path = "../bench/scene.rs"]
 mod scene;
-#[path = "../support/mod.rs"]
-mod support;
 
 use std::path::Path;
 use std::process::ExitCode;

@@ -353,7 +353,8 @@ impl TestCluster {
         (namespace, name): (&str, &str),
         patch: &Value,
     ) -> Value {
-        let target = Target::new(self.api().kind(group, plural).unwrap(), namespace, name).sub("status");
+        let target =
+            Target::new(self.api().kind(group, plural).unwrap(), namespace, name).subresource("status");
         self.api().patch(&target, &super::api::write::Patch::Merge(patch.clone()), &User::system()).unwrap()
     }
 

@@ -19,6 +19,15 @@ pub struct Identity {
     pub key: String,
 }
 
+impl Identity {
+    /// The same, followed by more certificates.
+    #[must_use]
+    pub fn then(mut self, certificates: &[String]) -> Self {
+        self.certificate += &certificates.concat();
+        self
+    }
+}
+
 /// A certificate authority.
 pub struct Authority {
     certificate: Certificate,

@@ -12,10 +12,10 @@ use crate::agent::Agent;
 use crate::failure::{Failure, Result, ensure, equal};
 use crate::lab::Lab;
 use crate::stories::steps::{ready, while_running};
-use crate::support::garden::prepare;
-use crate::support::player::{Manners, Player};
 use crate::wait;
 use crate::world::{self, World};
+use support::garden::prepare;
+use support::player::{Manners, Player};
 
 const PROJECT: &str = "garden-p";
 const ENTRIES: usize = 20;

@@ -12,11 +12,11 @@ use crate::audit::Request;
 use crate::failure::{Failure, Result, ensure, equal};
 use crate::lab::Lab;
 use crate::stories::steps::{ready, while_running};
-use crate::support::api::store::Id;
-use crate::support::garden::prepare;
-use crate::support::player::{Manners, Player};
 use crate::wait;
 use crate::world::{self, World};
+use support::api::store::Id;
+use support::garden::prepare;
+use support::player::{Manners, Player};
 
 const PROJECT: &str = "garden-p";
 const AGENT: &str = "system:serviceaccount:garden:gardenlet";

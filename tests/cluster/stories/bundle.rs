@@ -14,8 +14,8 @@ use crate::process;
 use crate::registry::{ADDRESS, Registry};
 use crate::stories::oci::{chart, wait_for_greeting};
 use crate::stories::steps::{installed, ready};
-use crate::support::garden::prepare;
 use crate::world::{self, World};
+use support::garden::prepare;
 
 /// Exported next to the garden, imported after the registry has ended, installed by an agent that has only the
 /// directory.

@@ -8,9 +8,9 @@ use crate::chart;
 use crate::failure::{Result, ensure};
 use crate::lab::Lab;
 use crate::stories::steps::{installations, is_well, ready, while_running};
-use crate::support::garden::prepare;
 use crate::wait;
 use crate::world::{self, World};
+use support::garden::prepare;
 
 /// The number of extensions that are registered together; the second one with `GARDENLET_TESTS_LONG`.
 const CROWD: usize = 40;

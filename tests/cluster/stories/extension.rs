@@ -23,10 +23,10 @@ use crate::stories::pod::processes;
 use crate::stories::steps::{
     components_are, condition, installations, is_installed, is_ready, is_well, while_running,
 };
-use crate::support::garden::prepare::{self, PROVIDER};
-use crate::support::pki::Authority;
 use crate::wait;
 use crate::world::{self, World};
+use support::garden::prepare::{self, PROVIDER};
+use support::pki::Authority;
 
 /// Its objects in the seed.
 const NAME: &str = "gardener-extension-dns-lab";

@@ -17,11 +17,11 @@ use crate::gate::Gate;
 use crate::lab::Lab;
 use crate::stories::inside::http_get;
 use crate::stories::steps::{installed, ready, register_demo, while_running};
-use crate::support::http::faults::{Action, Ordered, Seen, failure};
-use crate::support::pki::Authority;
-use crate::support::proxy::Mode;
 use crate::wait;
 use crate::world::{self, SEED, World};
+use support::http::faults::{Action, Ordered, Seen, failure};
+use support::pki::Authority;
+use support::proxy::Mode;
 
 /// The highest number of heartbeats between the end of a fault and the arrival of a change that is made then. Without a
 /// fault it takes one or two; watches restart within thirty seconds of backoff at worst, after short faults much

@@ -14,9 +14,9 @@ use crate::agent::Agent;
 use crate::failure::{Failure, Result, ensure};
 use crate::lab::Lab;
 use crate::stories::steps::{installed, ready, register_demo, while_running};
-use crate::support::garden::prepare;
 use crate::wait;
 use crate::world::{self, SEED, World};
+use support::garden::prepare;
 
 /// The certificate is renewed on request while the process runs: the lease is never late, and the agent notices later
 /// changes.

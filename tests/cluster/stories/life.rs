@@ -16,10 +16,10 @@ use crate::outside;
 use crate::site::Site;
 use crate::stories::steps::{self, while_running};
 use crate::stories::{backups, role};
-use crate::support::garden::prepare;
-use crate::support::player::Player;
 use crate::wait;
 use crate::world::{self, World};
+use support::garden::prepare;
+use support::player::Player;
 
 mod crashes;
 mod end;

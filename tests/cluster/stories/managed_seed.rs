@@ -12,10 +12,10 @@ use crate::cluster::{self, Cluster};
 use crate::failure::{Doing as _, Failure, Result, ensure, equal};
 use crate::lab::Lab;
 use crate::stories::steps::{condition, ready, while_running};
-use crate::support::api::store::Id;
-use crate::support::garden::prepare;
 use crate::wait;
 use crate::world::{self, World};
+use support::api::store::Id;
+use support::garden::prepare;
 
 const GARDEN: &str = "garden";
 const NAME: &str = "s1";

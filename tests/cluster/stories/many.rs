@@ -19,13 +19,13 @@ use crate::failure::{Failure, Result, ensure};
 use crate::lab::Lab;
 use crate::size::{Bounds, Size};
 use crate::stories::steps::{ready, while_running};
-use crate::support::garden::prepare;
-use crate::support::keys::FixtureKeys;
-use crate::support::proxy::{Mode, Proxy};
-use crate::support::shoot::object::{PROJECT_NAMESPACE, make_edge, technical_id};
-use crate::support::shoot::{Listen, Manager, Options as SiteOptions, Site};
 use crate::wait;
 use crate::world::{self, World};
+use support::garden::prepare;
+use support::keys::FixtureKeys;
+use support::proxy::{Mode, Proxy};
+use support::shoot::object::{PROJECT_NAMESPACE, make_edge, technical_id};
+use support::shoot::{Listen, Manager, Options as SiteOptions, Site};
 
 /// The number of Shoots, and that with `--long`. Both are more than the agent has workers.
 const SHOOTS: usize = 12;

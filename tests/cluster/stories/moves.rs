@@ -11,8 +11,8 @@ use crate::gate::Gate;
 use crate::lab::Lab;
 use crate::names::{Answer, Names};
 use crate::stories::faults::Day;
-use crate::support::proxy::{Mode, Proxy};
 use crate::wait;
+use support::proxy::{Mode, Proxy};
 
 const GARDEN: &str = "api.garden.test";
 /// The first address of the garden. Resolvers sort the addresses of one answer by their distance to ours; the order

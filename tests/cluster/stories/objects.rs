@@ -16,10 +16,10 @@ use crate::size::{Bounds, Size};
 use crate::stories::backups::section;
 use crate::stories::bastions::{is_of_agent, prepare};
 use crate::stories::steps::{ready, while_running};
-use crate::support::garden::prepare::{PROJECT, backup_entry, bastion};
-use crate::support::player::Player;
 use crate::wait;
 use crate::world::{self, World};
+use support::garden::prepare::{PROJECT, backup_entry, bastion};
+use support::player::Player;
 
 const EACH: usize = 250;
 /// A busy machine may need long for thousands of requests.

@@ -10,9 +10,9 @@ use crate::failure::{Result, ensure};
 use crate::lab::Lab;
 use crate::registry::Registry;
 use crate::stories::steps::{installations, installed, ready, while_running};
-use crate::support::garden::prepare;
 use crate::tokens::Tokens;
 use crate::world::{self, World};
+use support::garden::prepare;
 
 /// By reference, by tag and by digest; then without the registry, in a program that was killed and restarted.
 pub(crate) fn installs(lab: &mut Lab) -> Result<()> {

@@ -12,9 +12,9 @@ use crate::agent::Agent;
 use crate::failure::{Failure, Result, ensure, equal};
 use crate::lab::Lab;
 use crate::stories::steps::{ready, while_running};
-use crate::support::garden::prepare;
-use crate::support::policies::{CENTRAL, EXTENSION, OF_EXTENSION, OF_SHOOT, SHOOT, cluster, plane, pod};
 use crate::world::{self, World};
+use support::garden::prepare;
+use support::policies::{CENTRAL, EXTENSION, OF_EXTENSION, OF_SHOOT, SHOOT, cluster, plane, pod};
 
 const WITHIN_S: u64 = 30;
 

@@ -7,9 +7,9 @@ use serde_json::Value;
 use crate::audit::{Audit, Request};
 use crate::failure::{Result, ensure, equal};
 use crate::lab::Lab;
-use crate::support::api::rbac;
-use crate::support::api::request::Info;
-use crate::support::garden::prepare;
+use support::api::rbac;
+use support::api::request::Info;
+use support::garden::prepare;
 
 const AGENT: &str = "system:serviceaccount:garden:gardenlet";
 

@@ -2,7 +2,7 @@
 
 use crate::failure::{Result, ensure};
 use crate::lab::Lab;
-use crate::support::semantics;
+use support::semantics;
 
 /// Runs the shared checks against the seed.
 pub(crate) fn agree(lab: &mut Lab) -> Result<()> {

@@ -12,9 +12,9 @@ use crate::cluster::Server;
 use crate::failure::{Doing, Failure, Result, ensure, equal};
 use crate::lab::Lab;
 use crate::snapshot::{Difference, Snapshot};
-use crate::support::garden::prepare;
 use crate::wait;
 use crate::world::{self, World};
+use support::garden::prepare;
 
 /// etcd, then the API server crash and restart: stored objects exist, and the server is unready in between.
 pub(crate) fn crash(lab: &mut Lab) -> Result<()> {

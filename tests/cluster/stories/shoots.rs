@@ -9,9 +9,9 @@ use crate::agent::Agent;
 use crate::failure::{Result, ensure, equal};
 use crate::lab::Lab;
 use crate::stories::steps::while_running;
-use crate::support::garden::prepare;
 use crate::wait;
 use crate::world::{self, SEED, World};
+use support::garden::prepare;
 
 const NAMESPACE_OF_PROJECT: &str = "garden-p";
 const NAME: &str = "s1";

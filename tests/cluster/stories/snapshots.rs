@@ -15,9 +15,9 @@ use crate::etcd::Etcd;
 use crate::failure::{Doing, Failure, Result, ensure, equal};
 use crate::lab::Lab;
 use crate::process::{Process, run};
-use crate::support::pki::Authority;
-use crate::support::s3::S3Server;
 use crate::wait;
+use support::pki::Authority;
+use support::s3::S3Server;
 
 /// The port for plain text, for the story; the next one is for TLS, and the one after it for peers.
 const PORT: u16 = 32_379;

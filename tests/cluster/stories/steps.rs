@@ -9,9 +9,9 @@ use crate::agent::Agent;
 use crate::chart;
 use crate::failure::{Failure, Result};
 use crate::lab::Lab;
-use crate::support::garden::prepare::{self, PROVIDER};
 use crate::wait;
 use crate::world::SEED;
+use support::garden::prepare::{self, PROVIDER};
 
 /// Registers the extension `demo` for every seed. Without a node its Deployment has no replicas.
 pub(crate) fn register_demo(lab: &Lab, replicas: u8) -> Result<()> {

@@ -13,10 +13,10 @@ use crate::agent::Agent;
 use crate::failure::{Failure, Result, ensure, equal};
 use crate::lab::Lab;
 use crate::stories::steps::{ready, while_running};
-use crate::support::garden::identity::claims;
-use crate::support::player::Player;
 use crate::wait;
 use crate::world::{self, World};
+use support::garden::identity::claims;
+use support::player::Player;
 
 const TOKEN_REVIEW: Resource =
     Resource::new("authentication.k8s.io", "v1", "TokenReview", "tokenreviews", false);

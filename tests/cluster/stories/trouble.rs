@@ -14,9 +14,9 @@ use crate::cluster::Server;
 use crate::failure::{Failure, Result, ensure, equal};
 use crate::lab::Lab;
 use crate::stories::steps::{installations, installed, ready, register_demo, while_running};
-use crate::support::garden::manager::Share;
 use crate::wait;
 use crate::world::{self, World};
+use support::garden::manager::Share;
 
 /// The bootstrap Secret holds a token that the garden does not know; later it is replaced.
 pub(crate) fn wrong_token(lab: &mut Lab) -> Result<()> {

@@ -16,9 +16,9 @@ use crate::lab::Lab;
 use crate::stories::crash;
 use crate::stories::inside::http_get;
 use crate::stories::steps::{installed, ready, register_demo, while_running};
-use crate::support::proxy::Mode;
 use crate::wait;
 use crate::world::{self, World};
+use support::proxy::Mode;
 
 /// The leases in the seed: those of the leader and of the applier of ManagedResources.
 const LEASES: [&str; 2] = ["gardenlet-leader-election", "gardener-resource-manager"];

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use super::User;
 use super::store::State;
-use crate::support::encoding::{base64_url, from_base64, from_pem, from_rfc3339, sha256_hex};
-use crate::support::json::{list, text};
+use crate::encoding::{base64_url, from_base64, from_pem, from_rfc3339, sha256_hex};
+use crate::json::{list, text};
 
 /// Tokens that the server knows without looking into its storage, and the key of those that it issues.
 pub struct Tokens {

@@ -4,8 +4,8 @@ use gardenlet::base::clock::Timestamp;
 use serde_json::Value;
 
 use super::table::{AGE, Cell, Column, NAME, condition, count, duration, since};
-use crate::support::encoding::from_rfc3339;
-use crate::support::json::{list, text};
+use crate::encoding::from_rfc3339;
+use crate::json::{list, text};
 
 const fn column(name: &'static str, cell: Cell) -> Column {
     Column::new(name, cell)

@@ -12,8 +12,8 @@ use super::store::{Id, State};
 use super::table::printed;
 use super::write::Patch;
 use super::{Api, Target, User};
-use crate::support::encoding::from_rfc3339;
-use crate::support::json::{list, set, text};
+use crate::encoding::from_rfc3339;
+use crate::json::{list, set, text};
 
 const GROUP: &str = "apiextensions.k8s.io";
 const PLURAL: &str = "customresourcedefinitions";

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::kinds::Kind;
 use super::rules::Rules;
-use crate::support::json::{remove, set};
+use crate::json::{remove, set};
 
 /// The group in which they are stored.
 pub const GROUP: &str = "events.k8s.io";

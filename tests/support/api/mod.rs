@@ -38,7 +38,7 @@ use serde_json::Value;
 use self::failure::Failure;
 use self::kinds::Kind;
 use self::store::{State, Store};
-use crate::support::encoding::rfc3339;
+use crate::encoding::rfc3339;
 
 /// The user of a request.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -90,7 +90,7 @@ impl Target {
     }
 
     #[must_use]
-    pub fn sub(mut self, subresource: &str) -> Self {
+    pub fn subresource(mut self, subresource: &str) -> Self {
         subresource.clone_into(&mut self.subresource);
         self
     }

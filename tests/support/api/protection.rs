@@ -7,7 +7,7 @@ use super::Target;
 use super::failure::Failure;
 use super::selector::matches_spec;
 use super::store::State;
-use crate::support::json::{list, text};
+use crate::json::{list, text};
 
 const GROUP: &str = "admissionregistration.k8s.io";
 

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::User;
 use super::request::Info;
 use super::store::State;
-use crate::support::json::{list, text};
+use crate::json::{list, text};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 

@@ -10,8 +10,8 @@ use super::selector::{Selector, parse_fields, parse_labels};
 use super::store::{Change, Id, State};
 use super::table::{Form, table};
 use super::{Api, Target};
-use crate::support::encoding::{base64_url, from_base64};
-use crate::support::json::{remove, set};
+use crate::encoding::{base64_url, from_base64};
+use crate::json::{remove, set};
 
 /// An object of the storage version as it is shown in another.
 pub fn present(kind: &Kind, version: &str, object: &Value) -> Value {

@@ -9,7 +9,7 @@ use super::selector::Selector;
 use super::store::{Id, State};
 use super::write::is_finished;
 use super::{Api, Target};
-use crate::support::json::{list, map, set, text};
+use crate::json::{list, map, set, text};
 
 /// `DeleteOptions`, as far as they matter here.
 #[derive(Clone, Debug, Default)]

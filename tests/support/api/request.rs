@@ -1,6 +1,6 @@
 //! What a path means: verb, resource, namespace, name, subresource.
 
-use crate::support::encoding::unescape;
+use crate::encoding::unescape;
 
 /// The attributes of a request that the API server authorizes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::User;
 use super::request::Info;
-use crate::support::json::{list, text};
+use crate::json::{list, text};
 
 /// Answers what a user may do, and to which user a token belongs.
 pub trait Judge {

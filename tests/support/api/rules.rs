@@ -5,8 +5,8 @@ use serde_json::{Map, Value, json};
 use super::failure::Failure;
 use super::kinds::Kind;
 use super::store::State;
-use crate::support::encoding;
-use crate::support::json::{copy, default, elements, list, map, set, text};
+use crate::encoding;
+use crate::json::{copy, default, elements, list, map, set, text};
 
 /// The user, target and surroundings of a write.
 #[derive(Clone)]
@@ -391,7 +391,7 @@ impl Rules for Csr {
         }
         set(object, "/status", json!({}));
         let request = object["spec"]["request"].as_str().and_then(encoding::from_base64).unwrap_or_default();
-        if crate::support::pki::request_subject(&String::from_utf8_lossy(&request)).is_none() {
+        if crate::pki::request_subject(&String::from_utf8_lossy(&request)).is_none() {
             let why = "Invalid value: []byte{}: PEM block type must be CERTIFICATE REQUEST";
             return Err(invalid(write, object, "spec.request", why));
         }

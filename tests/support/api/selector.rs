@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::support::json::entry;
+use crate::json::entry;
 
 /// One condition of a selector; all of them must hold.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -9,7 +9,7 @@ use gardenlet::base::stop::Stop;
 use serde_json::Value;
 
 use super::kinds::Kinds;
-use crate::support::json::text;
+use crate::json::text;
 
 /// Where an object is stored.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

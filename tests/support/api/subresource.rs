@@ -6,8 +6,8 @@ use super::authn::Tokens;
 use super::failure::Failure;
 use super::write::Patch;
 use super::{Api, Target, User, patch};
-use crate::support::encoding::rfc3339;
-use crate::support::json::{entry, list, set, text};
+use crate::encoding::rfc3339;
+use crate::json::{entry, list, set, text};
 
 /// POST to `serviceaccounts/<name>/token`.
 pub fn token(api: &Api, tokens: &Tokens, target: &Target, mut request: Value) -> Result<Value, Failure> {

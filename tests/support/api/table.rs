@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 
 use super::kinds::Kind;
 use super::read::metadata_of;
-use crate::support::encoding::from_rfc3339;
-use crate::support::json::{list, text};
+use crate::encoding::from_rfc3339;
+use crate::json::{list, text};
 
 /// How much of each object a row repeats.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::Target;
 use super::failure::Failure;
-use crate::support::json::text;
+use crate::json::text;
 
 fn is_dns_label(name: &str, max: usize) -> bool {
     let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';

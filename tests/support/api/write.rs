@@ -7,7 +7,7 @@ use super::read::present;
 use super::rules::Write;
 use super::store::State;
 use super::{Api, Target, User, patch, validate};
-use crate::support::json::{copy, list, map, remove, set, text};
+use crate::json::{copy, list, map, remove, set, text};
 
 /// A patch with its media type.
 #[derive(Clone, Debug)]

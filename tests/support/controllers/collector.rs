@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::support::api::kinds::Kind;
-use crate::support::api::remove::Options;
-use crate::support::api::write::Patch;
-use crate::support::api::{Api, Target, User};
-use crate::support::json::{list, text};
+use crate::api::kinds::Kind;
+use crate::api::remove::Options;
+use crate::api::write::Patch;
+use crate::api::{Api, Target, User};
+use crate::json::{list, text};
 
 struct Found {
     target: Target,

@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
-use crate::support::api::remove::Options;
-use crate::support::api::write::Patch;
-use crate::support::api::{Api, Target, User};
-use crate::support::encoding::{from_base64, from_rfc3339};
-use crate::support::json::{list, text};
+use crate::api::remove::Options;
+use crate::api::write::Patch;
+use crate::api::{Api, Target, User};
+use crate::encoding::{from_base64, from_rfc3339};
+use crate::json::{list, text};
 
 /// Removes bootstrap tokens that have ended.
 pub fn clean_tokens(api: &Api) {
@@ -85,7 +85,7 @@ fn empty(api: &Api, namespace: &str) {
         return;
     }
     let Some(kind) = api.kind("", "namespaces") else { return };
-    let target = Target::new(kind, "", namespace).sub("finalize");
+    let target = Target::new(kind, "", namespace).subresource("finalize");
     let others = |n: &Value| {
         list(n, "/spec/finalizers").iter().filter(|f| *f != "kubernetes").cloned().collect::<Vec<_>>()
     };

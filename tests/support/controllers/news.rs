@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use crate::support::api::store::{Change, State};
-use crate::support::json::{list, text};
+use crate::api::store::{Change, State};
+use crate::json::{list, text};
 
 /// The parts that have something to look at.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -74,8 +74,8 @@ mod tests {
     use serde_json::json;
 
     use super::News;
-    use crate::support::api::kinds::Kinds;
-    use crate::support::api::store::{Change, Id, State, Store};
+    use crate::api::kinds::Kinds;
+    use crate::api::store::{Change, Id, State, Store};
 
     #[test]
     fn a_change_concerns_the_parts_that_its_object_belongs_to() {

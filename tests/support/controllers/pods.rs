@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 
 use super::workloads::HOLD;
-use crate::support::api::remove::Options;
-use crate::support::api::{Api, Target, User};
-use crate::support::json::{list, text};
+use crate::api::remove::Options;
+use crate::api::{Api, Target, User};
+use crate::json::{list, text};
 
 /// `left_out`: namespaces whose workloads another component handles.
 pub fn sync(api: &Api, left_out: &dyn Fn(&str) -> bool) {

@@ -5,12 +5,12 @@ use std::time::Duration;
 use gardenlet::base::clock::Timestamp;
 use serde_json::{Value, json};
 
-use crate::support::api::remove::Options;
-use crate::support::api::write::Patch;
-use crate::support::api::{Api, Target, User};
-use crate::support::encoding::{base64, from_base64, from_rfc3339};
-use crate::support::json::{list, text};
-use crate::support::pki::Authority;
+use crate::api::remove::Options;
+use crate::api::write::Patch;
+use crate::api::{Api, Target, User};
+use crate::encoding::{base64, from_base64, from_rfc3339};
+use crate::json::{list, text};
+use crate::pki::Authority;
 
 /// The validity that kube-controller-manager gives by default.
 const DEFAULT_LIFETIME: Duration = Duration::from_secs(365 * 86_400);
@@ -48,7 +48,7 @@ pub fn sync(api: &Api, authority: &Authority) {
                 json!({"conditions": conditions})
             }
         };
-        let target = Target::new(kind.clone(), "", text(&request, "/metadata/name")).sub("status");
+        let target = Target::new(kind.clone(), "", text(&request, "/metadata/name")).subresource("status");
         // Another thread may have deleted it.
         let _ = api.patch(&target, &Patch::Merge(json!({"status": status})), &User::system());
     }

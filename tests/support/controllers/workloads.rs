@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::support::api::write::Patch;
-use crate::support::api::{Api, Target, User};
-use crate::support::json::text;
+use crate::api::write::Patch;
+use crate::api::{Api, Target, User};
+use crate::json::text;
 
 /// Set on an object, this annotation (value: anything) keeps it from becoming ready.
 pub const HOLD: &str = "test.gardener.cloud/hold";
@@ -30,7 +30,8 @@ pub fn sync(api: &Api, left_out: &dyn Fn(&str) -> bool) {
                 continue;
             }
             let name = text(&object, "/metadata/name");
-            let target = Target::new(kind.clone(), text(&object, "/metadata/namespace"), name).sub("status");
+            let target =
+                Target::new(kind.clone(), text(&object, "/metadata/namespace"), name).subresource("status");
             let mut status = status(&object, &api.now());
             status["observedGeneration"] = object["metadata"]["generation"].clone();
             if status["observedGeneration"].is_null() {

@@ -5,11 +5,11 @@ use serde_json::{Value, json};
 
 use super::authorizer::SEEDS;
 use super::manager::Manager;
-use crate::support::api::failure::Failure;
-use crate::support::api::write::Patch;
-use crate::support::encoding::from_base64;
-use crate::support::json::{list, text};
-use crate::support::pki;
+use crate::api::failure::Failure;
+use crate::api::write::Patch;
+use crate::encoding::from_base64;
+use crate::json::{list, text};
+use crate::pki;
 
 pub fn sync(manager: &Manager) -> Result<(), Failure> {
     for request in manager.cluster.list(&CERTIFICATE_SIGNING_REQUEST, "")? {

@@ -1,12 +1,12 @@
 //! The SeedAuthorizer: what an agent may do in the garden. It allows a request or has no opinion; then RBAC decides.
 
 use super::graph::Graph;
-use crate::support::api::User;
-use crate::support::api::rbac;
-use crate::support::api::request::Info;
-use crate::support::api::selector::{Requirement, parse_fields, parse_labels};
-use crate::support::api::store::State;
-use crate::support::http::server::Authorizer;
+use crate::api::User;
+use crate::api::rbac;
+use crate::api::request::Info;
+use crate::api::selector::{Requirement, parse_fields, parse_labels};
+use crate::api::store::State;
+use crate::http::server::Authorizer;
 
 /// The group of all agents.
 pub const SEEDS: &str = "gardener.cloud:system:seeds";
@@ -193,7 +193,7 @@ fn special(seed: &str, info: &Info, is_agent: bool) -> bool {
 
 /// The id of the token that belongs to a ManagedSeed or Gardenlet.
 pub fn bootstrap_token_id(namespace: &str, name: &str) -> String {
-    crate::support::encoding::sha256_hex(format!("{namespace}--{name}").as_bytes())[..6].to_owned()
+    crate::encoding::sha256_hex(format!("{namespace}--{name}").as_bytes())[..6].to_owned()
 }
 
 /// Whether the requirement with this key names exactly this value.

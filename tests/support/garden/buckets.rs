@@ -4,8 +4,8 @@ use gardenlet::api::gardener::BACKUP_BUCKET;
 use serde_json::Value;
 
 use super::manager::Manager;
-use crate::support::api::failure::Failure;
-use crate::support::json::text;
+use crate::api::failure::Failure;
+use crate::json::text;
 
 pub fn sync(manager: &Manager, seeds: &[Value]) -> Result<(), Failure> {
     let buckets = manager.cluster.list(&BACKUP_BUCKET, "")?;

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use crate::support::api::table::{AGE, Cell, Column, NAME, condition};
-use crate::support::json::{entry, list, text};
+use crate::api::table::{AGE, Cell, Column, NAME, condition};
+use crate::json::{entry, list, text};
 
 const fn column(name: &'static str, cell: Cell) -> Column {
     Column::new(name, cell)
@@ -323,8 +323,8 @@ mod tests {
 
     use super::super::kinds;
     use super::*;
-    use crate::support::api::table::{Include, table};
-    use crate::support::encoding::from_rfc3339;
+    use crate::api::table::{Include, table};
+    use crate::encoding::from_rfc3339;
 
     /// What `kubectl get -o wide` prints of an object: names and cells.
     fn shown(kind: &str, mut object: Value) -> Vec<(String, String)> {

@@ -7,10 +7,10 @@ use serde_json::Value;
 use super::authorizer::bootstrap_token_id;
 use super::kinds::{CORE, OPERATIONS, SECURITY, SEED_MANAGEMENT};
 use super::rules::operation;
-use crate::support::api::store::State;
-use crate::support::encoding::from_base64;
-use crate::support::json::{entry, list, text};
-use crate::support::pki;
+use crate::api::store::State;
+use crate::encoding::from_base64;
+use crate::json::{entry, list, text};
+use crate::pki;
 
 /// Group, resource, namespace, name.
 pub type Place<'a> = (&'a str, &'a str, &'a str, &'a str);

@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 
 use super::authorizer::SEEDS;
 use super::kinds::CORE;
-use crate::support::api::failure::Failure;
-use crate::support::api::write::uid;
-use crate::support::api::{Api, Target, User};
-use crate::support::encoding::{base64_url, from_base64, rfc3339};
-use crate::support::json::{list, set, text};
+use crate::api::failure::Failure;
+use crate::api::write::uid;
+use crate::api::{Api, Target, User};
+use crate::encoding::{base64_url, from_base64, rfc3339};
+use crate::json::{list, set, text};
 
 /// The subresource with the kind of its body.
 pub const SUBRESOURCES: &[(&str, &str)] = &[("token", "TokenRequest")];

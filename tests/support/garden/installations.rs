@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 
 use super::manager::Manager;
 use super::shoot::is_workerless;
-use crate::support::api::failure::Failure;
-use crate::support::api::selector::matches_spec;
-use crate::support::api::write::Patch;
-use crate::support::encoding::sha256_hex;
-use crate::support::json::{entry, list, text};
+use crate::api::failure::Failure;
+use crate::api::selector::matches_spec;
+use crate::api::write::Patch;
+use crate::encoding::sha256_hex;
+use crate::json::{entry, list, text};
 
 const FINALIZER: &str = "core.gardener.cloud/controllerregistration";
 /// The kinds of a provider of machines.

@@ -5,8 +5,8 @@ use super::rules::{
 };
 use super::shoot::{Shoot, kubeconfig};
 use super::{columns, identity};
-use crate::support::api::kinds::Kind;
-use crate::support::api::rules::Frozen;
+use crate::api::kinds::Kind;
+use crate::api::rules::Frozen;
 
 pub const CORE: &str = "core.gardener.cloud";
 pub const SEED_MANAGEMENT: &str = "seedmanagement.gardener.cloud";

@@ -7,9 +7,9 @@ use gardenlet::api::coordination::LEASE;
 use serde_json::Value;
 
 use super::manager::Manager;
-use crate::support::api::failure::Failure;
-use crate::support::encoding::from_rfc3339;
-use crate::support::json::{list, text};
+use crate::api::failure::Failure;
+use crate::encoding::from_rfc3339;
+use crate::json::{list, text};
 
 /// How often the Lease of a seed is checked.
 const PERIOD: Duration = Duration::from_secs(10);

@@ -14,11 +14,11 @@ use serde_json::{Value, json};
 use super::port::Cluster;
 use super::scheduler::{self, Strategy};
 use super::{approver, buckets, installations, lifecycle, namespaces, projects, shoots};
-use crate::support::api::failure::Failure;
-use crate::support::api::store::{Store, rest};
-use crate::support::api::write::Patch;
-use crate::support::encoding::rfc3339;
-use crate::support::json::{list, text};
+use crate::api::failure::Failure;
+use crate::api::store::{Store, rest};
+use crate::api::write::Patch;
+use crate::encoding::rfc3339;
+use crate::json::{list, text};
 
 /// The parts that run; all by default.
 #[derive(Clone, Debug)]

@@ -4,9 +4,9 @@ use gardenlet::api::core::{NAMESPACE, SECRET};
 use serde_json::{Value, json};
 
 use super::manager::Manager;
-use crate::support::api::failure::Failure;
-use crate::support::api::write::Patch;
-use crate::support::json::{entry, text};
+use crate::api::failure::Failure;
+use crate::api::write::Patch;
+use crate::json::{entry, text};
 
 /// Roles of Secrets that stay in `garden`.
 const NOT_COPIED: [&str; 5] =

@@ -2,10 +2,12 @@
 
 use gardenlet::format::cidr::Cidr;
 use gardenlet::format::quantity::Quantity;
-use serde_json::{Value, json};
+use serde_json::Value;
+#[cfg(test)]
+use serde_json::json;
 
-use crate::support::api::selector::matches_spec;
-use crate::support::json::{list, text};
+use crate::api::selector::matches_spec;
+use crate::json::{list, text};
 
 /// Whether the Shoot tolerates each taint of the Seed.
 pub fn is_tolerated(shoot: &Value, seed: &Value) -> bool {

@@ -7,12 +7,12 @@ use gardenlet::api::meta::Resource;
 use gardenlet::kube;
 use serde_json::{Value, json};
 
-use crate::support::api::failure::Failure;
-use crate::support::api::remove::Options;
-use crate::support::api::request::Info;
-use crate::support::api::review::attributes;
-use crate::support::api::write::Patch;
-use crate::support::api::{Api, Target, User};
+use crate::api::failure::Failure;
+use crate::api::remove::Options;
+use crate::api::request::Info;
+use crate::api::review::attributes;
+use crate::api::write::Patch;
+use crate::api::{Api, Target, User};
 
 /// What a controller may do with a cluster. An empty namespace means cluster-scoped, or all.
 pub trait Cluster: Send + Sync {
@@ -60,7 +60,7 @@ impl Cluster for Local {
     fn list(&self, resource: &Resource, namespace: &str) -> Result<Vec<Value>, Failure> {
         let target = self.target(resource, namespace, "")?;
         let stored = self.api.store.all(&resource.group, &resource.plural, namespace);
-        let shown = |o: &Arc<Value>| crate::support::api::read::present(&target.kind, &target.version, o);
+        let shown = |o: &Arc<Value>| crate::api::read::present(&target.kind, &target.version, o);
         Ok(stored.iter().map(shown).collect())
     }
 
@@ -75,7 +75,7 @@ impl Cluster for Local {
         subresource: &str,
         patch: &Patch,
     ) -> Result<Value, Failure> {
-        let target = self.target(resource, namespace, name)?.sub(subresource);
+        let target = self.target(resource, namespace, name)?.subresource(subresource);
         self.api.patch(&target, patch, &User::system())
     }
 

@@ -7,7 +7,7 @@ use gardenlet::format::yaml;
 use serde_json::{Value, json};
 
 use super::authorizer::{SEEDS, bootstrap_token_id};
-use crate::support::encoding::{base64, rfc3339};
+use crate::encoding::{base64, rfc3339};
 
 const BOOTSTRAPPER: &str = "gardener.cloud:system:seed-bootstrapper";
 const READERS: &str = "gardener.cloud:system:read-global-resources";

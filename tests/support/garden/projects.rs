@@ -5,9 +5,9 @@ use gardenlet::api::gardener::{PROJECT, SHOOT};
 use serde_json::{Value, json};
 
 use super::manager::Manager;
-use crate::support::api::failure::Failure;
-use crate::support::api::write::Patch;
-use crate::support::json::{entry, list, text};
+use crate::api::failure::Failure;
+use crate::api::write::Patch;
+use crate::json::{entry, list, text};
 
 const FINALIZER: &str = "gardener";
 const MADE_HERE: &str = "namespace.gardener.cloud/created-by-project-controller";

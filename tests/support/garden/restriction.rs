@@ -5,14 +5,14 @@ use serde_json::Value;
 
 use super::authorizer::{self, SEEDS, bootstrap_token_id, seed_of};
 use super::kinds::CORE;
-use crate::support::api::failure::Failure;
-use crate::support::api::request::Info;
-use crate::support::api::store::State;
-use crate::support::api::{Target, User};
-use crate::support::encoding::from_base64;
-use crate::support::http::server::Authorizer as _;
-use crate::support::json::text;
-use crate::support::pki;
+use crate::api::failure::Failure;
+use crate::api::request::Info;
+use crate::api::store::State;
+use crate::api::{Target, User};
+use crate::encoding::from_base64;
+use crate::http::server::Authorizer as _;
+use crate::json::text;
+use crate::pki;
 
 /// Judges an object about to be created.
 pub fn admit(state: &State, target: &Target, object: &Value, user: &User) -> Result<(), Failure> {

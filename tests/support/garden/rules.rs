@@ -3,9 +3,9 @@
 
 use serde_json::{Value, json};
 
-use crate::support::api::failure::Failure;
-use crate::support::api::rules::{Rules, Write, strip};
-use crate::support::json::{default, elements, entry, list, map, remove, set, text};
+use crate::api::failure::Failure;
+use crate::api::rules::{Rules, Write, strip};
+use crate::json::{default, elements, entry, list, map, remove, set, text};
 
 pub const OPERATION: &str = "gardener.cloud/operation";
 pub const CONFIRMATION: &str = "confirmation.gardener.cloud/deletion";

@@ -5,9 +5,9 @@ use gardenlet::api::gardener::SHOOT;
 use serde_json::{Value, json};
 
 use super::manager::Manager;
-use crate::support::api::failure::Failure;
-use crate::support::api::write::Patch;
-use crate::support::json::{entry, list, text};
+use crate::api::failure::Failure;
+use crate::api::write::Patch;
+use crate::json::{entry, list, text};
 
 const FINALIZER: &str = "core.gardener.cloud/controllerregistration";
 const STATUS: &str = "shoot.gardener.cloud/status";

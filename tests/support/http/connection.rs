@@ -14,9 +14,9 @@ use super::route::{Reply, answer, authenticate, forbidden};
 use super::server::Shared;
 use super::tls::Stream;
 use super::watch;
-use crate::support::api::User;
-use crate::support::api::request::Info;
-use crate::support::encoding::http_date;
+use crate::api::User;
+use crate::api::request::Info;
+use crate::encoding::http_date;
 
 /// What happens to the connection after an exchange.
 #[derive(PartialEq, Eq)]
@@ -170,7 +170,7 @@ impl Exchange<'_> {
     fn process(
         &self,
         info: &Info,
-        user: Result<User, crate::support::api::failure::Failure>,
+        user: Result<User, crate::api::failure::Failure>,
         actions: &[Action],
     ) -> Reply {
         let user = match user {

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::support::api::failure::Failure;
-use crate::support::api::request::Info;
+use crate::api::failure::Failure;
+use crate::api::request::Info;
 
 /// A request as a predicate sees it.
 #[derive(Clone, Debug)]

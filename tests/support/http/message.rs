@@ -4,7 +4,7 @@ use std::io::{self, BufRead, Read, Write};
 
 use serde_json::Value;
 
-use crate::support::encoding::unescape;
+use crate::encoding::unescape;
 
 const HEADER_BYTES_MAX: u64 = 64 << 10;
 const BODY_BYTES_MAX: usize = 16 << 20;
@@ -179,7 +179,7 @@ fn head(status: u16, date: &str, headers: &[(String, String)]) -> Vec<u8> {
     let mut out = format!(
         "HTTP/1.1 {status} {}\r\nAudit-Id: {}\r\nCache-Control: no-cache, private\r\nDate: {date}\r\n",
         reason(status),
-        crate::support::api::write::uid()
+        crate::api::write::uid()
     );
     for (name, value) in headers {
         out.push_str(&format!("{name}: {value}\r\n"));

@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::support::encoding::base64;
+use crate::encoding::base64;
 
 const MAGIC: &[u8] = b"k8s\0";
 

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use gardenlet::base::clock::Timestamp;
 use serde_json::Value;
 
-use crate::support::api::request::Info;
+use crate::api::request::Info;
 
 /// One request.
 #[derive(Clone, Debug)]

@@ -5,13 +5,13 @@ use serde_json::Value;
 use super::message::{Request, Response};
 use super::protobuf;
 use super::server::{Peer, Shared};
-use crate::support::api::failure::Failure;
-use crate::support::api::read::Query;
-use crate::support::api::remove::Options;
-use crate::support::api::request::Info;
-use crate::support::api::table::Form;
-use crate::support::api::write::Patch;
-use crate::support::api::{Target, User, authn, crd, discovery, openapi, review, subresource};
+use crate::api::failure::Failure;
+use crate::api::read::Query;
+use crate::api::remove::Options;
+use crate::api::request::Info;
+use crate::api::table::Form;
+use crate::api::write::Patch;
+use crate::api::{Target, User, authn, crd, discovery, openapi, review, subresource};
 
 /// What is sent back.
 pub enum Reply {

@@ -20,13 +20,13 @@ use super::message::{Request, Response};
 use super::port;
 use super::record::Record;
 use super::tls::{Traffic, Trust, server_config};
-use crate::support::api::authn::{Accounts, Tokens};
-use crate::support::api::failure::Failure;
-use crate::support::api::request::Info;
-use crate::support::api::review::Judge;
-use crate::support::api::store::State;
-use crate::support::api::{Api, Connect, Target, User};
-use crate::support::pki::Identity;
+use crate::api::authn::{Accounts, Tokens};
+use crate::api::failure::Failure;
+use crate::api::request::Info;
+use crate::api::review::Judge;
+use crate::api::store::State;
+use crate::api::{Api, Connect, Target, User};
+use crate::pki::Identity;
 
 const STACK_BYTES: usize = 512 << 10;
 

@@ -19,7 +19,7 @@ use rustls::{
     DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig, ServerConnection, SignatureScheme,
 };
 
-use crate::support::pki::{Identity, Subject, certificate_subject};
+use crate::pki::{Identity, Subject, certificate_subject};
 
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())

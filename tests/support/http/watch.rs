@@ -10,9 +10,9 @@ use super::faults::{Action, Seen, failure};
 use super::message::{stream_head, write_chunk};
 use super::server::Shared;
 use super::tls::Stream;
-use crate::support::api::Target;
-use crate::support::api::read::{Query, bookmark, event, event_of, watch_start};
-use crate::support::api::store::settle;
+use crate::api::Target;
+use crate::api::read::{Query, bookmark, event, event_of, watch_start};
+use crate::api::store::settle;
 
 /// A watch without `timeoutSeconds` ends after this time.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1_800);
@@ -172,7 +172,7 @@ fn pending(shared: &Shared, target: &Target, query: &Query, revision: &mut u64) 
     let state = shared.api.store.read();
     if *revision < state.compacted {
         let message = format!("too old resource version: {revision} ({})", state.compacted);
-        let failure = crate::support::api::failure::Failure::expired(message);
+        let failure = crate::api::failure::Failure::expired(message);
         return Err(event("ERROR", &failure.status()));
     }
     let events =

@@ -9,7 +9,7 @@ use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 use serde_json::{Value, json};
 
 use super::{Named, Outcome, Place, ensure, equal, ok, refused, until};
-use crate::support::encoding::{base64, from_base64};
+use crate::encoding::{base64, from_base64};
 
 pub(super) const CHECKS: &[Named] = &[
     ("roles and bindings decide", rbac),
@@ -171,7 +171,7 @@ fn signing(place: &Place<'_>) -> Outcome {
         pem = String::from_utf8_lossy(&bytes).into_owned();
         Ok(!pem.is_empty())
     })?;
-    let der = crate::support::encoding::from_pem(&pem).ok_or("no PEM")?;
+    let der = crate::encoding::from_pem(&pem).ok_or("no PEM")?;
     let (_, certificate) = x509_parser::parse_x509_certificate(&der).map_err(|e| e.to_string())?;
     let validity = certificate.validity();
     let lifetime_s = validity.not_after.timestamp() - validity.not_before.timestamp();

@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 
 use super::PREFIX;
 use super::object::PROJECT_NAMESPACE;
-use crate::support::api::store::Id;
-use crate::support::controllers::Share;
-use crate::support::encoding::{base64, rfc3339};
-use crate::support::garden::prepare;
-use crate::support::{Options, TestCluster};
+use crate::api::store::Id;
+use crate::controllers::Share;
+use crate::encoding::{base64, rfc3339};
+use crate::garden::prepare;
+use crate::{Options, TestCluster};
 
 const CORE: &str = "core.gardener.cloud";
 const GROUP: &str = "resources.gardener.cloud";

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use crate::support::encoding::from_base64;
-use crate::support::json::{list, text};
+use crate::encoding::from_base64;
+use crate::json::{list, text};
 
 /// Finds a Secret (`secrets`) or ConfigMap (`configmaps`) of the namespace by its name.
 pub type Find<'a> = &'a dyn Fn(&str, &str) -> Option<Value>;

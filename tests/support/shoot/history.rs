@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-use crate::support::api::store::State;
-use crate::support::cluster::{PATIENCE, TestCluster};
-use crate::support::json::text;
-use crate::support::pace;
+use crate::api::store::State;
+use crate::cluster::{PATIENCE, TestCluster};
+use crate::json::text;
+use crate::pace;
 
 const CORE: &str = "core.gardener.cloud";
 

@@ -11,9 +11,9 @@ use super::scene::{Hands, Scene, condition, is_alive, is_beside, is_ready, label
 use super::server::Server;
 use super::settings::{Settings, probe_token};
 use super::{Listen, Shared, Trouble, network};
-use crate::support::api::subresource::LOG;
-use crate::support::encoding::{from_rfc3339, sha256_hex};
-use crate::support::json::{entry, list, text};
+use crate::api::subresource::LOG;
+use crate::encoding::{from_rfc3339, sha256_hex};
+use crate::json::{entry, list, text};
 
 /// The state of a pod.
 #[derive(PartialEq, Eq, Debug)]
@@ -127,7 +127,7 @@ fn chosen<'a>(shared: &Shared, scene: &'a Scene, deployment: &Value) -> Option<&
     let is_candidate = |pod: &&Value| {
         is_beside(pod, deployment)
             && is_alive(pod)
-            && crate::support::api::selector::matches_spec(selector, labels(pod))
+            && crate::api::selector::matches_spec(selector, labels(pod))
             && obstacle(shared, scene, pod).is_none()
     };
     let template = &deployment["spec"]["template"]["spec"];

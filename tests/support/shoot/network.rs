@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::scene::{ENDPOINT_SLICE, Hands, Scene, is_alive, is_ready, owned_by, place};
 use super::{Manager, Shared, Trouble};
-use crate::support::json::{list, text};
+use crate::json::{list, text};
 
 const PERSISTENT_VOLUME: Resource = Resource::new("", "v1", "PersistentVolume", "persistentvolumes", false);
 /// Addresses of load balancers, from a range for documentation that no network uses.

@@ -3,9 +3,9 @@
 
 use serde_json::{Value, json};
 
-use crate::support::TestCluster;
-use crate::support::garden::prepare;
-use crate::support::json::{map, set};
+use crate::TestCluster;
+use crate::garden::prepare;
+use crate::json::{map, set};
 
 /// The namespace of the project of [`prepare::for_shoots`].
 pub const PROJECT_NAMESPACE: &str = "garden-p";

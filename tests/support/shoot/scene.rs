@@ -10,10 +10,10 @@ use gardenlet::api::meta::Resource;
 use gardenlet::kube::{Client, DeleteParams, Error, ListParams, Patch};
 use serde_json::{Value, json};
 
-use crate::support::api::selector;
-use crate::support::api::store::Store;
-use crate::support::encoding::{rfc3339, rfc3339_micro};
-use crate::support::json::{list, map, text};
+use crate::api::selector;
+use crate::api::store::Store;
+use crate::encoding::{rfc3339, rfc3339_micro};
+use crate::json::{list, map, text};
 
 pub const ENDPOINT_SLICE: Resource =
     Resource::new("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices", true);
@@ -164,7 +164,7 @@ impl Hands {
     /// Merges a status if it differs in more than times of updates.
     pub fn set_status(&self, resource: &Resource, object: &Value, status: Value) {
         let mut next = object["status"].clone();
-        crate::support::api::patch::merge(&mut next, &status);
+        crate::api::patch::merge(&mut next, &status);
         let mut before = object["status"].clone();
         for value in [&mut next, &mut before] {
             map(value, "");

@@ -10,12 +10,12 @@ use gardenlet::kube::{self, Client, Connection, Method};
 use serde_json::{Value, json};
 
 use super::settings::Settings;
-use crate::support::TestCluster;
-use crate::support::api::store::Id;
-use crate::support::cluster::{Authorization, Options};
-use crate::support::controllers::Share;
-use crate::support::encoding::rfc3339_micro;
-use crate::support::json::set;
+use crate::TestCluster;
+use crate::api::store::Id;
+use crate::cluster::{Authorization, Options};
+use crate::controllers::Share;
+use crate::encoding::rfc3339_micro;
+use crate::json::set;
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 const LEASES: &str = "coordination.k8s.io";

@@ -6,10 +6,10 @@ use gardenlet::format::yaml;
 use serde_json::{Value, json};
 
 use super::files::{Files, Find};
-use crate::support::api::User;
-use crate::support::api::authn::Accounts;
-use crate::support::json::{list, text};
-use crate::support::pki::Identity;
+use crate::api::User;
+use crate::api::authn::Accounts;
+use crate::json::{list, text};
+use crate::pki::Identity;
 
 /// Where arguments name files.
 const FOLDERS: [&str; 2] = ["/srv/", "/etc/"];

@@ -7,9 +7,9 @@ use gardenlet::base::clock::Timestamp;
 use serde_json::{Value, json};
 
 use super::scene::{Hands, Scene, condition, is_alive, is_beside, is_of, is_ready, labels, owned_by, place};
-use crate::support::controllers::workloads::HOLD;
-use crate::support::encoding::{from_rfc3339, sha256_hex};
-use crate::support::json::{entry, list, set, text};
+use crate::controllers::workloads::HOLD;
+use crate::encoding::{from_rfc3339, sha256_hex};
+use crate::json::{entry, list, set, text};
 
 const REVISION: &str = "deployment.kubernetes.io/revision";
 

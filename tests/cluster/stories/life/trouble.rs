@@ -17,8 +17,8 @@ use crate::node::NODE as NODE_NAME;
 use crate::site::Site;
 use crate::storage;
 use crate::stories::steps::while_running;
-use crate::support::garden::prepare::PROVIDER;
 use crate::wait;
+use support::garden::prepare::PROVIDER;
 
 /// The longest time until `explain` reports a cause.
 const EXPLAINED_WITHIN_S: u64 = 30;

@@ -13,8 +13,8 @@ use serde_json::Value;
 
 use super::Name;
 use crate::failure::{Failure, Result};
-use crate::support::shoot::scene::ENDPOINT_SLICE;
 use crate::wait;
+use support::shoot::scene::ENDPOINT_SLICE;
 
 const PERIOD: Duration = Duration::from_millis(500);
 const SERVICE: &str = "kube-apiserver-exposure";

@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 
 use super::manager::Manager;
 use super::placement;
-use crate::support::api::failure::Failure;
-use crate::support::api::write::Patch;
-use crate::support::json::{entry, list, text};
+use crate::api::failure::Failure;
+use crate::api::write::Patch;
+use crate::json::{entry, list, text};
 
 /// The scheduler's name in the spec of a Shoot.
 const NAME: &str = "default-scheduler";

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Strategy, View, choose, distance};
-use crate::support::json::{remove, set};
+use crate::json::{remove, set};
 
 /// A Seed that takes the Shoot of [`shoot`].
 fn seed(name: &str) -> Value {

@@ -3,12 +3,12 @@
 use serde_json::{Value, json};
 
 use super::defaults;
-use crate::support::api::failure::Failure;
-use crate::support::api::rules::Write;
-use crate::support::garden::kinds::CORE;
-use crate::support::garden::placement;
-use crate::support::garden::rules::refuse;
-use crate::support::json::{default, list, map, set, text};
+use crate::api::failure::Failure;
+use crate::api::rules::Write;
+use crate::garden::kinds::CORE;
+use crate::garden::placement;
+use crate::garden::rules::refuse;
+use crate::json::{default, list, map, set, text};
 
 /// What a Shoot refers to.
 pub struct Surroundings<'a> {

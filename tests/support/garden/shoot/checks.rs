@@ -1,13 +1,13 @@
 //! Validation of a Shoot and of its changes.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::defaults::numbers;
 use super::is_workerless;
-use crate::support::api::failure::Failure;
-use crate::support::api::rules::Write;
-use crate::support::garden::rules::{FORCE_DELETION, OPERATION, refuse};
-use crate::support::json::{entry, list, text};
+use crate::api::failure::Failure;
+use crate::api::rules::Write;
+use crate::garden::rules::{FORCE_DELETION, OPERATION, refuse};
+use crate::json::{entry, list, text};
 
 /// Fields that a Shoot without workers must not have.
 const NOT_WORKERLESS: [&str; 18] = [

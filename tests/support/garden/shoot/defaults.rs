@@ -4,7 +4,7 @@ use gardenlet::base::random;
 use serde_json::{Value, json};
 
 use super::is_workerless;
-use crate::support::json::{default, list, set, text};
+use crate::json::{default, list, set, text};
 
 /// Sets the defaults that depend on nothing else. The window for maintenance is any full hour.
 pub fn complete(shoot: &mut Value) {

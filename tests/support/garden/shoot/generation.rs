@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 
 use super::{is_hibernated, is_workerless};
-use crate::support::api::rules::strip;
-use crate::support::garden::rules::{FORCE_DELETION, OPERATION, operation};
-use crate::support::json::{entry, map, text};
+use crate::api::rules::strip;
+use crate::garden::rules::{FORCE_DELETION, OPERATION, operation};
+use crate::json::{entry, map, text};
 
 /// Values that start or end the rotation of credentials, or roll out workers. The agent removes them.
 const ROTATIONS: [&str; 13] = [

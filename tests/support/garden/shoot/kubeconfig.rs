@@ -2,16 +2,15 @@
 
 use std::time::Duration;
 
-use gardenlet::format::time;
 use gardenlet::pki::Key;
 use gardenlet::pki::issue::{Authority, Issuer, Names, Template, Usage, subject};
 use serde_json::{Value, json};
 
-use crate::support::api::failure::Failure;
-use crate::support::api::{Api, Target, User};
-use crate::support::encoding::{base64, from_base64, rfc3339};
-use crate::support::garden::kinds::CORE;
-use crate::support::json::{list, set, text};
+use crate::api::failure::Failure;
+use crate::api::{Api, Target, User};
+use crate::encoding::{base64, from_base64, rfc3339};
+use crate::garden::kinds::CORE;
+use crate::json::{list, set, text};
 
 /// The subresources of a Shoot that are answered here, with the kinds of their bodies.
 pub const SUBRESOURCES: &[(&str, &str)] =

@@ -13,9 +13,9 @@ use serde_json::Value;
 
 use self::admission::Surroundings;
 use super::rules::{CONFIRMATION, label_seeds, unconfirmed};
-use crate::support::api::failure::Failure;
-use crate::support::api::rules::{Rules, Write};
-use crate::support::json::{entry, list, map, text};
+use crate::api::failure::Failure;
+use crate::api::rules::{Rules, Write};
+use crate::json::{entry, list, map, text};
 
 const TASKS: &str = "shoot.gardener.cloud/tasks";
 const DNS_TASKS: [&str; 3] = ["deployDNSRecordInternal", "deployDNSRecordExternal", "deployDNSRecordIngress"];

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::generation::{asked, spec_counts, status_counts, take_operations};
 use super::{add_tasks, defaults};
-use crate::support::json::{entry, set, text};
+use crate::json::{entry, set, text};
 
 /// A Shoot with an operation annotation and a last operation.
 fn with(operation: &str, last: &Value) -> Value {

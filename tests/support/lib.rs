@@ -12,20 +12,22 @@
 //! - `s3.rs` is a server for a bucket.
 //! - `policies.rs` has the objects of a seed whose pods connect to each other.
 //! - `shoot/` does the seed's part for Shoots without a node: kubelets, and the API servers of the Shoots.
+//! - `options.rs` has the options of a run: its length, its seed, its patience.
 //! - `keys.rs` has RSA keys that are ready at once.
 //! - `pace.rs` is the time that simulated clocks follow.
 //! - `semantics.rs` has checks that this server and a real kube-apiserver both pass, so that this one stays like the
 //!   real one.
 
-// Each test binary includes the whole tree and uses a part of it. It is test code: a broken assumption may panic.
-#![allow(dead_code, unreachable_pub, missing_docs)]
+// It is test code: a broken assumption may panic.
+#![allow(missing_docs)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
-#![allow(unused_imports, clippy::needless_pass_by_value)]
+#![allow(clippy::needless_pass_by_value)]
 #![allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap, clippy::cast_sign_loss)]
 
 pub mod encoding;
 pub mod json;
 pub mod keys;
+pub mod options;
 pub mod pace;
 pub mod pki;
 
