@@ -72,6 +72,10 @@ const FILE_LINES_MAX: usize = 500;
 /// Functions and files that are longer, as `path` or `path:fn name`, each with its reason. Better none.
 const LONG: &[(&str, &str)] = &[];
 
+/// tests/flaky.txt lists at most this many stories, none for more days.
+const FLAKY_MAX: usize = 5;
+const FLAKY_DAYS_MAX: i32 = 14;
+
 /// Names of package registries, in two halves so that this file does not break its own rule. Only the tools' own files
 /// name them.
 const REGISTRIES: &[&str] = &[
@@ -479,6 +483,55 @@ fn no_test_is_ignored_or_expects_a_panic() {
     assert_none("no ignored tests, no expected panics", &weak_tests(&sources(&["src", "tests"])));
     assert_eq!(about(weak_tests, "src/x.rs", concat!("#[test]\n#[ig", "nore]\nfn f() {}\n")), 1);
     assert_eq!(about(weak_tests, "src/x.rs", concat!("#[test]\n#[should", "_panic(expected = \"x\")]\n")), 1);
+}
+
+/// Wrong lines of the list of stories that have failed by chance; `today` is a Julian day.
+fn flaky_complaints(list: &str, today: i32) -> Vec<String> {
+    let lines: Vec<&str> = list.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).collect();
+    let mut complaints = Vec::new();
+    if lines.len() > FLAKY_MAX {
+        complaints.push(format!("{} stories, at most {FLAKY_MAX}", lines.len()));
+    }
+    for line in lines {
+        let parts: Vec<&str> = line.split(" | ").collect();
+        let [lane, name, date, cause] = parts.as_slice() else {
+            complaints.push(format!("not LANE | NAME | DATE | CAUSE: {line}"));
+            continue;
+        };
+        let is_complete = [lane, name, cause].iter().all(|part| !part.is_empty());
+        match julian_day(date).filter(|_| is_complete) {
+            None => complaints.push(format!("no lane, name, date (2026-01-31) or cause: {line}")),
+            Some(day) if !(0..=FLAKY_DAYS_MAX).contains(&(today - day)) => {
+                complaints.push(format!("older than {FLAKY_DAYS_MAX} days, or of tomorrow: {line}"));
+            }
+            Some(_) => {}
+        }
+    }
+    complaints
+}
+
+fn julian_day(date: &str) -> Option<i32> {
+    let [year, month, day] = date.split('-').collect::<Vec<_>>().try_into().ok()?;
+    let month = time::Month::try_from(month.parse::<u8>().ok()?).ok()?;
+    Some(time::Date::from_calendar_date(year.parse().ok()?, month, day.parse().ok()?).ok()?.to_julian_day())
+}
+
+#[test]
+fn few_stories_fail_by_chance_and_none_for_long() {
+    let today = time::OffsetDateTime::now_utc().date().to_julian_day();
+    let list = fs::read_to_string("tests/flaky.txt").unwrap();
+    assert_none("stories that fail by chance are mended soon", &flaky_complaints(&list, today));
+    let today = julian_day("2026-11-27").unwrap();
+    let line = |date: &str| format!("it | story_a::b | {date} | unknown: 3 of 4\n");
+    for date in ["2026-11-27", "2026-11-13"] {
+        assert_eq!(flaky_complaints(&line(date), today), Vec::<String>::new());
+    }
+    for wrong in
+        [&line("2026-11-12"), &line("2026-11-28"), &line("27 November"), "it | a | 2026-11-27 | ", "it a"]
+    {
+        assert_eq!(flaky_complaints(wrong, today).len(), 1, "{wrong}");
+    }
+    assert_eq!(flaky_complaints(&line("2026-11-27").repeat(FLAKY_MAX + 1), today).len(), 1);
 }
 
 fn foreign_names(sources: &[Source]) -> Vec<String> {

@@ -30,7 +30,6 @@ mod packaging;
 mod render_child;
 mod resources;
 mod role;
-mod sample;
 mod secrets;
 mod server;
 mod shoot_control_plane;
