@@ -52,10 +52,10 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ("gardenlet status --watch", "does not end by itself: a story of the status page runs it"),
     ("ssh -L 2728:localhost:2728 edge-host", "needs another machine"),
     ("tests/run", "it runs this test"),
-    ("tests/bench/run", "tests/run runs it in its phase `sizes`"),
+    ("tests/bench/run", "tests/run runs it in its lane `sizes`"),
     ("tests/bench/run --shoot", "it is a part of the one above"),
     ("cargo build --profile shipping", "takes minutes; what is shipped is built by cross/build"),
-    ("cross/try", "tests/run runs it in its phase `boards`"),
+    ("cross/try", "tests/run runs it in its lane `boards`"),
     (
         "ctr --namespace k8s.io images import gardenlet.tar",
         "a story of tests/cluster does it, on a real node",

@@ -1,6 +1,6 @@
 //! The roles of `packaging/roles.txt` match the requests of the agent to its seed. The seed refuses no request (every
 //! story checks that at its end), and some story uses each rule (`packaging/roles --unused`, at the end of the `it`
-//! phase of tests/run). Only the applier uses the powerful account.
+//! lane of tests/run). Only the applier uses the powerful account.
 
 use gardenlet::components::crds;
 use serde_json::{Value, json};
