@@ -166,10 +166,11 @@ def main():
     steps, needs = (table.PARTS, table.PARTS_NEED) if given.long else (table.LANES, table.NEEDS)
     steps["flaky"] = repeats()
     run = Run()
-    for name, build in builds.lanes(given.names, {need for name in given.names for need in needs.get(name, [])}):
-        run.lane(name, build)
-    for name in given.names:
-        run.lane(name, steps[name])
+    needed = {need for name in given.names for need in needs.get(name, [])}
+    # What was not built cannot be tested.
+    if all([run.lane(name, build) for name, build in builds.lanes(given.names, needed)]):
+        for name in given.names:
+            run.lane(name, steps[name])
     # Without clippy's part they would be incomplete, and never be completed.
     if not given.long and {"lint", "it"} <= set(given.names):
         builds.keep_dependencies()
