@@ -1,17 +1,15 @@
 //! Broken inputs for everything that parses text or bytes from outside: for every input, a parser returns a result or
 //! an error, soon, and within its stack and memory.
 //!
-//! `cargo test --test mutate [-- --seed=N --seconds=N --target=NAME]`. The seed is printed; it is always the same, and
-//! with `tests/run --long` it is new each day. Each target runs in its own process, which stores its current input in a
-//! file: after a crash the input is found there. An input that fails is minimized before it is shown.
+//! `cargo test --test mutate [-- --seed=N --seconds=N --target=NAME]`. The seed is printed; it is that of all tests, and
+//! `tests/run --long` draws another one. Each target runs in its own process, which stores its current input in a file:
+//! after a crash the input is found there. An input that fails is minimized before it is shown.
 
 // A test program that prints to standard output; it may panic if its own requirements are missing.
 #![allow(clippy::print_stdout, clippy::disallowed_methods, clippy::unwrap_used)]
 
 mod corpus;
 mod mutation;
-#[path = "../oracle/random.rs"]
-mod random;
 mod targets;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,14 +18,13 @@ use std::process::{Child, Command, ExitCode};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use random::Random;
+use support::options;
+use support::random::Random;
 use targets::{TARGETS, Target};
 
-const SEED: u64 = 11;
 /// For all targets together.
 const SECONDS: u64 = 30;
 const SECONDS_LONG: u64 = 600;
-const SECONDS_PER_DAY: u64 = 86_400;
 /// The time beyond its share after which a process counts as hanging.
 const GRACE: Duration = Duration::from_secs(120);
 /// Attempts to minimize an input, and their time.
@@ -39,13 +36,9 @@ const SHOWN_BYTES: usize = 2_048;
 static PANIC: Mutex<String> = Mutex::new(String::new());
 
 fn main() -> ExitCode {
-    let today = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let today = today.map(|time| time.as_secs() / SECONDS_PER_DAY).unwrap_or_default();
-    let is_long = std::env::var("GARDENLET_TESTS_LONG").is_ok_and(|value| !value.is_empty());
-    let seed =
-        option("--seed=").and_then(|text| text.parse().ok()).unwrap_or(if is_long { today } else { SEED });
+    let seed = option("--seed=").and_then(|text| text.parse().ok()).unwrap_or_else(options::seed);
     let seconds = option("--seconds=").and_then(|text| text.parse().ok());
-    let seconds = seconds.unwrap_or(if is_long { SECONDS_LONG } else { SECONDS });
+    let seconds = seconds.unwrap_or(if options::is_long() { SECONDS_LONG } else { SECONDS });
     let wanted = option("--target=");
     if let (Some(folder), Some(name)) = (option("--folder="), &wanted) {
         let target = TARGETS.iter().find(|target| target.name == name);

@@ -1,6 +1,6 @@
 //! Makes broken inputs from good ones.
 
-use crate::random::Random;
+use support::random::Random;
 
 /// The maximum length of an input.
 const BYTES_MAX: usize = 256 << 10;

@@ -1,8 +1,8 @@
 //! Random templates: every action, and calls of every function whose result depends only on its arguments. Arguments
 //! mostly have the kind that a function expects.
 
-use crate::random::Random;
 use crate::tree::{Piece, Sort, Tree};
+use support::random::Random;
 
 /// The approximate kind of an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

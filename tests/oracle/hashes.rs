@@ -11,7 +11,7 @@ use gardenlet::format::base64;
 use gardenlet::secrets::{Config, TokenUser};
 use serde_json::{Value, json};
 
-use crate::random::Random;
+use support::random::Random;
 
 /// Pieces of texts. Go treats an empty text as missing, like 0.
 const PIECES: &[&str] =

@@ -1,10 +1,10 @@
 //! Random templates, rendered by this engine and by real Helm: both outputs must be equal, and if one fails, the other
 //! must fail, too. And random configurations of Secrets, whose checksums must equal those of Go's library.
 //!
-//! `cargo test --test oracle [-- --seed=N --cases=N]`. The seed is printed. It is always the same, so that a failure
-//! comes from a change of the code; with `tests/run --long` it is new each day, and there are many more cases. Cases
-//! that our engine renders are sent to Helm by the hundred; of the cases that it refuses, a sample is sent one by one.
-//! A case that differs is minimized before it is shown.
+//! `cargo test --test oracle [-- --seed=N --cases=N]`. The seed is printed. It is that of all tests,
+//! so that a failure comes from a change of the code; `tests/run --long` draws another one, and tries many more cases.
+//! Cases that our engine renders are sent to Helm by the hundred; of the cases that it refuses, a sample is sent one by
+//! one. A case that differs is minimized before it is shown.
 
 // A test program that prints to standard output.
 #![allow(clippy::print_stdout, clippy::disallowed_methods)]
@@ -12,7 +12,6 @@
 mod grammar;
 mod hashes;
 mod oracle;
-mod random;
 mod tree;
 
 use std::path::PathBuf;
@@ -20,10 +19,10 @@ use std::process::ExitCode;
 
 use gardenlet::limits::RENDER_STACK_BYTES;
 use oracle::{Helm, Outcome, PANICKED, ours};
-use random::Random;
+use support::options::{self, variable};
+use support::random::Random;
 use tree::Tree;
 
-const SEED: u64 = 11;
 const CASES: usize = 8_000;
 const CASES_LONG: usize = 200_000;
 /// Configurations of Secrets.
@@ -37,7 +36,6 @@ const REFUSED: usize = 20;
 const SHOWN: usize = 10;
 /// Attempts to minimize a case.
 const ATTEMPTS: usize = 200;
-const SECONDS_PER_DAY: u64 = 86_400;
 
 /// The replacement for bytes that are not a character.
 const BROKEN: char = '\u{fffd}';
@@ -90,8 +88,7 @@ fn against(name: &str, what: &str, run: impl FnOnce(PathBuf) -> Result<usize, St
     let program = cache.join("bin").join(name);
     if !program.is_file() {
         println!("LEFT OUT: {what} against {name}: it is not there (tests/run builds it)");
-        let ci = variable("CI").is_some_and(|value| value != "false");
-        return if ci { Verdict::Failed } else { Verdict::Skipped };
+        return if options::in_ci() { Verdict::Failed } else { Verdict::Skipped };
     }
     match run(program) {
         Ok(0) => Verdict::Passed,
@@ -112,18 +109,10 @@ impl Plan {
             std::env::args()
                 .find_map(|argument| argument.strip_prefix(name).and_then(|text| text.parse::<u64>().ok()))
         };
-        let today = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        let today = today.map(|time| time.as_secs() / SECONDS_PER_DAY).unwrap_or_default();
-        let long = variable("GARDENLET_TESTS_LONG").is_some();
-        let usual = if long { CASES_LONG } else { CASES };
+        let (usual, configs) = if options::is_long() { (CASES_LONG, CONFIGS_LONG) } else { (CASES, CONFIGS) };
         let cases = option("--cases=").and_then(|cases| usize::try_from(cases).ok()).unwrap_or(usual);
-        let configs = if long { CONFIGS_LONG } else { CONFIGS };
-        Self { seed: option("--seed=").unwrap_or(if long { today } else { SEED }), cases, configs }
+        Self { seed: option("--seed=").unwrap_or_else(options::seed), cases, configs }
     }
-}
-
-fn variable(name: &str) -> Option<String> {
-    std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
 /// Returns how many cases differ.

@@ -11,8 +11,6 @@
 
 #[path = "../bench/agent.rs"]
 mod agent;
-#[path = "../oracle/random.rs"]
-mod random;
 #[path = "../bench/scene.rs"]
 mod scene;
 
@@ -25,12 +23,12 @@ use gardenlet::base::stop::Stop;
 use serde_json::json;
 
 use agent::{Agent, wait_for};
-use random::Random;
 use scene::Scene;
 use support::TestCluster;
 use support::http::faults::{Action, Seen, failure};
+use support::options;
+use support::random::Random;
 
-const SEED: u64 = 7;
 const SECONDS: u64 = 30;
 const SECONDS_LONG: u64 = 1_800;
 const EXTENSIONS: usize = 3;
@@ -52,9 +50,8 @@ struct Sample {
 }
 
 fn main() -> ExitCode {
-    let is_long = std::env::var("GARDENLET_TESTS_LONG").is_ok_and(|value| !value.is_empty());
-    let seed = option("--seed=").unwrap_or(SEED);
-    let seconds = option("--seconds=").unwrap_or(if is_long { SECONDS_LONG } else { SECONDS });
+    let seed = option("--seed=").unwrap_or_else(options::seed);
+    let seconds = option("--seconds=").unwrap_or(if options::is_long() { SECONDS_LONG } else { SECONDS });
     println!("seed {seed}; repeat with: cargo test --test soak -- --seed={seed}");
     let folder = std::env::temp_dir().join(format!("gardenlet-soak-{}", std::process::id()));
     let run = || soak(&folder, &mut Random::new(seed), Duration::from_secs(seconds));

@@ -13,6 +13,7 @@
 //! - `policies.rs` has the objects of a seed whose pods connect to each other.
 //! - `shoot/` does the seed's part for Shoots without a node: kubelets, and the API servers of the Shoots.
 //! - `options.rs` has the options of a run: its length, its seed, its patience.
+//! - `random.rs` has random numbers that depend only on that seed.
 //! - `keys.rs` has RSA keys that are ready at once.
 //! - `pace.rs` is the time that simulated clocks follow.
 //! - `semantics.rs` has checks that this server and a real kube-apiserver both pass, so that this one stays like the
@@ -30,6 +31,7 @@ pub mod keys;
 pub mod options;
 pub mod pace;
 pub mod pki;
+pub mod random;
 
 pub mod api;
 pub mod http;

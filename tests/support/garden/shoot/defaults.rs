@@ -1,10 +1,11 @@
 //! The defaults of a Shoot.
 
-use gardenlet::base::random;
 use serde_json::{Value, json};
 
 use super::is_workerless;
 use crate::json::{default, list, set, text};
+use crate::options;
+use crate::random::Random;
 
 /// Sets the defaults that depend on nothing else. The window for maintenance is any full hour.
 pub fn complete(shoot: &mut Value) {
@@ -24,7 +25,7 @@ pub fn complete(shoot: &mut Value) {
         default(shoot, "/spec/maintenance/autoUpdate/machineImageVersion", true);
     }
     if shoot["spec"]["maintenance"]["timeWindow"].is_null() {
-        let hour = random::bytes::<1>()[0] % 24;
+        let hour = Random::named(options::seed(), text(shoot, "/metadata/name")).below(24);
         let window = json!({"begin": format!("{hour:02}0000+0000"), "end": format!("{:02}0000+0000", (hour + 1) % 24)});
         set(shoot, "/spec/maintenance/timeWindow", window);
     }
