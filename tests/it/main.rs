@@ -5,7 +5,7 @@
 
 mod certificates;
 mod charts;
-mod killing;
+mod faultpoints;
 mod left;
 mod process;
 mod sampling;

@@ -1,90 +1,90 @@
-//! Many runs of one story, each with a fault at another point: the choice of the points, and the time limit.
+//! Many runs of one story, each with a fault at another point: the choice of the points, and the result.
 
+use std::fmt::Display;
+use std::io::Write as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock};
-use std::time::Duration;
 
-use gardenlet::base::clock::Clock;
-use support::options::is_long;
+use support::options::{is_long, seed, variable};
+use support::random::{Random, few};
 
-/// The first points, then the others in the order of a seed; and how many of all must be tried. Of the others that is
-/// `few`, or all of them in a long run.
-pub fn order<P>(mut first: Vec<P>, mut others: Vec<P>, few: usize, seed: u64) -> (Vec<P>, usize) {
-    let least = first.len() + if is_long() { others.len() } else { few.min(others.len()) };
-    shuffle(&mut others, seed);
-    first.append(&mut others);
-    (first, least)
+/// Stories that run at the same time.
+const PARALLEL: usize = 2;
+/// A story may be too short for its fault. Then it is tried again.
+const ATTEMPTS: usize = 3;
+/// Chooses the points with these words, such as `StaleList`, `151` or `StaleList 151`.
+const CHOICE: &str = "GARDENLET_TESTS_CRASH_AT";
+
+/// Whether a run tries only some of the points.
+pub fn is_limited() -> bool {
+    !is_long() && variable(CHOICE).is_none()
 }
 
-/// One in `n` points, chosen by a seed; in a long run all of them.
-pub fn some<P>(mut points: Vec<P>, n: usize, seed: u64) -> Vec<P> {
-    if !is_long() {
-        shuffle(&mut points, seed);
-        points.truncate(points.len().div_ceil(n));
+/// The points at which a story is tried.
+pub struct Sample<P> {
+    what: &'static str,
+    points: Vec<P>,
+    all: usize,
+}
+
+impl<P: Display + Sync> Sample<P> {
+    pub fn of(what: &'static str) -> Self {
+        Self { what, points: Vec::new(), all: 0 }
     }
-    points
-}
 
-/// An order that depends on the seed.
-fn shuffle<P>(points: &mut [P], seed: u64) {
-    let mut state = seed | 1;
-    for place in (1..points.len()).rev() {
-        // xorshift64
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        let chosen = usize::try_from(state % (place as u64 + 1)).unwrap_or_default();
-        points.swap(place, chosen);
+    /// Adds this many of these points, chosen by the seed of the run; in a long run all of them.
+    #[must_use]
+    pub fn with(mut self, count: usize, of: Vec<P>) -> Self {
+        self.all += of.len();
+        let seed = Random::named(seed(), self.what).number();
+        let mut points = few(seed, if is_limited() { count } else { of.len() }, of);
+        if let Some(words) = variable(CHOICE) {
+            points.retain(|point| format!(" {point} ").contains(&format!(" {words} ")));
+        }
+        self.points.append(&mut points);
+        self
     }
-}
 
-/// The points to try.
-pub struct Sample<'a, P> {
-    /// In the order in which they are tried.
-    pub points: &'a [P],
-    /// How many are tried before the time starts to count.
-    pub first: usize,
-    /// How many are tried even after the time limit.
-    pub least: usize,
-    pub time: Duration,
-    /// How many are tried at the same time.
-    pub parallel: usize,
-}
-
-/// The results of a sample.
-pub struct Tried {
-    /// How many points were tried.
-    pub tried: usize,
-    /// At how many of them the fault happened.
-    pub happened: usize,
-    pub problems: Vec<String>,
-}
-
-impl<P: Sync> Sample<'_, P> {
-    /// Tries the points. `attempt` returns whether the fault happened at a point, and the resulting problems.
-    pub fn run(&self, attempt: &(dyn Fn(&P) -> (bool, Vec<String>) + Sync)) -> Tried {
-        let (next, happened) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        let problems = Mutex::new(Vec::new());
-        let (real, deadline) = (Clock::system(), OnceLock::new());
+    /// Tries the story at each point. `attempt` returns whether the fault happened, or what is wrong.
+    pub fn run(self, attempt: &(dyn Fn(&P) -> Result<bool, String> + Sync)) {
+        let Self { what, points, all } = self;
+        assert!(!points.is_empty(), "{what}: no such point among {all}");
+        let next = AtomicUsize::new(0);
+        let results = Mutex::new(Vec::new());
         std::thread::scope(|scope| {
-            for _ in 0..self.parallel {
+            for _ in 0..PARALLEL {
                 scope.spawn(|| {
-                    loop {
-                        let place = next.fetch_add(1, Ordering::SeqCst);
-                        let Some(point) = self.points.get(place) else { return };
-                        let is_late = || real.mono() > *deadline.get_or_init(|| real.mono() + self.time);
-                        if place >= self.first && is_late() && place >= self.least {
-                            return;
-                        }
-                        let (has_happened, found) = attempt(point);
-                        happened.fetch_add(usize::from(has_happened), Ordering::SeqCst);
-                        problems.lock().unwrap().extend(found);
+                    while let Some(point) = points.get(next.fetch_add(1, Ordering::SeqCst)) {
+                        let result = in_some_attempt(|| attempt(point));
+                        results.lock().unwrap().push(result.map_err(|problem| format!("{point}, {problem}")));
                     }
                 });
             }
         });
-        // Each thread has taken one number that it did not use.
-        let tried = next.into_inner().saturating_sub(self.parallel).min(self.points.len());
-        Tried { tried, happened: happened.into_inner(), problems: problems.into_inner().unwrap() }
+        let results = results.into_inner().unwrap();
+        let happened = results.iter().filter(|result| **result == Ok(true)).count();
+        let problems: Vec<String> = results.into_iter().filter_map(Result::err).collect();
+        let (tried, names) = (points.len(), points.iter().map(P::to_string).collect::<Vec<_>>().join(", "));
+        // Not captured by the test harness, which shows only the output of failures.
+        let _ = writeln!(
+            std::io::stderr(),
+            "{what}: {tried} of {all} points (seed {}), {happened} happened, {} problems{}",
+            seed(),
+            problems.len(),
+            if is_long() { String::new() } else { format!(": {names}") }
+        );
+        assert!(problems.is_empty(), "{}", problems.join("\n"));
+        // Some writes do not happen in each run.
+        assert!(happened * 4 >= tried * 3, "only {happened} of {tried} happened");
     }
+}
+
+/// Repeats a story in which the fault did not happen.
+fn in_some_attempt(attempt: impl Fn() -> Result<bool, String>) -> Result<bool, String> {
+    let once = || {
+        let ended = catch_unwind(AssertUnwindSafe(&attempt));
+        ended.unwrap_or_else(|_| Err("the story did not end, see above".to_owned()))
+    };
+    (0..ATTEMPTS).map(|_| once()).find(|result| *result != Ok(false)).unwrap_or(Ok(false))
 }

@@ -4,7 +4,7 @@
 use gardenlet::api::gardener::OPERATION;
 use serde_json::{Value, json};
 
-use crate::killing::{Kill, Killing, Outcome};
+use crate::faultpoints::{Fault, FaultPoints, Outcome, Point, change_nothing, created};
 use crate::left::Words;
 use crate::player::Manners;
 use crate::story_backups::{Lab, PROJECT, credentials, entry_name, finalizers, is};
@@ -22,24 +22,23 @@ fn is_secret(name: &str) -> bool {
 /// Whether a write is for backups.
 fn concerns(seen: &Seen) -> bool {
     let (resource, name) = (seen.info.resource.as_str(), seen.info.name.as_str());
-    let created = seen.body.as_ref().map_or("", |body| body["metadata"]["name"].as_str().unwrap_or_default());
-    resource.starts_with("backup") || resource == "secrets" && (is_secret(name) || is_secret(created))
+    resource.starts_with("backup") || resource == "secrets" && (is_secret(name) || is_secret(created(seen)))
 }
 
 /// The whole story, with a kill after one write or without a kill.
-fn run(at: Option<usize>) -> Outcome {
-    let mut kill = None;
+fn run(at: Option<&Point>) -> Outcome {
+    let mut points = None;
     let lab = Lab::prepare_and(
         "killed",
         &[credentials("first")],
         // Long enough that a busy machine does not lose it.
         |config| config["leaderElection"] = json!({"leaderElect": false}),
-        |world, agent| kill = Some(Kill::watch(&[&*world.garden, &world.seed], agent, at, concerns)),
+        |world, agent| points = Some(FaultPoints::of(world, agent, at, concerns)),
     );
-    let kill = kill.unwrap();
+    let points = points.unwrap();
     let wait = |what: &str, condition: &dyn Fn() -> Option<()>| {
         lab.wait_for(what, || {
-            kill.restart_if_due();
+            points.restart_if_due();
             condition()
         });
     };
@@ -98,9 +97,9 @@ fn run(at: Option<usize>) -> Outcome {
     let held = lab.world.garden.get("", "secrets", "garden", "backup").unwrap();
     assert_eq!(finalizers(&held), Vec::<&str>::new(), "the credentials have no finalizer");
     objects.extend(left(&lab, "in the end"));
-    kill.restart_if_due();
+    points.restart_if_due();
     lab.end();
-    Outcome { objects, kill }
+    Outcome { objects, points, problems: Vec::new() }
 }
 
 /// The objects for backups in garden and seed.
@@ -129,5 +128,5 @@ fn left(lab: &Lab, when: &str) -> Vec<(String, Value)> {
 
 #[test]
 fn a_kill_changes_nothing_for_backups() {
-    Killing { what: "writes for backups", writes_min: 50, step: 8 }.changes_nothing(&run);
+    change_nothing("kills after writes for backups", &[(Fault::KillAfter, 4, 58)], &run(None), &run);
 }

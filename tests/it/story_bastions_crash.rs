@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::killing::{Kill, Killing, Outcome};
+use crate::faultpoints::{Fault, FaultPoints, Outcome, Point, change_nothing};
 use crate::left::Words;
 use crate::story_bastions::{Lab, reached_at, works};
 use support::TestCluster;
@@ -15,15 +15,15 @@ fn concerns(seen: &Seen) -> bool {
 }
 
 /// The whole story, with a kill after one write or without a kill.
-fn run(at: Option<usize>) -> Outcome {
-    let mut kill = None;
+fn run(at: Option<&Point>) -> Outcome {
+    let mut points = None;
     let lab = Lab::start("killed-bastions", |world, agent| {
-        kill = Some(Kill::watch(&[&*world.garden, &world.seed], agent, at, concerns));
+        points = Some(FaultPoints::of(world, agent, at, concerns));
     });
-    let kill = kill.unwrap();
+    let points = points.unwrap();
     let wait = |what: &str, condition: &dyn Fn() -> Option<()>| {
         lab.wait_for(what, || {
-            kill.restart_if_due();
+            points.restart_if_due();
             condition()
         });
     };
@@ -48,9 +48,9 @@ fn run(at: Option<usize>) -> Outcome {
     );
     wait("the end", &|| lab.bastion("b1").is_none().then_some(()));
     assert_eq!(lab.object("b1"), None);
-    kill.restart_if_due();
+    points.restart_if_due();
     lab.end();
-    Outcome { objects, kill }
+    Outcome { objects, points, problems: Vec::new() }
 }
 
 fn left(lab: &Lab) -> Vec<(String, Value)> {
@@ -66,5 +66,5 @@ fn left(lab: &Lab) -> Vec<(String, Value)> {
 
 #[test]
 fn a_kill_changes_nothing_for_bastions() {
-    Killing { what: "writes for Bastions", writes_min: 7, step: 1 }.changes_nothing(&run);
+    change_nothing("kills after writes for Bastions", &[(Fault::KillAfter, 5, 8)], &run(None), &run);
 }

@@ -7,7 +7,7 @@ use gardenlet::deployer::token;
 use gardenlet::format::yaml;
 use serde_json::{Value, json};
 
-use crate::killing::{Kill, Killing, Outcome};
+use crate::faultpoints::{Fault, FaultPoints, Outcome, Point, change_nothing, created};
 use crate::left::Words;
 use crate::story_managed_seed::{GARDEN, Lab, MANAGEMENT, NAME};
 use crate::world::condition;
@@ -22,26 +22,29 @@ const TOKENS: &str = "kube-system";
 
 /// Writes for the ManagedSeed: its object and its token in the garden, and everything in the cluster of the Shoot.
 fn concerns(seen: &Seen) -> bool {
-    let created = seen.body.as_ref().map_or("", |body| text(body, "/metadata/name"));
     let token = token::key(GARDEN, NAME);
     seen.user.ends_with(":gardener-internal")
         || seen.info.resource == "managedseeds"
         || (seen.info.resource == "secrets"
-            && [seen.info.name.as_str(), created].contains(&token.name.as_str()))
+            && [seen.info.name.as_str(), created(seen)].contains(&token.name.as_str()))
 }
 
 /// The whole story, with a kill after one write or without a kill.
-fn run(at: Option<usize>) -> Outcome {
-    let mut kill = None;
+fn run(at: Option<&Point>) -> Outcome {
+    let mut points = None;
     let lab = Lab::start_and(
         "killed-parent",
         |_, _| {},
-        |world, target, agent| kill = Some(Kill::watch(&[&*world.garden, target], agent, at, concerns)),
+        |world, target, agent| {
+            let counted = points.insert(FaultPoints::new(agent, at));
+            counted.watch("garden", &world.garden, concerns);
+            counted.watch("target", target, concerns);
+        },
     );
-    let kill = kill.unwrap();
+    let points = points.unwrap();
     let wait = |what: &str, condition: &dyn Fn() -> Option<()>| {
         lab.world.garden.wait_for(what, |_| {
-            kill.restart_if_due();
+            points.restart_if_due();
             // Failed steps are tried again after a while.
             lab.world.time.advance(Duration::from_secs(2));
             condition()
@@ -66,9 +69,9 @@ fn run(at: Option<usize>) -> Outcome {
     let still: Vec<String> =
         deployed(&lab).into_iter().map(|(key, _)| key).filter(|key| !key.contains(" /namespaces ")).collect();
     assert_eq!(still, Vec::<String>::new());
-    kill.restart_if_due();
+    points.restart_if_due();
     lab.end();
-    Outcome { objects, kill }
+    Outcome { objects, points, problems: Vec::new() }
 }
 
 /// Placeholders for values that differ in each run. The name of the ConfigMap has a digest of the configuration, which
@@ -152,5 +155,5 @@ fn configuration(lab: &Lab) -> Value {
 
 #[test]
 fn a_kill_changes_nothing_for_a_managed_seed() {
-    Killing { what: "writes for a ManagedSeed", writes_min: 25, step: 6 }.changes_nothing(&run);
+    change_nothing("kills after writes for a ManagedSeed", &[(Fault::KillAfter, 6, 60)], &run(None), &run);
 }

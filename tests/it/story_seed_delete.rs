@@ -11,7 +11,7 @@ use gardenlet::components::crds;
 use gardenlet::kube::{Client, DeleteParams, Error, ListParams, Patch};
 use serde_json::{Value, json};
 
-use crate::killing::{Kill, Killing, Outcome};
+use crate::faultpoints::{Fault, FaultPoints, Outcome, Point, change_nothing};
 use crate::left::Words;
 use crate::upstream::{self, End};
 use crate::world::{Agent, CORE, MANAGED_RESOURCES, Options, World};
@@ -384,7 +384,7 @@ fn is_of_the_seed(seen: &Seen) -> bool {
 
 /// A deletion of a Seed with components of a Go gardenlet and a foreign object, with a kill after one write or without
 /// a kill.
-fn run(at: Option<usize>) -> Outcome {
+fn run(at: Option<&Point>) -> Outcome {
     let world = World::start(&Options::new("killed"));
     let seed = &world.seed;
     seed.apply(&crds::managed_resource().collect::<Vec<_>>());
@@ -399,17 +399,15 @@ fn run(at: Option<usize>) -> Outcome {
     config["leaderElection"] = json!({"leaderElect": false});
     let agent = Arc::new(Agent::new(&world, "host-1", &config, world.pod()));
     agent.launch();
-    let kill = Kill::watch(&[&*world.garden, &world.seed], &agent, at, is_of_the_seed);
-    kill.arm(false);
     world.wait_until_ready();
     let machine = json!({"apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
         "metadata": {"namespace": "default", "name": "a"}});
     seed.apply(&[machine]);
-    kill.arm(true);
+    let points = FaultPoints::of(&world, &agent, at, is_of_the_seed);
     delete_seed(&world);
     world.garden.wait_for("the end of the Seed", |garden| {
         let Some(live) = garden.seed(world.name) else { return Some(()) };
-        kill.restart_if_due();
+        points.restart_if_due();
         let why = text(&live, "/status/lastOperation/description");
         if why.contains("default/a (no finalizers)")
             && seed.get(MACHINE.0, MACHINE.1, "default", "a").is_some()
@@ -425,17 +423,17 @@ fn run(at: Option<usize>) -> Outcome {
     let objects = words.left_in(seed, counts);
     // The very last write needs no restart.
     drop(catch_unwind(AssertUnwindSafe(|| agent.crash())));
-    Outcome { objects, kill }
+    Outcome { objects, points, problems: Vec::new() }
 }
 
 #[test]
 fn a_kill_changes_nothing_for_the_deletion_of_a_seed() {
-    let run = |at| {
+    let run = |at: Option<&Point>| {
         let outcome = run(at);
         assert_eq!(outcome.objects, []);
         outcome
     };
-    Killing { what: "writes of a Seed's deletion", writes_min: 41, step: 12 }.changes_nothing(&run);
+    change_nothing("kills after writes of a Seed's deletion", &[(Fault::KillAfter, 4, 70)], &run(None), &run);
 }
 
 /// The garden runs in the cluster of the seed: its objects stay.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use gardenlet::format::yaml;
 use serde_json::{Value, json};
 
-use crate::killing::{Kill, Killing, Outcome};
+use crate::faultpoints::{Fault, FaultPoints, Outcome, Point, change_nothing};
 use crate::left::Words;
 use crate::packaging;
 use crate::story_oci::secret;
@@ -442,16 +442,14 @@ fn is_of_a_chart(object: &Value) -> bool {
 }
 
 /// The whole story, with a kill after one write or without a kill.
-fn run(at: Option<usize>) -> Outcome {
+fn run(at: Option<&Point>) -> Outcome {
     let lab = Lab::prepare("killed-upgrade", |_, _| {});
-    let kill = Kill::watch(&[&*lab.world.garden, &lab.world.seed], &lab.agent, at, concerns);
-    kill.arm(false);
     lab.make(&lab.push("0.2.0", plain));
-    kill.arm(true);
+    let points = FaultPoints::of(&lab.world, &lab.agent, at, concerns);
     lab.agent.launch();
     let wait = |what: &str, words: &str| {
         lab.world.garden.wait_for(what, |_| {
-            kill.restart_if_due();
+            points.restart_if_due();
             lab.told("Reconciled", words)
         });
     };
@@ -461,7 +459,7 @@ fn run(at: Option<usize>) -> Outcome {
     // The test sees the last write before the killer does: an agent that sends another heartbeat was not killed.
     let seen = lab.world.beat();
     lab.world.garden.wait_for("the next heartbeat", |_| {
-        kill.restart_if_due();
+        points.restart_if_due();
         (lab.world.beat() > seen).then_some(())
     });
     let words = Words::new(&[]);
@@ -488,10 +486,10 @@ fn run(at: Option<usize>) -> Outcome {
         }
     }
     lab.agent.crash();
-    Outcome { objects: all, kill }
+    Outcome { objects: all, points, problems: Vec::new() }
 }
 
 #[test]
 fn a_kill_changes_nothing_for_an_upgrade() {
-    Killing { what: "writes of an upgrade", writes_min: 30, step: 8 }.changes_nothing(&run);
+    change_nothing("kills after writes of an upgrade", &[(Fault::KillAfter, 4, 48)], &run(None), &run);
 }

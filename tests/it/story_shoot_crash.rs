@@ -1,248 +1,136 @@
 //! The agent is killed while it creates a Shoot: before or after one of its writes, and so at each border between two
 //! tasks. It starts again, and the result is the same, with the earlier keys and certificates and without duplicates.
 //!
-//! A kill cuts all connections and loses everything but the state directory. A kill before a write has the effect of a
-//! kill after the tasks before it that only wait.
+//! A kill before a write has the effect of a kill after the tasks before it that only wait.
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use gardenlet::base::clock::Clock;
 use gardenlet::base::stop::Stop;
 use serde_json::{Value, json};
 
+use crate::faultpoints::{Fault, FaultPoints, Outcome, Point, after, before, created};
 use crate::left::{Words, differences};
-use crate::sampling::{self, Sample, Tried};
-use crate::world::{Agent, Options, World, is_write_of_agent};
-use support::TestCluster;
+use crate::sampling::{Sample, is_limited};
+use crate::world::{Agent, Options, World};
 use support::cluster::PATIENCE;
-use support::http::faults::{Action, Seen};
+use support::http::faults::Seen;
 use support::json::{entry, list, text};
-use support::options::{self, variable};
 use support::pace;
 use support::shoot::Site;
 use support::shoot::history;
 use support::shoot::object::{PROJECT_NAMESPACE, Workerless, technical_id};
 
-use Point::{After, Before};
-
 const NAME: &str = "s1";
-/// A normal run tries one border in this many.
-const STEP: usize = 2;
-/// It also tries at least this many other points, and more while there is time. `GARDENLET_TESTS_LONG` tries all of
-/// them. `GARDENLET_TESTS_SEED` repeats a choice.
-const SAMPLE: usize = 4;
-const SAMPLE_TIME: Duration = Duration::from_secs(15);
-/// On musl a normal run tries one point in this many.
-const MUSL_STEP: usize = 8;
 /// The time between two comparisons of everything: six seconds for the agent.
 const LOOK: Duration = Duration::from_millis(300);
-/// Creations that run at the same time.
-const PARALLEL: usize = 2;
-
-/// Where the agent is killed. Writes have names: see [`name_of`].
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Point<S = String> {
-    /// The write has no effect.
-    Before(S),
-    /// The write took effect, but the agent gets no answer.
-    After(S),
-}
-
-impl<S: Into<String>> Point<S> {
-    pub(crate) fn owned(self) -> Point {
-        match self {
-            Before(write) => Before(write.into()),
-            After(write) => After(write.into()),
-        }
-    }
-}
 
 /// The borders between tasks: the task that has ended last, and the point. Tasks that this Shoot omits, or that have
 /// nothing to do for it, have no border.
-pub static BORDERS: [(&str, Point<&str>); 26] = [
-    ("nothing", Before("garden: PATCH shoots s1")),
-    ("finalizer", After("garden: PATCH shoots s1")),
-    ("start of the operation", After("garden: PATCH shoots/status s1 Processing")),
-    ("Check required extensions exist", Before("seed: POST namespaces shoot--p--s1")),
-    ("Deploying control plane namespace", Before("garden: PATCH shoots/status s1 clusterIdentity")),
-    ("Ensuring Shoot cluster identity", Before("seed: POST secrets referenced-resources-<hash>")),
-    ("Deploying referenced resources", Before("seed: POST services kube-apiserver")),
+pub(crate) static BORDERS: [(&str, Point); 26] = [
+    ("nothing", before("garden: PATCH shoots s1")),
+    ("finalizer", after("garden: PATCH shoots s1")),
+    ("start of the operation", after("garden: PATCH shoots/status s1 Processing")),
+    ("Check required extensions exist", before("seed: POST namespaces shoot--p--s1")),
+    ("Deploying control plane namespace", before("garden: PATCH shoots/status s1 clusterIdentity")),
+    ("Ensuring Shoot cluster identity", before("seed: POST secrets referenced-resources-<hash>")),
+    ("Deploying referenced resources", before("seed: POST services kube-apiserver")),
     (
         "Deploying Kubernetes API server service in the Seed cluster",
-        After("seed: POST services kube-apiserver-exposure"),
+        after("seed: POST services kube-apiserver-exposure"),
     ),
     (
         "Waiting until Kubernetes API server service in the Seed cluster has reported readiness",
-        Before("seed: POST secrets ca"),
+        before("seed: POST secrets ca"),
     ),
-    ("Initializing secrets management", Before("garden: PATCH shoots/status s1 advertisedAddresses")),
+    ("Initializing secrets management", before("garden: PATCH shoots/status s1 advertisedAddresses")),
     (
         "Ensuring advertised addresses for the Shoot",
-        After("garden: PATCH shoots/status s1 advertisedAddresses"),
+        after("garden: PATCH shoots/status s1 advertisedAddresses"),
     ),
-    ("Deploying external domain DNS record", Before("seed: POST configmaps etcd-main-config")),
-    ("Deploying main and events ETCDs", After("seed: POST statefulsets etcd-events")),
+    ("Deploying external domain DNS record", before("seed: POST configmaps etcd-main-config")),
+    ("Deploying main and events ETCDs", after("seed: POST statefulsets etcd-events")),
     (
         "Waiting until main and event ETCDs have been reconciled",
-        Before("seed: POST configmaps audit-policy-config-<hash>"),
+        before("seed: POST configmaps audit-policy-config-<hash>"),
     ),
-    ("Deploying Kubernetes API server", After("seed: POST deployments kube-apiserver")),
+    ("Deploying Kubernetes API server", after("seed: POST deployments kube-apiserver")),
     (
         "Waiting until Kubernetes API server rolled out",
-        Before("seed: POST secrets managedresource-shoot-core-gardener-resource-manager-<hash>"),
+        before("seed: POST secrets managedresource-shoot-core-gardener-resource-manager-<hash>"),
     ),
     (
         "Deploying gardener-resource-manager",
-        After("seed: POST managedresources shoot-core-gardener-resource-manager"),
+        after("seed: POST managedresources shoot-core-gardener-resource-manager"),
     ),
     (
         "Waiting until gardener-resource-manager reports readiness",
-        Before("seed: POST secrets managedresource-shoot-core-namespaces-<hash>"),
+        before("seed: POST secrets managedresource-shoot-core-namespaces-<hash>"),
     ),
     (
         "Deploying shoot namespaces system component",
-        After("seed: POST managedresources shoot-core-namespaces"),
+        after("seed: POST managedresources shoot-core-namespaces"),
     ),
     (
         "Deploying Gardener shoot access resources",
-        After("seed: POST managedresources shoot-core-gardeneraccess"),
+        after("seed: POST managedresources shoot-core-gardeneraccess"),
     ),
     (
         "Deploying Kubernetes controller manager",
-        After("seed: POST managedresources shoot-core-kube-controller-manager"),
+        after("seed: POST managedresources shoot-core-kube-controller-manager"),
     ),
     (
         "Initializing connection to Shoot",
-        Before("seed: POST secrets managedresource-shoot-core-cluster-identity-<hash>"),
+        before("seed: POST secrets managedresource-shoot-core-cluster-identity-<hash>"),
     ),
-    ("Deploying shoot cluster identity", After("seed: POST managedresources shoot-core-cluster-identity")),
-    ("Deploying shoot system resources", After("seed: POST managedresources shoot-core-system")),
-    ("all tasks", Before("garden: PATCH shoots/status s1 Succeeded")),
-    ("success", After("garden: PATCH shoots/status s1 Succeeded")),
+    ("Deploying shoot cluster identity", after("seed: POST managedresources shoot-core-cluster-identity")),
+    ("Deploying shoot system resources", after("seed: POST managedresources shoot-core-system")),
+    ("all tasks", before("garden: PATCH shoots/status s1 Succeeded")),
+    ("success", after("garden: PATCH shoots/status s1 Succeeded")),
 ];
 
-/// Counts the writes for a Shoot, and kills the agent at one of them.
-pub(crate) struct Kill {
-    at: Option<Point>,
-    agent: Arc<Agent>,
-    words: Words,
-    /// The count of each write.
-    counts: Mutex<BTreeMap<String, usize>>,
-    /// All writes in their order, until the agent is killed.
-    pub(crate) order: Mutex<Vec<String>>,
-    /// The names of requests by server and number.
-    names: Mutex<BTreeMap<(String, u64), String>>,
-    pub(crate) happened: AtomicBool,
-    /// True from the kill until the agent starts again.
-    due: AtomicBool,
+/// Counts the writes for the Shoot from now on. Those to its own API server count while a story is [`with_restarts`].
+pub(crate) fn points_of(world: &World, agent: &Arc<Agent>, at: Option<&Point>) -> Arc<FaultPoints> {
+    FaultPoints::of(world, agent, at, concerns)
 }
 
-pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Kill {
-    pub(crate) fn new(agent: &Arc<Agent>, at: Option<Point>) -> Arc<Self> {
-        Arc::new(Self {
-            at,
-            agent: agent.clone(),
-            words: words(),
-            counts: Mutex::default(),
-            order: Mutex::default(),
-            names: Mutex::default(),
-            happened: AtomicBool::new(false),
-            due: AtomicBool::new(false),
-        })
-    }
-
-    pub(crate) fn watch(self: &Arc<Self>, cluster: &TestCluster) {
-        let (kill, server) = (self.clone(), cluster.name.clone());
-        let is_before = move |seen: &Seen| {
-            // While its connections are cut, the agent might still use one to make another write.
-            is_of_agent(seen) && kill.due.load(Ordering::SeqCst)
-                || concerns(seen, &server) && kill.counts(&server, seen)
-        };
-        cluster.faults().when(is_before).then(Action::Drop);
-        let (kill, server) = (self.clone(), cluster.name.clone());
-        let is_after = move |seen: &Seen| {
-            let name = locked(&kill.names).get(&(server.clone(), seen.sequence)).cloned();
-            name.is_some_and(|name| kill.at == Some(After(name)))
-        };
-        let kill = self.clone();
-        cluster.faults().when(is_after).then(Action::TellAfter(Arc::new(move |_: &Seen| kill.cut())));
-    }
-
-    /// Counts a write. True if the agent was killed before it.
-    fn counts(&self, server: &str, seen: &Seen) -> bool {
-        let name = self.words.clean(&name_of(server, seen));
-        let name = {
-            let mut counts = locked(&self.counts);
-            let count = counts.entry(name.clone()).or_default();
-            *count += 1;
-            if *count > 1 { format!("{name} #{count}") } else { name }
-        };
-        locked(&self.names).insert((server.to_owned(), seen.sequence), name.clone());
-        locked(&self.order).push(name.clone());
-        let is_it = self.at == Some(Before(name));
-        if is_it {
-            self.cut();
-        }
-        is_it
-    }
-
-    /// The agent has no connections any longer.
-    fn cut(&self) {
-        self.due.store(true, Ordering::SeqCst);
-        self.agent.cable().cut();
-        self.happened.store(true, Ordering::SeqCst);
-    }
-}
-
-/// `seed: POST secrets ca`. The name of a patch of the Shoot's status contains its state, because some patches come in
-/// any number.
-pub fn name_of(server: &str, seen: &Seen) -> String {
-    let server = if server == technical_id(NAME) { "shoot" } else { server };
-    let (info, slash) = (&seen.info, if seen.info.subresource.is_empty() { "" } else { "/" });
-    let object = if info.name.is_empty() { created(seen) } else { &info.name };
-    let name = format!("{server}: {} {}{slash}{} {object}", seen.method, info.resource, info.subresource);
-    let status = seen.body.as_ref().map(|body| &body["status"]);
-    match status.filter(|_| info.resource == "shoots" && info.subresource == "status") {
-        None => name,
-        Some(status) if status["lastOperation"]["state"].is_string() => {
-            format!("{name} {}", text(status, "/lastOperation/state"))
-        }
-        Some(status) => {
-            let fields: Vec<&str> = status.as_object().into_iter().flatten().map(|(key, _)| &**key).collect();
-            format!("{name} {}", fields.join(" "))
-        }
-    }
-}
-
-fn created(seen: &Seen) -> &str {
-    seen.body.as_ref().map_or("", |body| text(body, "/metadata/name"))
-}
-
-/// Whether it is a write of the agent: the site itself uses an administrator's identity.
-fn is_of_agent(seen: &Seen) -> bool {
-    is_write_of_agent(seen) && seen.user != "admin"
-}
-
-/// Whether it is a write of the agent for the Shoot. Events, Leases and review requests do not count.
-pub fn concerns(seen: &Seen, server: &str) -> bool {
+/// Whether a write in garden or seed is for the Shoot.
+fn concerns(seen: &Seen) -> bool {
     let (info, plane) = (&seen.info, technical_id(NAME));
-    let is_passing = ["events", "leases", "tokenreviews"].contains(&info.resource.as_str());
     let is_near = [PROJECT_NAMESPACE, &plane].contains(&info.namespace.as_str());
     let is_plane = [info.name.as_str(), created(seen)].contains(&plane.as_str());
-    is_of_agent(seen) && !is_passing && (server == plane || is_near || is_plane)
+    is_lasting(seen) && (is_near || is_plane)
+}
+
+/// Events, Leases and review requests do not count.
+pub(crate) fn is_lasting(seen: &Seen) -> bool {
+    !["events", "leases", "tokenreviews"].contains(&seen.info.resource.as_str())
+}
+
+/// Runs a story of the Shoot, and restarts the agent when it was killed; returns also the Secrets at that time.
+pub(crate) fn with_restarts<T>(
+    points: &Arc<FaultPoints>,
+    (world, site): (&World, &Site),
+    story: impl FnOnce() -> T,
+) -> (T, BTreeMap<String, Value>) {
+    let (mut is_watched, mut before) = (false, BTreeMap::new());
+    let look = |is_between_lives: bool| {
+        if is_between_lives {
+            before = secrets(world);
+        }
+        if let Some(server) = site.server(&technical_id(NAME)).filter(|_| !is_watched) {
+            points.watch("shoot", &server.cluster, is_lasting);
+            is_watched = true;
+        }
+    };
+    let end = points.restarting(look, story);
+    (end, before)
 }
 
 /// Values that differ in each run.
-pub fn words() -> Words {
+fn words() -> Words {
     Words::new(&[
         // The number is a digest of the name.
         (
@@ -262,13 +150,6 @@ pub fn words() -> Words {
         // At its start an agent reconciles earlier Shoots.
         (r#""type":"(Create|Reconcile)""#, r#""type":"<operation>""#),
     ])
-}
-
-/// The objects at the end of a creation.
-struct Outcome {
-    objects: Vec<(String, Value)>,
-    kill: Arc<Kill>,
-    problems: Vec<String>,
 }
 
 /// Garden, seed and Shoot, as far as they belong to the Shoot.
@@ -315,20 +196,11 @@ fn run(at: Option<&Point>, undisturbed: Option<&Outcome>) -> Outcome {
     let agent = Arc::new(world.agent_of(&site, &config));
     agent.launch();
     world.wait_until_ready();
-    let kill = Kill::new(&agent, at.cloned());
-    kill.watch(&world.garden);
-    kill.watch(&world.seed);
+    let points = points_of(&world, &agent, at);
     let window = json!({"begin": "220000+0000", "end": "230000+0000"});
     world.garden.apply(&[Workerless::new(NAME).with("/spec/maintenance/timeWindow", window).build()]);
-    let (over, before) = (Stop::new(), Mutex::default());
-    let objects = std::thread::scope(|scope| {
-        scope.spawn(|| restart_when_due(&kill, &over, (&world, &site), &before));
-        let ended = catch_unwind(AssertUnwindSafe(|| settled(&world, &site, undisturbed)));
-        over.stop();
-        ended.unwrap_or_else(|panic| resume_unwind(panic))
-    });
+    let (objects, before) = with_restarts(&points, (&world, &site), || settled(&world, &site, undisturbed));
     let after = secrets(&world);
-    let before: BTreeMap<String, Value> = before.into_inner().unwrap();
     let mut problems = Vec::new();
     for (name, _) in before.iter().filter(|(name, data)| after.get(*name) != Some(data)) {
         problems.push(format!("Secret {name} is missing, or has other data"));
@@ -343,35 +215,7 @@ fn run(at: Option<&Point>, undisturbed: Option<&Outcome>) -> Outcome {
         problems.push("it was never created".to_owned());
     }
     problems.extend(site.complaints());
-    Outcome { objects, kill, problems }
-}
-
-/// Waits for the API server of the Shoot, because its writes count, too; and restarts the agent after the kill.
-/// `before`: the Secrets at that time.
-pub(crate) fn restart_when_due(
-    kill: &Arc<Kill>,
-    over: &Stop,
-    (world, site): (&World, &Site),
-    before: &Mutex<BTreeMap<String, Value>>,
-) {
-    let real = Clock::system();
-    let mut is_watched = false;
-    loop {
-        let is_over = over.wait(&real, Duration::from_millis(2));
-        if let Some(server) = site.server(&technical_id(NAME)).filter(|_| !is_watched) {
-            kill.watch(&server.cluster);
-            is_watched = true;
-        }
-        if kill.due.load(Ordering::SeqCst) {
-            kill.agent.crash();
-            *locked(before) = secrets(world);
-            kill.due.store(false, Ordering::SeqCst);
-            kill.agent.launch();
-        }
-        if is_over {
-            return;
-        }
-    }
+    Outcome { objects, points, problems }
 }
 
 fn settled(world: &World, site: &Site, undisturbed: Option<&Outcome>) -> Vec<(String, Value)> {
@@ -412,68 +256,66 @@ pub(crate) fn rest(world: &World, site: &Site, example: Option<&[(String, Value)
     }
 }
 
-/// The points to try, and how many of them must be tried: the borders, and others at random.
-fn plan(undisturbed: &Kill, seed: u64) -> (Vec<Point>, usize) {
-    let mut all: Vec<Point> = BORDERS.iter().map(|(_, point)| point.clone().owned()).collect();
-    let writes = locked(&undisturbed.order).clone();
-    let mut others: Vec<Point> = writes.into_iter().flat_map(|w| [Before(w.clone()), After(w)]).collect();
-    // How often progress is reported depends on time.
-    let is_progress = |point: &Point| format!("{point:?}").contains("shoots/status s1 lastOperation");
-    others.retain(|point| !all.contains(point) && !is_progress(point));
-    if let Some(one) = variable("GARDENLET_TESTS_CRASH_AT") {
-        all.append(&mut others);
-        all.retain(|point| format!("{point:?}").contains(&one));
-        let count = all.len();
-        return (all, count);
-    }
-    if cfg!(target_env = "musl") && !options::is_long() {
-        // With this machine's libc, the same code has already run with all of them.
-        all = all.into_iter().step_by(MUSL_STEP).collect();
-        others.clear();
+/// All points of writes that are no borders. How often progress is reported depends on time.
+pub(crate) fn others(undisturbed: &Outcome, borders: &[Point]) -> Vec<Point> {
+    let writes = undisturbed.points.writes();
+    let lasting = writes.iter().filter(|write| !write.contains("shoots/status s1 lastOperation"));
+    let both = lasting
+        .flat_map(|write| [Fault::KillBefore, Fault::KillAfter].map(|fault| Point::named(fault, write)));
+    both.filter(|point| !borders.contains(point)).collect()
+}
+
+/// The result of a story with a fault; there must be one at a border.
+pub(crate) fn verdict(
+    (point, borders): (&Point, &[Point]),
+    outcome: Outcome,
+    undisturbed: &[(String, Value)],
+) -> Result<bool, String> {
+    let happened = outcome.verdict(undisturbed)?;
+    if happened || !borders.contains(point) {
+        Ok(happened)
     } else {
-        all = sampling::some(all, STEP, seed);
+        Err("there was no such request".to_owned())
     }
-    sampling::order(all, others, SAMPLE, seed)
 }
 
-/// The border at that point, if there is one.
-fn border_of(point: &Point) -> Option<&'static (&'static str, Point<&'static str>)> {
-    BORDERS.iter().find(|(_, border)| border.clone().owned() == *point)
+/// Three tests compare with the same creation.
+fn undisturbed() -> &'static Outcome {
+    static UNDISTURBED: OnceLock<Outcome> = OnceLock::new();
+    let outcome = UNDISTURBED.get_or_init(|| run(None, None));
+    assert_eq!(outcome.problems, Vec::<String>::new());
+    outcome
 }
 
-/// Whether the agent was killed, and the problems.
-fn judge(point: &Point, undisturbed: &Outcome) -> (bool, Vec<String>) {
-    let Ok(outcome) = catch_unwind(AssertUnwindSafe(|| run(Some(point), Some(undisturbed)))) else {
-        return (true, vec![format!("{point:?}: it did not end as without a kill, see above")]);
-    };
-    let happened = outcome.kill.happened.load(Ordering::SeqCst);
-    let mut found = Vec::new();
-    if !outcome.problems.is_empty() {
-        found.push(format!("{point:?}:\n  {}", outcome.problems.join("\n  ")));
-    }
-    if let Some((task, _)) = border_of(point).filter(|_| !happened) {
-        found.push(format!("after {task}: there was no request {point:?}"));
-    }
-    (happened, found)
+fn borders() -> Vec<Point> {
+    BORDERS.iter().map(|(_, point)| point.clone()).collect()
+}
+
+fn change_nothing(sample: Sample<Point>) {
+    let (undisturbed, borders) = (undisturbed(), borders());
+    sample
+        .run(&|point| verdict((point, &borders), run(Some(point), Some(undisturbed)), &undisturbed.objects));
+}
+
+/// Points for one fault that are no borders.
+fn elsewhere(fault: Fault) -> Vec<Point> {
+    let mut points = others(undisturbed(), &borders());
+    // Several threads make a different number of other writes each time.
+    points.retain(|point| point.fault == fault && (!is_limited() || point.to_string().contains(": POST ")));
+    points
 }
 
 #[test]
 fn a_kill_at_any_border_of_a_creation_changes_nothing() {
-    let undisturbed = run(None, None);
-    assert_eq!(undisturbed.problems, Vec::<String>::new());
-    let seed = options::seed();
-    let (points, least) = plan(&undisturbed.kill, seed);
-    let borders = points.iter().filter(|point| border_of(point).is_some()).count();
-    let sample = Sample { points: &points, first: borders, least, time: SAMPLE_TIME, parallel: PARALLEL };
-    let Tried { tried, happened, problems } = sample.run(&|point| judge(point, &undisturbed));
-    // Not captured by the test harness, which shows only the output of failures.
-    let _ = writeln!(
-        std::io::stderr(),
-        "killed at {tried} of {} points of a creation (seed {seed}): {happened} happened, {} made a difference",
-        points.len(),
-        problems.len()
-    );
-    assert!(problems.is_empty(), "{}", problems.join("\n"));
-    // Several threads make a different number of writes each time.
-    assert!(happened * 4 >= tried * 3, "only {happened} of {tried} happened");
+    change_nothing(Sample::of("kills at borders of a creation").with(7, borders()));
+}
+
+#[test]
+fn a_kill_before_any_write_of_a_creation_changes_nothing() {
+    change_nothing(Sample::of("kills before writes of a creation").with(1, elsewhere(Fault::KillBefore)));
+}
+
+#[test]
+fn a_kill_after_any_write_of_a_creation_changes_nothing() {
+    change_nothing(Sample::of("kills after writes of a creation").with(1, elsewhere(Fault::KillAfter)));
 }

@@ -28,7 +28,7 @@ const FORCE: &str = "confirmation.gardener.cloud/force-deletion";
 pub struct Scene {
     pub world: World,
     site: Site,
-    pub agent: Agent,
+    pub agent: Arc<Agent>,
     before: Vec<(String, Value)>,
 }
 
@@ -45,7 +45,7 @@ impl Scene {
         // Long enough that a busy machine does not lose it.
         config["leaderElection"] =
             json!({"leaseDuration": "3000s", "renewDeadline": "2000s", "retryPeriod": "2s"});
-        let agent = world.agent_of(&site, &config);
+        let agent = Arc::new(world.agent_of(&site, &config));
         agent.launch();
         world.wait_until_ready();
         let before = left(&world);

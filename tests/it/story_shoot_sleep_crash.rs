@@ -1,31 +1,20 @@
 //! The agent is killed while it hibernates a Shoot or wakes it up: the result is the same, with the same data.
 
-use std::collections::BTreeMap;
-use std::io::Write as _;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::Arc;
 
-use gardenlet::base::stop::Stop;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::sampling::{self, Sample, Tried};
-use crate::story_shoot_crash::Point::{After, Before};
-use crate::story_shoot_crash::{Kill, Point, locked, rest, restart_when_due, secrets};
+use crate::faultpoints::{Outcome, Point, after, before};
+use crate::sampling::{Sample, is_limited};
+use crate::story_shoot_crash::{others, points_of, rest, secrets, verdict, with_restarts};
 use crate::story_shoot_sleep::{NAME, ask, pods, until};
 use crate::world::{Options, World};
-use support::options;
 use support::shoot::history::{self, wait_until_created};
 use support::shoot::object::{PROJECT_NAMESPACE, Workerless, technical_id};
 
 const DONE: &str = "Reconcile Succeeded 100";
-/// The same as for a creation.
-const SAMPLE: usize = 2;
-const SAMPLE_TIME: Duration = Duration::from_secs(10);
-const PARALLEL: usize = 2;
-/// A normal run tries one border in this many.
-const STEP: usize = 5;
+/// A normal run tries this many borders.
+const FEW: usize = 1;
 
 /// The direction of the Shoot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,37 +27,31 @@ impl Way {
     /// The borders between the tasks that make the difference: the task that has ended last.
     fn borders(self) -> Vec<Point> {
         let begin = [
-            After("garden: PATCH shoots/status s1 Processing"),
-            Before("garden: PATCH shoots/status s1 Succeeded"),
-            After("garden: PATCH shoots/status s1 Succeeded"),
+            after("garden: PATCH shoots/status s1 Processing"),
+            before("garden: PATCH shoots/status s1 Succeeded"),
+            after("garden: PATCH shoots/status s1 Succeeded"),
         ];
         let asleep = [
-            Before("seed: PATCH deployments kube-controller-manager"),
-            After("seed: PATCH deployments kube-controller-manager"),
-            Before("seed: PATCH deployments kube-apiserver"),
-            After("seed: PATCH deployments kube-apiserver"),
-            Before("seed: PATCH statefulsets etcd-main"),
-            After("seed: PATCH statefulsets etcd-main"),
-            After("seed: PATCH statefulsets etcd-events"),
+            before("seed: PATCH deployments kube-controller-manager"),
+            after("seed: PATCH deployments kube-controller-manager"),
+            before("seed: PATCH deployments kube-apiserver"),
+            after("seed: PATCH deployments kube-apiserver"),
+            before("seed: PATCH statefulsets etcd-main"),
+            after("seed: PATCH statefulsets etcd-main"),
+            after("seed: PATCH statefulsets etcd-events"),
         ];
         let awake = [
-            Before("seed: PATCH statefulsets etcd-main"),
-            After("seed: PATCH statefulsets etcd-main"),
-            After("seed: PATCH statefulsets etcd-events"),
-            Before("seed: PATCH deployments kube-apiserver"),
-            After("seed: PATCH deployments kube-apiserver"),
-            Before("seed: PATCH deployments kube-controller-manager"),
-            After("seed: PATCH deployments kube-controller-manager"),
+            before("seed: PATCH statefulsets etcd-main"),
+            after("seed: PATCH statefulsets etcd-main"),
+            after("seed: PATCH statefulsets etcd-events"),
+            before("seed: PATCH deployments kube-apiserver"),
+            after("seed: PATCH deployments kube-apiserver"),
+            before("seed: PATCH deployments kube-controller-manager"),
+            after("seed: PATCH deployments kube-controller-manager"),
         ];
         let own = if self == Self::Asleep { asleep } else { awake };
-        begin.into_iter().chain(own).map(Point::owned).collect()
+        begin.into_iter().chain(own).collect()
     }
-}
-
-struct Outcome {
-    objects: Vec<(String, Value)>,
-    kill: Arc<Kill>,
-    problems: Vec<String>,
 }
 
 /// One direction. `undisturbed`: the expected result.
@@ -94,19 +77,11 @@ fn run(way: Way, at: Option<&Point>, undisturbed: Option<&Outcome>) -> Outcome {
         rest(&world, &site, None);
     }
     let keys = secrets(&world);
-    let kill = Kill::new(&agent, at.cloned());
-    kill.watch(&world.garden);
-    kill.watch(&world.seed);
+    let points = points_of(&world, &agent, at);
     ask(&world, way == Way::Asleep);
-    let (over, before) = (Stop::new(), Mutex::<BTreeMap<String, Value>>::default());
-    let objects = std::thread::scope(|scope| {
-        scope.spawn(|| restart_when_due(&kill, &over, (&world, &site), &before));
-        let ended = catch_unwind(AssertUnwindSafe(|| {
-            until(&world, DONE);
-            rest(&world, &site, undisturbed.map(|undisturbed| undisturbed.objects.as_slice()))
-        }));
-        over.stop();
-        ended.unwrap_or_else(|panic| resume_unwind(panic))
+    let (objects, _) = with_restarts(&points, (&world, &site), || {
+        until(&world, DONE);
+        rest(&world, &site, undisturbed.map(|undisturbed| undisturbed.objects.as_slice()))
     });
     let mut problems = Vec::new();
     if secrets(&world) != keys {
@@ -121,56 +96,26 @@ fn run(way: Way, at: Option<&Point>, undisturbed: Option<&Outcome>) -> Outcome {
         problems.push(format!("{}: {}", operation.line(), operation.description));
     }
     problems.extend(site.complaints());
-    Outcome { objects, kill, problems }
+    Outcome { objects, points, problems }
 }
 
-fn judge(way: Way, point: &Point, undisturbed: &Outcome) -> (bool, Vec<String>) {
-    let Ok(outcome) = catch_unwind(AssertUnwindSafe(|| run(way, Some(point), Some(undisturbed)))) else {
-        return (true, vec![format!("{point:?}: it did not end as without a kill, see above")]);
-    };
-    let happened = outcome.kill.happened.load(Ordering::SeqCst);
-    let mut found = Vec::new();
-    if !outcome.problems.is_empty() {
-        found.push(format!("{point:?}:\n  {}", outcome.problems.join("\n  ")));
-    }
-    if !happened && way.borders().contains(point) {
-        found.push(format!("there was no request {point:?}"));
-    }
-    (happened, found)
-}
-
-fn try_points(way: Way) {
+fn try_points(way: Way, what: &'static str) {
     let undisturbed = run(way, None, None);
     assert_eq!(undisturbed.problems, Vec::<String>::new());
-    let seed = options::seed();
-    let all = way.borders();
-    let writes = locked(&undisturbed.kill.order).clone();
-    let mut others: Vec<Point> = writes.into_iter().flat_map(|w| [Before(w.clone()), After(w)]).collect();
-    let is_progress = |point: &Point| format!("{point:?}").contains("shoots/status s1 lastOperation");
-    others.retain(|point| !all.contains(point) && !is_progress(point));
-    if !options::is_long() {
-        others.clear();
-    }
-    let all = sampling::some(all, STEP, seed);
-    let first = all.len();
-    let (points, least) = sampling::order(all, others, SAMPLE, seed);
-    let sample = Sample { points: &points, first, least, time: SAMPLE_TIME, parallel: PARALLEL };
-    let Tried { tried, happened, problems } = sample.run(&|point| judge(way, point, &undisturbed));
-    let _ = writeln!(
-        std::io::stderr(),
-        "killed at {tried} of {} points on the way to {way:?} (seed {seed}): {happened} happened, {} made a difference",
-        points.len(),
-        problems.len()
-    );
-    assert!(problems.is_empty(), "{}", problems.join("\n"));
+    let borders = way.borders();
+    let others = if is_limited() { Vec::new() } else { others(&undisturbed, &borders) };
+    let (sample, objects) = (Sample::of(what).with(FEW, borders.clone()), &undisturbed.objects);
+    sample
+        .with(0, others)
+        .run(&|point| verdict((point, &borders), run(way, Some(point), Some(&undisturbed)), objects));
 }
 
 #[test]
 fn a_kill_changes_nothing_for_a_shoot_that_is_hibernated() {
-    try_points(Way::Asleep);
+    try_points(Way::Asleep, "kills during a hibernation");
 }
 
 #[test]
 fn a_kill_changes_nothing_for_a_shoot_that_wakes_up() {
-    try_points(Way::Awake);
+    try_points(Way::Awake, "kills during a wake-up");
 }

@@ -2,21 +2,20 @@
 //! at once; faults at each write.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use gardenlet::base::clock::Timestamp;
 use serde_json::{Value, json};
 
+use crate::faultpoints::{Fault, FaultPoints, Point};
 use crate::story_backups::Lab;
 use crate::story_operating::events;
-use crate::world::{Agent, CORE, Options, World, is_write_of_agent, wait_for};
+use crate::world::{CORE, Options, World, wait_for};
 use support::api::store::Id;
 use support::encoding::{base64, from_base64, from_rfc3339, rfc3339};
 use support::garden::identity::claims;
 use support::garden::kinds::SECURITY;
-use support::http::faults::{Action, Seen};
+use support::http::faults::Seen;
 use support::http::record::Recorded;
 use support::json::{entry, text};
 
@@ -323,55 +322,10 @@ fn a_thousand_expired_tokens_are_renewed_in_order() {
     agent.stop();
 }
 
-/// Cuts the agent off after one of its writes for tokens.
-struct Kill {
-    at: AtomicUsize,
-    writes: AtomicUsize,
-    is_due: AtomicBool,
-    hit: Mutex<Option<String>>,
-}
-
-const NEVER: usize = usize::MAX;
-
-impl Kill {
-    fn watch(world: &World, agent: &Arc<Agent>) -> Arc<Self> {
-        let kill = Arc::new(Self {
-            at: AtomicUsize::new(NEVER),
-            writes: AtomicUsize::new(0),
-            is_due: AtomicBool::new(false),
-            hit: Mutex::default(),
-        });
-        for cluster in [&*world.garden, &world.seed] {
-            let (told, agent) = (kill.clone(), agent.clone());
-            let tell = Action::TellAfter(Arc::new(move |seen: &Seen| told.count(seen, &agent)));
-            cluster.faults().when(concerns_tokens).then(tell);
-        }
-        kill
-    }
-
-    fn count(&self, seen: &Seen, agent: &Agent) {
-        if self.writes.fetch_add(1, Ordering::SeqCst) == self.at.load(Ordering::SeqCst) {
-            agent.cable().cut();
-            self.is_due.store(true, Ordering::SeqCst);
-            *self.hit() = Some(format!("{} {}", seen.method, seen.path));
-        }
-    }
-
-    fn hit(&self) -> MutexGuard<'_, Option<String>> {
-        self.hit.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn arm(&self, at: usize) {
-        self.writes.store(0, Ordering::SeqCst);
-        self.at.store(at, Ordering::SeqCst);
-    }
-}
-
 fn concerns_tokens(seen: &Seen) -> bool {
-    let ours = ["serviceaccounts", IDENTITIES].contains(&seen.info.resource.as_str())
+    ["serviceaccounts", IDENTITIES].contains(&seen.info.resource.as_str())
         && seen.info.name != "gardener-resource-manager"
-        || seen.info.resource == "secrets" && ["mine", "identified"].contains(&seen.info.name.as_str());
-    is_write_of_agent(seen) && seen.user != "admin" && ours
+        || seen.info.resource == "secrets" && ["mine", "identified"].contains(&seen.info.name.as_str())
 }
 
 #[test]
@@ -382,7 +336,6 @@ fn a_fault_at_any_write_costs_one_request_at_most() {
     wait_over_time(&lab, "the bucket", || {
         lab.bucket().filter(|bucket| crate::story_backups::is(bucket, "Succeeded"))
     });
-    let kill = Kill::watch(world, agent);
     let good = |before: &[Option<String>; 2]| {
         let now = world.clock.now();
         let mine = lab.secret("mine").filter(|secret| renew_at(secret, RENEW_AT) > Some(now));
@@ -407,19 +360,16 @@ fn a_fault_at_any_write_costs_one_request_at_most() {
         if world.garden.get("", "serviceaccounts", "seed-broken-off", "mine").is_some() {
             world.garden.delete("", "serviceaccounts", "seed-broken-off", "mine");
         }
-        kill.arm(point);
+        let points =
+            FaultPoints::of(world, agent, Some(&Point::number(Fault::KillAfter, point)), concerns_tokens);
         world.seed.apply(&[access("garden", "mine"), asks_for("identified", "cloud", &Value::Null)]);
         before = lab.wait_for(&format!("tokens in spite of an accident at {point}"), || {
             // The effect of a write is visible before the fault that follows it.
-            let happened = kill.hit().is_some();
-            if kill.is_due.swap(false, Ordering::SeqCst) {
-                agent.crash_and_restart();
-            }
+            let happened = points.hit().is_some();
+            points.restart_if_due();
             happened.then(|| good(&before)).flatten()
         });
-        let writes = kill.writes.load(Ordering::SeqCst);
-        kill.arm(NEVER);
-        let hit = kill.hit().take().unwrap();
+        let (writes, hit) = (points.count(Fault::KillAfter), points.hit().unwrap());
         // In the worst case all steps again. Another write may be on its way.
         assert!(writes <= point + 1 + 5 + 1, "{writes} writes after {hit}");
         let account = world.garden.get("", "serviceaccounts", "seed-broken-off", "mine").unwrap();
