@@ -18,11 +18,12 @@ use gardenlet::oci::{Cache, Error, Keychain, Network, Order, Puller, Reference, 
 use serde_json::json;
 
 use support::http::message::{Request, Response};
+use support::options::measured;
 use support::pace;
 use support::pki::Authority;
 use support::proxy::{Door, Proxy};
 use support::registry::{
-    Access, Answer, CHART, INDEX, MANIFEST, NAME, Registry, STUCK, digest, manifest, refusal,
+    Access, Answer, CHART, INDEX, MANIFEST, NAME, Registry, digest, manifest, refusal,
 };
 
 const REPOSITORY: &str = "charts/echo";
@@ -307,7 +308,7 @@ fn an_interrupted_download_continues() {
     assert_eq!(seen.last().unwrap().header("range"), Some("bytes=150000-"));
 }
 
-/// It would be silent for two minutes: only the limit on silence lets the download continue.
+/// It is silent until the test ends: only the limit on silence lets the download continue.
 #[test]
 fn a_request_to_a_silent_registry_is_repeated() {
     let mut place = Place::new();
@@ -320,9 +321,7 @@ fn a_request_to_a_silent_registry_is_repeated() {
         let first = is_blob(request).then(|| count.fetch_add(1, Ordering::SeqCst) == 0)?;
         first.then(|| Answer::Stuck(usual.clone(), 120_000))
     });
-    let clock = Clock::system();
     assert_eq!(place.pull(":1").unwrap(), chart);
-    assert!(clock.mono() < STUCK, "{:?}", clock.mono());
     let seen = place.registry.take_seen();
     assert_eq!(seen.last().unwrap().header("range"), Some("bytes=120000-"));
     // The agent gives up on a registry that stays silent after a few tries. A faster clock shortens the pauses.
@@ -591,7 +590,7 @@ fn a_stop_ends_a_pull_at_once() {
     let clock = Clock::system();
     stop.stop();
     assert!(matches!(pulling.join().unwrap(), Err(Error::Stopped)));
-    assert!(clock.mono() < Duration::from_secs(10));
+    measured("the end of a pull, in seconds", clock.mono().as_secs_f64(), 10.0).unwrap();
 }
 
 #[test]

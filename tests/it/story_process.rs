@@ -18,6 +18,7 @@ use crate::story_outside::files;
 use crate::world::{LEASES, Options, World, wait_for};
 use support::cluster::PATIENCE;
 use support::encoding::from_base64;
+use support::options::patience;
 
 #[test]
 fn threads_and_watches_have_a_maximum() {
@@ -43,7 +44,7 @@ struct Manager(Receiver<String>);
 impl Manager {
     fn listen(path: &Path) -> Self {
         let socket = UnixDatagram::bind(path).unwrap();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket.set_read_timeout(Some(patience(PATIENCE))).unwrap();
         let (heard, messages) = channel();
         let read = move || {
             let mut bytes = [0; 4_096];
@@ -63,7 +64,7 @@ impl Manager {
     fn wait_for(&self, beginning: &str) -> String {
         let real = Clock::system();
         // A hanging agent still sends other messages all the time.
-        let deadline = real.mono() + 4 * PATIENCE;
+        let deadline = real.mono() + patience(4 * PATIENCE);
         loop {
             assert!(real.mono() < deadline, "waited in vain for {beginning}");
             let message = self.0.recv().unwrap_or_else(|e| panic!("waited for {beginning}: {e}"));

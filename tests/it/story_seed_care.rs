@@ -77,12 +77,14 @@ fn the_seed_follows_the_health_of_an_extension_both_ways() {
     };
     report("False");
     let sick = wait_for_reason(&world, "False", "DeploymentUnhealthy");
-    assert!(sick.since(healthy_since(&world, &installation, "False")) <= Duration::from_secs(30));
+    let delay = sick.since(healthy_since(&world, &installation, "False"));
+    world.measured("until the Seed reports a sick extension", delay, Duration::from_secs(30));
     let message = world.seed_condition(COMPONENTS).unwrap().2;
     assert!(message.starts_with(&format!("Deployment \"{namespace}/echo\" is unhealthy")), "{message}");
     report("True");
     let well = wait_until_well(&world);
-    assert!(well.since(healthy_since(&world, &installation, "True")) <= Duration::from_secs(30));
+    let delay = well.since(healthy_since(&world, &installation, "True"));
+    world.measured("until the Seed reports a well extension", delay, Duration::from_secs(30));
     agent.stop();
 }
 
@@ -100,7 +102,8 @@ fn a_threshold_delays_the_condition() {
     let sick = wait_for_reason(&world, "False", "DecodingFailed");
     assert!(well <= worried, "{well:?} {worried:?}");
     let patience = sick.since(worried);
-    assert!((60..=120).contains(&patience.as_secs()), "{patience:?}");
+    assert!(patience >= Duration::from_secs(60), "{patience:?}");
+    world.measured("until a fault outlasts its threshold", patience, Duration::from_secs(120));
     cure(&world, "sick");
     wait_until_well(&world);
     agent.stop();
@@ -228,11 +231,16 @@ fn an_idle_round_asks_for_little_and_writes_nothing() {
     world.pass(Duration::from_secs(120));
     wait_for_rest();
     let mark = (world.seed.request_count(), world.garden.request_count());
+    let begun = world.clock.mono();
     world.pass(Duration::from_secs(600));
-    let requests = world.seed.requests_since(mark.0);
-    let lists = requests.iter().filter(|r| r.info.resource == "pods" && r.info.verb == "list").count();
     // On a slow machine simulated time passes during a round, so that there are fewer rounds.
-    assert!((6..=14).contains(&lists), "{lists}");
+    let lists = wait_for("some rounds", || {
+        let requests = world.seed.requests_since(mark.0);
+        let lists = requests.iter().filter(|r| r.info.resource == "pods" && r.info.verb == "list").count();
+        (lists >= 6).then_some(lists)
+    });
+    let minutes = world.minutes_since(begun);
+    assert!(lists <= minutes + minutes / 5 + 2, "{lists} lists in {minutes} minutes");
     let garden = world.garden.requests_since(mark.1);
     let about_the_seed = |path: &str| path.ends_with("/seeds/resting/status");
     let written = garden.iter().filter(|r| r.is_write() && about_the_seed(&r.path));

@@ -145,7 +145,7 @@ fn state_of(world: &World) -> Value {
 
 /// A hundred changes, one each second.
 fn many_changes_are_few_writes(world: &World) {
-    let before = writes(world);
+    let (before, begun) = (writes(world), world.clock.mono());
     let mut now = world.clock.now();
     for number in 1..=100 {
         now = says(world, "lab", &json!({"state": {"number": number}}));
@@ -153,7 +153,8 @@ fn many_changes_are_few_writes(world: &World) {
     }
     wait_for_state(world, "the last state", now, |state| has_number(state, 100));
     let written = writes(world) - before;
-    assert!((1..=12).contains(&written), "{written} writes");
+    let seconds = usize::try_from((world.clock.mono() - begun).as_secs()).unwrap();
+    assert!((1..=2 + seconds / 10).contains(&written), "{written} writes in {seconds} s");
     // Changes of other fields cause no write.
     let before = writes(world);
     let when = rfc3339(world.clock.now());

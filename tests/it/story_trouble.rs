@@ -106,9 +106,7 @@ fn a_request_that_is_not_approved() {
     });
     let posted = world.requests()[0]["metadata"]["creationTimestamp"].clone();
     let posted = from_rfc3339(posted.as_str().unwrap()).unwrap();
-    world.skip(Duration::from_secs(14 * 60));
-    assert_eq!(world.requests().len(), 1);
-    world.skip(Duration::from_secs(70));
+    world.skip(Duration::from_secs(15 * 60 + 10));
     world.garden.wait_for("another request", |_| (world.requests().len() == 2).then_some(()));
     world.wait_for_log(&["WARN", &first]);
     let second = world.requests()[1].clone();
@@ -179,7 +177,7 @@ fn a_seed_namespace_that_is_missing() {
     // The lease is renewed meanwhile: the seed is not silent.
     world.garden.wait_for("a heartbeat", |_| world.beat());
     let gap = world.pass(Duration::from_secs(60));
-    assert!(gap < Duration::from_secs(20), "{gap:?}");
+    world.measured("the longest gap between two heartbeats", gap, Duration::from_secs(20));
     world.garden.set_manager_share(Share::default());
     world.wait_until_ready();
     assert_eq!(agent.problem("garden"), None);
@@ -353,7 +351,8 @@ fn a_garden_without_its_own_api() {
     let is_gardeners = |seen: &Seen| seen.info.group.ends_with("gardener.cloud");
     let away = world.garden.faults().when(is_gardeners).answer(503);
     world.garden.server().cut();
-    assert!(world.pass(Duration::from_secs(30)) < Duration::from_secs(20));
+    let gap = world.pass(Duration::from_secs(30));
+    world.measured("the longest gap between two heartbeats", gap, Duration::from_secs(20));
     assert_eq!(agent.get(2728, "/healthz").0, 200);
     agent.crash_and_restart();
     let since = world.clock.now();

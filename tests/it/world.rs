@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use gardenlet::app::{self, Environment, Reloader, Service, Status};
-use gardenlet::base::clock::{Clock, Simulated, Timestamp};
+use gardenlet::base::clock::{Clock, Mono, Simulated, Timestamp};
 use gardenlet::base::metrics::Metrics;
 use gardenlet::base::sorted::SortedMap;
 use gardenlet::base::stop::Stop;
@@ -35,6 +35,7 @@ use support::http::faults::Seen;
 use support::http::record::Recorded;
 use support::json::text;
 use support::keys::FixtureKeys;
+use support::options::{measured, patience};
 use support::pace;
 use support::shoot::{Listen, Options as SiteOptions, Routes, Site, object};
 use support::{Options as ClusterOptions, TestCluster};
@@ -293,6 +294,19 @@ impl World {
         longest
     }
 
+    /// The minutes since a point in time, rounded up. What an agent does every now and then is counted by them: on a busy
+    /// machine, more time passes than a story lets pass.
+    pub fn minutes_since(&self, begun: Mono) -> usize {
+        usize::try_from((self.clock.mono() - begun).as_secs().div_ceil(60)).unwrap()
+    }
+
+    /// Prints how long something took by the clock of this world, which depends on the speed of the machine. Only a long run
+    /// demands the limit.
+    pub fn measured(&self, what: &str, took: Duration, limit: Duration) {
+        let what = format!("{}: {what}, in seconds of its world", self.name);
+        measured(&what, took.as_secs_f64(), limit.as_secs_f64()).unwrap();
+    }
+
     /// Lets time pass without waiting.
     pub fn skip(&self, total: Duration) {
         let until = self.clock.mono() + total;
@@ -471,7 +485,7 @@ pub fn condition(object: &Value, kind: &str) -> Option<(String, String, String)>
 /// Waits until `condition` returns a value.
 pub fn wait_for<T>(what: &str, condition: impl Fn() -> Option<T>) -> T {
     let clock = pace::clock();
-    let deadline = clock.mono() + PATIENCE;
+    let deadline = clock.mono() + patience(PATIENCE);
     loop {
         if let Some(found) = condition() {
             return found;

@@ -16,6 +16,7 @@ use super::encoding::base64;
 use super::http::faults::Faults;
 use super::http::record::Recorded;
 use super::http::server::{Authorizer, Parts, Server, Webhook};
+use super::options::patience;
 use super::pace;
 use super::pki::{Authority, Identity};
 
@@ -380,13 +381,14 @@ impl TestCluster {
         self.wait_on(&Clock::system(), real, condition)
     }
 
+    /// All waits end here: the limit is stretched where the machine may be slow.
     pub fn wait_on<T>(
         &self,
         clock: &Clock,
         limit: Duration,
         condition: impl Fn(&Self) -> Option<T>,
     ) -> Option<T> {
-        let deadline = clock.mono() + limit;
+        let deadline = clock.mono() + patience(limit);
         loop {
             let revision = self.store().read().revision;
             if let Some(found) = condition(self) {

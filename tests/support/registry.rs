@@ -26,7 +26,7 @@ pub const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 pub const CHART: &str = "application/vnd.cncf.helm.chart.content.v1.tar+gzip";
 
 /// How long a silent registry holds a connection.
-pub const STUCK: Duration = Duration::from_secs(120);
+const STUCK: Duration = Duration::from_secs(3_600);
 /// The name by which proxies know it; its certificate is good for it.
 pub const NAME: &str = "registry.example.org";
 

@@ -19,6 +19,8 @@ use gardenlet::base::clock::Clock;
 use gardenlet::kube::{Client, Error};
 use serde_json::{Value, json};
 
+use super::options::patience;
+
 /// The outcome of a check: what was not as expected.
 pub type Outcome = Result<(), String>;
 
@@ -125,7 +127,7 @@ fn refused<T>(what: &str, result: Result<T, Error>, code: u16, reason: &str) -> 
 /// Repeats until the condition holds, for at most twenty seconds: a real server accepts a token for ten more.
 fn until(what: &str, mut condition: impl FnMut() -> Result<bool, String>) -> Outcome {
     let (clock, stop) = (Clock::system(), gardenlet::base::stop::Stop::new());
-    let deadline = clock.mono() + Duration::from_secs(20);
+    let deadline = clock.mono() + patience(Duration::from_secs(20));
     while clock.mono() < deadline {
         if condition()? {
             return Ok(());
