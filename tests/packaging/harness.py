@@ -9,8 +9,8 @@ import traceback
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 CACHE = pathlib.Path(os.environ.get("GARDENLET_TEST_CACHE", pathlib.Path.home() / ".cache/gardenlet-tests"))
 TARGET = (ROOT / os.environ.get("CARGO_TARGET_DIR", "target")).resolve()
-# For steps that may take long on a busy machine, and are not measured here.
-PATIENCE_S = 120
+# How much of an error is printed beside the name of the test.
+REASON_LINES = 5
 
 
 class Counts:
@@ -19,6 +19,15 @@ class Counts:
 
 def in_ci():
     return os.environ.get("CI", "false") not in ("", "false")
+
+
+def patience(seconds):
+    """How long to wait for what must happen and is not measured: four times as long in CI, where the machine may be slow."""
+    return seconds * 4 if in_ci() else seconds
+
+
+# For steps that may take long on a busy machine.
+PATIENCE_S = patience(120)
 
 
 def leave_out(count, reason):
@@ -31,16 +40,24 @@ def leave_out(count, reason):
         print(f"LEFT OUT: {reason}")
 
 
+def reason(error):
+    """The first lines of an error. A bare assertion has no text, but a line of code."""
+    text = str(error) or traceback.extract_tb(error.__traceback__)[-1].line
+    if not isinstance(error, AssertionError):
+        text = f"{type(error).__name__}: {text}"
+    return text.strip().splitlines()[:REASON_LINES]
+
+
 def check(function, *args):
-    """One test. Its error and traceback are written to the error output."""
+    """One test. The reason of a failure follows its name; the traceback is written to the error output."""
     case = args[0] if args and isinstance(args[0], str) else ""
     name = f"{function.__name__.replace('_', ' ')} {case}".strip()
     began = time.monotonic()
     try:
         function(*args)
-    except Exception:  # whatever it is, the next test runs
+    except Exception as error:  # whatever it is, the next test runs
         Counts.failed += 1
-        print(f"FAILED: {name}", flush=True)
+        print("\n       ".join([f"FAILED: {name}", *reason(error)]), flush=True)
         print(f"error: {name}\n{traceback.format_exc()}", file=sys.stderr, flush=True)
     else:
         Counts.passed += 1

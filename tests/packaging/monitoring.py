@@ -10,7 +10,7 @@ import tempfile
 import time
 import urllib.request
 
-from harness import CACHE, PATIENCE_S, ROOT, check, leave_out, same, sh
+from harness import CACHE, PATIENCE_S, ROOT, check, leave_out, patience, same, sh
 
 MONITORING = ROOT / "packaging/monitoring"
 PROMCHECK = CACHE / "bin/promcheck"
@@ -243,7 +243,7 @@ class Server:
         assert self.process.poll() is None, self.log.read_text()[-3000:]
         request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"} if token else {})
         trust = ssl._create_unverified_context()  # the server signs its own certificate
-        return urllib.request.urlopen(request, timeout=10, context=trust).read().decode()
+        return urllib.request.urlopen(request, timeout=patience(10), context=trust).read().decode()
 
 
 def etcd(folder):

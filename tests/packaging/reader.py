@@ -8,7 +8,7 @@ import re
 import shutil
 
 import release
-from harness import CACHE, ROOT, check, leave_out
+from harness import CACHE, ROOT, check, leave_out, patience
 from host import serve_clusters, start, take_playground
 
 SECTION = re.compile(r"^## From nothing to a Shoot$(.*?)^## ", re.M | re.S)
@@ -61,7 +61,7 @@ def the_garden_is_prepared(reader, lines):
 
 def the_agent_is_installed(reader, lines):
     reader.all(lines)
-    garden = "kubectl --kubeconfig garden.kubeconfig wait --timeout=120s"
+    garden = f"kubectl --kubeconfig garden.kubeconfig wait --timeout={patience(120)}s"
     reader.host.wait("the Seed", lambda: "edge-1" in reader.type("kubectl --kubeconfig garden.kubeconfig get seeds 2>&1"))
     reader.type(f"{garden} --for=condition=GardenletReady seed/edge-1")
 
@@ -76,7 +76,7 @@ def it_says_that_it_is_well(reader, lines):
 def a_shoot_is_created(reader, lines):
     *commands, explain = lines
     reader.all(commands)
-    reader.type(f"kubectl --kubeconfig garden.kubeconfig wait --timeout=240s --namespace=garden-p {SUCCEEDED} shoot/s1")
+    reader.type(f"kubectl --kubeconfig garden.kubeconfig wait --timeout={patience(240)}s --namespace=garden-p {SUCCEEDED} shoot/s1")
     told = reader.type(explain)
     assert told.startswith("Shoot garden-p/s1"), told
 
