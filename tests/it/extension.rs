@@ -256,7 +256,11 @@ fn an_extension_with_errors_gets_time_to_recover_and_its_codes_are_kept() {
     let begun = lab.clock.mono();
     let ended = lab.run(ready(), &mut cx);
     let took = lab.clock.mono() - begun;
-    assert!(took.as_secs() >= 35 && lab.waited.as_secs() < 45, "{took:?}, of which it waited {:?}", lab.waited);
+    assert!(
+        took.as_secs() >= 35 && lab.waited.as_secs() < 45,
+        "{took:?}, of which it waited {:?}",
+        lab.waited
+    );
     let failed = &ended.errors[0].failed;
     let expected =
         "Error while waiting for Extension garden/lab to become ready: error during reconciliation: no quota";
@@ -288,7 +292,11 @@ fn the_wait_for_a_silent_extension_ends_with_a_timeout() {
         }
     };
     let took = lab.clock.mono() - begun;
-    assert!(took.as_secs() >= 180 && lab.waited.as_secs() < 190, "{took:?}, of which it waited {:?}", lab.waited);
+    assert!(
+        took.as_secs() >= 180 && lab.waited.as_secs() < 190,
+        "{took:?}, of which it waited {:?}",
+        lab.waited
+    );
     let expected =
         "Error while waiting for Extension garden/lab to become ready: observed generation outdated (0/1)";
     assert_eq!(ended.errors[0].failed.text, expected);

@@ -11,6 +11,7 @@ use gardenlet::kube::{Client, Error, ListParams, Method, Patch, Verdict, WatchEv
 use serde_json::{Value, json};
 
 use support::http::faults::{Action, failure};
+use support::options::patience;
 use support::{Options, TestCluster};
 
 const TIME: Timestamp = Timestamp::from_unix(1_750_000_000);
@@ -23,7 +24,7 @@ fn cluster() -> (TestCluster, Client, Arc<Simulated>) {
         "configmaps",
         &json!({"metadata": {"name": "a", "namespace": "default"}, "data": {"k": "1"}}),
     );
-    let client = cluster.client().with_deadline(Duration::from_secs(2));
+    let client = cluster.client().with_deadline(patience(Duration::from_secs(30)));
     (cluster, client, simulated)
 }
 

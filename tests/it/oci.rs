@@ -22,9 +22,7 @@ use support::options::measured;
 use support::pace;
 use support::pki::Authority;
 use support::proxy::{Door, Proxy};
-use support::registry::{
-    Access, Answer, CHART, INDEX, MANIFEST, NAME, Registry, digest, manifest, refusal,
-};
+use support::registry::{Access, Answer, CHART, INDEX, MANIFEST, NAME, Registry, digest, manifest, refusal};
 
 const REPOSITORY: &str = "charts/echo";
 

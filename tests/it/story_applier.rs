@@ -346,9 +346,8 @@ fn leftover_webhooks_are_reported_with_the_command_that_removes_them() {
         (status == "False" && reason == "InstallationPending" && is_told).then_some(())
     });
     assert!(refused.hits() > 0);
-    let problem = agent.problem("gardener-resource-manager-webhooks").unwrap();
-    assert!(problem.contains("MutatingWebhookConfiguration and ValidatingWebhookConfiguration"), "{problem}");
-    assert!(problem.contains(COMMAND), "{problem}");
+    let both = "MutatingWebhookConfiguration and ValidatingWebhookConfiguration";
+    agent.wait_for_problem("gardener-resource-manager-webhooks", &[both, COMMAND]);
     // Nothing was removed: the operator has to do that.
     assert_eq!(webhooks(&world), 2);
     for (_, plural) in WEBHOOKS {
@@ -359,7 +358,7 @@ fn leftover_webhooks_are_reported_with_the_command_that_removes_them() {
     installed(&world, "echo");
     let upstream = "Gardenlet is posting ready status.";
     world.garden.wait_for("the usual message", |_| (ready_message(&world) == upstream).then_some(()));
-    assert_eq!(agent.problem("gardener-resource-manager-webhooks"), None);
+    agent.wait_until_no_problem("gardener-resource-manager-webhooks");
     agent.stop();
 }
 

@@ -206,7 +206,11 @@ fn leader_leases(world: &World) {
         assert_eq!(lease["spec"]["holderIdentity"], holder, "{name}");
         assert_eq!(lease["spec"]["leaseDurationSeconds"], 15);
         let renewed = from_rfc3339(text(&lease, "/spec/renewTime")).unwrap();
-        world.measured(&format!("since the renewal of {name}"), world.clock.now().since(renewed), Duration::from_secs(15));
+        world.measured(
+            &format!("since the renewal of {name}"),
+            world.clock.now().since(renewed),
+            Duration::from_secs(15),
+        );
         assert!(renewed > Timestamp::from_unix(1_767_600_000));
     }
 }

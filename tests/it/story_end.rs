@@ -60,7 +60,7 @@ fn ends(seed: &'static str, end: End, more: usize) {
         }));
         cluster.faults().when(|seen| seen.user_agent.starts_with("gardenlet/")).then(tell);
     }
-    let real = Clock::system();
+    let (real, mut longest) = (Clock::system(), 0.0_f64);
     for requests in REQUESTS.map(|requests| requests + more) {
         asked.store(0, Ordering::SeqCst);
         let values = json!({"helm": {"values": {"greeting": format!("for {requests} requests")}}});
@@ -75,10 +75,10 @@ fn ends(seed: &'static str, end: End, more: usize) {
         }
         let took = real.mono() - begun;
         assert!(is_free(&world), "{end:?} after {requests} requests and {took:?}: {:?}", threads());
-        // A stop may wait for a step that cannot be interrupted, but not for a deadline of seconds.
-        let what = format!("{seed}: {end:?} after {requests} requests, in real seconds");
-        measured(&what, took.as_secs_f64(), 5.0).unwrap();
+        longest = longest.max(took.as_secs_f64());
     }
+    // A stop may wait for a step that cannot be interrupted, but not for a deadline of seconds.
+    measured(&format!("{seed}: the longest {end:?}, in real seconds"), longest, 5.0).unwrap();
     agent.launch();
     world.wait_until_ready();
     installed(&world, "echo");

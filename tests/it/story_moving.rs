@@ -132,7 +132,7 @@ fn takes_over(name: &'static str, end: End) {
     nothing_is_written_that_is_right(&world, &before);
     let stage = agent.status.lock().unwrap().parts()["managedresource-applier"].stage.clone();
     assert!(stage.starts_with("passive: "), "{stage}");
-    assert_eq!(world.seed_condition("SeedSystemComponentsHealthy").unwrap().0, "True");
+    world.wait_for_condition("SeedSystemComponentsHealthy", "True");
     a_new_value_while_the_resource_manager_lives(&world, &installation);
     the_embedded_applier_goes_on(&world, &agent, &installation);
     agent.stop();

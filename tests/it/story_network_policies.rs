@@ -140,7 +140,11 @@ fn policies_are_created_kept_and_deleted_with_the_objects_that_need_them() {
         .collect();
     let less_and_own: BTreeSet<String> = less.iter().cloned().chain(["own".to_owned()]).collect();
     wait_for_names(&world, SHOOT, &less_and_own);
-    world.measured("until policies without need are gone", world.clock.mono() - begin, Duration::from_secs(10));
+    world.measured(
+        "until policies without need are gone",
+        world.clock.mono() - begin,
+        Duration::from_secs(10),
+    );
     // Other needs, in both namespaces.
     world.seed.merge(
         "",

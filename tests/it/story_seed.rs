@@ -45,7 +45,7 @@ fn serves(world: &World, agent: &Agent, uid: &str) {
     assert_eq!(seed["metadata"]["finalizers"], json!(["gardener"]));
     assert_eq!(seed["metadata"]["labels"]["site"], "north", "it is as configured");
     wait_for("readiness", || (agent.get(2728, "/readyz").0 == 200).then_some(()));
-    assert_eq!(agent.problem("garden"), None);
+    agent.wait_until_no_problem("garden");
 }
 
 #[test]
@@ -61,11 +61,14 @@ fn a_deleted_seed_stays_deleted_until_it_is_created_again() {
     wait_until_gone(&world);
     agent.wait_for_problem("garden", &["Seed deleted was deleted in the garden", "restart the agent"]);
     world.wait_for_log(&["WARN", "The Seed was deleted", "seed=deleted"]);
-    let (status, body) = agent.get(2728, "/readyz?verbose");
-    assert!(status == 500 && body.contains("[-]seed failed"), "{body}");
-    let page = agent.get(2728, "/statusz").1;
+    wait_for("an agent that is not ready", || {
+        let (status, body) = agent.get(2728, "/readyz?verbose");
+        (status == 500 && body.contains("[-]seed failed")).then_some(())
+    });
+    let page = wait_for("the end of the watches", || {
+        Some(agent.get(2728, "/statusz").1).filter(|page| !page.contains("watch garden/"))
+    });
     assert!(page.contains("problem: Seed deleted was deleted in the garden"), "{page}");
-    assert!(!page.contains("watch garden/"), "{page}");
     // It waits for hours without a restart.
     world.wait_for_log(&["INFO", "The Seed is gone; its lease is not renewed", "seed=deleted"]);
     world.skip(Duration::from_secs(2 * 3_600));

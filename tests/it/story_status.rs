@@ -22,6 +22,7 @@ use crate::story_probes::series;
 use crate::story_shoot_others::{reconcile_at, register, wait_for_task};
 use crate::world::{Agent, CORE, Options, World, wait_for};
 use support::json::{list, text};
+use support::options::patience;
 use support::shoot::object::{PROJECT_NAMESPACE, Workerless};
 
 fn page(agent: &Agent) -> Value {
@@ -123,8 +124,10 @@ fn a_broken_chart_and_a_garden_that_is_away_are_problems() {
     world.garden.server().down();
     // With each renewal of the leader's Lease: an agent that loses it reports no problems of its last term.
     pass(&world, Duration::from_secs(30), Duration::from_secs(2));
-    let problem = wait_for_problem(&agent, "part", "garden", "the API server does not answer: ");
-    assert!(problem["seconds"].as_u64() > Some(9), "{problem}");
+    wait_for("a problem that lasts", || {
+        let problem = wait_for_problem(&agent, "part", "garden", "the API server does not answer: ");
+        (problem["seconds"].as_u64() > Some(9)).then_some(())
+    });
     let (code, output, _) = status(&agent, &["-o", "json"]);
     let answer: Value = serde_json::from_str(&output).unwrap();
     assert_eq!((code, &answer["verdict"]["state"]), (1, &json!("problems")));
@@ -259,7 +262,7 @@ fn a_watch_that_hangs_ends_with_a_second_signal() {
 /// takes: the Shoots have no control planes, and are ill when they are not new any more.
 fn show(world: &World, begun: Timestamp, done: &Path) {
     let real = Clock::system();
-    let end = real.mono() + Duration::from_secs(20 * 60);
+    let end = real.mono() + patience(Duration::from_secs(20 * 60));
     let date = world.clock.now().min(begun.plus(Duration::from_secs(120)));
     while !done.exists() {
         assert!(real.mono() < end, "nobody has written {}", done.display());
@@ -331,18 +334,24 @@ fn a_page_of_many_shoots_names_problems_first() {
     let problem = wait_for_problem(&agent, "object", "Shoot garden-p/assembly", "no node has 2 GiB");
     assert!(text(&problem, "/error").starts_with("Reconcile Error: Flow "), "{problem}");
     wait_for_problem(&agent, "object", "ControllerInstallation dns-edge", word);
-    let told =
-        wait_for("all Shoots", || Some(page(&agent)).filter(|page| page["shootsTotal"] == shoots.len()));
+    let told = wait_for("the state of each Shoot", || {
+        let page = page(&agent);
+        let is_told = |shoot: &Value| {
+            let wanted = shoots.iter().find(|wanted| shoot["name"] == wanted.0);
+            wanted.is_some_and(|(_, operation, (state, ..))| {
+                shoot["operation"] == *operation && shoot["state"] == *state
+            })
+        };
+        let all = list(&page, "/shoots");
+        (all.len() == shoots.len() && all.iter().all(is_told)).then_some(page)
+    });
+    assert_eq!(told["shootsTotal"], shoots.len());
     let names: Vec<&str> = list(&told, "/shoots").iter().map(|shoot| text(shoot, "/name")).collect();
     assert_eq!(names, ["assembly", "paint-shop", "press-line", "warehouse", "canteen", "laboratory"]);
+    let states = ["Processing", "Error", "Succeeded", "None"];
     let metrics = agent.get(2729, "/metrics").1;
-    for (state, count) in [("Processing", 3.0), ("Error", 1.0), ("Succeeded", 2.0), ("None", 0.0)] {
-        assert_eq!(
-            series(&metrics, &format!("gardenlet_shoots{{state=\"{state}\"}}")),
-            Some(count),
-            "{state}"
-        );
-    }
+    let counts = states.map(|state| series(&metrics, &format!("gardenlet_shoots{{state=\"{state}\"}}")));
+    assert_eq!(counts, [3.0, 1.0, 2.0, 0.0].map(Some), "{states:?}");
     let statuses = ["True", "False", "Progressing", "Unknown"].map(|status| {
         let labels = format!("{{condition=\"APIServerAvailable\",status=\"{status}\"}}");
         series(&metrics, &format!("gardenlet_shoot_conditions{labels}")).unwrap()

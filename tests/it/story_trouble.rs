@@ -47,7 +47,7 @@ fn a_wrong_token() {
     assert!(world.seed.get("", "secrets", BOOTSTRAP.0, BOOTSTRAP.1).is_some(), "nothing is lost");
     set_bootstrap_token(&world, &world.preparation.token());
     world.wait_until_ready();
-    assert_eq!(agent.problem("garden"), None);
+    agent.wait_until_no_problem("garden");
     agent.stop();
 }
 
@@ -129,7 +129,7 @@ fn a_request_that_is_denied() {
     assert_ne!(first, second);
     world.decide(&second, "Approved", "now we do");
     world.wait_until_ready();
-    assert_eq!(agent.problem("garden"), None);
+    agent.wait_until_no_problem("garden");
     agent.stop();
 }
 
@@ -149,7 +149,7 @@ fn a_garden_that_is_down_at_the_start() {
     world.garden.server().up().unwrap();
     world.wait_until_ready();
     assert_eq!(world.requests().len(), 1, "the key was kept");
-    assert_eq!(agent.problem("garden"), None);
+    agent.wait_until_no_problem("garden");
     agent.stop();
 }
 
@@ -180,7 +180,7 @@ fn a_seed_namespace_that_is_missing() {
     world.measured("the longest gap between two heartbeats", gap, Duration::from_secs(20));
     world.garden.set_manager_share(Share::default());
     world.wait_until_ready();
-    assert_eq!(agent.problem("garden"), None);
+    agent.wait_until_no_problem("garden");
     agent.stop();
 }
 

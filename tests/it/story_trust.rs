@@ -78,7 +78,7 @@ fn a_garden_that_forbids_reading_its_published_objects() {
         let message = message(&world)?;
         words.iter().all(|word| message.contains(word)).then_some(())
     });
-    assert!(agent.problem("garden permissions").unwrap().contains("403"));
+    agent.wait_for_problem("garden permissions", &["403"]);
     assert_eq!(agent.problem("garden"), None);
     world.wait_for_log(&[
         "WARN",
