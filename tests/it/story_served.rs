@@ -12,7 +12,7 @@ use support::cluster::Options as ClusterOptions;
 use support::encoding::{from_base64, from_rfc3339};
 use support::garden::prepare;
 use support::json::{entry, text};
-use support::options::measured;
+use support::options::{measured, patience};
 use support::pace;
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -102,7 +102,7 @@ impl<'w> Plane<'w> {
         let (stop, real) = (Stop::new(), Clock::system());
         loop {
             let before = self.cluster.request_count();
-            stop.wait(&real, Duration::from_millis(500));
+            stop.wait(&real, patience(Duration::from_millis(500)));
             if self.cluster.request_count() == before {
                 return before;
             }

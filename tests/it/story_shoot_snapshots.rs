@@ -89,14 +89,15 @@ fn snapshots_are_taken_reported_and_disabled() {
     let taken = json!({"snapshot": "a", "databaseBytes": 4096, "databaseBytesInUse": 1024, "time": "2026-01-05T08:00:00Z"});
     end(&world, "second", 0, &taken);
     plane("True", "ControlPlaneRunning");
-    let metrics = agent.get(2729, "/metrics").1;
-    for line in [
+    let lines = [
         "gardenlet_etcd_database_bytes 4096",
         "gardenlet_etcd_database_in_use_bytes 1024",
         "gardenlet_etcd_snapshot_timestamp_seconds 1767600000",
-    ] {
-        assert!(metrics.contains(line), "{line}: {metrics}");
-    }
+    ];
+    wait_for("the metrics", || {
+        let metrics = agent.get(2729, "/metrics").1;
+        lines.iter().all(|line| metrics.contains(line)).then_some(())
+    });
 
     // It is hibernated, and there is nothing to save.
     ask(&world, true);
