@@ -21,6 +21,7 @@ use crate::failure::{Doing, Failure, Result};
 use crate::process::{self, Process};
 use crate::sandbox::ADDRESS;
 use crate::wait;
+use support::options::patience;
 use support::pki::{Authority, Identity};
 
 /// The differences between the clusters.
@@ -294,8 +295,8 @@ impl Cluster {
     }
 
     /// Waits until a workload such as `deployment/coredns` runs as its current spec describes.
-    pub(crate) fn rolled_out(&self, namespace: &str, workload: &str, seconds: u32) -> Result<()> {
-        let timeout = format!("--timeout={seconds}s");
+    pub(crate) fn rolled_out(&self, namespace: &str, workload: &str, seconds: u64) -> Result<()> {
+        let timeout = format!("--timeout={}s", patience(Duration::from_secs(seconds)).as_secs());
         self.kubectl(&["rollout", "status", workload, "--namespace", namespace, &timeout]).map(drop)
     }
 

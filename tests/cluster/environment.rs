@@ -4,6 +4,9 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use support::options;
+
+use crate::arguments::Arguments;
 use crate::failure::{Failure, Result};
 use crate::image;
 
@@ -25,7 +28,7 @@ const CONTROL_PLANE: &[&str] = &[
 ];
 /// The same in the next minor version.
 const NEXT_CONTROL_PLANE: &[&str] = &[image::NEXT_API_SERVER.program, image::NEXT_CONTROLLERS.program];
-/// The same in the newest minor version: with `--long`.
+/// The same in the newest minor version.
 const NEWEST_CONTROL_PLANE: &[&str] = &[image::NEWEST_API_SERVER.program, image::NEWEST_CONTROLLERS.program];
 /// Programs of stories about snapshots.
 const SNAPSHOTS: &[&str] = &["etcd-3.5", "etcdutl-3.5"];
@@ -37,35 +40,11 @@ const SANDBOX: &[&str] = &["unshare", "nsenter", "ip", "mount"];
 /// Where distributions install CNI plugins.
 const CNI_FOLDERS: &[&str] = &["/usr/lib/cni", "/opt/cni/bin"];
 
-/// The stories in two halves that take about the same time. Each has its own sandbox, so that both can run at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Half {
-    /// The stories whose Shoots run in a node.
-    Shoots,
-    Others,
-}
-
-impl Half {
-    /// The half that an argument selects.
-    fn of(argument: &str) -> Option<Self> {
-        match argument {
-            "--shoots" => Some(Self::Shoots),
-            "--others" => Some(Self::Others),
-            _ => None,
-        }
-    }
-}
-
 #[derive(Clone, Debug)]
 pub(crate) struct Environment {
-    /// Words of which one must be in a story's name; all stories if empty.
-    words: Vec<String>,
-    /// The selected half of the stories; both if none.
-    half: Option<Half>,
-    pub(crate) list: bool,
-    pub(crate) keep: bool,
+    pub(crate) arguments: Arguments,
     pub(crate) ci: bool,
-    /// Whether long stories run, too.
+    /// Whether stories may take longer, with more objects and more attempts.
     pub(crate) long: bool,
     /// Set inside the sandbox.
     pub(crate) state: Option<PathBuf>,
@@ -80,47 +59,25 @@ pub(crate) struct Environment {
 
 impl Environment {
     #[allow(clippy::disallowed_methods)] // the one place of the harness that reads the environment
-    pub(crate) fn read() -> Self {
-        let text = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-        let home = PathBuf::from(text("HOME").unwrap_or_else(|| "/root".to_owned()));
-        let cache =
-            text("GARDENLET_TEST_CACHE").map_or_else(|| home.join(".cache/gardenlet-tests"), PathBuf::from);
-        let mut path: Vec<PathBuf> = text("KUBEBUILDER_ASSETS").map(PathBuf::from).into_iter().collect();
+    pub(crate) fn read() -> Result<Self> {
+        let folder = |name: &str| options::variable(name).map(PathBuf::from);
+        let home = folder("HOME").unwrap_or_else(|| PathBuf::from("/root"));
+        let cache = folder("GARDENLET_TEST_CACHE").unwrap_or_else(|| home.join(".cache/gardenlet-tests"));
+        let mut path: Vec<PathBuf> = folder("KUBEBUILDER_ASSETS").into_iter().collect();
         path.push(cache.join("bin"));
         path.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
         path.extend(["/usr/sbin", "/sbin"].map(PathBuf::from));
-        let (flags, words): (Vec<_>, Vec<_>) =
-            std::env::args().skip(1).partition(|argument| argument.starts_with("--"));
         let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap_or(Path::new("target"));
-        Self {
-            half: flags.iter().find_map(|flag| Half::of(flag)),
-            list: flags.iter().any(|flag| flag == "--list"),
-            keep: flags.iter().any(|flag| flag == "--keep"),
-            words,
-            ci: text("CI").is_some_and(|value| value != "false"),
-            long: text("GARDENLET_TESTS_LONG").is_some(),
-            state: text(STATE_VARIABLE).map(PathBuf::from),
+        Ok(Self {
+            arguments: Arguments::read(std::env::args().skip(1))?,
+            ci: options::in_ci(),
+            long: options::is_long(),
+            state: folder(STATE_VARIABLE),
             logs: target.join("cluster-logs"),
             path,
             temporary: std::env::temp_dir(),
-            agent: text("GARDENLET_BINARY").map(PathBuf::from),
-        }
-    }
-
-    /// Whether the arguments select a story of that name, whose Shoots run in a node or not.
-    pub(crate) fn wants(&self, story: &str, has_shoots: bool) -> bool {
-        let half = if has_shoots { Half::Shoots } else { Half::Others };
-        let is_in_half = self.half.is_none_or(|wanted| wanted == half);
-        is_in_half && self.has_word(story)
-    }
-
-    fn has_word(&self, story: &str) -> bool {
-        self.words.is_empty() || self.words.iter().any(|word| story.contains(word.as_str()))
-    }
-
-    /// Whether all stories run.
-    pub(crate) fn wants_all(&self) -> bool {
-        self.words.is_empty()
+            agent: folder("GARDENLET_BINARY"),
+        })
     }
 
     /// The path of a program, if there is one.
@@ -194,9 +151,17 @@ impl Environment {
 
     /// Why a story with a control plane in a real node, and with extensions that work for it, cannot run on this machine.
     pub(crate) fn missing_control_plane(&self) -> Option<String> {
-        let newest: &[&str] = if self.long { NEWEST_CONTROL_PLANE } else { &[] };
-        let lists = [CONTROL_PLANE, NEXT_CONTROL_PLANE, newest, &[image::EXTENSION.0]];
-        self.missing_node().or_else(|| self.missing(&lists))
+        self.missing_node().or_else(|| self.missing(&[CONTROL_PLANE, &[image::EXTENSION.0]]))
+    }
+
+    /// Why a control plane of the next minor version of Kubernetes cannot run on this machine.
+    pub(crate) fn missing_next(&self) -> Option<String> {
+        self.missing(&[NEXT_CONTROL_PLANE])
+    }
+
+    /// Why a control plane of the newest minor version of Kubernetes cannot run on this machine.
+    pub(crate) fn missing_newest(&self) -> Option<String> {
+        self.missing(&[NEWEST_CONTROL_PLANE])
     }
 
     /// Why a story with an extension in a real node cannot run on this machine.

@@ -68,20 +68,21 @@ impl Lab {
         self.environment.command(program)
     }
 
-    /// Prints the end of the logs of a failed story's agents, keeps the logs of all processes and prints their place.
-    pub(crate) fn explain(&self, story: &str) {
+    /// The end of the logs of a failed story's agents, and the place where the logs of all processes are kept.
+    pub(crate) fn explained(&self, story: &str) -> String {
+        let mut lines = Vec::new();
         for path in logs_in(&self.place) {
-            println!("       the end of {}:", path.file_name().unwrap_or_default().display());
+            lines.push(format!("the end of {}:", path.file_name().unwrap_or_default().display()));
             let text = fs::read(&path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-            for line in process::tail(&text.unwrap_or_default(), 20).lines() {
-                println!("         {line}");
-            }
+            let end = process::tail(&text.unwrap_or_default(), 20);
+            lines.extend(end.lines().map(|line| format!("  {line}")));
         }
         let folder = self.environment.logs.join(story.replace(|c: char| !c.is_ascii_alphanumeric(), "-"));
-        match self.keep_logs(&folder) {
-            Ok(()) => println!("       the logs of all processes are in {}", folder.display()),
-            Err(err) => println!("       the logs could not be kept: {err}"),
-        }
+        lines.push(match self.keep_logs(&folder) {
+            Ok(()) => format!("the logs of all processes are in {}", folder.display()),
+            Err(err) => format!("the logs could not be kept: {err}"),
+        });
+        lines.join("\n")
     }
 
     fn keep_logs(&self, folder: &Path) -> Result<()> {

@@ -98,7 +98,7 @@ fn run_inside(environment: &Environment, state: &Path) -> Result<ExitStatus> {
         .spawn()
         .doing(|| "start unshare".to_owned())?;
     let mut keyboard = child.stdin.take();
-    if environment.keep {
+    if environment.arguments.keep {
         // Enter is for the harness inside.
         let forward = move || keyboard.as_mut().map(|pipe| std::io::copy(&mut std::io::stdin(), pipe));
         drop(thread::spawn("keyboard", 64 << 10, forward)?);

@@ -7,6 +7,8 @@ use std::time::Duration;
 use gardenlet::base::clock::{Clock, Mono};
 use gardenlet::base::stop::Stop;
 
+use support::options::{self, patience};
+
 use crate::failure::{Failure, Result};
 
 /// The interval between two checks of a condition.
@@ -32,13 +34,47 @@ pub(crate) fn pause(d: Duration) {
     Stop::new().wait(clock(), d);
 }
 
-/// Calls `look` until it returns a value, at most `seconds` long. The last error of `look` becomes part of the failure.
+/// Calls `look` until it returns a value, at most `seconds` long, in CI four times as long: the story shall end, and not
+/// measure. The last error of `look` becomes part of the failure.
 pub(crate) fn until<T, E: Display>(
     what: &str,
     seconds: u64,
-    mut look: impl FnMut() -> std::result::Result<Option<T>, E>,
+    look: impl FnMut() -> std::result::Result<Option<T>, E>,
 ) -> Result<T> {
-    let deadline = now().saturating_add(Duration::from_secs(seconds));
+    let limit = patience(Duration::from_secs(seconds));
+    match look_for(limit, look) {
+        Ok(found) => Ok(found),
+        Err(complaint) => {
+            let complaint = complaint.map(|text| format!(": {text}")).unwrap_or_default();
+            Err(Failure::new(format!("waited {} s for {what}{complaint}", limit.as_secs())))
+        }
+    }
+}
+
+/// Checks until `holds` is true, at most `seconds` long, as [`until`] does.
+pub(crate) fn until_true(what: &str, seconds: u64, mut holds: impl FnMut() -> bool) -> Result<()> {
+    until(what, seconds, || Ok::<_, Failure>(holds().then_some(())))
+}
+
+/// Calls `look` until it returns a value, no longer than `time` on any machine: the value may also not come.
+pub(crate) fn briefly<T>(time: Duration, mut look: impl FnMut() -> Result<Option<T>>) -> Result<Option<T>> {
+    let mut failed = None;
+    let found = look_for(time, || match look() {
+        Ok(found) => Ok::<_, Failure>(found.map(Some)),
+        Err(failure) => {
+            failed = Some(failure);
+            Ok(Some(None))
+        }
+    });
+    failed.map_or(Ok(found.ok().flatten()), Err)
+}
+
+/// A value, or the last error of `look`, if there was one.
+fn look_for<T, E: Display>(
+    limit: Duration,
+    mut look: impl FnMut() -> std::result::Result<Option<T>, E>,
+) -> std::result::Result<T, Option<String>> {
+    let deadline = now().saturating_add(limit);
     loop {
         let complaint = match look() {
             Ok(Some(found)) => return Ok(found),
@@ -46,14 +82,13 @@ pub(crate) fn until<T, E: Display>(
             Err(err) => Some(err.to_string()),
         };
         if now() >= deadline {
-            let complaint = complaint.map(|text| format!(": {text}")).unwrap_or_default();
-            return Err(Failure::new(format!("waited {seconds} s for {what}{complaint}")));
+            return Err(complaint);
         }
         pause(LOOK);
     }
 }
 
-/// Checks until `holds` is true, at most `seconds` long.
-pub(crate) fn until_true(what: &str, seconds: u64, mut holds: impl FnMut() -> bool) -> Result<()> {
-    until(what, seconds, || Ok::<_, Failure>(holds().then_some(())))
+/// Prints a figure that depends on the speed of the machine. Only a long run demands its limit.
+pub(crate) fn measured(what: &str, figure: f64, limit: f64) -> Result<()> {
+    options::measured(what, figure, limit).map_err(Failure::new)
 }

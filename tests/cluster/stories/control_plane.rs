@@ -40,10 +40,17 @@ const NEXT: [Component; 3] = [image::ETCD, image::NEXT_API_SERVER, image::NEXT_C
 /// etcd stores its data on a volume. kube-apiserver finds it by name and listens on port 443 without privileges. Both
 /// have certificates of the secrets manager. A client outside has access through a load balancer, but no client that
 /// trusts another CA. kube-controller-manager works, and data survives the end of etcd. An account with only the
-/// agent's roles writes and deletes all objects, and needs every rule of the role for control planes. With `--long` a
-/// new minor version takes over, too.
+/// agent's roles writes and deletes all objects, and needs every rule of the role for control planes.
 pub(crate) fn comes_up(lab: &mut Lab) -> Result<()> {
-    let versions = if lab.environment.long { vec![FIRST, NEXT] } else { vec![FIRST] };
+    has_versions(lab, &[FIRST])
+}
+
+/// The same, and then a new minor version takes over.
+pub(crate) fn changes_its_version(lab: &mut Lab) -> Result<()> {
+    has_versions(lab, &[FIRST, NEXT])
+}
+
+fn has_versions(lab: &mut Lab, versions: &[[Component; 3]]) -> Result<()> {
     let site = Site::start(lab, &versions.concat())?;
     let seed = Seed(lab.seed.client()?);
     components::installed(&seed, &all_definitions)?;
@@ -56,7 +63,7 @@ pub(crate) fn comes_up(lab: &mut Lab) -> Result<()> {
     let secrets = make_secrets(writer.client.clone(), address)?;
     let kubeconfig_with = |bundle| kubeconfig(lab, &secrets, address, bundle);
     let shoot = Shoot { outside: Some(&site.outside), lab, kubeconfig: kubeconfig_with("ca-bundle")? };
-    for components in versions {
+    for &components in versions {
         deploy(lab, &mut writer, &secrets, components)?;
         let version = components[1].version();
         shoot.answers(version)?;

@@ -37,8 +37,10 @@ const VERTICAL_POD_AUTOSCALER: Resource =
     Resource::new("autoscaling.k8s.io", "v1", "VerticalPodAutoscaler", "verticalpodautoscalers", true);
 
 /// The time until a Seed reports that a component is unhealthy, and that it is healthy again.
-const SICK_WITHIN_S: u64 = 60;
-const WELL_WITHIN_S: u64 = 30;
+const SICK_IN_S: f64 = 60.0;
+const WELL_IN_S: f64 = 30.0;
+/// How long the story waits for each of them.
+const TOLD_WITHIN_S: u64 = 120;
 
 /// A Seed waits for the extensions of its provider and of its DNS, and names them. The packaged provider of sites
 /// without a cloud provides the first. The other one has everything that charts of extensions have: its pod gets the
@@ -149,24 +151,24 @@ fn hangs(garden: &Client, agent: &mut Agent, name: &str) -> Result<()> {
     let id = process.file_name().unwrap_or_default().display().to_string();
     let signal =
         |signal: &str| process::run(Command::new("sh").args(["-c", &format!("kill -{signal} {id}")]));
-    let mut both_say = |status: &str, within: u64| {
+    let mut both_say = |status: &str, limit: f64| {
         let began = wait::now();
-        let what = format!("the conditions of the installation and the Seed to be {status}");
-        let reason = while_running(&what, within, agent, || {
+        let what = format!("installation and Seed are {status}");
+        let reason = while_running(&what, TOLD_WITHIN_S, agent, || {
             let installation = garden.get::<Value>(&CONTROLLER_INSTALLATION, "", name)?;
             if condition(&installation, "Healthy") == status {
                 return components_are(garden, status);
             }
             Ok(None)
         })?;
-        Ok::<_, Failure>((reason, wait::seconds_since(began)))
+        wait::measured(&format!("seconds until {what}"), wait::seconds_since(began), limit)?;
+        Ok::<_, Failure>(reason)
     };
     signal("STOP")?;
-    let (reason, sick) = both_say("False", SICK_WITHIN_S)?;
+    let reason = both_say("False", SICK_IN_S)?;
     equal("why the Seed is unhealthy", reason.as_str(), "DeploymentUnhealthy")?;
     signal("CONT")?;
-    let (_, well) = both_say("True", WELL_WITHIN_S)?;
-    println!("                         unhealthy after {sick:.1} s, healthy again after {well:.1} s");
+    both_say("True", WELL_IN_S)?;
     while_running("the installation to be as before", 60, agent, || {
         Ok(installations(garden)?.iter().all(is_well).then_some(()))
     })

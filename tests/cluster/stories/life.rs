@@ -1,5 +1,5 @@
 //! Shoots in the node of the seed, created by the agent: from the object in the garden to an API server to which its
-//! owner has access, and their recovery from failures.
+//! owner has access, their recovery from failures, and their operations. Each act begins with a state of a scene.
 
 use gardenlet::api::core::NAMESPACE;
 use gardenlet::api::gardener::{BACKUP_ENTRY, SEED, SHOOT};
@@ -8,18 +8,15 @@ use gardenlet::kube::{Client, Patch};
 use serde_json::{Value, json};
 
 use crate::agent::Agent;
-use crate::environment::Environment;
 use crate::failure::{Failure, Result, ensure, equal};
 use crate::image::{self, Component};
 use crate::lab::Lab;
 use crate::outside;
-use crate::site::Site;
+use crate::stories::role;
 use crate::stories::steps::{self, while_running};
-use crate::stories::{backups, role};
 use crate::wait;
-use crate::world::{self, World};
+use crate::world;
 use support::garden::prepare;
-use support::player::Player;
 
 mod crashes;
 mod end;
@@ -30,6 +27,7 @@ mod names;
 mod outages;
 mod owner;
 mod rotation;
+pub(crate) mod scene;
 mod sleep;
 mod snapshots;
 mod stored;
@@ -38,16 +36,22 @@ mod upgrade;
 mod watch;
 
 use owner::Owner;
+use scene::Scene;
 
 const PROJECT: &str = "garden-p";
-/// The longest time from the object to its success.
-const CREATED_WITHIN_S: u64 = 180;
+/// The longest time from the object to its success, on a machine that does nothing else.
+const CREATED_IN_S: f64 = 180.0;
+/// An operation ends within this time.
+const SUCCEEDED_WITHIN_S: u64 = 360;
 
 /// The programs in the node.
-const COMPONENTS: [Component; 5] =
-    [image::ETCD, image::API_SERVER, image::CONTROLLERS, image::NEXT_API_SERVER, image::NEXT_CONTROLLERS];
-/// The additional programs with `--long`.
-const NEWEST: [Component; 2] = [image::NEWEST_API_SERVER, image::NEWEST_CONTROLLERS];
+const COMPONENTS: [Component; 3] = [image::ETCD, image::API_SERVER, image::CONTROLLERS];
+
+/// The Shoots of the acts (`scene`), and a third one beside the one with extensions.
+const ONE: Name = Name("s1");
+const TWO: Name = Name("s2");
+const EXTENDED: Name = Name("l1");
+const THREE: Name = Name("s3");
 
 /// A Shoot of the project.
 #[derive(Clone, Copy, Debug)]
@@ -60,100 +64,167 @@ impl Name {
     }
 }
 
-/// A Shoot is created within three minutes, on a seed that stores backups. Its owner has access from outside with the
-/// kubeconfig that the garden issues. A Secret is encrypted in etcd. A second reconciliation changes nothing. Without
-/// an agent its killed pods restart, and without a garden all of them restart after a power cut. The creation of
-/// another Shoot has the same result although the agent is killed again and again meanwhile. `explain` reports why
-/// Shoots cannot be created. With `--long` another one has the next minor version of Kubernetes.
-pub(crate) fn comes_up(lab: &mut Lab) -> Result<()> {
-    let (one, two, three) = (Name("s1"), Name("s2"), Name("s3"));
-    let mut site = Site::start(lab, &COMPONENTS)?;
-    let _world = World::build(lab)?;
-    let mut audit = lab.seed.audit();
-    let garden = lab.garden.client()?;
-    let player = Player::of(&["backupbuckets", "backupentries"]);
-    let _playing = player.start(lab.seed.client()?);
-    let mut agent = begin_with(lab, &garden, |seed| {
-        seed["backup"] = backups::section(lab)?;
-        lab.garden.apply(&json!({"apiVersion": "v1", "kind": "List", "items": prepare::backups()}))?;
-        Ok(())
-    })?;
-    create(lab, &garden, &mut agent, (one, image::API_SERVER.version()))?;
-    print_where_the_time_went(&agent.log());
-    let owner = Owner::new(lab, &garden, one, &site.outside)?;
-    has_its_place_for_backups(&garden, one)?;
-    owner.gets_in(image::API_SERVER.version())?;
-    owner.keeps_a_secret()?;
-    names::are_golden(lab, one)?;
-    stored::is_encrypted(lab, &garden, one)?;
-    stored::stays_as_it_is(lab, &garden, &mut agent, (one, &owner))?;
-    agent.ensure_running()?;
+/// The whole life of a Shoot without other events. Its owner has access from outside with the kubeconfig that the
+/// garden issues, and nothing of it is left.
+pub(crate) fn comes_and_goes(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
+    create(lab, &scene.garden, &mut scene.agent, (ONE, image::API_SERVER.version()))?;
+    scene.owner(lab, ONE)?.gets_in(image::API_SERVER.version())?;
+    end::goes(lab, &scene.garden, &mut scene.agent, (&scene.before, ONE))
+}
+
+/// Its owner gets in, its place for backups exists, and its objects are those of the Go gardenlet.
+pub(crate) fn is_created(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
+    scene.create(lab)?;
+    print_where_the_time_went(&scene.agent.log());
+    has_its_place_for_backups(&scene.garden, ONE)?;
+    scene.owner(lab, ONE)?.gets_in(image::API_SERVER.version())?;
+    names::are_golden(lab, ONE)?;
+    let asked = role::allows_with_shoots(&mut scene.audit)?;
+    ensure(asked > 100, || format!("the agent made only {asked} different requests"))
+}
+
+pub(crate) fn is_encrypted(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
+    stored::is_encrypted(lab, &scene.garden, ONE)
+}
+
+pub(crate) fn stays_as_it_is(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
+    let Scene { garden, agent, site, .. } = scene;
+    let owner = Owner::new(lab, garden, ONE, &site.outside)?;
+    stored::stays_as_it_is(lab, garden, agent, (ONE, &owner))
+}
+
+pub(crate) fn survives_killed_pods(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
+    scene.agent.kill();
+    outages::pods_come_back(&scene.site.node, &lab.seed, (ONE, &scene.owner(lab, ONE)?))?;
+    scene.agent.restart()?;
+    steps::ready(lab, &mut scene.agent)
+}
+
+pub(crate) fn survives_a_power_cut(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
+    let Scene { garden, agent, site, .. } = scene;
+    let owner = Owner::new(lab, garden, ONE, &site.outside)?;
     agent.kill();
-    outages::pods_come_back(&site.node, &lab.seed, (one, &owner))?;
-    outages::power_comes_back(&mut site.node, lab, (one, &owner))?;
+    outages::power_comes_back(&mut site.node, lab, (ONE, &owner))?;
     agent.restart()?;
-    steps::ready(lab, &mut agent)?;
-    let before = end::look(lab)?;
-    crashes::lead_to_the_same(lab, &garden, &mut agent, (&owner, &site.outside, two))?;
-    end::force_needs_no_server(lab, &garden, &mut agent, (&before, two))?;
-    trouble::is_explained(lab, &garden, &mut agent, &site)?;
-    if lab.environment.long {
-        create(lab, &garden, &mut agent, (three, image::NEXT_API_SERVER.version()))?;
-        Owner::new(lab, &garden, three, &site.outside)?.gets_in(image::NEXT_API_SERVER.version())?;
-        let manager = "deployment/kube-controller-manager";
-        lab.seed.rolled_out(&three.plane(), manager, 120)?;
-    }
-    agent.ensure_running()?;
-    role::allows_with_shoots(&mut audit)
+    steps::ready(lab, agent)
 }
 
-/// A Shoot with extensions is created, and reports their errors. Its conditions are good, except while its API server
-/// is cut off. It is hibernated and woken up, restores lost data from a snapshot, gets the next minor version of
-/// Kubernetes and new credentials, and is deleted with everything in it. With `--long` it also gets the minor version
-/// after that, and another encryption key while a client writes.
-pub(crate) fn lives(lab: &mut Lab) -> Result<()> {
-    let name = Name("l1");
-    let components = components(&lab.environment);
-    let site = Site::start(lab, &components)?;
-    let _world = World::build(lab)?;
-    let mut audit = lab.seed.audit();
-    let garden = lab.garden.client()?;
-    let mut agent = begin(lab, &garden)?;
-    let before = end::look(lab)?;
-    extensions::work(&extensions::Place { lab, garden: &garden, node: &site.node, name }, &mut agent)?;
-    agent.reconfigure(extensions::be_as_usual)?;
-    let owner = Owner::new(lab, &garden, name, &site.outside)?;
-    owner.gets_in(image::API_SERVER.version())?;
-    owner.keeps_a_secret()?;
-    health::is_told_to_be_good(&garden, &mut agent, name)?;
-    health::follows_a_cut(&site.node, &lab.seed, (&garden, &mut agent), (name, false))?;
-    if lab.environment.long {
-        agent.reconfigure(health::be_patient)?;
-        health::follows_a_cut(&site.node, &lab.seed, (&garden, &mut agent), (name, true))?;
-    }
-    sleep::sleeps_and_wakes_up(lab, &garden, &mut agent, (name, &owner))?;
-    if image::can_be_made() {
-        let cast = snapshots::Cast { lab, garden: &garden, node: &site.node, owner: &owner, name };
-        snapshots::bring_everything_back(&cast, &mut agent)?;
-    } else {
-        println!("       no snapshots: no static program for the image of the agent (cross/build makes one)");
-    }
-    let version = upgrade::all_lose_nothing(lab, &garden, &mut agent, &owner)?;
-    rotation::begins(lab, &garden, &mut agent, (name, &owner))?;
-    rotation::completes(lab, &garden, &mut agent, (&owner, &site.outside, version))?;
-    let owner = Owner::new(lab, &garden, name, &site.outside)?;
-    if lab.environment.long {
-        key::is_replaced_while_somebody_writes(lab, &garden, &mut agent, &owner)?;
-    }
-    end::everything_goes(lab, &garden, &mut agent, (&before, &owner))?;
-    agent.ensure_running()?;
-    role::allows_with_shoots(&mut audit)
+pub(crate) fn is_created_with_kills(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
+    let Scene { garden, agent, site, .. } = scene;
+    let one = Owner::new(lab, garden, ONE, &site.outside)?;
+    crashes::lead_to_the_same(lab, garden, agent, (&one, &site.outside, TWO))
 }
 
-/// The programs that [`lives`] needs in the node.
-fn components(environment: &Environment) -> Vec<Component> {
-    let newest: &[Component] = if environment.long { &NEWEST } else { &[] };
-    [&COMPONENTS, newest].concat()
+pub(crate) fn is_deleted_by_force(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
+    end::force_needs_no_server(lab, &scene.garden, &mut scene.agent, (&scene.before, TWO))
+}
+
+pub(crate) fn is_explained(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
+    trouble::is_explained(lab, &scene.garden, &mut scene.agent, &scene.site)
+}
+
+pub(crate) fn is_created_with_extensions(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
+    scene.create_extended(lab)?;
+    scene.owner(lab, EXTENDED)?.gets_in(image::API_SERVER.version())?;
+    let Scene { garden, agent, site, .. } = scene;
+    extensions::Place { lab, garden, node: &site.node, name: EXTENDED }.are_kept_in_the_garden(agent)
+}
+
+pub(crate) fn reports_an_error_of_an_extension(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
+    let Scene { garden, agent, site, .. } = scene;
+    extensions::Place { lab, garden, node: &site.node, name: EXTENDED }.fail_with_a_code(agent)
+}
+
+/// The agent notices a silent extension earlier than usual.
+pub(crate) fn reports_a_silent_extension(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
+    let Scene { garden, agent, site, .. } = scene;
+    agent.reconfigure(extensions::be_impatient)?;
+    extensions::Place { lab, garden, node: &site.node, name: EXTENDED }.are_silent(agent)?;
+    agent.reconfigure(extensions::be_as_usual)
+}
+
+pub(crate) fn reports_an_unknown_extension(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
+    let Scene { garden, agent, site, .. } = scene;
+    extensions::Place { lab, garden, node: &site.node, name: EXTENDED }.are_unknown(agent)
+}
+
+pub(crate) fn follows_a_cut(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
+    let Scene { garden, agent, site, .. } = scene;
+    health::is_told_to_be_good(garden, agent, EXTENDED)?;
+    health::follows_a_cut(&site.node, &lab.seed, (garden, agent), (EXTENDED, false))
+}
+
+pub(crate) fn follows_a_cut_after_a_threshold(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
+    let Scene { garden, agent, site, .. } = scene;
+    agent.reconfigure(health::be_patient)?;
+    health::is_told_to_be_good(garden, agent, EXTENDED)?;
+    health::follows_a_cut(&site.node, &lab.seed, (garden, agent), (EXTENDED, true))?;
+    agent.reconfigure(extensions::be_as_usual)
+}
+
+pub(crate) fn falls_asleep(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
+    let Scene { garden, agent, site, .. } = scene;
+    let owner = Owner::new(lab, garden, EXTENDED, &site.outside)?;
+    owner.finds_everything()?;
+    sleep::falls_asleep(lab, garden, agent, EXTENDED)?;
+    ensure(owner.finds_everything().is_err(), || "a hibernated Shoot answers".to_owned())
+}
+
+pub(crate) fn wakes_up(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
+    let Scene { garden, agent, site, .. } = scene;
+    let owner = Owner::new(lab, garden, EXTENDED, &site.outside)?;
+    sleep::wakes_up(lab, garden, agent, (EXTENDED, &owner))
+}
+
+pub(crate) fn is_restored(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
+    let Scene { garden, agent, site, .. } = scene;
+    let owner = Owner::new(lab, garden, EXTENDED, &site.outside)?;
+    let cast = snapshots::Cast { lab, garden, node: &site.node, owner: &owner, name: EXTENDED };
+    snapshots::bring_everything_back(&cast, agent)
+}
+
+pub(crate) fn gets_new_credentials(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
+    let Scene { garden, agent, site, version, .. } = scene;
+    let owner = Owner::new(lab, garden, EXTENDED, &site.outside)?;
+    rotation::begins(lab, garden, agent, (EXTENDED, &owner))?;
+    rotation::completes(lab, garden, agent, (&owner, &site.outside, version))
+}
+
+pub(crate) fn gets_another_key(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
+    let Scene { garden, agent, site, .. } = scene;
+    let owner = Owner::new(lab, garden, EXTENDED, &site.outside)?;
+    key::is_replaced_while_somebody_writes(lab, garden, agent, &owner)
+}
+
+pub(crate) fn is_deleted(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
+    let Scene { garden, agent, site, before, .. } = scene;
+    let owner = Owner::new(lab, garden, EXTENDED, &site.outside)?;
+    end::everything_goes(lab, garden, agent, (before, &owner))
+}
+
+pub(crate) fn has_the_next_version(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
+    scene.import(lab, &[image::NEXT_API_SERVER, image::NEXT_CONTROLLERS])?;
+    create(lab, &scene.garden, &mut scene.agent, (THREE, image::NEXT_API_SERVER.version()))?;
+    scene.owner(lab, THREE)?.gets_in(image::NEXT_API_SERVER.version())?;
+    lab.seed.rolled_out(&THREE.plane(), "deployment/kube-controller-manager", 120)?;
+    end::goes(lab, &scene.garden, &mut scene.agent, (&scene.before, THREE))
+}
+
+pub(crate) fn gets_the_next_version(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
+    scene.import(lab, &[image::NEXT_API_SERVER, image::NEXT_CONTROLLERS])?;
+    scene.version = image::NEXT_API_SERVER.version();
+    let Scene { garden, agent, site, version, .. } = scene;
+    let owner = Owner::new(lab, garden, EXTENDED, &site.outside)?;
+    upgrade::loses_nothing(lab, garden, agent, (&owner, version, "next"))
+}
+
+pub(crate) fn gets_the_newest_version(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
+    scene.import(lab, &[image::NEWEST_API_SERVER, image::NEWEST_CONTROLLERS])?;
+    scene.version = image::NEWEST_API_SERVER.version();
+    let Scene { garden, agent, site, version, .. } = scene;
+    upgrade::offer(garden, version)?;
+    let owner = Owner::new(lab, garden, EXTENDED, &site.outside)?;
+    upgrade::loses_nothing(lab, garden, agent, (&owner, version, "newest"))
 }
 
 /// Its BackupEntry is in the bucket of the Seed, and the extension has completed the request.
@@ -166,13 +237,8 @@ fn has_its_place_for_backups(garden: &Client, name: Name) -> Result<()> {
     equal("its entry", &entry["status"]["lastOperation"]["state"], &json!("Succeeded"))
 }
 
-/// A garden with a project, and an agent whose Seed is ready for Shoots.
-fn begin(lab: &Lab, garden: &Client) -> Result<Agent> {
-    begin_with(lab, garden, |_| Ok(()))
-}
-
-/// The same, with a change of the Seed's spec.
-fn begin_with(lab: &Lab, garden: &Client, change: impl FnOnce(&mut Value) -> Result<()>) -> Result<Agent> {
+/// A garden with a project, and an agent whose Seed is ready for Shoots. `change` changes the Seed's spec.
+fn begin(lab: &Lab, garden: &Client, change: impl FnOnce(&mut Value) -> Result<()>) -> Result<Agent> {
     let list = |items: Vec<Value>| json!({"apiVersion": "v1", "kind": "List", "items": items});
     lab.seed.apply(&list(prepare::access().1))?;
     lab.garden.apply(&list(prepare::for_shoots()))?;
@@ -192,7 +258,9 @@ fn create(lab: &Lab, garden: &Client, agent: &mut Agent, (name, version): (Name,
     apply(lab, name, version)?;
     let began = wait::now();
     let shoot = succeeded(lab, garden, agent, (name, "Create"))?;
-    println!("       {:6.1} s  {version}: Create Succeeded", wait::seconds_since(began));
+    let took = wait::seconds_since(began);
+    println!("       {took:6.1} s  {version}: Create Succeeded");
+    wait::measured("seconds until a Shoot is created", took, CREATED_IN_S)?;
     equal("progress", &shoot["status"]["lastOperation"]["progress"], &json!(100))?;
     equal("errors", &shoot["status"]["lastErrors"], &Value::Null)
 }
@@ -217,7 +285,7 @@ fn succeeded(
     agent: &mut Agent,
     (name, operation): (Name, &str),
 ) -> Result<Value> {
-    let result = while_running(&format!("{operation} Succeeded"), CREATED_WITHIN_S, agent, || {
+    let result = while_running(&format!("{operation} Succeeded"), SUCCEEDED_WITHIN_S, agent, || {
         let shoot = garden.get::<Value>(&SHOOT, PROJECT, name.0)?;
         let (last, status) = (&shoot["status"]["lastOperation"], &shoot["status"]);
         let is_observed = status["observedGeneration"] == shoot["metadata"]["generation"];

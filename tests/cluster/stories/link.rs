@@ -17,17 +17,17 @@ fn swallow(lab: &Lab) -> Result<Swallowed> {
     Swallowed::begin(&lab.environment, Ipv4Addr::LOCALHOST, lab.garden.address().port())
 }
 
-/// Heartbeat and watches notice a dead link, and soon after its return the lease is renewed.
+/// Heartbeat and watches notice a dead link, and after its return the lease is renewed.
 pub(crate) fn dead(lab: &mut Lab) -> Result<()> {
     let _world = World::build(lab)?;
     let mut agent = Agent::start(lab, world::agent(lab, "agent")?)?;
     ready(lab, &mut agent)?;
     let swallowed = swallow(lab)?;
-    agent.wait_log("Cannot renew the seed's lease", 15)?;
-    // Idle connections: fifteen seconds of keepalive, and more on a busy machine.
-    agent.wait_log("The watch was interrupted", 30)?;
+    agent.wait_log("Cannot renew the seed's lease", 60)?;
+    // Idle connections: fifteen seconds of keepalive. Without it, they would notice nothing.
+    agent.wait_log("The watch was interrupted", 60)?;
     drop(swallowed);
-    agent.wait_log("Renewed the seed's lease again", 20)?;
+    agent.wait_log("Renewed the seed's lease again", 60)?;
     ready(lab, &mut agent)
 }
 
@@ -38,7 +38,7 @@ pub(crate) fn stop(lab: &mut Lab) -> Result<()> {
     ready(lab, &mut agent)?;
     let swallowed = swallow(lab)?;
     // From here on its new connections are never established.
-    agent.wait_log("The watch was interrupted", 30)?;
+    agent.wait_log("The watch was interrupted", 60)?;
     let status = agent.terminate()?;
     drop(swallowed);
     equal("the exit code", &status.code(), &Some(0))?;

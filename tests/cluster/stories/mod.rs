@@ -1,4 +1,4 @@
-//! The stories, in the order in which they run.
+//! The stories, and how one of them runs.
 
 mod agent;
 mod applier;
@@ -34,15 +34,49 @@ mod servers;
 mod shoots;
 mod snapshots;
 mod steps;
+pub(crate) mod table;
 mod tokens;
 mod trouble;
 mod two;
 mod upgrade;
 mod vpa;
 
+use std::panic::AssertUnwindSafe;
+
 use crate::environment::Environment;
 use crate::failure::{Failure, Result};
 use crate::lab::Lab;
+use life::scene::{Scene, State};
+
+/// What runs together. A part takes at most an hour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// The normal run: what only real servers can show.
+    Run,
+    /// Clients, identities, failures of servers, and charts that come from registries.
+    Servers,
+    /// What an agent does for its seed.
+    Seed,
+    /// Shoots whose control planes run in the node.
+    Shoots,
+    /// The same with other minor versions of Kubernetes.
+    Kubernetes,
+}
+
+impl Part {
+    pub(crate) const ALL: [Self; 5] = [Self::Run, Self::Servers, Self::Seed, Self::Shoots, Self::Kubernetes];
+
+    /// Its name on the command line.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Run => "run",
+            Self::Servers => "servers",
+            Self::Seed => "seed",
+            Self::Shoots => "shoots",
+            Self::Kubernetes => "kubernetes",
+        }
+    }
+}
 
 /// The requirements of a story besides the two clusters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +98,12 @@ pub(crate) enum Needs {
     Image,
     /// A node, and the programs of a control plane in it.
     ControlPlane,
+    /// The same, and a program for an image.
+    ControlPlaneAndImage,
+    /// The same without an image, and the next minor version of Kubernetes.
+    NextVersion,
+    /// The same, and the newest minor version of Kubernetes.
+    NewestVersion,
     /// A node, and the program of an extension.
     Extension,
 }
@@ -72,184 +112,41 @@ pub(crate) enum Needs {
 pub(crate) struct Story {
     /// A sentence that is true if the story passes.
     pub(crate) name: &'static str,
+    pub(crate) part: Part,
     needs: Needs,
-    run: fn(&mut Lab) -> Result<()>,
-    /// Other stories show the same in another way: it runs with `--long`, or if it is named.
-    is_long: bool,
+    play: Play,
 }
 
-pub(crate) const STORIES: &[Story] = &[
-    story("servers crash and come back", Needs::Clusters, servers::crash),
-    story("the audit log names what agents ask for", Needs::Clusters, servers::audit),
-    story("a garden and a seed are prepared", Needs::FreshClusters, servers::prepared),
-    story("a snapshot shows exactly what changed", Needs::Clusters, servers::snapshot),
-    story(
-        "client: objects are created, listed, patched, replaced, deleted",
-        Needs::Clusters,
-        client::objects,
-    ),
-    story("client: refusals arrive as verdicts", Needs::Clusters, client::verdicts),
-    story("client: watches resume, end and expire", Needs::Clusters, client::watches),
-    story("client: a bootstrap token becomes a certificate", Needs::FreshClusters, client::identity),
-    story("client: a certificate's own names are kept", Needs::Clusters, client::own_names),
-    story("client: a service account gets a token", Needs::Clusters, client::tokens),
-    story("the API server does what the stand-in claims", Needs::Clusters, semantics::agree),
-    story(
-        "etcd: lost data is restored from the newest whole snapshot, and etcd does not start without the store",
-        Needs::Snapshots,
-        snapshots::directory,
-    ),
-    story("etcd: killed while it restores or takes a snapshot", Needs::Snapshots, snapshots::killed),
-    story("etcd: a snapshot is restored from a bucket", Needs::Snapshots, snapshots::bucket),
-    story("a reset removes all objects of an earlier story", Needs::Clusters, servers::reset),
-    story("the definitions are installed and repaired", Needs::Clusters, components::definitions),
-    story(
-        "each extension kind accepts valid objects and refuses invalid ones",
-        Needs::Clusters,
-        components::samples,
-    ),
-    story("the manifests of the components are accepted", Needs::Clusters, components::manifests),
-    story(
-        "applier: objects of twenty kinds are created, repaired, replaced and removed",
-        Needs::Clusters,
-        resources::whole_life,
-    ),
-    story(
-        "applier: webhooks without a server are recognized and removed",
-        Needs::Clusters,
-        resources::webhooks_left_behind,
-    ),
-    story("agent: a seed joins its garden", Needs::FreshClusters, agent::joins),
-    story("agent: a seed has its own CA and its own extension", Needs::FreshClusters, own::extension),
-    story("agent: an extension is installed, changed and removed", Needs::FreshClusters, agent::installs),
-    story(
-        "agent: a chart comes from a registry, by reference, tag and digest",
-        Needs::Registry,
-        oci::installs,
-    ),
-    story(
-        "agent: it replaces a resource manager, whose account is created again",
-        Needs::FreshClusters,
-        applier::takes_the_place,
-    ),
-    story(
-        "agent: it upgrades itself to a version whose roles allow more",
-        Needs::Registry,
-        upgrade::to_more_rights,
-    ),
-    story("agent: a registry sends it to a token service", Needs::Registry, oci::gets_tokens),
-    story(
-        "agent: a bundle carries a chart from a registry to a seed without one",
-        Needs::Registry,
-        bundle::carries,
-    ),
-    story("agent: an extension has access to the garden", Needs::FreshClusters, agent::reaches_the_garden),
-    story("agent: a Shoot is bound once its seed is registered", Needs::FreshClusters, shoots::bound),
-    story(
-        "agent: many Shoots are created at once, and one whose packets are dropped delays no other",
-        Needs::FreshClusters,
-        many::come_up,
-    ),
-    story(
-        "agent: a Seed's bucket and twenty entries are created and deleted",
-        Needs::FreshClusters,
-        backups::live_and_die,
-    ),
-    story("agent: NetworkPolicies follow the objects of a seed", Needs::FreshClusters, policies::come_and_go),
-    story("agent: tokens are requested one after the other", Needs::FreshClusters, tokens::are_requested),
-    story(
-        "agent: a Seed is deleted completely, and its objects are protected before",
-        Needs::FreshClusters,
-        deletion::in_full,
-    ),
-    story("agent: pods become smaller in their window or never", Needs::FreshClusters, vpa::restricts),
-    story("agent: fifty Bastions at once are created and deleted", Needs::FreshClusters, bastions::fifty),
-    story(
-        "agent: a Shoot becomes a seed and the seed is deleted",
-        Needs::FreshClusters,
-        managed_seed::lives_and_goes,
-    ),
-    story(
-        "agent: five hundred objects of extensions at once are created and deleted",
-        Needs::FreshClusters,
-        objects::five_hundred,
-    ),
-    story("agent: both kubeconfigs come from files", Needs::FreshClusters, identity::from_files),
-    story("agent: its certificate is renewed while it runs", Needs::FreshClusters, identity::rotates),
-    story(
-        "agent: a renewal that was asked for survives a new CA",
-        Needs::FreshClusters,
-        identity::renews_with_new_authority,
-    ),
-    story("agent: an expired certificate is replaced", Needs::FreshClusters, identity::bootstraps_again),
-    story("agent: killed twenty times, the end is the same", Needs::FreshClusters, crash::sigkill),
-    story("agent: a crowd of extensions is installed", Needs::FreshClusters, crowd::arrives),
-    story("trouble: wrong token", Needs::FreshClusters, trouble::wrong_token),
-    story("trouble: no approval", Needs::FreshClusters, trouble::never_approved),
-    story("trouble: the request is denied", Needs::FreshClusters, trouble::denied),
-    story("trouble: the garden is down", Needs::FreshClusters, trouble::garden_down),
-    story("trouble: the seed is down", Needs::FreshClusters, trouble::seed_down),
-    story("trouble: servers fall silent", Needs::FreshClusters, trouble::silence),
-    story("trouble: the link to the garden is dead", Needs::Filter, link::dead),
-    story("trouble: a dead link does not delay a stop", Needs::Filter, link::stop),
-    story("trouble: no namespace, no permissions", Needs::FreshClusters, trouble::namespace_and_rights),
-    story("trouble: invalid charts", Needs::FreshClusters, trouble::bad_charts),
-    story("trouble: a definition and a PriorityClass of another owner", Needs::FreshClusters, seed::trouble),
-    story("agent: it continues an interrupted Seed flow", Needs::FreshClusters, seed::halfway),
-    story("faults: a change arrives after each of them", Needs::FreshClusters, faults::bad_day),
-    story("faults: the address of the garden changes or disappears", Needs::Filter, moves::garden_moves),
-    story("two agents: one of them always works", Needs::FreshClusters, two::take_turns),
-    story(
-        "kustomize: the example is applied, and equals the output of the chart",
-        Needs::FreshClusters,
-        kustomize::is_the_chart,
-    ),
-    story("a node runs a container", Needs::Node, inside::node),
-    story(
-        "agent: its image and its chart run it in the seed, an extension's container runs",
-        Needs::Image,
-        pod::pod,
-    ),
-    story(
-        "agent: a seed waits for its provider and a real extension, and reports when the extension hangs",
-        Needs::Extension,
-        extension::lives,
-    ),
-    long(
-        "a control plane starts in the node and answers from outside",
-        Needs::ControlPlane,
-        control_plane::comes_up,
-    ),
-    story("the role of agents allows all their requests to the seed", Needs::Clusters, role::is_enough),
-    story(
-        "agent: a Shoot is created in the node, gives its owner access, survives failures, and reports problems",
-        Needs::ControlPlane,
-        life::comes_up,
-    ),
-    story("agent: a Shoot is operated and deleted in the node", Needs::ControlPlane, life::lives),
-];
-
-const fn story(name: &'static str, needs: Needs, run: fn(&mut Lab) -> Result<()>) -> Story {
-    Story { name, needs, run, is_long: false }
+#[derive(Clone, Copy, Debug)]
+enum Play {
+    /// It prepares everything itself.
+    Alone(fn(&mut Lab) -> Result<()>),
+    /// It continues a scene in a state, and leaves it in another one, or nothing for the next story.
+    Act(State, Option<State>, fn(&mut Lab, &mut Scene) -> Result<()>),
 }
 
-const fn long(name: &'static str, needs: Needs, run: fn(&mut Lab) -> Result<()>) -> Story {
-    Story { name, needs, run, is_long: true }
+/// The two clusters, and what the last act has left in them.
+pub(crate) struct Stage {
+    // Dropped in this order.
+    scene: Option<Scene>,
+    pub(crate) lab: Lab,
 }
 
 impl Story {
-    /// Whether it is to run.
-    pub(crate) fn is_wanted(&self, environment: &Environment) -> bool {
-        environment.wants(self.name, self.needs == Needs::ControlPlane)
-            && (!self.is_long || environment.long || !environment.wants_all())
-    }
-
     /// The requirements that this machine lacks.
     pub(crate) fn missing(&self, environment: &Environment) -> Option<String> {
         match self.needs {
             Needs::Node => environment.missing_node(),
             Needs::Image => environment.missing_node().or_else(|| environment.missing_image()),
             Needs::ControlPlane => environment.missing_control_plane(),
+            Needs::ControlPlaneAndImage => {
+                environment.missing_control_plane().or_else(|| environment.missing_image())
+            }
+            Needs::NextVersion => environment.missing_control_plane().or_else(|| environment.missing_next()),
+            Needs::NewestVersion => {
+                let next = environment.missing_control_plane().or_else(|| environment.missing_next());
+                next.or_else(|| environment.missing_newest())
+            }
             Needs::Extension => environment.missing_extension(),
             Needs::Registry => environment.missing_registry(),
             Needs::Snapshots => environment.missing_snapshots(),
@@ -257,14 +154,59 @@ impl Story {
             Needs::Clusters | Needs::FreshClusters => None,
         }
     }
+
+    fn needs_fresh_clusters(&self) -> bool {
+        !matches!(self.needs, Needs::Clusters | Needs::Snapshots)
+    }
 }
 
-/// Runs a story; a panic in it is a failure like any other.
-pub(crate) fn run(story: &Story, lab: &mut Lab) -> Result<()> {
-    if !matches!(story.needs, Needs::Clusters | Needs::Snapshots) {
-        lab.fresh()?;
+impl Stage {
+    pub(crate) fn new(lab: Lab) -> Self {
+        Self { scene: None, lab }
     }
-    lab.begin()?;
-    let run = std::panic::AssertUnwindSafe(|| (story.run)(lab));
-    std::panic::catch_unwind(run).unwrap_or_else(|_| Err(Failure::new("panicked, see above")))
+
+    /// Runs a story; a panic in it is a failure like any other. After a failure, nothing of its scene is left.
+    pub(crate) fn run(&mut self, story: &Story) -> Result<()> {
+        let run = AssertUnwindSafe(|| match story.play {
+            Play::Alone(play) => self.run_alone(story, play),
+            Play::Act(from, to, play) => self.run_act(from, to, play),
+        });
+        std::panic::catch_unwind(run).unwrap_or_else(|_| Err(Failure::new("panicked, see above")))
+    }
+
+    fn run_alone(&mut self, story: &Story, play: fn(&mut Lab) -> Result<()>) -> Result<()> {
+        self.scene = None;
+        if story.needs_fresh_clusters() {
+            self.lab.fresh()?;
+        }
+        self.lab.begin()?;
+        let mut audit = self.lab.seed.audit();
+        play(&mut self.lab)?;
+        role::allows(&mut audit).map(drop)
+    }
+
+    /// The scene is built anew if the last story did not leave it in the state that the act begins with.
+    fn run_act(
+        &mut self,
+        from: State,
+        to: Option<State>,
+        play: fn(&mut Lab, &mut Scene) -> Result<()>,
+    ) -> Result<()> {
+        let mut scene = match self.scene.take().filter(|scene| scene.state == from) {
+            Some(scene) => scene,
+            None => {
+                self.lab.fresh()?;
+                self.lab.begin()?;
+                Scene::build(&mut self.lab, from)?
+            }
+        };
+        play(&mut self.lab, &mut scene)?;
+        scene.agent.ensure_running()?;
+        role::allows_with_shoots(&mut scene.audit)?;
+        self.scene = to.map(|state| {
+            scene.state = state;
+            scene
+        });
+        Ok(())
+    }
 }

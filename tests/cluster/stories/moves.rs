@@ -1,6 +1,5 @@
 //! A garden that is known only by its name, and a name server that changes its answers: another address, several
-//! addresses of which the first is dead, no address. After each change, the agent follows the garden within a number of
-//! heartbeats.
+//! addresses of which the first is dead, no address. After each change, the agent follows the garden.
 
 use std::net::Ipv4Addr;
 

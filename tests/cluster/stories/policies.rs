@@ -4,7 +4,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use gardenlet::api::core::{NAMESPACE, NETWORK_POLICY, POD, SERVICE_ACCOUNT};
-use gardenlet::base::clock::Clock;
 use gardenlet::kube::{Client, DeleteParams, ListParams, Patch};
 use serde_json::{Value, json};
 
@@ -12,11 +11,14 @@ use crate::agent::Agent;
 use crate::failure::{Failure, Result, ensure, equal};
 use crate::lab::Lab;
 use crate::stories::steps::{ready, while_running};
+use crate::wait;
 use crate::world::{self, World};
 use support::garden::prepare;
 use support::policies::{CENTRAL, EXTENSION, OF_EXTENSION, OF_SHOOT, SHOOT, cluster, plane, pod};
 
 const WITHIN_S: u64 = 30;
+/// The time after the end of a pod.
+const GONE_IN_S: f64 = 10.0;
 
 fn names(all: &[&[&str]]) -> BTreeSet<String> {
     all.concat().into_iter().map(str::to_owned).collect()
@@ -68,14 +70,12 @@ pub(crate) fn come_and_go(lab: &mut Lab) -> Result<()> {
         rule.to_string()
     })?;
 
-    let clock = Clock::system();
-    let begin = clock.mono();
+    let began = wait::now();
     let at_once = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
     seed.delete(&POD, SHOOT, "manager", &at_once)?;
     let less = of_shoot.iter().filter(|name| !name.ends_with("kube-apiserver-tcp-443")).cloned().collect();
     wait_for(&seed, &mut agent, SHOOT, &less)?;
-    let took = clock.mono().saturating_sub(begin);
-    ensure(took.as_secs() < 10, || format!("it took {took:?}"))?;
+    wait::measured("seconds until a policy is gone", wait::seconds_since(began), GONE_IN_S)?;
     lab.seed.apply(&list(&[pod(SHOOT, "manager", &["kube-apiserver-tcp-443"])]))?;
     wait_for(&seed, &mut agent, SHOOT, &of_shoot)?;
 

@@ -73,6 +73,20 @@ pub(super) fn everything_goes(
     nothing_stays(lab, before, owner.name)
 }
 
+/// A Shoot with nothing of its owner in it is deleted.
+pub(super) fn goes(
+    lab: &Lab,
+    garden: &Client,
+    agent: &mut Agent,
+    (before, name): (&Before, Name),
+) -> Result<()> {
+    let began = wait::now();
+    delete(garden, name)?;
+    is_gone(garden, agent, (name, DELETED_WITHIN_S), &mut || ())?;
+    println!("       {:6.1} s  deleted", wait::seconds_since(began));
+    nothing_stays(lab, before, name)
+}
+
 /// The owner's view of a deletion.
 struct Seen {
     shoot: Client,

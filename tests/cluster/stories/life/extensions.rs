@@ -18,7 +18,6 @@ use crate::lab::Lab;
 use crate::node::Node;
 use crate::stories::extension::registration_of;
 use crate::stories::steps::{is_well, while_running};
-use crate::wait;
 
 /// Types of `Extension` objects, by the moment when their extension works.
 const BEFORE: &str = "lab-before";
@@ -27,7 +26,7 @@ const AFTER: &str = "lab-after";
 const UNKNOWN: &str = "nobody";
 const CODE: &str = "ERR_CONFIGURATION_PROBLEM";
 /// The time after which the report of an extension without a heartbeat no longer counts.
-pub(super) const SILENT_AFTER: &str = "20s";
+const SILENT_AFTER: &str = "20s";
 /// The time until a condition of the Shoot reports it, including the period of care.
 const TOLD_WITHIN_S: u64 = 150;
 /// The time until an error of an extension is in the Shoot: the flow waits for half a minute.
@@ -43,32 +42,13 @@ pub(super) struct Place<'a> {
     pub(super) name: Name,
 }
 
-/// All steps, one after the other. The agent notices a silent extension earlier than usual.
-pub(super) fn work(place: &Place<'_>, agent: &mut Agent) -> Result<()> {
-    agent.reconfigure(|config| {
-        let stale = json!({"enabled": true, "threshold": SILENT_AFTER});
-        config["controllers"]["shootCare"] =
-            json!({"syncPeriod": "10s", "staleExtensionHealthChecks": stale});
-    })?;
-    let steps: [(&str, Step<'_>); 6] = [
-        ("the extension is healthy", Place::install),
-        ("a Shoot with extensions: Create Succeeded", Place::succeed),
-        ("their states are in the garden", Place::are_kept_in_the_garden),
-        ("an error with a code", Place::fail_with_a_code),
-        ("a silent extension", Place::are_silent),
-        ("an extension that no seed has", Place::are_unknown),
-    ];
-    for (what, step) in steps {
-        let began = wait::now();
-        step(place, agent)?;
-        println!("       {:6.1} s  {what}", wait::seconds_since(began));
-    }
-    Ok(())
+/// The agent notices a silent extension earlier than usual.
+pub(super) fn be_impatient(config: &mut Value) {
+    let stale = json!({"enabled": true, "threshold": SILENT_AFTER});
+    config["controllers"]["shootCare"] = json!({"syncPeriod": "10s", "staleExtensionHealthChecks": stale});
 }
 
-type Step<'a> = fn(&Place<'a>, &mut Agent) -> Result<()>;
-
-/// The care of Shoots is the same as without [`work`].
+/// The care of Shoots has no settings.
 pub(super) fn be_as_usual(config: &mut Value) {
     if let Some(controllers) = config["controllers"].as_object_mut() {
         controllers.remove("shootCare");

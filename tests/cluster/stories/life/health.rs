@@ -23,11 +23,13 @@ const CONSTRAINTS: [&str; 2] = ["HibernationPossible", "MaintenancePreconditions
 /// The longest time until all conditions are good: programs that lost the API server may wait before they start again.
 const WELL_WITHIN_S: u64 = 300;
 /// The garden has a cut within this time: as `False` without a threshold, as `Progressing` with one.
-const TOLD_WITHIN_S: u64 = 75;
+const TOLD_IN_S: f64 = 75.0;
 /// With a threshold of a minute, it is `False` within this time.
-const FALSE_WITHIN_S: u64 = 180;
+const FALSE_IN_S: f64 = 180.0;
 /// The garden has its end within this time.
-const BACK_WITHIN_S: u64 = 45;
+const BACK_IN_S: f64 = 45.0;
+/// How long an act waits for each of them.
+const TOLD_WITHIN_S: u64 = 300;
 /// The label of a Shoot that sums up its conditions.
 const STATUS: &str = "shoot.gardener.cloud/status";
 /// A label that no pod has.
@@ -75,9 +77,12 @@ pub(super) fn follows_a_cut(
     cut(&client, name, true)?;
     let began = wait::now();
     node.kill_pod(&name.plane(), &pod(&client, name)?)?;
-    let (first, within) = if is_patient { ("Progressing", FALSE_WITHIN_S) } else { ("False", TOLD_WITHIN_S) };
-    is_told(garden, agent, (name, first), (began, TOLD_WITHIN_S))?;
-    is_told(garden, agent, (name, "False"), (began, within))?;
+    if is_patient {
+        is_told(garden, agent, (name, &["True", "Progressing"]), (began, TOLD_IN_S))?;
+        is_told(garden, agent, (name, &["Progressing", "False"]), (began, FALSE_IN_S))?;
+    } else {
+        is_told(garden, agent, (name, &["True", "False"]), (began, TOLD_IN_S))?;
+    }
     // Meanwhile its containers run again, so that the cut ends when the Services have endpoints.
     wait::until("the API server to be ready again", 120, || {
         let pod: Value = client.get(&POD, &name.plane(), &pod(&client, name)?)?;
@@ -87,27 +92,30 @@ pub(super) fn follows_a_cut(
     })?;
     cut(&client, name, false)?;
     let ended = wait::now();
-    is_told(garden, agent, (name, "True"), (ended, BACK_WITHIN_S))?;
+    is_told(garden, agent, (name, &["False", "True"]), (ended, BACK_IN_S))?;
     is_told_to_be_good(garden, agent, name)
 }
 
-/// Waits until the condition of the API server has a status, within some seconds after a time.
+/// Waits until the condition of the API server changes from one status to the other, without a third one between them:
+/// without a threshold it is never `Progressing`. Measures the time since the cause.
 fn is_told(
     garden: &Client,
     agent: &mut Agent,
-    (name, wanted): (Name, &str),
-    (began, seconds): (Mono, u64),
+    (name, [from, to]): (Name, &[&str; 2]),
+    (began, limit): (Mono, f64),
 ) -> Result<()> {
-    let told = while_running(&format!("{SERVER} to be {wanted}"), seconds + 30, agent, || {
+    let told = while_running(&format!("{SERVER} to be {to}"), TOLD_WITHIN_S, agent, || {
         let condition = found(&status(garden, name)?, "conditions", SERVER);
-        if condition["status"] == wanted {
-            return Ok(Some(condition));
+        let status = &condition["status"];
+        if status == to {
+            return Ok(Some(Ok(condition)));
         }
-        Err(Failure::new(condition.to_string()))
-    })?;
+        let failure = Failure::new(format!("between {from} and {to}: {condition}"));
+        if status == from { Err(failure) } else { Ok(Some(Err(failure))) }
+    })??;
     let took = wait::seconds_since(began);
-    println!("       {took:6.1} s  {SERVER} is {wanted}: {}", told["reason"]);
-    ensure(took < seconds as f64, || format!("{SERVER} is {wanted} only after {took:.1} s: {told}"))
+    println!("       {took:6.1} s  {SERVER} is {to}: {}", told["reason"]);
+    wait::measured(&format!("seconds until {SERVER} is {to}"), took, limit)
 }
 
 fn status(garden: &Client, name: Name) -> Result<Value> {

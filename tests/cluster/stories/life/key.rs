@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::Name;
 use super::owner::Owner;
-use super::rotation::{Amount, ask_for, begins_with, many, reached, stored_with};
+use super::rotation::{Amount, ask_for, begins_with, fill, many, reached, stored_with};
 use super::stored::raw_below;
 use crate::agent::Agent;
 use crate::failure::{Failure, Result, ensure, equal};
@@ -44,6 +44,7 @@ pub(super) fn is_replaced_while_somebody_writes(
         shoot.create::<Value>(&SECRET, "default", &json!({"metadata": {"name": changed(n)}}))?;
     }
     let count = Amount::of(lab).all;
+    fill(&shoot, count)?;
     let looked_at = [many(0), many(count - 1)].into_iter().chain((0..CHANGED).map(changed));
     let looked_at: Vec<String> = looked_at.collect();
     let before = stored_with(lab, name, &looked_at)?;

@@ -23,7 +23,7 @@ const SETTLED_AFTER_S: f64 = 15.0;
 /// A restarted server may take its whole time to end.
 const SETTLED_WITHIN_S: u64 = 120;
 /// The time after its creation until a Shoot gives its owner all permissions.
-const RIGHTS_WITHIN_S: u64 = 15;
+const RIGHTS_WITHIN_S: u64 = 60;
 
 pub(super) struct Owner<'a> {
     pub(super) name: Name,

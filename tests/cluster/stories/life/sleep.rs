@@ -8,17 +8,31 @@ use serde_json::{Value, json};
 use super::owner::Owner;
 use super::{Name, PROJECT, extensions, succeeded};
 use crate::agent::Agent;
-use crate::failure::{Result, ensure, equal};
+use crate::failure::{Result, equal};
 use crate::lab::Lab;
 use crate::wait;
 
-/// The longest time until a Shoot answers after its wake-up.
-const AWAKE_WITHIN_S: u64 = 120;
+/// The longest time until a Shoot answers after its wake-up, and how long the act waits for it.
+const AWAKE_IN_S: f64 = 120.0;
+const AWAKE_WITHIN_S: u64 = 240;
 
-/// A hibernated Shoot has no pods, and no server answers. At most two minutes after its owner has woken it up, it
-/// answers at the same address and port, accepts the same clients, and has the stored data. Its extensions get a
-/// request both times.
-pub(super) fn sleeps_and_wakes_up(
+/// A hibernated Shoot has no pods, and the same Services. Its extensions get a request.
+pub(super) fn falls_asleep(lab: &Lab, garden: &Client, agent: &mut Agent, name: Name) -> Result<()> {
+    let (before, asked) = (services(lab, name)?, extensions::asked(lab, name)?);
+    let began = wait::now();
+    let shoot = changed(lab, garden, agent, (name, &hibernation(true)))?;
+    println!("       {:6.1} s  asleep", wait::seconds_since(began));
+    extensions::asked_since(lab, name, asked)?;
+    equal("status.hibernated", &shoot["status"]["hibernated"], &json!(true))?;
+    let pods = lab.seed.client()?.list::<Value>(&POD, &name.plane(), &ListParams::default())?.items;
+    let pods: Vec<&Value> = pods.iter().map(|pod| &pod["metadata"]["name"]).collect();
+    equal("pods of a hibernated Shoot", &pods, &Vec::new())?;
+    equal("its Services", &services(lab, name)?, &before)
+}
+
+/// After its owner has woken it up, it answers at the same address and port, accepts the same clients, and has the
+/// stored data. Its extensions get a request.
+pub(super) fn wakes_up(
     lab: &Lab,
     garden: &Client,
     agent: &mut Agent,
@@ -26,24 +40,9 @@ pub(super) fn sleeps_and_wakes_up(
 ) -> Result<()> {
     let (before, asked) = (services(lab, name)?, extensions::asked(lab, name)?);
     let began = wait::now();
-    let shoot = changed(lab, garden, agent, (name, &hibernation(true)))?;
-    println!("       {:6.1} s  asleep", wait::seconds_since(began));
-    let asked = extensions::asked_since(lab, name, asked)?;
-    equal("status.hibernated", &shoot["status"]["hibernated"], &json!(true))?;
-    let pods = lab.seed.client()?.list::<Value>(&POD, &name.plane(), &ListParams::default())?.items;
-    let pods: Vec<&Value> = pods.iter().map(|pod| &pod["metadata"]["name"]).collect();
-    equal("pods of a hibernated Shoot", &pods, &Vec::new())?;
-    equal("its Services", &services(lab, name)?, &before)?;
-    ensure(owner.finds_everything().is_err(), || "a hibernated Shoot answers".to_owned())?;
-
-    let began = wait::now();
     garden.patch::<Value>(&SHOOT, PROJECT, name.0, "", &Patch::Merge(hibernation(false)))?;
     wait::until("the Shoot to be awake", AWAKE_WITHIN_S, || owner.finds_everything().map(Some))?;
-    let took = wait::seconds_since(began);
-    println!("       {took:6.1} s  awake: it answers");
-    ensure(took < AWAKE_WITHIN_S as f64, || {
-        format!("the Shoot answers only {took:.1} s after it was woken up")
-    })?;
+    wait::measured("seconds until a Shoot is awake", wait::seconds_since(began), AWAKE_IN_S)?;
     let shoot = succeeded(lab, garden, agent, (name, "Reconcile"))?;
     println!("       {:6.1} s  awake: Reconcile Succeeded", wait::seconds_since(began));
     extensions::asked_since(lab, name, asked)?;

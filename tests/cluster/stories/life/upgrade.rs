@@ -1,5 +1,4 @@
-//! A Shoot gets the next minor version of Kubernetes while a client writes into it, and then optionally the one after
-//! that.
+//! A Shoot gets another minor version of Kubernetes while a client writes into it.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -17,14 +16,13 @@ use super::sleep::changed;
 use super::{Name, extensions, watch};
 use crate::agent::Agent;
 use crate::failure::{Failure, Result, ensure, equal};
-use crate::image;
 use crate::lab::Lab;
 use crate::wait;
 
 /// Five writes a second.
 const PERIOD: Duration = Duration::from_millis(200);
-/// The minimum number of attempts in a second.
-const PACE_MIN: f64 = 4.0;
+/// The longest time between two attempts, on average.
+const APART_S: f64 = 0.25;
 /// A write that takes longer has failed.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 /// The longest time without a successful new connection.
@@ -43,26 +41,18 @@ struct Write {
     failed: Option<String>,
 }
 
-/// One upgrade, with `--long` another one to the newest version. Returns the final version of the Shoot.
-pub(super) fn all_lose_nothing(
-    lab: &Lab,
-    garden: &Client,
-    agent: &mut Agent,
-    owner: &Owner<'_>,
-) -> Result<&'static str> {
-    let next = image::NEXT_API_SERVER.version();
-    loses_nothing(lab, garden, agent, (owner, next, "next"))?;
-    if !lab.environment.long {
-        return Ok(next);
-    }
-    let newest = image::NEWEST_API_SERVER.version();
-    offer(garden, newest)?;
-    loses_nothing(lab, garden, agent, (owner, newest, "newest"))?;
-    Ok(newest)
+/// Another version, while nobody looks.
+pub(super) fn to(lab: &Lab, garden: &Client, agent: &mut Agent, (name, version): (Name, &str)) -> Result<()> {
+    changed(lab, garden, agent, (name, &wish(version)))?;
+    the_last_server_ends(lab, name)
+}
+
+fn wish(version: &str) -> Value {
+    json!({"spec": {"kubernetes": {"version": version.trim_start_matches('v')}}})
 }
 
 /// Shoots may have the versions of their CloudProfile.
-fn offer(garden: &Client, version: &str) -> Result<()> {
+pub(super) fn offer(garden: &Client, version: &str) -> Result<()> {
     let profile: Value = garden.get(&CLOUD_PROFILE, "", PROFILE)?;
     let mut versions = profile["spec"]["kubernetes"]["versions"].as_array().cloned().unwrap_or_default();
     versions.push(json!({"version": version.trim_start_matches('v')}));
@@ -70,9 +60,9 @@ fn offer(garden: &Client, version: &str) -> Result<()> {
     Ok(garden.patch::<Value>(&CLOUD_PROFILE, "", PROFILE, "", &patch).map(drop)?)
 }
 
-/// All acknowledged writes exist afterwards, and no time without access was longer than five seconds. `word` is part of
-/// the names of the written objects, and their label.
-fn loses_nothing(
+/// All acknowledged writes exist afterwards. The longest time without access is printed. `word` is part of the names of
+/// the written objects, and their label.
+pub(super) fn loses_nothing(
     lab: &Lab,
     garden: &Client,
     agent: &mut Agent,
@@ -82,7 +72,7 @@ fn loses_nothing(
     let (name, asked) = (owner.name, extensions::asked(lab, owner.name)?);
     let (over, writes, seen) = (Stop::new(), Mutex::new(Vec::new()), Mutex::new(Vec::new()));
     let seed = lab.seed.client()?;
-    let patch = json!({"spec": {"kubernetes": {"version": version.trim_start_matches('v')}}});
+    let patch = wish(version);
     let began = wait::now();
     let result = std::thread::scope(|scope| {
         scope.spawn(|| write_until((owner, word), &over, &writes));
@@ -126,7 +116,7 @@ fn judge(writes: &[Write], (owner, word): (&Owner<'_>, &str), began: Mono) -> Re
         writes.len()
     );
     ensure(acknowledged.len() > 50, || format!("only {} writes were acknowledged", acknowledged.len()))?;
-    ensure(pace >= PACE_MIN, || format!("only {pace:.1} writes were tried in a second"))?;
+    wait::measured("seconds between two tries to write", 1.0 / pace, APART_S)?;
     let params = ListParams { label_selector: format!("{LABEL}={word}"), ..ListParams::default() };
     let mut found = Vec::new();
     owner.client()?.list_all::<Value>(&CONFIG_MAP, "default", &params, &mut |map| {
@@ -135,12 +125,10 @@ fn judge(writes: &[Write], (owner, word): (&Owner<'_>, &str), began: Mono) -> Re
     let lost: Vec<&&str> =
         acknowledged.iter().filter(|name| !found.iter().any(|known| known == **name)).collect();
     equal("acknowledged writes that are lost", &lost, &Vec::new())?;
-    ensure(longest <= GAP_S, || {
+    wait::measured("seconds without an acknowledged write", longest, GAP_S).map_err(|failure| {
         let after = gap.since.saturating_sub(began).as_secs_f64();
-        format!(
-            "{after:.1} s after the change, no write was acknowledged for {longest:.1} s: {}",
-            gap.why.unwrap_or_default()
-        )
+        let why = gap.why.unwrap_or_default();
+        Failure::new(format!("{failure}; it began {after:.1} s after the change: {why}"))
     })
 }
 

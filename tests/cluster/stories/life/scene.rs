@@ -1,0 +1,151 @@
+//! Shoots in the node, from one act to the next: each act names the state with which it begins, and the one it leaves.
+//! In a state that no act has left, a scene is built anew.
+
+use std::fmt;
+
+use gardenlet::kube::Client;
+use serde_json::{Value, json};
+
+use super::end::{self, Before};
+use super::owner::Owner;
+use super::{COMPONENTS, EXTENDED, ONE, TWO, begin, create, extensions, sleep, upgrade};
+use crate::agent::Agent;
+use crate::audit::Audit;
+use crate::failure::Result;
+use crate::image;
+use crate::lab::Lab;
+use crate::site::Site;
+use crate::stories::backups;
+use crate::wait;
+use crate::world::World;
+use support::garden::prepare;
+use support::player::{Player, Playing};
+
+/// What there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// The Seed of a running agent is ready for Shoots.
+    Seed,
+    /// The same, and it stores backups.
+    SeedWithBackups,
+    /// Shoot [`ONE`] on such a seed, in which its owner has stored something.
+    Up,
+    /// The same, and Shoot [`TWO`].
+    TwoUp,
+    /// Shoot [`EXTENDED`], for which extensions work, on a seed without backups. Its owner has stored something.
+    Extended,
+    /// The same Shoot is hibernated.
+    Asleep,
+    /// The same Shoot is awake, and has a later minor version of Kubernetes.
+    Upgraded,
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Seed => "a seed that is ready for Shoots",
+            Self::SeedWithBackups => "a seed that stores backups",
+            Self::Up => "a Shoot that is up",
+            Self::TwoUp => "two Shoots that are up",
+            Self::Extended => "a Shoot with extensions",
+            Self::Asleep => "a Shoot that sleeps",
+            Self::Upgraded => "a Shoot with a later version",
+        })
+    }
+}
+
+pub(crate) struct Scene {
+    pub(crate) state: State,
+    /// What the agent asks the seed for; read after each act.
+    pub(crate) audit: Audit,
+    pub(super) garden: Client,
+    /// Garden and seed before there were Shoots.
+    pub(super) before: Before,
+    /// The version of Kubernetes of the Shoot with extensions.
+    pub(super) version: &'static str,
+    // Dropped in this order.
+    pub(crate) agent: Agent,
+    _playing: Option<Playing>,
+    _world: World,
+    pub(super) site: Site,
+}
+
+impl Scene {
+    /// Builds it on fresh clusters.
+    pub(crate) fn build(lab: &mut Lab, state: State) -> Result<Self> {
+        let began = wait::now();
+        let has_backups = matches!(state, State::SeedWithBackups | State::Up | State::TwoUp);
+        let mut scene = Self::with_seed(lab, has_backups)?;
+        if matches!(state, State::Up | State::TwoUp) {
+            scene.create(lab)?;
+        }
+        if state == State::TwoUp {
+            create(lab, &scene.garden, &mut scene.agent, (TWO, image::API_SERVER.version()))?;
+        }
+        if matches!(state, State::Extended | State::Asleep | State::Upgraded) {
+            scene.create_extended(lab)?;
+        }
+        match state {
+            State::Asleep => {
+                sleep::falls_asleep(lab, &scene.garden, &mut scene.agent, EXTENDED).map(drop)?;
+            }
+            State::Upgraded => scene.upgrade(lab)?,
+            _ => {}
+        }
+        println!("       {:6.1} s  {state}", wait::seconds_since(began));
+        Ok(Self { state, ..scene })
+    }
+
+    fn with_seed(lab: &mut Lab, has_backups: bool) -> Result<Self> {
+        let site = Site::start(lab, &COMPONENTS)?;
+        let world = World::build(lab)?;
+        let (audit, garden) = (lab.seed.audit(), lab.garden.client()?);
+        let playing = has_backups.then(|| {
+            let player = Player::of(&["backupbuckets", "backupentries"]);
+            lab.seed.client().map(|seed| player.start(seed))
+        });
+        let playing = playing.transpose()?;
+        let agent = begin(lab, &garden, |seed: &mut Value| {
+            if has_backups {
+                seed["backup"] = backups::section(lab)?;
+                let objects = json!({"apiVersion": "v1", "kind": "List", "items": prepare::backups()});
+                lab.garden.apply(&objects)?;
+            }
+            Ok(())
+        })?;
+        let before = end::look(lab)?;
+        let (state, version) = (State::Seed, image::API_SERVER.version());
+        Ok(Self { state, audit, garden, before, version, agent, _playing: playing, _world: world, site })
+    }
+
+    /// Creates [`ONE`], in which its owner stores something.
+    pub(super) fn create(&mut self, lab: &Lab) -> Result<()> {
+        create(lab, &self.garden, &mut self.agent, (ONE, image::API_SERVER.version()))?;
+        Owner::new(lab, &self.garden, ONE, &self.site.outside)?.keeps_a_secret()
+    }
+
+    /// Creates [`EXTENDED`], in which its owner stores something.
+    pub(super) fn create_extended(&mut self, lab: &Lab) -> Result<()> {
+        let Self { garden, agent, site, .. } = self;
+        let place = extensions::Place { lab, garden, node: &site.node, name: EXTENDED };
+        place.install(agent)?;
+        place.succeed(agent)?;
+        Owner::new(lab, garden, EXTENDED, &site.outside)?.keeps_a_secret()
+    }
+
+    fn upgrade(&mut self, lab: &Lab) -> Result<()> {
+        self.import(lab, &[image::NEXT_API_SERVER, image::NEXT_CONTROLLERS])?;
+        self.version = image::NEXT_API_SERVER.version();
+        upgrade::to(lab, &self.garden, &mut self.agent, (EXTENDED, self.version))
+    }
+
+    /// Gives the node the images of more components.
+    pub(super) fn import(&self, lab: &Lab, components: &[image::Component]) -> Result<()> {
+        components.iter().try_for_each(|component| self.site.node.import_component(lab, component))
+    }
+
+    /// The owner of a Shoot, with a new kubeconfig.
+    pub(super) fn owner<'a>(&'a self, lab: &Lab, name: super::Name) -> Result<Owner<'a>> {
+        Owner::new(lab, &self.garden, name, &self.site.outside)
+    }
+}
