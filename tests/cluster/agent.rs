@@ -84,7 +84,7 @@ impl Agent {
 
     /// SIGTERM, and waits for the end.
     pub(crate) fn terminate(&mut self) -> Result<ExitStatus> {
-        self.process.terminate(15)
+        self.process.terminate(60)
     }
 
     /// Starts it again after it ended, with the same options.

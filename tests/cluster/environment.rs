@@ -4,11 +4,10 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use support::options;
-
 use crate::arguments::Arguments;
 use crate::failure::{Failure, Result};
 use crate::image;
+use support::options;
 
 /// The folder for the second start of this program in the sandbox; unset outside.
 pub(crate) const STATE_VARIABLE: &str = "GARDENLET_CLUSTER_STATE";

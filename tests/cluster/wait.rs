@@ -7,9 +7,8 @@ use std::time::Duration;
 use gardenlet::base::clock::{Clock, Mono};
 use gardenlet::base::stop::Stop;
 
-use support::options::{self, patience};
-
 use crate::failure::{Failure, Result};
+use support::options::{self, patience};
 
 /// The interval between two checks of a condition.
 const LOOK: Duration = Duration::from_millis(40);

@@ -11,6 +11,7 @@ use crate::image;
 use crate::lab::Lab;
 use crate::node::{NODE, Node, ZONE};
 use crate::wait;
+use support::options::patience;
 
 /// The node reports its address. A pod of an imported image gets an address, its probe makes it ready, and it answers
 /// through its service.
@@ -52,7 +53,7 @@ pub(super) fn answers(address: &str, text: &str) -> Result<()> {
 pub(super) fn http_get(address: &str, path: &str) -> std::io::Result<String> {
     let address = address.parse().map_err(Error::other)?;
     let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(2))?;
-    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    stream.set_read_timeout(Some(patience(Duration::from_secs(5))))?;
     stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes())?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;

@@ -10,7 +10,11 @@ use crate::failure::{Result, equal};
 use crate::filter::Swallowed;
 use crate::lab::Lab;
 use crate::stories::steps::ready;
+use crate::wait;
 use crate::world::{self, World};
+
+/// The longest time until the agent ends.
+const STOPPED_IN_S: f64 = 15.0;
 
 /// Packets to the garden are lost, and packets from it, too.
 fn swallow(lab: &Lab) -> Result<Swallowed> {
@@ -39,7 +43,9 @@ pub(crate) fn stop(lab: &mut Lab) -> Result<()> {
     let swallowed = swallow(lab)?;
     // From here on its new connections are never established.
     agent.wait_log("The watch was interrupted", 60)?;
+    let began = wait::now();
     let status = agent.terminate()?;
+    wait::measured("seconds until the agent ends", wait::seconds_since(began), STOPPED_IN_S)?;
     drop(swallowed);
     equal("the exit code", &status.code(), &Some(0))?;
     let lease = lab.seed.client()?.get::<Value>(&LEASE, "garden", "gardenlet-leader-election")?;
