@@ -96,8 +96,7 @@ pub(crate) fn stays_as_it_is(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
 pub(crate) fn survives_killed_pods(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
     scene.agent.kill();
     outages::pods_come_back(&scene.site.node, &lab.seed, (ONE, &scene.owner(lab, ONE)?))?;
-    scene.agent.restart()?;
-    steps::ready(lab, &mut scene.agent)
+    starts_again(lab, &mut scene.agent, |_| ())
 }
 
 pub(crate) fn survives_a_power_cut(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
@@ -105,8 +104,7 @@ pub(crate) fn survives_a_power_cut(lab: &mut Lab, scene: &mut Scene) -> Result<(
     let owner = Owner::new(lab, garden, ONE, &site.outside)?;
     agent.kill();
     outages::power_comes_back(&mut site.node, lab, (ONE, &owner))?;
-    agent.restart()?;
-    steps::ready(lab, agent)
+    starts_again(lab, agent, |_| ())
 }
 
 pub(crate) fn is_created_with_kills(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
@@ -138,9 +136,9 @@ pub(crate) fn reports_an_error_of_an_extension(lab: &mut Lab, scene: &mut Scene)
 /// The agent notices a silent extension earlier than usual.
 pub(crate) fn reports_a_silent_extension(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
     let Scene { garden, agent, site, .. } = scene;
-    agent.reconfigure(extensions::be_impatient)?;
+    starts_again(lab, agent, extensions::be_impatient)?;
     extensions::Place { lab, garden, node: &site.node, name: EXTENDED }.are_silent(agent)?;
-    agent.reconfigure(extensions::be_as_usual)
+    starts_again(lab, agent, extensions::be_as_usual)
 }
 
 pub(crate) fn reports_an_unknown_extension(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
@@ -156,10 +154,10 @@ pub(crate) fn follows_a_cut(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
 
 pub(crate) fn follows_a_cut_after_a_threshold(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
     let Scene { garden, agent, site, .. } = scene;
-    agent.reconfigure(health::be_patient)?;
+    starts_again(lab, agent, health::be_patient)?;
     health::is_told_to_be_good(garden, agent, EXTENDED)?;
     health::follows_a_cut(&site.node, &lab.seed, (garden, agent), (EXTENDED, true))?;
-    agent.reconfigure(extensions::be_as_usual)
+    starts_again(lab, agent, extensions::be_as_usual)
 }
 
 pub(crate) fn falls_asleep(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
@@ -225,6 +223,15 @@ pub(crate) fn gets_the_newest_version(lab: &mut Lab, scene: &mut Scene) -> Resul
     upgrade::offer(garden, version)?;
     let owner = Owner::new(lab, garden, EXTENDED, &site.outside)?;
     upgrade::loses_nothing(lab, garden, agent, (&owner, version, "newest"))
+}
+
+/// Starts the agent again with a changed configuration. At each start it reconciles the Shoot, which the next step must not
+/// meet.
+fn starts_again(lab: &Lab, agent: &mut Agent, change: impl FnOnce(&mut Value)) -> Result<()> {
+    agent.skip_log();
+    agent.reconfigure(change)?;
+    steps::ready(lab, agent)?;
+    agent.wait_log("The Shoot is up to date", SUCCEEDED_WITHIN_S).map(drop)
 }
 
 /// Its BackupEntry is in the bucket of the Seed, and the extension has completed the request.
