@@ -29,7 +29,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// The minimum number of acknowledged writes while both steps of the rotation write all Secrets again.
 const ACKNOWLEDGED_MIN: usize = 100;
 /// The time for both steps, the second of which starts automatically.
-const REPLACED_WITHIN_S: u64 = 400;
+const REPLACED_WITHIN_S: u64 = 900;
 
 /// A long connection leads to the old API server, which knows the old keys, for as long as that runs. Whatever was
 /// written meanwhile, all Secrets can be read afterwards, and etcd stores them with the new key.

@@ -32,8 +32,8 @@ const MANY: Amount = Amount { all: 2_000, kill_at: 700 };
 
 const KEY_NAME: &str = "credentials.gardener.cloud/key-name";
 /// Two operations: the rotation of the encryption key is completed automatically.
-const PREPARED_WITHIN_S: u64 = 400;
-const COMPLETED_WITHIN_S: u64 = 200;
+const PREPARED_WITHIN_S: u64 = 900;
+const COMPLETED_WITHIN_S: u64 = 600;
 
 /// All credentials get a successor. Old and new clients have access. Hundreds of Secrets are written again, at most a
 /// hundred a second, although the agent is killed meanwhile; then etcd stores them with the new key. With `--long` there
