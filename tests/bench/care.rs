@@ -53,9 +53,12 @@ pub(crate) fn measure(bench: &Bench, report: &mut Report) {
     // The applier's and the Leases' part does not belong to care.
     let is_served = || (served(&scene) >= SHOOTS).then_some(());
     wait_within(&mut agent, PATIENCE, "all Shoots to be served", is_served);
-    let without = Spent::of(bench, &agent).percent;
-    let title = format!("{SHOOTS} Shoots: processor time without their care");
-    report.row(title, format!("{without:.2} %"), "");
+    // Processor time is no test, and a short run has no time for it.
+    let without = (!bench.plan.is_short()).then(|| Spent::of(bench, &agent).percent);
+    if let Some(without) = without {
+        let title = format!("{SHOOTS} Shoots: processor time without their care");
+        report.row(title, format!("{without:.2} %"), "");
+    }
     let memory = agent.memory();
     let anonymous = mb(memory.pss_anonymous);
     report.row("  PSS", format!("{}, of it anonymous {anonymous}", mb(memory.pss)), "");
@@ -70,9 +73,11 @@ pub(crate) fn measure(bench: &Bench, report: &mut Report) {
         [("garden", &scene.garden), ("seed", &scene.seed), ("Shoots", &crowd.server)];
     let marks = servers.map(|(_, cluster)| cluster.request_count());
     let with = Spent::of(bench, &agent);
-    let care = with.percent - without;
-    let title = format!("{SHOOTS} Shoots: processor time for their care");
-    report.row(title, format!("{care:.2} %"), "5 %");
+    let (title, percent) = match without {
+        Some(without) => ("processor time for their care", with.percent - without),
+        None => ("processor time with their care", with.percent),
+    };
+    report.row(format!("{SHOOTS} Shoots: {title}"), format!("{percent:.2} %"), "5 %");
     let minutes = with.whole.as_secs_f64() / 60.0;
     let limits = [GARDEN_REQUESTS_MAX, SEED_REQUESTS_MAX * SHOOTS as f64, SHOOT_REQUESTS_MAX * SHOOTS as f64];
     for (((name, cluster), mark), limit) in servers.into_iter().zip(marks).zip(limits) {

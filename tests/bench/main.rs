@@ -69,6 +69,11 @@ struct Plan {
 }
 
 impl Plan {
+    /// Whether only what is tested counts.
+    fn is_short(&self) -> bool {
+        self.starts == 1
+    }
+
     fn parse<'a>(mut arguments: impl Iterator<Item = &'a str>) -> Self {
         let length = arguments.find(|a| ["--short", "--long"].contains(a));
         let (warm_up, idle, starts) = match length {

@@ -48,6 +48,12 @@ class Output(unittest.TestCase):
         reason = found.failed["a::fails"]
         self.assertTrue(reason.startswith("panicked at tests/it/a.rs:3:5:\nleft is not right"), reason)
 
+    def test_figures_of_speed(self):
+        err = "measured: gap: 6.1, at most 5.0\nother\nmeasured: a Shoot: awake: 0.2, at most 60.0\n"
+        found = ["gap: 6.1, at most 5.0 SLOW", "a Shoot: awake: 0.2, at most 60.0"]
+        self.assertEqual(results.counted("cluster", COUNTED, err, 1).measured, found)
+        self.assertEqual(results.libtest("it", LIBTEST, err, 101).measured, found)
+
     def test_libtest_without_a_result(self):
         for out, code in [("", 0), ("running 3 tests\n", 101), (LIBTEST.replace("FAILED <", "ok <").replace("1 failed", "0 failed"), 101)]:
             self.assertEqual(list(results.libtest("it", out, "killed", code).failed), ["it"], out)

@@ -13,7 +13,7 @@ import results
 import table
 from programs import LOGS, ROOT
 
-SLOWEST = {"it", "crash", "cluster"}
+SLOWEST = {"it", "crash", "crash-shoots", "cluster"}
 SLOWEST_SHOWN = 10
 # A run with more failed stories than this is red, whatever happens when they run again.
 FLAKY_MAX = 3
@@ -47,6 +47,9 @@ class Run:
             for test, reason in result.failed.items():
                 self.failures.append((name, program, test, reason))
                 print(indented(f"FAILED: {test}\n{reason}"), flush=True)
+            for text in result.measured:
+                if name in table.PRINTS_SPEED or text.endswith(" SLOW"):
+                    print(f"           measured: {text}", flush=True)
             if program.name in SLOWEST:
                 for story, seconds in sorted(result.seconds.items(), key=lambda story: -story[1])[:SLOWEST_SHOWN]:
                     print(f"           {seconds:6.1f} s  {story}", flush=True)

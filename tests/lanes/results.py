@@ -12,22 +12,26 @@ COUNTS = re.compile(r"(\d+) passed, (\d+) failed, (\d+) skipped$")
 # `FAILED  12.3 s  name`, `FAILED: name`, and a row of a table that ends with FAILED.
 FAILED_LINE = re.compile(r"FAILED:? +(?:\d+\.\d+ s +)?(.+)$")
 FAILED_ROW = re.compile(r"(\S.*?)[ :]+FAILED(?:, .*)?$")
+# What support::options::measured prints.
+MEASURED_LINE = re.compile(r"measured: (.*: ([-\d.]+), at most ([-\d.]+))$", re.MULTILINE)
 TIMED_LINE = re.compile(r"(?:ok +)?(\d+\.\d+) s  (\S.*)$")
 
 
 @dataclasses.dataclass
 class Result:
-    """How many tests passed and were skipped; the failed ones with their reasons; and the seconds of each story."""
+    """How many tests passed and were skipped; the failed ones with their reasons; the seconds of each story; and figures of
+    speed, each with a mark if it is above its limit."""
     passed: int = 0
     failed: dict = dataclasses.field(default_factory=dict)
     skipped: int = 0
     seconds: dict = dataclasses.field(default_factory=dict)
+    measured: list = dataclasses.field(default_factory=list)
     left_out: list = dataclasses.field(default_factory=list)
 
 
 def libtest(name, out, err, code):
     """Of a program with Rust's own harness. Without a result, or with an error and no failed test, the program failed."""
-    result, ended = Result(), False
+    result, ended = Result(measured=measured(err)), False
     for line in out.splitlines():
         if found := LIBTEST_LINE.match(line):
             test, verdict, seconds = found.groups()
@@ -54,7 +58,7 @@ def panic_of(test, out):
 
 def counted(name, out, err, code):
     """Of a program whose last line is `N passed, N failed, N skipped`."""
-    result, lines = Result(), out.splitlines()
+    result, lines = Result(measured=measured(err)), out.splitlines()
     for number, line in enumerate(lines):
         if found := FAILED_LINE.match(line) or FAILED_ROW.match(line):
             result.failed[found[1]] = below(lines[number + 1:])
@@ -74,6 +78,10 @@ def counted(name, out, err, code):
     for number in range(missing):
         result.failed[f"{name}, failure {number + 1} without a name"] = tail(out + err) if number == 0 else ""
     return result
+
+
+def measured(err):
+    return [f"{text}{' SLOW' if float(figure) > float(limit) else ''}" for text, figure, limit in MEASURED_LINE.findall(err)]
 
 
 def below(lines):

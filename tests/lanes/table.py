@@ -6,18 +6,21 @@ from programs import CACHE, ROOT, LOGS, Counted, Libtest, Step
 MACHINE = os.uname().machine
 BOARDS = [MACHINE, "armv7"]
 ALL_BOARDS = ["x86_64", "aarch64", "armv7", "armv6", "riscv64"]
-# Stories wait more than they compute: two for each processor.
-THREADS = f"--test-threads={2 * (os.cpu_count() or 1)}"
+# Stories wait more than they compute: three for each processor.
+THREADS = f"--test-threads={3 * (os.cpu_count() or 1)}"
 ROLE_USES = LOGS / "role-uses"
 HELM, KUBECTL = CACHE / "bin/helm", CACHE / "bin/kubectl"
 
 # A failed story of these lanes runs once more, alone, when all lanes are done.
 SECOND_CHANCE = ("it", "playground", "page", "charts", "boards", "packages", "cluster")
+# These lanes print all figures of speed, the others only those above their limits.
+PRINTS_SPEED = ("cluster", "servers", "seed", "shoots", "kubernetes")
 # What a lane needs besides the debug build: the Go programs (`tools`), the released binaries (`shipped`).
 NEEDS = {
     "charts": ["tools"], "boards": ["shipped"], "sizes": ["tools", "shipped"], "packages": ["tools", "shipped"],
     "cluster": ["tools", "shipped"],
 }
+CRASHES_OF_SHOOTS = ["story_shoot_crash", "story_shoot_sleep_crash", "story_shoot_rotation_crash", "a_kill_in_a_deletion_changes_nothing"]
 
 
 def it(name="it", words=()):
@@ -61,7 +64,8 @@ LANES = {
 PARTS = {
     "doubles": [Libtest("doubles")],
     "it": [it(words=["--skip=changes_nothing"])],
-    "crash": [it("crash", ["changes_nothing"])],
+    "crash": [it("crash", ["changes_nothing", "--skip=story_shoot"])],
+    "crash-shoots": [it("crash-shoots", CRASHES_OF_SHOOTS)],
     "libc": [
         Counted("musl", ["cross/test-musl", "--it", THREADS]),
         Counted("armv7-unit", ["cross/test-musl", "--target", "armv7", "--lib"]),
