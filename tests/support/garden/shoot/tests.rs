@@ -123,8 +123,8 @@ fn versions_are_completed_from_the_profile() {
 #[test]
 fn the_window_for_maintenance_is_an_hour_of_the_day() {
     let mut seen = std::collections::BTreeSet::new();
-    for _ in 0..200 {
-        let mut shoot = json!({"spec": {}});
+    for number in 0..200 {
+        let mut shoot = json!({"metadata": {"name": format!("shoot-{number}")}, "spec": {}});
         defaults::complete(&mut shoot);
         let hour = |end: &str| {
             text(&shoot, &format!("/spec/maintenance/timeWindow/{end}"))[..2].parse::<u32>().unwrap()
@@ -133,7 +133,7 @@ fn the_window_for_maintenance_is_an_hour_of_the_day() {
         assert!(text(&shoot, "/spec/maintenance/timeWindow/end").ends_with("0000+0000"));
         seen.insert(hour("begin"));
     }
-    assert!(seen.len() > 10, "it is not always the same: {seen:?}");
+    assert!(seen.len() > 10, "Shoots do not have the same: {seen:?}");
     let mut given =
         json!({"spec": {"maintenance": {"timeWindow": {"begin": "220000+0100", "end": "230000+0100"}}}});
     defaults::complete(&mut given);
