@@ -1,6 +1,5 @@
 """Runs lanes, gives failed stories a second chance, and prints one summary line. tests/run starts it."""
 import argparse
-import os
 import random
 import resource
 import shutil
@@ -11,17 +10,13 @@ import builds
 import programs
 import results
 import table
-from programs import LOGS, ROOT
+from programs import LOGS, ROOT, in_ci
 
 SLOWEST = {"it", "crash", "crash-shoots", "cluster"}
 SLOWEST_SHOWN = 10
 # A run with more failed stories than this is red, whatever happens when they run again.
 FLAKY_MAX = 3
 REPEATS = 20
-
-
-def in_ci():
-    return os.environ.get("CI", "false") not in ("", "false")
 
 
 class Run:
@@ -166,17 +161,16 @@ def main():
         print(f"seed {given.seed}; repeat with: tests/run --seed {given.seed} {'--long ' if given.long else ''}{' '.join(given.names)}")
     shutil.rmtree(table.ROLE_USES, ignore_errors=True)
     table.ROLE_USES.mkdir(parents=True)
-    steps, needs = (table.PARTS, table.PARTS_NEED) if given.long else (table.LANES, table.NEEDS)
-    steps["flaky"] = repeats()
+    steps, needs = (table.PARTS | {"flaky": repeats()}, table.PARTS_NEED) if given.long else (table.LANES, table.NEEDS)
     run = Run()
     needed = {need for name in given.names for need in needs.get(name, [])}
     # What was not built cannot be tested.
     if all([run.lane(name, build) for name, build in builds.lanes(given.names, needed)]):
         for name in given.names:
             run.lane(name, steps[name])
-    # Without clippy's part they would be incomplete, and never be completed.
-    if not given.long and {"lint", "it"} <= set(given.names):
-        builds.keep_dependencies()
+        # Without clippy's part, or after a build that failed, they would be incomplete, and never be completed.
+        if not given.long and {"lint", "it"} <= set(given.names):
+            builds.keep_dependencies()
     run.second_chance()
     return run.end()
 

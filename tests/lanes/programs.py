@@ -7,9 +7,9 @@ import sys
 
 import results
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-CACHE = pathlib.Path(os.environ.get("GARDENLET_TEST_CACHE") or pathlib.Path.home() / ".cache/gardenlet-tests")
-TARGET = (ROOT / (os.environ.get("CARGO_TARGET_DIR") or "target")).resolve()
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "packaging"))
+from harness import CACHE, ROOT, TARGET, in_ci  # the same for all Python of the tests
+
 LOGS = TARGET / "test-logs"
 ENVIRONMENT = os.environ | {"CARGO_TERM_COLOR": "never"}
 

@@ -8,7 +8,7 @@ import traceback
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 CACHE = pathlib.Path(os.environ.get("GARDENLET_TEST_CACHE", pathlib.Path.home() / ".cache/gardenlet-tests"))
-TARGET = (ROOT / os.environ.get("CARGO_TARGET_DIR", "target")).resolve()
+TARGET = (ROOT / (os.environ.get("CARGO_TARGET_DIR") or "target")).resolve()
 # How much of an error is printed beside the name of the test.
 REASON_LINES = 5
 
