@@ -433,6 +433,32 @@ fn an_entry_moves_to_another_seed_and_back() {
     lab.end();
 }
 
+/// An extension that begins to work removes the annotation of the request which it has read. By then there may be another one.
+#[test]
+fn a_lost_request_to_let_go_of_an_entry_is_repeated() {
+    let lab = Lab::start("repeating", |_| {});
+    let name = entry_name(1);
+    lab.apply_entry(&name, &json!({}));
+    lab.wait_for_entry(&name, "Succeeded");
+    lab.player.behave("backupentries", Manners { is_silent: true, ..Manners::default() });
+    let moved = json!({"spec": {"seedName": "elsewhere"}});
+    lab.world.garden.merge(CORE, "backupentries", (PROJECT, &name), &moved);
+    let asked = || {
+        let object = lab.object("backupentries", &name)?;
+        (object["metadata"]["annotations"][OPERATION] == "migrate").then_some(())
+    };
+    lab.wait_for("the request", asked);
+    let lost = json!({"metadata": {"annotations": {OPERATION: null}}});
+    lab.world.seed.merge(GROUP, "backupentries", ("", &name), &lost);
+    lab.world.skip(Duration::from_secs(31));
+    lab.wait_for("the request again", asked);
+    lab.player.behave("backupentries", Manners::default());
+    lab.wait_for("the entry to be let go of", || {
+        lab.entry(&name).filter(|entry| entry["status"]["seedName"].is_null()).map(drop)
+    });
+    lab.end();
+}
+
 #[test]
 fn a_seed_is_deleted_with_its_bucket() {
     let lab = Lab::start("ending", |_| {});

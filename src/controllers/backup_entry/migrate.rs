@@ -16,7 +16,8 @@ use crate::runtime::write;
 
 use super::{started, succeeded};
 
-/// How often to check whether the extension object is gone, in case a wake-up is missed.
+/// How often to look at the extension object, in case a wake-up is missed, or the extension has removed our request with the
+/// annotation of the one before it.
 const PERIOD: Duration = Duration::from_secs(30);
 pub(super) const OPERATION_TYPE: &str = "Migrate";
 
@@ -88,8 +89,7 @@ pub(super) fn step(round: &mut Round<'_>) -> Result<Outcome, Failure> {
         Next::Delete => target.delete(round.seed(), now)?,
         _ => {}
     }
-    let is_going = matches!(next, Next::Delete | Next::Going);
-    Ok(if is_going { Outcome::After(PERIOD) } else { Outcome::Done })
+    Ok(Outcome::After(PERIOD))
 }
 
 /// Nothing is left of it here. Without a seed in its status, the next seed may take it.
