@@ -2,6 +2,7 @@
 //! dialer, one proxy policy and one set of limits.
 
 mod buffers;
+mod client_auth;
 pub mod dial;
 pub mod error;
 pub mod http;

@@ -13,6 +13,7 @@ use rustls::{
     SignatureScheme,
 };
 
+use super::client_auth;
 use super::error::TlsError;
 use super::trust::{self, CertificateClock, Party, Roots};
 use crate::base::clock::Clock;
@@ -47,12 +48,7 @@ fn config(
         .with_custom_certificate_verifier(verifier(&party.roots()?, second.map(CertificateClock))?);
     let mut config = match party.certificate()? {
         None => builder.with_no_client_auth(),
-        Some(pair) => {
-            let (chain, key) = trust::client_material(&pair)?;
-            builder
-                .with_client_auth_cert(chain, key)
-                .map_err(|error| TlsError::Material(format!("client certificate: {error}")))?
-        }
+        Some(pair) => builder.with_client_cert_resolver(client_auth::resolver(&pair, &provider())?),
     };
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     // A resumed session would skip the verification against the current trust.
@@ -75,10 +71,12 @@ fn verifier(
     Ok(Arc::new(Verifier { webpki: Some(webpki), pinned, second }))
 }
 
-/// Reporting `BadSignature` would blame a CA.
-#[allow(clippy::needless_pass_by_value)] // for map_err
-fn no_key(_: rustls::Error) -> rustls::Error {
-    rustls::Error::General("the server does not have the key of its certificate".to_owned())
+/// Why the server's signature of the handshake does not verify. Reporting `BadSignature` would blame a CA.
+fn no_key(leaf: &CertificateDer<'_>) -> rustls::Error {
+    let why = client_auth::unusable_server_key(leaf);
+    rustls::Error::General(
+        why.unwrap_or_else(|| "the server does not have the key of its certificate".to_owned()),
+    )
 }
 
 /// Verifies as webpki does. Like Go, it also accepts a server certificate that is in the bundle itself.
@@ -95,10 +93,11 @@ struct Verifier {
 impl Verifier {
     fn signature(
         &self,
+        leaf: &CertificateDer<'_>,
         check: impl FnOnce(&WebPkiServerVerifier) -> Result<HandshakeSignatureValid, rustls::Error>,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
         let Some(webpki) = &self.webpki else { return Ok(HandshakeSignatureValid::assertion()) };
-        check(webpki).map_err(no_key)
+        check(webpki).map_err(|_| no_key(leaf))
     }
 }
 
@@ -129,7 +128,7 @@ impl ServerCertVerifier for Verifier {
         leaf: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.signature(|webpki| webpki.verify_tls12_signature(message, leaf, signature))
+        self.signature(leaf, |webpki| webpki.verify_tls12_signature(message, leaf, signature))
     }
 
     fn verify_tls13_signature(
@@ -138,7 +137,7 @@ impl ServerCertVerifier for Verifier {
         leaf: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.signature(|webpki| webpki.verify_tls13_signature(message, leaf, signature))
+        self.signature(leaf, |webpki| webpki.verify_tls13_signature(message, leaf, signature))
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::RootCertStore;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, UnixTime};
 
 use super::error::TlsError;
 use crate::base::capped;
@@ -170,23 +170,27 @@ pub(super) fn bundle_roots(pem: &[u8]) -> Result<(RootCertStore, Vec<Certificate
     Ok((store, certificates))
 }
 
-/// Certificate chain and key of a client.
-pub(super) fn client_material(
-    pair: &CertificatePair,
-) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), TlsError> {
-    let chain = certificates(&pair.chain_pem)
-        .map_err(|problem| TlsError::Material(format!("client certificate: {problem}")))?;
-    let key = PrivateKeyDer::from_pem_slice(&pair.key_pem)
-        .map_err(|_| TlsError::Material("client key: no PEM private key, or an encrypted one".to_owned()))?;
-    Ok((chain, key))
-}
-
-fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+/// The certificates of a PEM text, at least one.
+pub(super) fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     let parsed: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     match parsed {
         Ok(list) if list.is_empty() => Err("no PEM certificate in it".to_owned()),
         Ok(list) => Ok(list),
-        Err(error) => Err(error.to_string()),
+        Err(error) => Err(why_unreadable(&error).to_owned()),
+    }
+}
+
+/// What is wrong with a PEM text. The parser's own words repeat the broken line, which may belong to a private key.
+fn why_unreadable(error: &pem::Error) -> &'static str {
+    match error {
+        pem::Error::MissingSectionEnd { .. } => {
+            "a PEM block has no line -----END ...-----, or another one than its BEGIN line says"
+        }
+        pem::Error::IllegalSectionStart { .. } => {
+            "a line -----BEGIN ...----- of PEM is incomplete, or has more after it: it must stand on a line of its own"
+        }
+        pem::Error::Base64Decode(_) => "the content of a PEM block is not base64",
+        _ => "it is not readable as PEM",
     }
 }
 
@@ -236,17 +240,28 @@ mod tests {
     #[test]
     fn unusable_material_is_named() {
         let junk = CertificatePair { chain_pem: (*b"junk").into(), key_pem: (*b"junk").into() };
-        let table = [
-            (bundle_roots(b"").unwrap_err(), "CA bundle: no PEM certificate in it"),
-            (client_material(&junk).unwrap_err(), "client certificate: no PEM certificate in it"),
-        ];
-        for (error, text) in table {
-            assert_eq!(error.to_string(), text);
-        }
         let not_der = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
         assert!(
             bundle_roots(not_der).unwrap_err().to_string().starts_with("CA bundle: unusable certificate")
         );
+        let table = [
+            ("", "no PEM certificate in it"),
+            (
+                "-----BEGIN PRIVATE KEY-----aHVudGVyMg==\n-----END PRIVATE KEY-----\n",
+                "a line -----BEGIN ...----- of PEM is incomplete, or has more after it: it must stand on a line of its own",
+            ),
+            (
+                "-----BEGIN PRIVATE KEY-----\naHVudGVyMg==\n",
+                "a PEM block has no line -----END ...-----, or another one than its BEGIN line says",
+            ),
+            (
+                "-----BEGIN CERTIFICATE-----\nhunter2!\n-----END CERTIFICATE-----\n",
+                "the content of a PEM block is not base64",
+            ),
+        ];
+        for (pem, text) in table {
+            assert_eq!(bundle_roots(pem.as_bytes()).unwrap_err().to_string(), format!("CA bundle: {text}"));
+        }
         let missing = SystemCas { file: Some("/nonexistent".into()), ..SystemCas::default() };
         let text = system_roots(&missing).unwrap_err().to_string();
         assert!(text.starts_with("CAs of the system, /nonexistent: No such file"), "{text}");
