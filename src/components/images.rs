@@ -61,15 +61,11 @@ impl Images {
     /// The reason why the text is invalid.
     pub fn overwritten(text: &str) -> Result<Self, String> {
         let mut file = yaml::parse(text).map_err(|error| error.go_text())?;
-        let Value::Array(mut entries) = file["images"].take() else {
-            return Err("the list \"images\" is missing".to_owned());
+        let Some(Value::Array(mut entries)) = file.get_mut("images").map(Value::take) else {
+            return Err("images: it must be a list of images".to_owned());
         };
-        for entry in &entries {
-            let has_place = ["repository", "ref"].iter().any(|field| !self::text(&entry[*field]).is_empty());
-            if self::text(&entry["name"]).is_empty() || !has_place {
-                return Err(format!("the image {entry} needs a name, and a repository or a ref"));
-            }
-            constraint(entry)?;
+        for (number, entry) in entries.iter().enumerate() {
+            check(entry).map_err(|why| format!("images[{number}]{why}"))?;
         }
         entries.extend(Self::default().entries);
         Ok(Self { entries })
@@ -119,12 +115,36 @@ impl Images {
     }
 }
 
+/// The fields of an entry that are texts.
+const TEXTS: [&str; 7] = ["name", "repository", "ref", "tag", "version", "runtimeVersion", "targetVersion"];
+
+/// Checks an entry. The error begins with the field.
+fn check(entry: &Value) -> Result<(), String> {
+    if !entry.is_object() {
+        return Err(": it must be an image, with a name, and a repository or a ref".to_owned());
+    }
+    let is_text = |value: &Value| value.is_null() || value.is_string();
+    if let Some(field) = TEXTS.iter().find(|field| !is_text(&entry[**field])) {
+        return Err(format!(".{field}: it must be a text; numbers such as 3.10 need quotes"));
+    }
+    let architectures = &entry["architectures"];
+    let are_texts = |list: &Vec<Value>| list.iter().all(Value::is_string);
+    if !architectures.is_null() && !architectures.as_array().is_some_and(are_texts) {
+        return Err(".architectures: it must be a list of texts, such as [amd64, arm64]".to_owned());
+    }
+    if text(&entry["name"]).is_empty() {
+        return Err(".name: it is missing".to_owned());
+    }
+    if text(&entry["repository"]).is_empty() && text(&entry["ref"]).is_empty() {
+        return Err(".repository: it is missing, and so is ref".to_owned());
+    }
+    constraint(entry).map(drop).map_err(|why| format!(".targetVersion: {why}"))
+}
+
 fn constraint(entry: &Value) -> Result<Option<Constraint>, String> {
     match text(&entry["targetVersion"]) {
         "" | "*" => Ok(None),
-        range => Constraint::parse(range)
-            .map(Some)
-            .map_err(|error| format!("the image {}: targetVersion: {error}", entry["name"])),
+        range => Constraint::parse(range).map(Some).map_err(|error| error.to_string()),
     }
 }
 
@@ -218,15 +238,41 @@ mod tests {
 
     #[test]
     fn an_invalid_file_is_refused() {
-        for text in [
-            "images: 1",
-            "a: [",
-            "images:\n- {name: a}",
-            "images:\n- {repository: a}",
-            "images:\n- {name: a, repository: b, targetVersion: '>> 1'}",
-        ] {
-            assert!(Images::overwritten(text).is_err(), "{text}");
+        let list = "images: it must be a list of images";
+        let image = "images[0]: it must be an image, with a name, and a repository or a ref";
+        let table = [
+            ("", list),
+            ("1", list),
+            ("- a", list),
+            ("images", list),
+            ("images: 1", list),
+            ("images: {}", list),
+            ("Images: []", list),
+            ("images: [1]", image),
+            ("images: [[]]", image),
+            ("images: [~]", image),
+            ("images: [{name: a}]", "images[0].repository: it is missing, and so is ref"),
+            ("images: [{name: a, ref: b}, {repository: a}]", "images[1].name: it is missing"),
+            (
+                "images: [{name: a, repository: b, tag: 3.10}]",
+                "images[0].tag: it must be a text; numbers such as 3.10 need quotes",
+            ),
+            (
+                "images: [{name: [], repository: b}]",
+                "images[0].name: it must be a text; numbers such as 3.10 need quotes",
+            ),
+            (
+                "images: [{name: a, repository: b, architectures: amd64}]",
+                "images[0].architectures: it must be a list of texts, such as [amd64, arm64]",
+            ),
+        ];
+        for (text, expected) in table {
+            assert_eq!(Images::overwritten(text).unwrap_err(), expected, "{text}");
         }
+        let of = |text: &str| Images::overwritten(text).unwrap_err();
+        assert!(of("a: [").starts_with("error converting YAML to JSON: yaml: line 1"), "{}", of("a: ["));
+        let range = of("images: [{name: a, repository: b, targetVersion: '>> 1'}]");
+        assert!(range.starts_with("images[0].targetVersion: "), "{range}");
         assert!(
             Images::load(Some(Path::new("/no/such/file")))
                 .unwrap_err()

@@ -153,6 +153,32 @@ pub(crate) const CONFIG_WORDS: &[&str] = &[
     "edge: ",
     "IPv6",
 ];
+pub(crate) const IMAGES: &[&str] = &[
+    "images:\n- {name: etcd, repository: r/etcd, tag: 'sha256:aa', architectures: [amd64, arm64]}\n- name: kube-apiserver\n  repository: r/a\n  targetVersion: '>= 1.33, < 1.35'\n- {name: kube-controller-manager, ref: 'r/kcm:x', runtimeVersion: '*'}\n",
+    "images: []\n",
+];
+
+pub(crate) const IMAGE_WORDS: &[&str] = &[
+    "images:",
+    "name: ",
+    "etcd",
+    "repository: ",
+    "ref: ",
+    "tag: ",
+    "targetVersion: ",
+    "architectures: ",
+    "- ",
+    "[",
+    "]",
+    "{",
+    "}",
+    "~",
+    ">= 1.3",
+    "'*'",
+    "1.34.x",
+    "sha256:",
+];
+
 pub(crate) const OCI: &[&str] = &[
     "registry.example.org:5000/charts/echo:1.2.3",
     "europe-docker.pkg.dev/a/b/c@sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",

@@ -12,6 +12,7 @@ use gardenlet::base::clock::{Clock, Timestamp};
 use gardenlet::base::stop::Stop;
 use gardenlet::chart::render::{self, KubeVersion, Mode, Options};
 use gardenlet::chart::{Chart, File, Metadata, Table, archive, manifest, set, values};
+use gardenlet::components::images::Images;
 use gardenlet::config;
 use gardenlet::format::semver::{Constraint, Version};
 use gardenlet::format::time::{self, layout};
@@ -73,6 +74,7 @@ pub(crate) const TARGETS: &[Target] = &[
         corpus::CONFIG_WORDS,
         configuration,
     ),
+    target("images", WORKER_STACK_BYTES, || corpus::texts(corpus::IMAGES), corpus::IMAGE_WORDS, images),
     target("oci", WORKER_STACK_BYTES, || corpus::texts(corpus::OCI), corpus::OCI_WORDS, oci),
     target(
         "pki",
@@ -191,6 +193,14 @@ fn kubeconfig(input: &[u8], _: &Path) -> Result<(), String> {
             let _ = kubeconfig::render(&connection);
             let _ = Client::new(connection, client::Options::default());
         }
+    }
+    Ok(())
+}
+
+/// An image vector that is accepted can be read.
+fn images(input: &[u8], _: &Path) -> Result<(), String> {
+    if let Ok(images) = Images::overwritten(&text(input)) {
+        images.of_control_plane("1.34.3")?;
     }
     Ok(())
 }
