@@ -154,11 +154,6 @@ impl Error {
         }
     }
 
-    /// Whether the registry reports that the name does not exist.
-    pub(super) const fn is_not_found(&self) -> bool {
-        matches!(self, Self::Status { status: 404, .. } | Self::NotInLayout)
-    }
-
     pub(super) fn disk(operation: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Disk { operation, source }
     }

@@ -154,7 +154,7 @@ mod tests {
         }
         let layout = Layout::open(&dir, "team/x");
         assert_eq!(layout.manifest(a).unwrap(), b"a");
-        assert!(layout.manifest(c).unwrap_err().is_not_found());
+        assert!(matches!(layout.manifest(c).unwrap_err(), Error::NotInLayout));
         let chart = |bytes| layout.chart(Blob { digest: b, bytes });
         assert_eq!(chart(1).unwrap().read_all(9).unwrap(), b"b");
         assert!(matches!(chart(0), Err(Error::Large { .. })));

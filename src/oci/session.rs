@@ -147,13 +147,14 @@ impl<'a> Session<'a> {
         let ours = format!("repository:{}:pull", self.endpoint.repository);
         let mut query = vec![("scope", scope.unwrap_or(&ours))];
         query.extend(service.map(|service| ("service", service)));
+        let mut refused = None;
         if let Some(Login::Identity(refresh)) = self.login.clone() {
             let mut form = query.clone();
             form.extend([("client_id", "gardenlet"), ("grant_type", "refresh_token")]);
             form.push(("refresh_token", refresh.expose()));
             match self.exchange_token(&url, realm, Some(&encode(&form)), None) {
-                // Not every token service supports POST.
-                Err(error) if error.is_not_found() => {}
+                // Not every token service supports POST: Google's answers 404, Harbor's 405 or 400.
+                Err(error @ Error::Status { status: 400 | 404 | 405, .. }) => refused = Some(error),
                 result => return result,
             }
         }
@@ -163,7 +164,8 @@ impl<'a> Session<'a> {
         };
         let separator = if realm.contains('?') { '&' } else { '?' };
         let target = format!("{realm}{separator}{}", encode(&query));
-        self.exchange_token(&url, &target, None, login.as_ref())
+        // If the service supports POST after all, its refusal is the one that tells why.
+        self.exchange_token(&url, &target, None, login.as_ref()).map_err(|error| refused.unwrap_or(error))
     }
 
     fn exchange_token(

@@ -175,6 +175,10 @@ fn all_authentication_methods_work() {
         (Access::TokenFor("robot", "hunter2"), &nobody, false),
         (Access::TokenForRefresh("refresh-me"), &refresh, true),
         (Access::TokenForRefresh("other"), &refresh, false),
+        (Access::TokenByGet(404), &refresh, true),
+        (Access::TokenByGet(405), &refresh, true),
+        (Access::TokenByGet(400), &refresh, true),
+        (Access::TokenByGet(401), &refresh, false),
     ];
     for (access, entry, expected) in table {
         let mut place = Place::new();

@@ -42,6 +42,8 @@ pub enum Access {
     TokenFor(&'static str, &'static str),
     /// The same for a refresh token.
     TokenForRefresh(&'static str),
+    /// A token for anybody, by GET only: POST is answered with this status.
+    TokenByGet(u16),
 }
 
 /// The answer of a story.
@@ -357,7 +359,11 @@ impl Shared {
     fn token(&self, request: &Request) -> Response {
         let shown = request.header("authorization").unwrap_or_default();
         let form = String::from_utf8_lossy(&request.body).into_owned();
-        let is_right = match lock(&self.access).clone() {
+        let access = lock(&self.access).clone();
+        if let (Access::TokenByGet(status), "POST") = (&access, request.method.as_str()) {
+            return refusal(*status, "UNSUPPORTED");
+        }
+        let is_right = match access {
             Access::TokenFor(user, password) => shown == basic(user, password),
             Access::TokenForRefresh(refresh) => form.contains(&format!("refresh_token={refresh}")),
             _ => shown.is_empty(),
