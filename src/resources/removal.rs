@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::names;
 use super::object::{group_of, text};
 use crate::api::meta::{annotation, is_true};
-use crate::api::resources::GARBAGE_COLLECTABLE;
+use crate::api::resources::{GARBAGE_COLLECTABLE, ObjectReference};
 use crate::base::clock::Timestamp;
 use crate::format::duration;
 
@@ -44,6 +44,21 @@ pub(super) struct Circumstances {
     pub(super) now: Timestamp,
     /// When the deletion of the object started.
     pub(super) deleted_at: Option<Timestamp>,
+}
+
+/// Whether an object has pods.
+pub(super) fn is_workload(object: &ObjectReference) -> bool {
+    match group_of(&object.api_version) {
+        "apps" | "batch" => true,
+        "" => object.kind == "Pod" || object.kind == "ReplicationController",
+        _ => false,
+    }
+}
+
+/// Whether pods need the object to start.
+pub(super) fn is_mounted(object: &ObjectReference) -> bool {
+    let kinds = ["ConfigMap", "Secret", "ServiceAccount"];
+    group_of(&object.api_version).is_empty() && kinds.contains(&&*object.kind)
 }
 
 /// Decides about one live object.
@@ -121,6 +136,33 @@ mod tests {
 
     fn delete(foreground: bool) -> Fate {
         Fate::Delete(Deletion { foreground, ..Deletion::default() })
+    }
+
+    #[test]
+    fn workloads_go_before_what_their_pods_mount() {
+        let table = [
+            ("apps/v1", "Deployment", true, false),
+            ("batch/v1", "CronJob", true, false),
+            ("v1", "Pod", true, false),
+            ("v1", "ConfigMap", false, true),
+            ("v1", "Secret", false, true),
+            ("v1", "ServiceAccount", false, true),
+            ("v1", "Service", false, false),
+            ("example.org/v1", "Secret", false, false),
+            ("rbac.authorization.k8s.io/v1", "Role", false, false),
+        ];
+        for (api_version, kind, has_pods, is_needed) in table {
+            let object = ObjectReference {
+                api_version: api_version.into(),
+                kind: kind.into(),
+                ..ObjectReference::default()
+            };
+            assert_eq!(
+                (is_workload(&object), is_mounted(&object)),
+                (has_pods, is_needed),
+                "{api_version} {kind}"
+            );
+        }
     }
 
     #[test]

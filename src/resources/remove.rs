@@ -1,6 +1,6 @@
 //! Deletes objects from the cluster, and releases those that are not managed any more.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use super::error::Error;
 use super::names;
 use super::object::{group_of, text};
 use super::reference::describe;
-use super::removal::{Circumstances, Deletion, Fate, fate};
+use super::removal::{Circumstances, Deletion, Fate, fate, is_mounted, is_workload};
 use super::session::Session;
 use crate::api::core::{NAMESPACE, PERSISTENT_VOLUME_CLAIM};
 use crate::api::meta::{Metadata, Resource, annotation};
@@ -41,15 +41,23 @@ pub(super) struct Rules {
     pub(super) collector_runs: bool,
 }
 
-/// Deletes objects independently of each other.
+/// Deletes objects independently of each other, with one exception: what pods mount stays until the workloads of its
+/// namespace are gone. Until then, a pod may start again, and would hang without it.
 ///
 /// # Errors
 /// Only that the lease is not ours; everything else is in [`Left`].
 pub(super) fn remove(session: Session<'_>, objects: &[ObjectReference], rules: Rules) -> Result<Left, Error> {
     let mut left = Left::default();
-    for object in objects {
+    let mut busy: BTreeSet<&str> = BTreeSet::new();
+    let (mounted, others): (Vec<_>, Vec<_>) = objects.iter().partition(|object| is_mounted(object));
+    for object in others.into_iter().chain(mounted) {
         let name = describe(object);
-        match remove_one(session, object, rules) {
+        let waits = is_mounted(object) && busy.contains(object.namespace.as_str());
+        let result = remove_one(session, object, rules, waits);
+        if is_workload(object) && !matches!(result, Ok(None)) {
+            busy.insert(&object.namespace);
+        }
+        match result {
             Ok(None) => {}
             Ok(Some(warnings)) => {
                 left.pending.push(format!("deletion of old resource {name:?} is still pending{warnings}"));
@@ -63,13 +71,21 @@ pub(super) fn remove(session: Session<'_>, objects: &[ObjectReference], rules: R
     Ok(left)
 }
 
-/// `None` if the object is gone or stays; otherwise a remark about its deletion.
-fn remove_one(session: Session<'_>, object: &ObjectReference, rules: Rules) -> Result<Option<String>, Error> {
+/// `None` if the object is gone or stays; otherwise a remark about its deletion, which `waits` does not begin yet.
+fn remove_one(
+    session: Session<'_>,
+    object: &ObjectReference,
+    rules: Rules,
+    waits: bool,
+) -> Result<Option<String>, Error> {
     let Some((resource, live)) = session.find::<Value>(object)? else { return Ok(None) };
     let Rules { delete_claims, collector_runs } = rules;
     let deleted_at = metadata(&live).deletion_timestamp;
     let circumstances = Circumstances { delete_claims, collector_runs, now: session.now(), deleted_at };
     let Fate::Delete(deletion) = fate(&live, circumstances) else { return Ok(None) };
+    if waits && !deletion.is_running {
+        return Ok(Some(String::new()));
+    }
     match delete(session, &resource, &live, &deletion) {
         Ok(()) => Ok(Some(warnings(session, object))),
         // Another client was faster: the next check shows the result.

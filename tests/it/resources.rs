@@ -291,6 +291,40 @@ fn a_managed_resource_is_deleted_with_its_objects() {
 }
 
 #[test]
+fn what_pods_mount_is_deleted_after_their_workload() {
+    let rig = Rig::new("mounted");
+    let in_other = |mut object: Value| {
+        object["metadata"]["namespace"] = json!("default");
+        object
+    };
+    rig.install("mr", json!({}), &[config_map("a", "1"), in_other(config_map("b", "1")), deployment("d", 1)]);
+    rig.settle("mr");
+    let hold = |finalizers: Value| {
+        let patch = json!({"metadata": {"finalizers": finalizers}});
+        rig.seed.merge("apps", "deployments", ("garden", "d"), &patch);
+    };
+    hold(json!(["test/hold"]));
+    rig.seed.delete(GROUP, "managedresources", "garden", "mr");
+    for _ in 0..3 {
+        assert_eq!(rig.round("mr").unwrap(), Outcome::After(Duration::from_secs(5)));
+        let a = rig.get("configmaps", "a").expect("a pod may still need it");
+        assert!(a["metadata"]["deletionTimestamp"].is_null());
+    }
+    assert!(rig.seed.get("", "configmaps", "default", "b").is_none(), "no workload is in its namespace");
+    let applied = rig.condition("mr", "ResourcesApplied");
+    for object in ["apps/v1/Deployment/garden/d", "v1/ConfigMap/garden/a"] {
+        assert!(
+            applied.contains(&format!("deletion of old resource \"{object}\" is still pending")),
+            "{applied}"
+        );
+    }
+    hold(Value::Null);
+    rig.settle("mr");
+    assert!(rig.get("configmaps", "a").is_none());
+    assert!(rig.seed.get(GROUP, "managedresources", "garden", "mr").is_none());
+}
+
+#[test]
 fn objects_stay_if_asked() {
     let rig = Rig::new("keep");
     let mut kept = config_map("kept", "1");
