@@ -46,6 +46,7 @@ pub(super) fn of(input: &Input<'_>) -> Vec<String> {
         format!("--tls-sni-cert-key={WILDCARD_PATH}/tls.crt,{WILDCARD_PATH}/tls.key:{}", wildcard.host)
     }));
     all.extend(input.advertise_address.map(|address| format!("--advertise-address={address}")));
+    all.extend((!input.writes_endpoints).then(|| "--endpoint-reconciler-type=none".to_owned()));
     all.extend(switches("runtime-config", &runtime_config(server)));
     all.extend(switches("feature-gates", &server["featureGates"]));
     for (pointer, flag) in PLAIN {

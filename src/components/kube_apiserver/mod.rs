@@ -50,6 +50,9 @@ pub struct Input<'a> {
     pub wildcard: Option<&'a Wildcard>,
     /// Argument `--advertise-address`; set only if the internal and the external domain are both managed.
     pub advertise_address: Option<&'a str>,
+    /// Whether it writes the endpoints of the Service `kubernetes` in its cluster. If it does not, it does not check that
+    /// its address is of the family of `services` (`validation.go` of Kubernetes).
+    pub writes_endpoints: bool,
     /// The token of user `health-check`.
     pub health_check_token: &'a str,
     /// The names of Secrets by volume: `ca`, `ca-client`, `ca-front-proxy`, `service-account-key-bundle` and `ca-etcd`

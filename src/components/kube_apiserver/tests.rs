@@ -56,6 +56,7 @@ fn filled(
         managed_issuer,
         wildcard,
         advertise_address: None,
+        writes_endpoints: true,
         health_check_token: "REDACTED",
         secrets: &names(),
         encryption: &encrypted(),

@@ -145,6 +145,7 @@ impl ShootReconciler {
             made: None,
             outside: None,
             advertise_address: None,
+            writes_endpoints: true,
             texts: SortedMap::new(),
             keeps_server: false,
             generations: SortedMap::new(),

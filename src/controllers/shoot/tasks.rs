@@ -61,6 +61,8 @@ pub(super) struct Work {
     pub(super) outside: Option<Outside>,
     /// The address that it advertises within the Shoot.
     pub(super) advertise_address: Option<String>,
+    /// Whether it writes the endpoints of the Service `kubernetes` there.
+    pub(super) writes_endpoints: bool,
     /// The garden objects that the settings of the API server refer to.
     pub(super) texts: kube_apiserver::Texts,
     /// Those objects are gone: the existing API server keeps its settings.
@@ -148,6 +150,7 @@ pub(super) fn referenced(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
 pub(super) fn service(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     let service = kube_apiserver::deploy_service(&work.seed, work.plane())?;
     work.advertise_address = addresses::advertise(&work.view, text(&service["spec"]["clusterIP"]));
+    work.writes_endpoints = addresses::writes_endpoints(&work.view, &service);
     Ok(Step::Done)
 }
 
@@ -400,6 +403,7 @@ pub(super) fn server(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed>
         managed_issuer: view.managed_issuer().as_deref(),
         wildcard: wildcard::ensure(&work.seed, view)?.as_ref(),
         advertise_address: work.advertise_address.as_deref(),
+        writes_endpoints: work.writes_endpoints,
         health_check_token: made.health_check_token(),
         secrets: &made.of_kube_apiserver(),
         encryption: &configuration,
