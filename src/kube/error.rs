@@ -166,6 +166,12 @@ impl Error {
     pub fn is_denied(&self) -> bool {
         self.verdict() == Verdict::Denied
     }
+
+    /// The SeedAuthorizer of the garden found no path from the object to our Seed: the object is gone, or another seed
+    /// has it.
+    pub fn is_unrelated(&self) -> bool {
+        self.failure().is_some_and(Failure::is_unrelated)
+    }
 }
 
 /// A failure `Status`, or the information in a response without one.
@@ -236,6 +242,11 @@ impl Failure {
             (400..500, _) => Verdict::Invalid,
             _ => Verdict::Unreachable,
         }
+    }
+
+    /// Authorizers after the SeedAuthorizer add their reasons, each on a line of its own.
+    fn is_unrelated(&self) -> bool {
+        self.code == 403 && self.message.lines().any(|line| line.ends_with(": no relationship found"))
     }
 }
 

@@ -68,6 +68,11 @@ impl<T> Store<T> {
         self.read(|inner| inner.objects.get(key).cloned())
     }
 
+    /// Whether the object is there, or may be, because not all objects are known yet.
+    pub fn may_have(&self, key: &Key) -> bool {
+        self.read(|inner| !inner.synced || inner.objects.contains_key(key))
+    }
+
     /// All objects, by key.
     pub fn all(&self) -> Vec<(Key, Arc<T>)> {
         self.read(|inner| {

@@ -9,10 +9,12 @@ use serde_json::{Value, json};
 
 use crate::left::{Words, differences};
 use crate::story_operating::Desk;
+use crate::story_status::wait_for_verdict;
 use crate::world::{Agent, CORE, Options, World};
 use support::TestCluster;
 use support::api::failure::Failure;
 use support::http::faults::{Action, Seen};
+use support::http::record::Recorded;
 use support::json::{list, text};
 use support::shoot::history::{self, wait_until_created};
 use support::shoot::object::{self, PROJECT_NAMESPACE, Workerless, technical_id};
@@ -112,6 +114,20 @@ impl Scene {
             let shoot = self.shoot()?;
             list(&shoot, "/status/lastErrors").iter().find(|error| text(error, "/taskID") == task).cloned()
         })
+    }
+
+    /// The garden forbids to read what does not belong to the seed any more.
+    fn nothing_is_wrong_afterwards(&self) {
+        let garden = &self.world.garden;
+        garden.wait_for("the end of the Shoot", |_| self.shoot().is_none().then_some(()));
+        let mark = garden.request_count();
+        garden.wait_for("a look for the Shoot", |garden| {
+            self.world.time.advance(Duration::from_secs(1));
+            let is_it = |r: &Recorded| r.info.resource == "shoots" && r.method == "GET" && r.status == 403;
+            garden.requests_since(mark).iter().any(is_it).then_some(())
+        });
+        self.world.time.advance(Duration::from_secs(60));
+        wait_for_verdict(&self.agent, "healthy");
     }
 
     /// Waits until the Shoot is deleted, and no object exists that did not exist before it.
@@ -232,6 +248,7 @@ fn a_shoot_is_deleted_with_everything_in_it() {
         scene.operations().into_iter().find(|operation| operation.line() == "Delete Processing 0")
     });
     assert_eq!(seen.description, "Deletion of Shoot cluster in progress.");
+    scene.nothing_is_wrong_afterwards();
     scene.wait_until_gone();
     let operations = scene.operations();
     let last = operations.last().unwrap();

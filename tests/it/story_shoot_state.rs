@@ -105,9 +105,8 @@ fn the_secrets_are_there(world: &World, state: &Value) {
 }
 
 /// A rotation creates Secrets and deletes others.
-fn a_secret_comes_and_goes(world: &World) {
+fn a_secret_comes_and_goes(world: &World, labels: &Value) {
     let id = technical_id(NAME);
-    let labels = json!({"managed-by": "secrets-manager", "persist": "true", "name": "extra"});
     let secret = json!({"metadata": {"name": "extra-1", "namespace": id, "labels": labels},
         "data": {"key": "a2V5"}, "immutable": true, "type": "Opaque"});
     let is_there =
@@ -197,7 +196,12 @@ fn data_that_cannot_be_created_again_is_stored_in_the_garden() {
     the_secrets_are_there(&world, &state);
     assert_eq!(state["spec"].as_object().unwrap().len(), 1, "{state}");
 
-    a_secret_comes_and_goes(&world);
+    a_secret_comes_and_goes(
+        &world,
+        &json!({"managed-by": "secrets-manager", "persist": "true", "name": "extra"}),
+    );
+    // Extensions keep Secrets of their own.
+    a_secret_comes_and_goes(&world, &json!({"persist": "true"}));
     a_state_and_what_it_names(&world);
     many_changes_are_few_writes(&world);
 

@@ -40,7 +40,7 @@ impl Drop for Told<'_> {
     }
 }
 
-fn wait_for_verdict(agent: &Agent, state: &str) -> Value {
+pub fn wait_for_verdict(agent: &Agent, state: &str) -> Value {
     wait_for(&format!("verdict {state}"), || {
         Some(page(agent)).filter(|page| page["verdict"]["state"] == state)
     })

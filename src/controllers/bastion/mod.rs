@@ -75,6 +75,7 @@ pub fn add(site: &Site, group: &mut Group) {
         garden: site.garden.clone(),
         seed: site.seed.clone(),
         seed_name: site.seed_name().to_owned(),
+        bastions: bastions.store().clone(),
         shoots: site.heads.store().clone(),
         registrations: site.registrations.store().clone(),
         installations: site.installations.store().clone(),
@@ -88,6 +89,7 @@ struct BastionReconciler {
     garden: Garden,
     seed: Seed,
     seed_name: String,
+    bastions: Store<Head>,
     shoots: Store<ShootHead>,
     registrations: Store<ControllerRegistration>,
     installations: Store<ControllerInstallation>,
@@ -106,7 +108,8 @@ enum Place {
 
 impl Reconciler for BastionReconciler {
     fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
-        let found = self.garden.find::<Value>(&BASTION, &key.namespace, &key.name)?;
+        let is_known = || self.bastions.may_have(key);
+        let found = self.garden.find_own::<Value>(&BASTION, &key.namespace, &key.name, &is_known)?;
         let Some(object) = found else {
             self.seen.forget(key);
             return Ok(Outcome::Done);
@@ -228,19 +231,18 @@ impl Round<'_> {
     fn place(&self) -> Result<Place, Error> {
         let key = Key::new(self.key.namespace.as_str(), self.head.spec.shoot_ref.name.as_str());
         let live;
-        let known = self.controller.shoots.get(&key);
+        let BastionReconciler { garden, shoots, .. } = self.controller;
+        let known = shoots.get(&key);
         let shoot = match &known {
             Some(shoot) if !shoot.status.technical_id.is_empty() => &**shoot,
-            _ => match self.controller.garden.find::<ShootHead>(&SHOOT, &key.namespace, &key.name) {
-                Ok(Some(found)) => {
-                    live = found;
-                    &live
-                }
-                Ok(None) => return Ok(Place::NoShoot),
+            _ => {
                 // The garden does not show us Shoots of other seeds, nor whether they exist.
-                Err(error) if error.is_denied() => return Ok(Place::NoShoot),
-                Err(error) => return Err(error),
-            },
+                let is_known = || shoots.may_have(&key);
+                let found = garden.find_own(&SHOOT, &key.namespace, &key.name, &is_known)?;
+                let Some(found) = found else { return Ok(Place::NoShoot) };
+                live = found;
+                &live
+            }
         };
         let ours = &self.controller.seed_name;
         let (plane, seed) = (&shoot.status.technical_id, &shoot.status.seed_name);

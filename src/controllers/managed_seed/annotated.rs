@@ -114,11 +114,9 @@ impl AnnotatedReconciler {
 
     /// Asks the garden, because the list of ManagedSeeds may be a minute old.
     fn has_managed_seed(&self, key: &Key) -> Result<bool, Failure> {
-        match self.0.garden.find::<Value>(&MANAGED_SEED, &key.namespace, &key.name) {
-            Ok(found) => Ok(found.is_some()),
-            Err(error) if error.is_denied() => Ok(false),
-            Err(error) => Err(error.into()),
-        }
+        let is_known = || self.0.known.has(key);
+        let found = self.0.garden.find_own::<Value>(&MANAGED_SEED, &key.namespace, &key.name, &is_known)?;
+        Ok(found.is_some())
     }
 }
 

@@ -72,8 +72,8 @@ fn backup_secret(base: &Base, subject: &Subject) -> Result<Option<Key>, Failed> 
     }
     let reference = Reference::secret(reference);
     let found = match reference.look(&base.garden) {
-        // An agent without permission to read it has not created it.
-        Err(error) if error.is_denied() => None,
+        // The garden shows only what belongs to this seed, and this agent has created no other.
+        Err(error) if error.is_unrelated() => None,
         other => other?,
     };
     Ok(found.filter(|found| is_owned(&found.object, subject)).map(|_| reference.key))

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::api::gardener::{MANAGED_SEED, SHOOT};
+use crate::api::gardener::{MANAGED_SEED, SHOOT, ShootHead};
 use crate::api::meta::{Key, text};
 use crate::base::clock::Mono;
 use crate::base::random;
@@ -35,6 +35,7 @@ use crate::runtime::events::{About, News};
 use crate::runtime::group::Group;
 use crate::runtime::pool::Lane;
 use crate::runtime::queue::Retry;
+use crate::runtime::store::Store;
 use crate::runtime::write;
 use crate::shoot::client::Connector;
 
@@ -59,6 +60,8 @@ const RETRY: Retry = Retry { first: Duration::from_secs(5), max: Duration::from_
 struct Base {
     garden: Garden,
     seed: Seed,
+    /// The Shoots of this seed.
+    heads: Store<ShootHead>,
     shoots: Connector,
     renderer: Renderer,
     workers: Workers,
@@ -83,6 +86,14 @@ impl Known {
     fn lock(&self) -> MutexGuard<'_, SortedMap<Key, Entry>> {
         // Only single calls change the map: a panic cannot leave it half changed.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn has(&self, key: &Key) -> bool {
+        self.lock().contains_key(key)
+    }
+
+    fn forget(&self, key: &Key) {
+        self.lock().remove(key);
     }
 
     /// Whether a ManagedSeed turns this Shoot into a seed.
@@ -145,6 +156,7 @@ pub fn add(site: &Site, group: &mut Group) {
     let base = Arc::new(Base {
         garden: site.garden.clone(),
         seed: site.seed.clone(),
+        heads: site.heads.store().clone(),
         shoots: site.shoots.clone(),
         renderer: site.renderer.clone(),
         workers: site.workers.clone(),
@@ -209,7 +221,8 @@ impl Reconciler for SeedReconciler {
         if !left.is_zero() {
             return Ok(Outcome::After(left));
         }
-        let found = base.garden.find::<Value>(&MANAGED_SEED, &key.namespace, &key.name)?;
+        let is_known = || base.known.has(key);
+        let found = base.garden.find_own::<Value>(&MANAGED_SEED, &key.namespace, &key.name, &is_known)?;
         let Some(object) = found else { return Ok(Outcome::Done) };
         let head = view::look::<Head>(&object)?;
         let shoot = base.shoot(&Key::new(key.namespace.as_str(), head.shoot()))?;
@@ -225,7 +238,11 @@ impl Reconciler for SeedReconciler {
             }
             return match round.delete()? {
                 Some(again) => Ok(again),
-                None => base.finalize(&head, false).map(|()| Outcome::Done).map_err(Failure::from),
+                None => {
+                    base.finalize(&head, false)?;
+                    base.known.forget(key);
+                    Ok(Outcome::Done)
+                }
             };
         }
         base.finalize(&head, true)?;
@@ -259,10 +276,8 @@ impl Base {
 
     /// The garden does not show Shoots of other seeds, nor whether they exist.
     fn shoot(&self, key: &Key) -> Result<Option<Value>, Error> {
-        match self.garden.find::<Value>(&SHOOT, &key.namespace, &key.name) {
-            Err(error) if error.is_denied() => Ok(None),
-            other => other,
-        }
+        let is_known = || self.heads.may_have(key);
+        self.garden.find_own(&SHOOT, &key.namespace, &key.name, &is_known)
     }
 
     fn finalize(&self, head: &Head, present: bool) -> Result<(), Error> {

@@ -11,8 +11,8 @@ use crate::kube::{Error, ListItem, ListParams, Seed};
 use crate::limits;
 use crate::runtime::controller::Failure;
 
-/// The Secrets to keep: keys and CAs. Certificates that they sign are created again.
-pub(super) const SELECTOR: &str = "managed-by=secrets-manager,persist=true";
+/// The Secrets to keep, whoever has made them: keys and CAs. Certificates that they sign are created again.
+pub(super) const SELECTOR: &str = "persist=true";
 
 /// A SHA-256.
 pub(super) type Digest = [u8; 32];
@@ -70,7 +70,7 @@ pub(super) fn collect(seed: &Seed, plane: &Plane) -> Result<Content, Failure> {
     let Gathered { bytes, .. } = gathered;
     if bytes > limits::SHOOT_STATE_BYTES_MAX {
         let why = format!(
-            "the Secrets of namespace {} with the labels {SELECTOR} have {bytes} bytes, and a ShootState may have {}: \
+            "the Secrets of namespace {} with label {SELECTOR} have {bytes} bytes, and a ShootState may have {}: \
              remove what does not belong there",
             plane.namespace,
             limits::SHOOT_STATE_BYTES_MAX

@@ -31,7 +31,7 @@ use crate::runtime::informer::Options;
 use crate::runtime::marks::Marks;
 use crate::runtime::pool::Lane;
 use crate::runtime::queue::Retry;
-use crate::runtime::store::Change;
+use crate::runtime::store::{Change, Store};
 
 use super::Site;
 
@@ -56,6 +56,7 @@ pub fn add(site: &Site, group: &mut Group) {
     let reconciler = ShootStateReconciler {
         garden: site.garden.clone(),
         seed: site.seed.clone(),
+        shoots: site.heads.store().clone(),
         seed_name: site.seed_name().to_owned(),
         period: settings.sync_period,
         is_managed: OnceLock::new(),
@@ -138,6 +139,8 @@ impl Planes {
 struct ShootStateReconciler {
     garden: Garden,
     seed: Seed,
+    /// The Shoots of this seed.
+    shoots: Store<ShootHead>,
     /// The name of the Seed.
     seed_name: String,
     /// `syncPeriod`.
@@ -156,9 +159,9 @@ impl Reconciler for ShootStateReconciler {
         if self.is_managed()? {
             return self.leave(key);
         }
-        let Some(shoot) = self.garden.find::<Value>(&SHOOT, &key.namespace, &key.name)? else {
-            return self.leave(key);
-        };
+        let is_known = || self.shoots.may_have(key);
+        let found = self.garden.find_own::<Value>(&SHOOT, &key.namespace, &key.name, &is_known)?;
+        let Some(shoot) = found else { return self.leave(key) };
         match decide::standing(&shoot, &self.seed_name) {
             Standing::Nothing => return self.leave(key),
             Standing::Later(after) => {

@@ -20,6 +20,10 @@ impl Authorizer for Garden {
         seed_of(user).is_some_and(|seed| decide(&Graph::of(state), &seed, user, info))
             || rbac::allows(state, user, info)
     }
+
+    fn reason(&self, user: &User, info: &Info) -> &'static str {
+        reason(user, info)
+    }
 }
 
 /// Behind a real API server that has already authorized: only what the real gardener-apiserver's front would have
@@ -33,6 +37,18 @@ impl Authorizer for Behind {
             None => !user.is_in("system:unauthenticated"),
         }
     }
+
+    fn reason(&self, user: &User, info: &Info) -> &'static str {
+        reason(user, info)
+    }
+}
+
+/// The reason of the SeedAuthorizer if it has looked for a path to the Seed.
+fn reason(user: &User, info: &Info) -> &'static str {
+    let has_looked = seed_of(user).is_some() && !info.name.is_empty();
+    let row = row_of(info).filter(|_| has_looked && info.subresource.is_empty());
+    let is_unrelated = row.is_some_and(|row| row.with_path.contains(&info.verb.as_str()));
+    if is_unrelated { "no relationship found" } else { "" }
 }
 
 /// The permissions that RBAC gives to all authenticated users.

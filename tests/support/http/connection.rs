@@ -181,7 +181,12 @@ impl Exchange<'_> {
             return Reply::Whole(reply);
         }
         if !self.shared.allows(&user, info) {
-            return forbidden(&user, info).into();
+            let mut refusal = forbidden(&user, info);
+            match self.shared.reason(&user, info) {
+                "" => {}
+                reason => refusal.message = format!("{}: {reason}", refusal.message),
+            }
+            return refusal.into();
         }
         let stale = actions.iter().find_map(|action| match action {
             Action::Stale(revision) => Some(*revision),

@@ -33,6 +33,11 @@ const STACK_BYTES: usize = 512 << 10;
 /// Authorizes requests.
 pub trait Authorizer: Send + Sync {
     fn allows(&self, state: &State, user: &User, info: &Info) -> bool;
+
+    /// What an authorizer says about a request that it does not allow.
+    fn reason(&self, _user: &User, _info: &Info) -> &'static str {
+        ""
+    }
 }
 
 /// Answers paths that are not part of the API: a webhook.
@@ -198,6 +203,11 @@ impl Judge for Shared {
 impl Shared {
     pub fn allows(&self, user: &User, info: &Info) -> bool {
         Judge::allows(self, user, info)
+    }
+
+    /// What the authorizer says about a request that it does not allow.
+    pub fn reason(&self, user: &User, info: &Info) -> &'static str {
+        self.authorizer.reason(user, info)
     }
 }
 
