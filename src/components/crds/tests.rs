@@ -178,11 +178,13 @@ fn definitions_of_other_projects() {
     assert_eq!(names(Foreign { is_garden: true, ..all }), machines);
     assert_eq!(names(Foreign { vpa: false, etcd: false, ..all }), machines);
     let mut expected = vec![
-        "verticalpodautoscalercheckpoints.autoscaling.k8s.io",
-        "verticalpodautoscalers.autoscaling.k8s.io",
+        "verticalpodautoscalercheckpoints.autoscaling.k8s.io".to_owned(),
+        "verticalpodautoscalers.autoscaling.k8s.io".to_owned(),
     ];
-    expected.extend(machines);
-    expected.extend(["etcdcopybackupstasks.druid.gardener.cloud", "etcds.druid.gardener.cloud"]);
+    expected.extend(machines.map(str::to_owned));
+    expected.extend(
+        ["etcdcopybackupstasks", "etcdopstasks", "etcds"].map(|of| format!("{of}.druid.gardener.cloud")),
+    );
     assert_eq!(names(all), expected);
     for crd in foreign(all) {
         let (name, spec) = (&crd["metadata"]["name"], &crd["spec"]);

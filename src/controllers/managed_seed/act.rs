@@ -8,13 +8,15 @@ use crate::api::core::{DEPLOYMENT, SECRET};
 use crate::api::gardener::{MANAGED_SEED, OPERATION, SEED};
 use crate::api::meta::{Key, annotation, text};
 use crate::base::error::chain;
+use crate::base::sorted::SortedMap;
 use crate::chart::child::Objects;
-use crate::components::managed::sha256_hex;
+use crate::components::managed::checksum;
 use crate::deployer::values::{self, Access, Deployment};
 use crate::deployer::{apply, check, own_image, token};
 use crate::extension::credentials::Reference;
 use crate::extension::problem;
 use crate::flow::Failed;
+use crate::format::base64;
 use crate::format::time::parse_rfc3339;
 use crate::kube::{Client, Patch, Shoot, kubeconfig};
 use crate::runtime::controller::Context;
@@ -124,10 +126,19 @@ fn check_backup(base: &Base, subject: &Subject, config: &Value) -> Result<Map<St
         )));
     };
     disown(base, subject, &found.object)?;
-    let digest = sha256_hex(found.object["data"].to_string().as_bytes());
-    let value = format!("{}-{}", reference.key.name, &digest[..8]);
+    let value = format!("{}-{}", reference.key.name, content_checksum(&found.object["data"])?);
     annotations.insert("checksum/seed-backup-secret".to_owned(), json!(value));
     Ok(annotations)
+}
+
+/// Upstream's checksum of the data of a Secret, so that a change of the gardenlet restarts no pod.
+fn content_checksum(data: &Value) -> Result<String, Failed> {
+    let entries = data.as_object().into_iter().flatten();
+    let decoded: Result<SortedMap<String, Vec<u8>>, _> = entries
+        .map(|(key, value)| base64::decode(text(value).as_bytes()).map(|bytes| (key.clone(), bytes)))
+        .collect();
+    let decoded = decoded.map_err(|_| problem("the configured backup secret has data that is no base64"))?;
+    Ok(checksum(&decoded))
 }
 
 /// Whether the ManagedSeed owns the Secret, because an older gardenlet has copied it.
@@ -191,4 +202,17 @@ fn access(
     let text = kubeconfig::render(&connection);
     text.map(Access::Bootstrap)
         .map_err(|error| Failed::new(format!("write the bootstrap kubeconfig: {}", chain(&error))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_checksum_of_credentials_is_upstreams() {
+        // sha256(hex(sha256("x")) + hex(sha256("y")))
+        assert_eq!(content_checksum(&json!({"b": "eQ==", "a": "eA=="})), Ok("80d88848".to_owned()));
+        assert_eq!(content_checksum(&Value::Null), Ok("e3b0c442".to_owned()), "of nothing");
+        assert!(content_checksum(&json!({"a": "!"})).unwrap_err().text.contains("base64"));
+    }
 }
