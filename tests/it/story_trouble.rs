@@ -178,9 +178,18 @@ fn a_seed_namespace_that_is_missing() {
     world.garden.wait_for("a heartbeat", |_| world.beat());
     let gap = world.pass(Duration::from_secs(60));
     world.measured("the longest gap between two heartbeats", gap, Duration::from_secs(20));
+    // The Seed says it once, in upstream's words.
+    let last = |world: &World| world.garden.seed("homeless").unwrap()["status"]["lastOperation"].clone();
+    let said = last(&world);
+    let words = "failed to get seed namespace in garden cluster: Namespace \"seed-homeless\" not found Operation will be retried.";
+    assert_eq!((&said["type"], &said["state"]), (&json!("Reconcile"), &json!("Error")), "{said}");
+    assert_eq!(text(&said, "/description"), words);
+    world.pass(Duration::from_secs(30));
+    assert_eq!(last(&world), said);
     world.garden.set_manager_share(Share::default());
     world.wait_until_ready();
     agent.wait_until_no_problem("garden");
+    world.garden.wait_for("its end", |_| (last(&world)["state"] == "Succeeded").then_some(()));
     agent.stop();
 }
 

@@ -189,6 +189,8 @@ struct BringUp {
     was_in_trouble: bool,
     /// When the Seed was last seen by the registration.
     registered_at: Mono,
+    /// When the Seed was last compared with the fact that its namespace is missing.
+    told_at: Mono,
     keeper: Option<certificate::Keeper>,
     withheld: withheld::Withheld,
 }
@@ -223,6 +225,7 @@ impl BringUp {
             heartbeat: None,
             was_in_trouble: false,
             registered_at: Mono::default(),
+            told_at: Mono::default(),
             keeper: None,
             withheld: withheld::Withheld::default(),
         }

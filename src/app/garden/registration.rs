@@ -6,17 +6,21 @@ use serde_json::{Value, json};
 
 use crate::api::core::{NAMESPACE, SECRET};
 use crate::api::gardener::{SEED, seed_namespace};
-use crate::api::meta::Metadata;
+use crate::api::meta::{Key, Metadata};
 use crate::base::error::chain;
-use crate::controllers::seed::Absence;
 use crate::controllers::seed::register::{self, Action};
-use crate::kube::Patch;
+use crate::controllers::seed::{self, Absence, GET_NAMESPACE, without_namespace};
 use crate::kube::request::ListParams;
+use crate::kube::{self, Patch};
+use crate::runtime::write;
 
 use super::{BringUp, Error, Step, failed};
 
 /// How often to check for the seed's namespace.
 const NAMESPACE_POLL: Duration = Duration::from_millis(500);
+/// As in upstream: how long the garden may take to create the namespace before the Seed shows an error, and how often the
+/// agent compares what the Seed shows.
+const NAMESPACE_GRACE: Duration = Duration::from_secs(5);
 /// How often to check for a deleted Seed, and that a Seed that waits for its namespace still exists.
 const SEED_POLL: Duration = Duration::from_secs(10);
 
@@ -78,17 +82,35 @@ impl BringUp {
         match garden.get::<Metadata>(&NAMESPACE, "", &name) {
             Ok(_) => self.default_domains(&name).map(|()| Step::Done),
             Err(e) if e.is_not_found() || e.is_denied() => {
-                let why = format!("failed to get seed namespace in garden cluster: {}", chain(&e));
+                let why = why_without_namespace(&name, e);
                 // Without the Seed, the namespace would never be created.
                 if self.shared.env.clock.mono() >= self.registered_at.saturating_add(SEED_POLL)
                     && let waiting @ Step::Waiting(..) = self.register()?
                 {
                     return Ok(waiting);
                 }
+                self.tell_that_namespace_is_missing(&why)?;
                 Ok(Step::Waiting(why, NAMESPACE_POLL))
             }
             Err(e) => Err(failed(format!("read namespace {name} of the garden"))(e)),
         }
+    }
+
+    /// The Seed's last operation says it, as upstream's does.
+    fn tell_that_namespace_is_missing(&mut self, why: &str) -> Result<(), Error> {
+        let now = self.shared.env.clock.mono();
+        if now < self.told_at.max(self.registered_at).saturating_add(NAMESPACE_GRACE) {
+            return Ok(());
+        }
+        self.told_at = now;
+        let garden = &self.garden()?.controllers;
+        let wrong = || failed("write the Seed's last operation");
+        let Some(live) = garden.find::<Value>(&SEED, "", self.seed_name()).map_err(wrong())? else {
+            return Ok(());
+        };
+        let Some(patch) = without_namespace(&live, why, self.shared.env.clock.now()) else { return Ok(()) };
+        let key = Key::new("", self.seed_name());
+        write::status_patch::<Value>(garden, &SEED, &key, &Patch::Strategic(patch)).map_err(wrong()).map(drop)
     }
 
     /// If the configuration has no `dns.defaults`, the garden's default domains are copied to the Seed at each start.
@@ -119,6 +141,16 @@ impl BringUp {
         let patch = Patch::Merge(json!({"spec": {"dns": {"defaults": defaults}}}));
         garden.patch::<Value>(&SEED, "", self.seed_name(), "", &patch).map_err(wrong()).map(drop)
     }
+}
+
+/// Upstream's text.
+fn why_without_namespace(name: &str, error: kube::Error) -> String {
+    let error = if error.is_not_found() {
+        seed::Error::NoNamespace(name.to_owned())
+    } else {
+        seed::Error::Kube { operation: GET_NAMESPACE, source: error }
+    };
+    chain(&error)
 }
 
 /// Default domains from the garden's Secrets, ordered by priority; or which Secret is invalid and why.

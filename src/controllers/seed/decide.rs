@@ -180,6 +180,13 @@ pub(super) fn failed(observed: &Observed, error: &str, now: Timestamp) -> Value 
     json!({"status": {"lastOperation": operation(kind, "Error", progress, &description, now)}})
 }
 
+/// The patch while the seed's namespace is missing, unless the Seed already says so.
+pub fn without_namespace(live: &Value, why: &str, now: Timestamp) -> Option<Value> {
+    let patch = failed(&Observed { live: live.clone(), ..Observed::default() }, why, now);
+    let (last, next) = (&live["status"]["lastOperation"], &patch["status"]["lastOperation"]);
+    ["type", "state", "description"].iter().any(|field| last[field] != next[field]).then_some(patch)
+}
+
 /// The patch during a reconciliation.
 pub(super) fn going_on(progress: &Progress, now: Timestamp) -> Value {
     let (percent, description) = (u64::from(progress.percent), progress.description.as_str());

@@ -6,7 +6,7 @@ use crate::flow::{TaskError, describe};
 use crate::kube;
 
 /// Upstream's text when the seed's namespace cannot be read, for any reason.
-pub(super) const GET_NAMESPACE: &str = "failed to get seed namespace in garden cluster";
+pub const GET_NAMESPACE: &str = "failed to get seed namespace in garden cluster";
 
 /// Why a Seed cannot be reconciled now.
 #[derive(Debug)]

@@ -44,9 +44,9 @@ use crate::runtime::store::Store;
 
 use super::Site;
 
-pub use decide::Agent;
 use decide::Phase;
-pub use error::Error;
+pub use decide::{Agent, without_namespace};
+pub use error::{Error, GET_NAMESPACE};
 pub use registration::{Absence, Registration};
 
 /// The finalizer of objects that Gardener manages.
