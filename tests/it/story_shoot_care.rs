@@ -116,6 +116,26 @@ fn install_sick(seed: &TestCluster, name: &str, class: &Value, label: &str) {
     );
 }
 
+/// kube-controller-manager starts last, and no task waits for it.
+#[test]
+fn a_control_plane_that_has_just_started_may_settle() {
+    let world = World::start(&Options::new("shoot-settles"));
+    let site = world.site();
+    let agent = world.agent_of(&site, &config(&world));
+    agent.launch();
+    world.wait_until_ready();
+    site.trouble(&technical_id(NAME), "kube-controller-manager", Some(Trouble::NoImage));
+    world.garden.apply(&[Workerless::new(NAME).build()]);
+    let shoot = wait_until_created(&world.garden, PLACE);
+    let created = from_rfc3339(text(&shoot, "/status/lastOperation/lastUpdateTime")).unwrap();
+    wait_for_condition(&world, PLANE, "Progressing", "DeploymentUnhealthy");
+    let ill = wait_for_condition(&world, PLANE, "False", "DeploymentUnhealthy");
+    assert!(since(&ill).since(created) > Duration::from_secs(60), "{ill} {created:?}");
+    site.trouble(&technical_id(NAME), "kube-controller-manager", None);
+    wait_until_well(&world);
+    agent.stop();
+}
+
 #[test]
 fn conditions_become_bad_and_good_again() {
     let world = World::start(&Options::new("shoot-cared"));

@@ -101,6 +101,8 @@ pub struct Patience {
     pub threshold: Option<Duration>,
     /// `lastUpdateTime` of the object's last operation, if that operation succeeded.
     pub succeeded_at: Option<Timestamp>,
+    /// How long after that a condition without a threshold may be `Progressing`, because what it checks has just started.
+    pub settles: Duration,
 }
 
 impl Condition {
@@ -143,8 +145,14 @@ impl Condition {
     }
 
     fn failed_status(&self, now: Timestamp, patience: Patience, reason: &str) -> Status {
-        let Some(threshold) = patience.threshold else { return Status::False };
-        let recent = patience.succeeded_at.is_some_and(|at| now.since(at) <= threshold);
+        let has_succeeded_within =
+            |time: Duration| patience.succeeded_at.is_some_and(|at| now.since(at) <= time);
+        let Some(threshold) = patience.threshold else {
+            let settles = !patience.settles.is_zero() && has_succeeded_within(patience.settles);
+            let was_well = matches!(self.status, Status::True | Status::Progressing);
+            return if settles && was_well { Status::Progressing } else { Status::False };
+        };
+        let recent = has_succeeded_within(threshold);
         let patient = match self.status {
             Status::True => true,
             Status::Progressing => recent || now.since(self.last_transition_time) <= threshold,

@@ -114,11 +114,39 @@ fn a_failing_check_is_tolerated_for_a_while() {
         let patience = Patience {
             threshold: threshold.map(Duration::from_secs),
             succeeded_at: succeeded.map(|s| now.minus(Duration::from_secs(s))),
+            settles: Duration::ZERO,
         };
         let reason = if changed { "New" } else { "Old" };
         let after = condition(before, "Old").failed(now, patience, finding(reason, "m", &[]));
         assert_eq!(after.status, expected, "{row:?}");
         assert_eq!(after.reason, reason);
+    }
+}
+
+#[test]
+fn what_has_just_started_may_settle_without_a_threshold() {
+    use Status::{False, Progressing, True, Unknown};
+    // Threshold and seconds since the success; the status before and after.
+    let table = [
+        (None, Some(0), Progressing, Progressing),
+        (None, Some(60), True, Progressing),
+        (None, Some(61), Progressing, False),
+        (None, None, Progressing, False),
+        (None, Some(1), False, False),
+        (None, Some(1), Unknown, False),
+        // A threshold wins.
+        (Some(5), Some(6), Progressing, False),
+    ];
+    for row in table {
+        let (threshold, succeeded, before, expected) = row;
+        let now = at(1_000);
+        let patience = Patience {
+            threshold: threshold.map(Duration::from_secs),
+            succeeded_at: succeeded.map(|s| now.minus(Duration::from_secs(s))),
+            settles: Duration::from_secs(60),
+        };
+        let after = condition(before, "Old").failed(now, patience, finding("Old", "m", &[]));
+        assert_eq!(after.status, expected, "{row:?}");
     }
 }
 

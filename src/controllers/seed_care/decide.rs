@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn the_condition_waits_for_its_threshold() {
-        let patient = Patience { threshold: Some(Duration::from_secs(60)), succeeded_at: None };
+        let patient = Patience { threshold: Some(Duration::from_secs(60)), ..Patience::default() };
         let sick = || Some(Finding::new("Reason", "why"));
         let well = components(&[], None, patient, NOW);
         assert_eq!((well.status, well.reason.as_str()), (Status::True, "SystemComponentsRunning"));

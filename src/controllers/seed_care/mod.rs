@@ -144,7 +144,11 @@ impl CareReconciler {
     fn patience(&self, seed: &Seed) -> Patience {
         let operation = seed.status.last_operation.as_ref().filter(|last| last.state == "Succeeded");
         let succeeded_at = operation.and_then(|last| parse_rfc3339(&last.last_update_time).ok());
-        Patience { threshold: self.thresholds.get(COMPONENTS_HEALTHY).copied(), succeeded_at }
+        Patience {
+            threshold: self.thresholds.get(COMPONENTS_HEALTHY).copied(),
+            succeeded_at,
+            ..Patience::default()
+        }
     }
 
     /// A remaining pod is harmless, so failures wait for the next reconciliation.

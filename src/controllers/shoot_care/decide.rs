@@ -3,6 +3,7 @@
 //! Each check stops at its first finding: a condition reports one problem at a time.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::api::condition::{self, Condition, Finding, Patience, Status};
 use crate::api::gardener::ShootStatus;
@@ -28,6 +29,9 @@ pub(super) const CONDITIONS: [&str; 4] = [API_SERVER, CONTROL_PLANE, OBSERVABILI
 
 /// The etcds of a control plane.
 const ETCDS: [&str; 2] = ["etcd-events", "etcd-main"];
+/// How long a control plane may take to become healthy after a successful operation. Upstream's chart configures the same
+/// time for all conditions.
+const SETTLES: Duration = Duration::from_secs(60);
 /// The message for a hibernated Shoot.
 const ASLEEP: &str = "Shoot cluster has been hibernated.";
 /// The message for a Shoot that is unknown in the seed.
@@ -148,7 +152,9 @@ impl Facts<'_> {
     fn patience(&self, kind: &str) -> Patience {
         let last = self.status.last_operation.as_ref().filter(|last| last.state == "Succeeded");
         let succeeded_at = last.and_then(|last| parse_rfc3339(&last.last_update_time).ok());
-        Patience { threshold: self.care.thresholds.get(kind).copied(), succeeded_at }
+        // The flow waits for etcd and kube-apiserver, but not for kube-controller-manager. Upstream's takes longer after that.
+        let settles = if kind == CONTROL_PLANE { SETTLES } else { Duration::ZERO };
+        Patience { threshold: self.care.thresholds.get(kind).copied(), succeeded_at, settles }
     }
 
     fn api_server(&self) -> Verdict {
