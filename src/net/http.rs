@@ -81,7 +81,8 @@ pub struct Request<'a> {
     pub headers: &'a [(&'a str, &'a str)],
     /// Body.
     pub body: Option<&'a [u8]>,
-    /// Whether the response may be compressed; reading its body decompresses it.
+    /// Whether the response may be compressed; reading its body decompresses it. Otherwise its bytes are kept as they come,
+    /// whatever the server says about them: they may be stored in this form.
     pub gzip: bool,
 }
 
@@ -258,7 +259,8 @@ impl Http {
             None => self.run(builder.body(()).map_err(unsendable)?, limits),
         };
         let (parts, body) = result.map_err(Error::from_ureq)?.into_parts();
-        let packed = parts.headers.get("content-encoding").is_some_and(|value| value == "gzip");
+        let packed =
+            request.gzip && parts.headers.get("content-encoding").is_some_and(|value| value == "gzip");
         let reader = if packed {
             Reader::Gzip(Box::new(MultiGzDecoder::new(body.into_reader())))
         } else {

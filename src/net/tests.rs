@@ -418,6 +418,9 @@ fn a_packed_body_is_read_unpacked_and_its_limit_counts_the_unpacked() {
     for _ in 0..2 {
         assert_eq!(read("/", 100_000).unwrap(), [b'x'; 100_000]);
     }
+    // What was not asked for in an encoding is stored in it, and stays so.
+    let plain = http.send(&Request::get(&server.url()), &limits()).unwrap().body.read_all(100_000);
+    assert_eq!(plain.unwrap(), packed());
     assert_eq!((server.connections(), server.seen()[0].header("accept-encoding")), (1, Some("gzip")));
     assert!(matches!(read("/", 99_999), Err(Error::TooLarge { bytes_max: 99_999, .. })));
     assert!(read("/half", 100_000).is_err());
