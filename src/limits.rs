@@ -340,6 +340,8 @@ pub const SNAPSHOT_PART_BYTES: usize = 5 << 20;
 pub const SNAPSHOT_LIST_BYTES_MAX: usize = 4 << 20;
 /// Pages of such a list. More pages mean a wrong prefix: no seed keeps so many snapshots.
 pub const SNAPSHOT_LIST_PAGES_MAX: usize = 50;
+/// The least speed of a store: about that of a modem.
+pub const SNAPSHOT_BYTES_PER_SECOND_MIN: u64 = 4 << 10;
 /// Attempts of one request to a bucket, and of a download that makes no progress.
 pub const SNAPSHOT_ATTEMPTS_MAX: u32 = 4;
 /// A file of the Secret with the credentials of a bucket.

@@ -18,14 +18,19 @@ use crate::net::{
 };
 
 /// Limits of a request that etcd answers from memory.
-const SMALL: Limits = limits_of(Duration::from_secs(30), Some(Duration::from_secs(60)));
-/// Limits of a database stream, which may take any time.
-const STREAM: Limits = limits_of(Duration::from_secs(60), None);
+const SMALL: Limits = limits_of(Duration::from_secs(30), Duration::from_secs(60));
+/// Limits of a database stream: as long as a run may take (`activeDeadlineSeconds` of its Job).
+const STREAM: Limits = limits_of(Duration::from_secs(60), Duration::from_secs(3_600));
 /// etcd does not answer while it defragments.
-const DEFRAGMENT: Limits = limits_of(Duration::from_secs(300), Some(Duration::from_secs(300)));
+const DEFRAGMENT: Limits = limits_of(Duration::from_secs(300), Duration::from_secs(300));
 
-const fn limits_of(silence: Duration, total: Option<Duration>) -> Limits {
-    Limits { connect: Duration::from_secs(10), total, response: Some(silence), read: Some(silence) }
+const fn limits_of(silence: Duration, total: Duration) -> Limits {
+    Limits {
+        connect: Duration::from_secs(10),
+        total: Some(total),
+        response: Some(silence),
+        read: Some(silence),
+    }
 }
 
 /// Files with our certificate and the trusted CAs.

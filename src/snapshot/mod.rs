@@ -2,6 +2,7 @@
 //! tool. Names and layout are those of etcd-backup-restore, so that each program can read the full snapshots of the
 //! other.
 
+mod check;
 pub mod directory;
 mod error;
 pub mod gateway;

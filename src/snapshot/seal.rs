@@ -62,6 +62,11 @@ impl Seal {
         self.held.extend_from_slice(last);
     }
 
+    /// The digest at the end of the snapshot so far.
+    pub(super) fn digest(&self) -> &[u8] {
+        &self.held
+    }
+
     /// The size of the whole snapshot including its digest, if that matches.
     ///
     /// # Errors

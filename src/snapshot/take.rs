@@ -5,14 +5,16 @@ use std::io::{self, Read, Write as _};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
+use super::check;
 use super::error::Error;
 use super::gateway::{Gateway, Status};
-use super::name::{self, Kind, Name, Snapshot};
+use super::name::{self, Kind, Name, Packing, Snapshot};
 use super::retention;
 use super::seal::Seal;
 use super::store::Store;
 use crate::base::clock::Clock;
 use crate::base::error::chain;
+use crate::limits;
 
 /// The buffer size for reading and packing.
 const PIECE_BYTES: usize = 32 << 10;
@@ -98,11 +100,17 @@ pub fn run(etcd: &dyn Etcd, store: &dyn Store, order: Order, clock: &Clock) -> R
         problem.is_none()
     };
     warn("remove leftovers", store.sweep(clock.now()));
-    let is_taken = !is_known(&all, status.revision);
+    let known = known(&all, status.revision).cloned();
+    let broken = known.as_ref().map(|known| broken(store, known)).transpose()?.flatten();
+    if let (Some(known), Some(why)) = (&known, &broken) {
+        let (name, why) = (known.name.text.clone(), why.clone());
+        warn("take the same revision again", Err(Error::Broken { name, why }));
+    }
+    let is_taken = known.is_none() || broken.is_some();
     if is_taken {
         let name = Name::new(status.revision, name::next_time(&all, clock.now()));
-        let bytes = write(etcd, store, &name)?;
-        all.push(Snapshot { name, bytes });
+        let snapshot = write(etcd, store, name, limits::ETCD_DATABASE_BYTES_MAX)?;
+        all.push(snapshot);
         let gone: Vec<String> =
             retention::superfluous(&all, order.keep).iter().map(|old| old.name.text.clone()).collect();
         for name in gone {
@@ -125,10 +133,20 @@ pub fn run(etcd: &dyn Etcd, store: &dyn Store, order: Order, clock: &Clock) -> R
     Ok(Outcome { snapshot, bytes, is_taken, status, kept, is_defragmented, warnings })
 }
 
-/// Whether the newest full snapshot contains this revision.
-fn is_known(all: &[Snapshot], revision: u64) -> bool {
+/// The newest full snapshot, if it contains this revision and we can read it.
+fn known(all: &[Snapshot], revision: u64) -> Option<&Snapshot> {
     let newest = all.iter().rfind(|snapshot| snapshot.name.kind == Kind::Full);
-    newest.is_some_and(|newest| newest.name.revision == revision && newest.bytes > 0)
+    newest.filter(|newest| newest.name.revision == revision && newest.name.packing != Packing::Other)
+}
+
+/// Why it cannot be restored, if the store does not hold all of it. A live etcd rarely has the revision of its newest snapshot, so
+/// this is seldom read.
+fn broken(store: &dyn Store, snapshot: &Snapshot) -> Result<Option<String>, Error> {
+    match check::unpack(store, snapshot, (&mut io::sink(), "nothing")) {
+        Ok(_) => Ok(None),
+        Err(Error::Broken { why, .. }) => Ok(Some(why)),
+        Err(error) => Err(error),
+    }
 }
 
 /// Whether a defragmentation would free enough space to justify a pause of etcd.
@@ -137,15 +155,15 @@ fn is_worthwhile(status: &Status) -> bool {
     gain >= GAIN_BYTES || (gain >= GAIN_BYTES_MIN && gain >= status.bytes / 4)
 }
 
-/// Streams the database to the store. It counts only if its digest matches.
-fn write(etcd: &dyn Etcd, store: &dyn Store, name: &Name) -> Result<u64, Error> {
+/// Streams the database to the store. It counts only if its digest matches, also when it is read back.
+fn write(etcd: &dyn Etcd, store: &dyn Store, name: Name, bytes_max: u64) -> Result<Snapshot, Error> {
     let failed = |error: io::Error| match error.downcast::<Error>() {
         Ok(ours) => ours,
         Err(source) => Error::Io { doing: format!("write {} to {}", name.text, store.place()), source },
     };
     let mut from = etcd.snapshot()?;
     let mut packed = GzEncoder::new(store.create(&name.text)?, Compression::fast());
-    let (mut seal, mut piece) = (Seal::default(), vec![0; PIECE_BYTES]);
+    let (mut seal, mut piece, mut bytes) = (Seal::default(), vec![0; PIECE_BYTES], 0);
     loop {
         let count = match from.read(&mut piece) {
             Ok(0) => break,
@@ -153,14 +171,45 @@ fn write(etcd: &dyn Etcd, store: &dyn Store, name: &Name) -> Result<u64, Error> 
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => return Err(Error::io("read the snapshot from etcd")(error)),
         };
+        bytes += u64::try_from(count).unwrap_or(u64::MAX);
+        if bytes > bytes_max {
+            let why = "etcd sent more than any database has";
+            return Err(Error::Refused {
+                doing: "read the snapshot from etcd".to_owned(),
+                why: why.to_owned(),
+            });
+        }
         let read = piece.get(..count).unwrap_or_default();
         seal.update(read);
         packed.write_all(read).map_err(failed)?;
     }
     let upload = packed.finish().map_err(failed)?;
+    let digest = seal.digest().to_vec();
     let broken = |why: String| Error::Broken { name: name.text.clone(), why };
     seal.check().map_err(|why| broken(format!("etcd's stream broke off: {why}")))?;
-    upload.finish()
+    let bytes = upload.finish()?;
+    let sent = Snapshot { name, bytes };
+    prove(store, &sent, &digest).map(|()| sent)
+}
+
+/// Reads back what was sent. What the store holds instead is removed, because its name says that the revision is safe.
+fn prove(store: &dyn Store, sent: &Snapshot, digest: &[u8]) -> Result<(), Error> {
+    let listed = store.list()?.into_iter().find(|listed| listed.name == sent.name);
+    let why = match listed {
+        None => "the store does not list it".to_owned(),
+        Some(listed) if listed.bytes != sent.bytes => {
+            format!("the store has {} bytes, and was sent {}", listed.bytes, sent.bytes)
+        }
+        Some(listed) => match check::unpack(store, &listed, (&mut io::sink(), "nothing")) {
+            Ok(found) if found == digest => return Ok(()),
+            Ok(_) => "the store has another database under this name".to_owned(),
+            Err(Error::Broken { why, .. }) => format!("the store has something else: {why}"),
+            Err(error) => return Err(error),
+        },
+    };
+    let removed = store.remove(&sent.name.text).err();
+    let left = removed.map(|error| format!("; remove it: {}", chain(&error))).unwrap_or_default();
+    Err(Error::Broken { name: sent.name.text.clone(), why: format!("{why}{left}") })
 }
 
 #[cfg(test)]
@@ -223,12 +272,16 @@ mod tests {
         }
     }
 
+    type Spoil = fn(&mut Vec<u8>);
+
     /// A store in memory whose uploads may fail at their end, and whose removals may fail.
     #[derive(Debug, Default)]
     struct Memory {
         all: RefCell<Vec<(String, Vec<u8>)>>,
         is_full: Cell<bool>,
         is_locked: Cell<bool>,
+        /// What it does to a finished upload.
+        spoils: Cell<Option<Spoil>>,
     }
 
     struct Put<'a>(&'a Memory, String, Vec<u8>);
@@ -247,8 +300,11 @@ mod tests {
     }
 
     impl Upload for Put<'_> {
-        fn finish(self: Box<Self>) -> Result<u64, Error> {
+        fn finish(mut self: Box<Self>) -> Result<u64, Error> {
             let bytes = u64::try_from(self.2.len()).unwrap();
+            if let Some(spoil) = self.0.spoils.get() {
+                spoil(&mut self.2);
+            }
             self.0.all.borrow_mut().push((self.1, self.2));
             Ok(bytes)
         }
@@ -266,8 +322,11 @@ mod tests {
             ))
         }
 
-        fn open(&self, _: &Snapshot) -> Result<Box<dyn Read + '_>, Error> {
-            Err(Error::Unusable("closed".to_owned()))
+        fn open(&self, snapshot: &Snapshot) -> Result<Box<dyn Read + '_>, Error> {
+            let all = self.all.borrow();
+            let found = all.iter().find(|(name, _)| *name == snapshot.name.text);
+            let content = found.map(|(_, content)| content.clone());
+            Ok(Box::new(io::Cursor::new(content.ok_or_else(|| Error::Unusable("gone".to_owned()))?)))
         }
 
         fn create(&self, name: &str) -> Result<Box<dyn Upload + '_>, Error> {
@@ -332,6 +391,62 @@ mod tests {
         let error = chain(&run(&etcd, &store, ORDER, &clock).unwrap_err());
         assert!(error.contains("make room there, or keep fewer snapshots"), "{error}");
         assert_eq!(store.list().unwrap(), []);
+    }
+
+    /// A snapshot of a database of this byte.
+    fn packed(byte: u8) -> Vec<u8> {
+        let content = vec![byte; 4_096];
+        let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
+        packed.write_all(&content).unwrap();
+        packed.write_all(ring::digest::digest(&ring::digest::SHA256, &content).as_ref()).unwrap();
+        packed.finish().unwrap()
+    }
+
+    #[test]
+    fn an_upload_is_proved() {
+        let (etcd, store, clock) = (fake(), Memory::default(), Clock::system());
+        let table: [(Spoil, &str); 5] = [
+            (|all| all.truncate(all.len() / 2), " bytes, and was sent "),
+            (Vec::clear, "the store has 0 bytes, and was sent "),
+            (|all| all.push(0), " bytes, and was sent "),
+            (|all| *all.last_mut().unwrap() ^= 1, "the store has something else: "),
+            (
+                // As long, whole, and not what was sent.
+                |all| *all = (8..=u8::MAX).map(packed).find(|other| other.len() == all.len()).unwrap(),
+                "the store has another database under this name",
+            ),
+        ];
+        for (spoil, expected) in table {
+            store.spoils.set(Some(spoil));
+            let error = chain(&run(&etcd, &store, ORDER, &clock).unwrap_err());
+            assert!(error.contains(expected), "{error}");
+            assert_eq!(store.list().unwrap(), [], "nothing claims that the revision is safe");
+        }
+        // It stays if the store does not remove it. The next run takes the revision again.
+        store.spoils.set(Some(table[0].0));
+        store.is_locked.set(true);
+        let error = chain(&run(&etcd, &store, ORDER, &clock).unwrap_err());
+        assert!(error.ends_with("; remove it: locked"), "{error}");
+        store.spoils.set(None);
+        let outcome = run(&etcd, &store, ORDER, &clock).unwrap();
+        assert!(outcome.is_taken && outcome.kept == 2, "{outcome:?}");
+        let (again, broken) = (&outcome.warnings[1], store.list().unwrap()[0].name.text.clone());
+        assert!(
+            again.starts_with(&format!("take the same revision again: snapshot {broken} is broken: ")),
+            "{again}"
+        );
+        // A whole one is enough.
+        assert!(!run(&etcd, &store, ORDER, &clock).unwrap().is_taken);
+    }
+
+    #[test]
+    fn a_stream_has_a_limit() {
+        let (etcd, store) = (fake(), Memory::default());
+        let write = |bytes_max| write(&etcd, &store, Name::new(5, Timestamp::from_unix(1)), bytes_max);
+        let error = chain(&write(4_127).unwrap_err());
+        assert!(error.contains("etcd sent more than any database has"), "{error}");
+        assert_eq!(store.list().unwrap(), []);
+        assert!(write(4_128).is_ok());
     }
 
     #[test]

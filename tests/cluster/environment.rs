@@ -136,6 +136,11 @@ impl Environment {
         self.missing(&[SNAPSHOTS])
     }
 
+    /// Why a story with a server of S3 cannot run on this machine.
+    pub(crate) fn missing_bucket(&self) -> Option<String> {
+        self.missing(&[&["versitygw"]])
+    }
+
     /// Why a story with dead links cannot run on this machine.
     pub(crate) fn missing_filter(&self) -> Option<String> {
         self.missing(&[&["iptables"]])

@@ -10,14 +10,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use gardenlet::base::clock::{Clock, Simulated, Timestamp};
 use gardenlet::base::error::chain;
 use gardenlet::base::stop::Stop;
 use gardenlet::base::{random, thread};
 use gardenlet::net::{ProxyPolicy, SystemCas, SystemDialer};
 use gardenlet::snapshot::Store;
+use gardenlet::snapshot::name::{Name, Snapshot};
 use gardenlet::snapshot::s3::credentials::Bucket;
-use gardenlet::snapshot::s3::{Network, S3};
+use gardenlet::snapshot::s3::{Network, Pace, S3};
 use serde_json::Value;
 
 use support::encoding::base64;
@@ -207,8 +210,7 @@ fn a_false_success_is_a_failure() {
     // The server has done it, but this answer does not show it.
     scene.server.twist(|request, _| {
         let is_end = request.method == "POST" && request.parameter("uploadId").is_some();
-        let nothing = "<R><IsTruncated>false</IsTruncated></R>";
-        let hidden = Response::text(200, "application/xml", nothing);
+        let hidden = Response::text(200, "application/xml", &list("", "<KeyCount>0</KeyCount>", "false"));
         let answer = if is_end { refusal(200, "InternalError", "") } else { hidden };
         (is_end || request.method == "GET").then_some(Answer::Reply(answer))
     });
@@ -216,15 +218,111 @@ fn a_false_success_is_a_failure() {
     assert!(error.contains("write a snapshot (bucket backups at http://127.0.0.1:"), "{error}");
     assert!(error.ends_with("status 200 InternalError"), "{error}");
     // An endless list, and an answer that is not a list.
-    scene.server.twist(|_, _| {
-        let body = "<R><IsTruncated>true</IsTruncated><NextContinuationToken>x</NextContinuationToken></R>";
-        Some(Answer::Reply(Response::text(200, "application/xml", body)))
+    let pages = AtomicUsize::new(0);
+    scene.server.twist(move |_, _| {
+        let token = format!(
+            "<NextContinuationToken>{}</NextContinuationToken>",
+            pages.fetch_add(1, Ordering::SeqCst)
+        );
+        let body = list(&token, "<KeyCount>0</KeyCount>", "true");
+        Some(Answer::Reply(Response::text(200, "application/xml", &body)))
     });
     assert!(problem(&store).ends_with("its list has no end"));
-    for body in ["", "<", "<html>", "<R><Contents><Key>p/v2/Full-1", "\u{0}\u{ff}"] {
-        scene.server.twist(move |_, _| Some(Answer::Reply(Response::text(200, "text/html", body))));
-        assert!(problem(&store).ends_with("its answer is not a list"), "{body}");
+    let others = [
+        String::new(),
+        "<".to_owned(),
+        "<html>".to_owned(),
+        "<R><Contents><Key>p/v2/Full-1".to_owned(),
+        "\u{0}\u{ff}".to_owned(),
+        // The entries of a list, or its end, got lost.
+        list("", "<KeyCount>1</KeyCount>", "false"),
+        list("", "", "false"),
+        list("", "<KeyCount>0</KeyCount>", ""),
+        list("", "<KeyCount>0</KeyCount>", "true"),
+        list("", "<KeyCount>0</KeyCount>", "false").replace("</ListBucketResult>", ""),
+        list("", "<KeyCount>0</KeyCount>", "false").replace("p/v2/", "q/v2/"),
+        list("<Contents><Key>p/v2/x</Key></Contents>", "<KeyCount>1</KeyCount>", "false"),
+        list("<Contents><Size>1</Size></Contents>", "<KeyCount>1</KeyCount>", "false"),
+    ];
+    for body in others {
+        let answer = body.clone();
+        scene.server.twist(move |_, _| Some(Answer::Reply(Response::text(200, "text/html", &answer))));
+        assert!(problem(&store).contains("its answer is no list of S3: "), "{body}: {}", problem(&store));
     }
+    scene.server.behave();
+    assert_eq!(store.list().unwrap().len(), 1);
+}
+
+/// The list of a bucket, about the folder of the scene's store.
+fn list(entries: &str, count: &str, is_truncated: &str) -> String {
+    format!(
+        "<ListBucketResult><Name>{BUCKET}</Name><Prefix>p/v2/</Prefix>{count}<IsTruncated>{is_truncated}</IsTruncated>{entries}</ListBucketResult>"
+    )
+}
+
+/// Snapshots are gzip, and some stores say so with each answer.
+#[test]
+fn a_snapshot_that_a_store_labels_as_compressed_is_read_as_it_is() {
+    let scene = Scene::new();
+    let store = scene.store();
+    let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
+    packed.write_all(&random::vec(100_000)).unwrap();
+    let packed = packed.finish().unwrap();
+    put(&store, 1, &packed).unwrap();
+    scene
+        .server
+        .twist(|_, response| Some(Answer::Reply(response.clone().header("Content-Encoding", "gzip"))));
+    assert!(content(&store, 1).unwrap() == packed);
+}
+
+/// A server that sends one byte after the other, for half a minute.
+fn trickling() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    let serve = move || {
+        for tcp in listener.incoming().take(20).map_while(Result::ok) {
+            let trickle = move || {
+                let mut stream = BufReader::new(tcp);
+                let mut line = String::new();
+                let mut offset = 0;
+                while stream.read_line(&mut line).unwrap_or(0) > 2 {
+                    let range = line.to_ascii_lowercase();
+                    let begin = range
+                        .strip_prefix("range: bytes=")
+                        .and_then(|range| range.trim_end().strip_suffix('-'));
+                    offset = begin.map_or(offset, |begin| begin.parse().unwrap());
+                    line.clear();
+                }
+                let mut out = stream.into_inner();
+                let status = if offset > 0 { "206 Partial Content" } else { "200 OK" };
+                let _ = write!(out, "HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n", 1_500 - offset);
+                while out.write_all(b"x").is_ok() {
+                    Stop::new().wait(&Clock::system(), Duration::from_millis(20));
+                }
+            };
+            drop(thread::spawn("trickle", 1 << 18, trickle).unwrap());
+        }
+    };
+    drop(thread::spawn("trickling", 1 << 18, serve).unwrap());
+    endpoint
+}
+
+#[test]
+fn a_store_that_is_never_silent_and_never_done_has_an_end() {
+    let scene = Scene::new();
+    scene.secret(&[("endpoint", &trickling())]);
+    let pace =
+        Pace { answer: Duration::from_millis(500), list: Duration::from_secs(1), bytes_per_second: 1_500 };
+    let store = scene.store().at_pace(pace);
+    let error = problem(&store);
+    assert!(error.contains("list snapshots (bucket backups") && error.contains("timeout"), "{error}");
+    let snapshot = Snapshot { name: Name::parse(&name(1)).unwrap(), bytes: 1_500 };
+    let mut from = store.open(&snapshot).unwrap();
+    let error = from.read_to_end(&mut Vec::new()).unwrap_err().to_string();
+    assert!(
+        error.contains("the store is too slow: ") && error.contains(" of 1500 bytes came in 1 s"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -414,7 +414,8 @@ fn formats(input: &[u8], _: &Path) -> Result<(), String> {
         let _ = set::apply(&text, words, &mut |path| Ok(path.to_owned()), &mut Table::new());
     }
     for name in ["Contents", "Key", "Error"] {
-        let _ = xml::elements(&text, name).filter_map(|element| xml::text(element, "Key")).count();
+        let _ =
+            xml::parse(&text).map(|root| root.all(name).filter_map(|element| element.only("Key")).count());
     }
     let _ = Name::parse(&text);
     let _ = Url::parse(&text).map(|url| (url.authority(), url.base()));

@@ -232,7 +232,10 @@ impl Shared {
                 let id = format!("upload+{}/=&", uploads.len() + 1);
                 let begun = self.clock.now();
                 uploads.insert(id.clone(), Upload { key: key.to_owned(), begun, parts: BTreeMap::new() });
-                xml(&format!("<R><UploadId>{}</UploadId></R>", escape(&id)))
+                let id = escape(&id);
+                xml(&format!(
+                    "<InitiateMultipartUploadResult><UploadId>{id}</UploadId></InitiateMultipartUploadResult>"
+                ))
             }
             ("PUT", None) => {
                 lock(&self.objects).insert(key.to_owned(), request.body.clone());
@@ -306,8 +309,10 @@ impl Shared {
         if is_cut {
             body += &format!("<NextContinuationToken>{}</NextContinuationToken>", escape(all[PAGE - 1].0));
         }
+        let (prefix, count) = (escape(&prefix), all.len().min(PAGE));
         xml(&format!(
-            "<ListBucketResult xmlns=\"x\"><IsTruncated>{is_cut}</IsTruncated>{body}</ListBucketResult>"
+            "<ListBucketResult xmlns=\"x\"><Name>{BUCKET}</Name><Prefix>{prefix}</Prefix><KeyCount>{count}</KeyCount>\
+             <MaxKeys>{PAGE}</MaxKeys><IsTruncated>{is_cut}</IsTruncated>{body}</ListBucketResult>"
         ))
     }
 
@@ -324,7 +329,7 @@ impl Shared {
             );
         }
         xml(&format!(
-            "<ListMultipartUploadsResult><IsTruncated>false</IsTruncated>{body}</ListMultipartUploadsResult>"
+            "<ListMultipartUploadsResult><Bucket>{BUCKET}</Bucket><IsTruncated>false</IsTruncated>{body}</ListMultipartUploadsResult>"
         ))
     }
 }

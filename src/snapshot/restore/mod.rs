@@ -1,34 +1,36 @@
-//! Prepares the data directory of an etcd before it starts: unchanged if it contains a member, otherwise from the
+//! Prepares the data directory of an etcd before it starts: unchanged if it contains a store that opens, otherwise from the
 //! newest valid snapshot, and empty only if a reachable store has none.
 
 use std::fs::{self, File};
-use std::io::{self, Read, Write as _};
+use std::io;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use flate2::read::MultiGzDecoder;
 use serde_json::Value;
 
+use super::check;
 use super::directory::sync;
 use super::error::Error;
-use super::name::{Kind, Packing, Snapshot};
-use super::seal::Seal;
+use super::name::{Kind, Snapshot};
 use super::store::Store;
 use crate::base::error::chain;
 use crate::base::{capped, random};
 use crate::format::yaml;
 use crate::limits;
+use member::Member;
+
+mod member;
 
 /// Added to the revision, so that no watcher sees a revision twice with different contents: more than an etcd writes
 /// between two snapshots.
 const REVISIONS_ADDED: &str = "1000000000";
-/// The buffer size for reading and unpacking.
-const PIECE_BYTES: usize = 32 << 10;
 /// A file that etcd itself leaves in a directory if it ends before it has a member.
 const TOUCHED: &str = ".touch";
 /// The infix of the name of a working directory beside the data directory.
 const RESTORING: &str = ".restoring-";
+/// The infix of the name of data that etcd could not start with.
+const UNUSABLE: &str = ".unusable-";
 
 /// The paths of an etcd.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -69,11 +71,21 @@ pub fn prepare<'a, S: Deref<Target = dyn Store + 'a>>(
 ) -> Result<Ready, Error> {
     let flags = flags(place)?;
     sweep(&place.data, say);
-    if has_member(&place.data)? {
+    let found = member::look(&place.data)?;
+    if found == Member::Whole {
         return Ok(Ready::Member);
     }
     let store = open()?;
     let all = store.list()?;
+    if let Member::Unusable(why) = found {
+        let (data, place) = (place.data.display(), store.place());
+        if all.is_empty() {
+            // It may be that of a Shoot whose first start was cut off, which etcd can repair.
+            say(&format!("{data}: {why}, and {place} has no snapshots: etcd starts with what is there"));
+            return Ok(Ready::Member);
+        }
+        say(&format!("{data}: {why}: restoring a snapshot of {place}"));
+    }
     if all.is_empty() {
         say(&format!("{} has no snapshots: etcd starts empty", store.place()));
         return Ok(Ready::New);
@@ -99,8 +111,9 @@ fn restore_newest(
     let (unpacked, restored) = (work.join("snapshot"), work.join("data"));
     let mut broken = 0;
     for snapshot in all.iter().rev().filter(|snapshot| snapshot.name.kind == Kind::Full) {
-        match unpack(store, snapshot, &unpacked) {
-            Ok(()) => {}
+        let mut file = File::create(&unpacked).map_err(Error::io(format!("write {}", unpacked.display())))?;
+        match check::unpack(store, snapshot, (&mut file, &unpacked.display().to_string())) {
+            Ok(_) => drop(file),
             Err(error @ Error::Broken { .. }) => {
                 say(&format!("{error}; continuing with the next older one"));
                 broken += 1;
@@ -112,7 +125,7 @@ fn restore_newest(
         say(&format!("restoring {} from {}", snapshot.name.text, store.place()));
         restore(place, flags, &unpacked, &restored)?;
         sync_tree(&restored)?;
-        put(&restored, &place.data)?;
+        put(&restored, &place.data, say)?;
         return Ok(Ready::Restored {
             snapshot: snapshot.name.text.clone(),
             revision: snapshot.name.revision,
@@ -134,7 +147,11 @@ fn beside(data: &Path, end: &str) -> PathBuf {
 
 /// Removes leftovers of earlier starts. A failure does not prevent the start.
 fn sweep(data: &Path, say: &mut dyn FnMut(&str)) {
-    let begin = beside(data, RESTORING);
+    sweep_named(data, RESTORING, say);
+}
+
+fn sweep_named(data: &Path, infix: &str, say: &mut dyn FnMut(&str)) {
+    let begin = beside(data, infix);
     let begin = begin.file_name().unwrap_or_default().as_encoded_bytes();
     for entry in data.parent().and_then(|volume| fs::read_dir(volume).ok()).into_iter().flatten().flatten() {
         if entry.file_name().as_encoded_bytes().starts_with(begin)
@@ -153,31 +170,6 @@ fn clear(path: &Path) -> Result<(), Error> {
         Err(error) => Err(error),
     };
     removed.map_err(Error::io(format!("remove {}", path.display())))
-}
-
-/// Whether etcd has data. A directory with other content is refused, because it may be valuable.
-fn has_member(data: &Path) -> Result<bool, Error> {
-    let doing = || format!("read the data directory {}", data.display());
-    let entries = match fs::read_dir(data) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-        other => other.map_err(Error::io(doing()))?,
-    };
-    let mut strange = None;
-    for entry in entries {
-        let name = entry.map_err(Error::io(doing()))?.file_name();
-        if name == "member" {
-            return Ok(true);
-        }
-        strange = strange.or(Some(name).filter(|name| name != TOUCHED));
-    }
-    match strange {
-        None => Ok(false),
-        Some(name) => Err(Error::Unusable(format!(
-            "{} holds {:?}, and no member: it is not the data of an etcd; move it away to let a snapshot be restored",
-            data.display(),
-            name
-        ))),
-    }
 }
 
 /// The part of etcd's configuration that `etcdutl` needs.
@@ -230,73 +222,6 @@ fn tell_of_deltas(all: &[Snapshot], chosen: &Snapshot, say: &mut dyn FnMut(&str)
     }
 }
 
-/// A reader that remembers whether it failed: in that case the store failed, and the snapshot is not broken.
-struct Watched<'a> {
-    from: Box<dyn Read + 'a>,
-    failure: Option<io::Error>,
-}
-
-impl Read for Watched<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self.from.read(buffer) {
-            Err(error) if error.kind() != io::ErrorKind::Interrupted => {
-                self.failure = Some(error);
-                Err(io::ErrorKind::Other.into())
-            }
-            other => other,
-        }
-    }
-}
-
-/// Unpacks the database to a file and checks it.
-fn unpack(store: &dyn Store, snapshot: &Snapshot, to: &Path) -> Result<(), Error> {
-    let broken = |why: String| Error::Broken { name: snapshot.name.text.clone(), why };
-    let mut from = Watched { from: store.open(snapshot)?, failure: None };
-    let copied = match snapshot.name.packing {
-        Packing::Plain => copy(&mut from, to),
-        Packing::Gzip => copy(&mut MultiGzDecoder::new(&mut from), to),
-        Packing::Other => {
-            return Err(broken("it is packed in a way that only etcd-backup-restore knows".to_owned()));
-        }
-    };
-    match (copied, from.failure) {
-        (_, Some(failure)) => Err(match failure.downcast::<Error>() {
-            Ok(ours) => ours,
-            Err(source) => {
-                Error::Io { doing: format!("read {} of {}", snapshot.name.text, store.place()), source }
-            }
-        }),
-        (Err(Copying::Write(error)), None) => Err(Error::io(format!("write {}", to.display()))(error)),
-        (Err(Copying::Read(error)), None) => Err(broken(error.to_string())),
-        (Ok(seal), None) => seal.check().map(drop).map_err(|why| broken(why.to_string())),
-    }
-}
-
-enum Copying {
-    Read(io::Error),
-    Write(io::Error),
-}
-
-fn copy(from: &mut dyn Read, to: &Path) -> Result<Seal, Copying> {
-    let mut file = File::create(to).map_err(Copying::Write)?;
-    let (mut seal, mut piece, mut bytes) = (Seal::default(), vec![0; PIECE_BYTES], 0);
-    loop {
-        let count = match from.read(&mut piece) {
-            Ok(0) => return Ok(seal),
-            Ok(count) => count,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(Copying::Read(error)),
-        };
-        bytes += u64::try_from(count).unwrap_or(u64::MAX);
-        if bytes > limits::ETCD_DATABASE_BYTES_MAX {
-            return Err(Copying::Read(io::Error::other("it is larger than any database of an etcd")));
-        }
-        let read = piece.get(..count).unwrap_or_default();
-        seal.update(read);
-        file.write_all(read).map_err(Copying::Write)?;
-    }
-}
-
 /// Runs `etcdutl` to create a data directory.
 fn restore(place: &Place, flags: &[String], from: &Path, to: &Path) -> Result<(), Error> {
     let mut command = Command::new(&place.etcdutl);
@@ -322,14 +247,28 @@ fn sync_tree(folder: &Path) -> Result<(), Error> {
     sync(folder)
 }
 
-/// Renames the restored directory to the data directory, atomically.
-fn put(restored: &Path, data: &Path) -> Result<(), Error> {
-    clear(&data.join(TOUCHED))?;
-    fs::rename(restored, data).map_err(Error::io(format!(
-        "rename {} to {}",
-        restored.display(),
-        data.display()
-    )))?;
+/// Renames the restored directory to the data directory, atomically. What etcd could not start with is kept beside it, and
+/// the one before it is removed.
+fn put(restored: &Path, data: &Path, say: &mut dyn FnMut(&str)) -> Result<(), Error> {
+    let rename = |from: &Path, to: &Path| {
+        let doing = format!("rename {} to {}", from.display(), to.display());
+        fs::rename(from, to).map_err(Error::io(doing))
+    };
+    if let Member::Unusable(_) = member::look(data)? {
+        sweep_named(data, UNUSABLE, say);
+        let aside = beside(data, &format!("{UNUSABLE}{}", random::hex(8)));
+        rename(data, &aside)?;
+        say(&format!(
+            "what {} held is now {}; remove it if nobody needs it",
+            data.display(),
+            aside.display()
+        ));
+    } else {
+        // Folders without a file.
+        clear(&data.join("member"))?;
+        clear(&data.join(TOUCHED))?;
+    }
+    rename(restored, data)?;
     data.parent().map_or(Ok(()), sync)
 }
 

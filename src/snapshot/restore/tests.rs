@@ -5,6 +5,9 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use ring::digest::{SHA256, digest};
 
+use std::io::{Read, Write as _};
+
+use super::member::tests::head;
 use super::*;
 use crate::base::clock::Timestamp;
 use crate::base::error::chain;
@@ -52,6 +55,17 @@ impl Scene {
         path
     }
 
+    /// Makes a member with these files, if they have content, and folders without files.
+    fn member(&self, log: &[u8], database: &[u8]) {
+        let member = self.place.data.join("member");
+        for (folder, name, content) in [("wal", "0.wal", log), ("snap", "db", database)] {
+            fs::create_dir_all(member.join(folder)).unwrap();
+            if !content.is_empty() {
+                fs::write(member.join(folder).join(name), content).unwrap();
+            }
+        }
+    }
+
     fn prepare_from(&self, store: &dyn Store) -> Result<Ready, String> {
         let mut say = |text: &str| self.said.borrow_mut().push(text.to_owned());
         prepare(&self.place, || Ok(store), &mut say).map_err(|error| chain(&error))
@@ -89,12 +103,15 @@ impl Drop for Scene {
 fn sealed(begin: &str) -> Vec<u8> {
     // Random data, so that each bit of the packed form matters.
     let mut all = random::vec(64 << 10);
+    all[..80].copy_from_slice(&head(1, 16));
     all[..begin.len()].copy_from_slice(begin.as_bytes());
-    all[begin.len()] = 0;
     let seal = digest(&SHA256, &all);
     all.extend_from_slice(seal.as_ref());
     all
 }
+
+/// The begin of a log.
+const LOG: &[u8] = &[4, 0, 0, 0, 0, 0, 0, 0x84, 1];
 
 fn restored(revision: u64) -> Result<Ready, String> {
     Ok(Ready::Restored { snapshot: format!("Full-00000000-{revision:08}-{revision}.gz"), revision })
@@ -103,7 +120,7 @@ fn restored(revision: u64) -> Result<Ready, String> {
 #[test]
 fn an_etcd_with_data_is_unchanged_regardless_of_the_store() {
     let scene = Scene::new();
-    fs::create_dir_all(scene.place.data.join("member")).unwrap();
+    scene.member(LOG, &sealed("data"));
     fs::remove_dir_all(scene.root.join("store")).unwrap();
     assert_eq!(scene.prepare(), Ok(Ready::Member));
     // The store is not even opened, so bad credentials do not matter.
@@ -118,6 +135,45 @@ fn an_etcd_with_data_is_unchanged_regardless_of_the_store() {
     assert_eq!(scene.prepare(), Ok(Ready::Member));
     assert_eq!(scene.volume(), ["lost+found", "new.etcd"]);
     assert!(scene.root.join("etcd.yaml").is_file());
+}
+
+#[test]
+fn data_are_a_store_that_opens() {
+    let scene = Scene::new();
+    // Neither a log nor a database: nothing can be lost.
+    scene.member(b"", b"");
+    assert_eq!(scene.prepare(), Ok(Ready::New));
+    scene.keep(5, "five");
+    assert_eq!(
+        (scene.prepare(), scene.data(), scene.volume()),
+        (restored(5), "five".to_owned(), vec!["new.etcd".to_owned()])
+    );
+    assert_eq!(scene.prepare(), Ok(Ready::Member));
+    for (log, database, why) in
+        [(LOG, &b"half a database"[..], "its database does not open"), (b"", b"x", "its member has no log")]
+    {
+        fs::remove_dir_all(&scene.place.data).unwrap();
+        scene.member(log, database);
+        scene.said();
+        assert_eq!((scene.prepare(), scene.data()), (restored(5), "five".to_owned()));
+        let said = scene.said();
+        assert!(said.contains(&format!("new.etcd: {why}: restoring a snapshot of ")), "{said}");
+        // Only the last one is kept.
+        let [data, aside] = &scene.volume()[..] else { panic!("{:?}", scene.volume()) };
+        assert!(data == "new.etcd" && aside.starts_with("new.etcd.unusable-"), "{aside}");
+        assert!(said.contains(&format!("{aside}; remove it if nobody needs it")), "{said}");
+        let kept = scene.root.join("volume").join(aside).join("member/snap/db");
+        assert_eq!(fs::read(kept).unwrap(), database);
+    }
+    // Without a snapshot, etcd decides.
+    fs::remove_dir_all(scene.root.join("store/p/v2")).unwrap();
+    fs::remove_dir_all(&scene.place.data).unwrap();
+    scene.member(b"", b"x");
+    assert_eq!(scene.prepare(), Ok(Ready::Member));
+    assert!(scene.said().ends_with("has no snapshots: etcd starts with what is there"));
+    // A store that does not answer may have one.
+    fs::remove_dir_all(scene.root.join("store")).unwrap();
+    assert!(scene.prepare().unwrap_err().starts_with("read the store "));
 }
 
 #[test]

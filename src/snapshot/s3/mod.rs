@@ -1,6 +1,7 @@
 //! A bucket of S3, or of compatible storage, as a store.
 
 pub mod credentials;
+pub mod list;
 pub mod sign;
 mod transfer;
 pub mod xml;
@@ -16,20 +17,20 @@ use super::store::{LEFTOVER_S, Store, Upload};
 use crate::base::backoff::Backoff;
 use crate::base::clock::{Clock, Timestamp};
 use crate::base::stop::Stop;
-use crate::format::time::{self, rfc3339};
+use crate::format::time::rfc3339;
 use crate::limits;
 use crate::net::{
     self, CertificatePair, Dial, Http, Limits, Party, ProxyPolicy, Request, Response, Roots, SystemCas,
     TlsError, Traffic,
 };
 use credentials::Bucket;
+use list::{Asked, Page, Unfinished};
 use sign::{Unsigned, sha256_hex};
 use transfer::{Download, Parts};
 
 /// Servers may be slow, but not silent for longer than this.
 const SILENCE: Duration = Duration::from_secs(60);
-const LIMITS: Limits =
-    Limits { connect: Duration::from_secs(15), total: None, response: Some(SILENCE), read: Some(SILENCE) };
+const CONNECT: Duration = Duration::from_secs(15);
 const RETRY_FIRST: Duration = Duration::from_millis(500);
 const RETRY_MAX: Duration = Duration::from_secs(8);
 
@@ -48,6 +49,34 @@ pub struct Network {
     pub stop: Stop,
 }
 
+/// How slow a store may be, in real time.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// For a request and its answer, besides the bytes of a snapshot.
+    pub answer: Duration,
+    /// For all pages of a list.
+    pub list: Duration,
+    /// How many bytes of a snapshot it takes or gives in each second, on average.
+    pub bytes_per_second: u64,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self {
+            answer: Duration::from_secs(120),
+            list: Duration::from_secs(300),
+            bytes_per_second: limits::SNAPSHOT_BYTES_PER_SECOND_MIN,
+        }
+    }
+}
+
+impl Pace {
+    /// The time for a request that moves this part of a snapshot.
+    fn of(self, bytes: u64) -> Duration {
+        self.answer.saturating_add(Duration::from_secs(bytes / self.bytes_per_second.max(1)))
+    }
+}
+
 /// The store.
 pub struct S3 {
     http: Http,
@@ -55,6 +84,9 @@ pub struct S3 {
     /// The prefix of all keys, without a leading slash and with a trailing one.
     folder: String,
     clock: Clock,
+    /// Sockets wait in real time.
+    real: Clock,
+    pace: Pace,
     stop: Stop,
 }
 
@@ -74,12 +106,8 @@ struct Question<'a> {
     query: &'a [(&'a str, &'a str)],
     range: Option<&'a str>,
     body: &'a [u8],
-}
-
-impl<'a> Question<'a> {
-    const fn new(doing: &'a str, method: &'a str, key: &'a str) -> Self {
-        Self { doing, method, key, query: &[], range: None, body: b"" }
-    }
+    /// For each try, with the body of the answer.
+    total: Duration,
 }
 
 impl S3 {
@@ -105,7 +133,18 @@ impl S3 {
         });
         let folder = format!("{}/{}/", prefix.trim_matches('/'), name::VERSION);
         let folder = folder.trim_start_matches('/').to_owned();
-        Self { http, bucket, folder, clock: network.clock.clone(), stop: network.stop.clone() }
+        let (clock, stop) = (network.clock.clone(), network.stop.clone());
+        Self { http, bucket, folder, clock, real: Clock::system(), pace: Pace::default(), stop }
+    }
+
+    /// The same store, which may be slower or must be faster.
+    #[must_use]
+    pub fn at_pace(self, pace: Pace) -> Self {
+        Self { pace, ..self }
+    }
+
+    const fn question<'a>(&self, doing: &'a str, method: &'a str, key: &'a str) -> Question<'a> {
+        Question { doing, method, key, query: &[], range: None, body: b"", total: self.pace.answer }
     }
 
     /// Retries transient errors, and returns the answer if it is a success.
@@ -164,7 +203,13 @@ impl S3 {
         headers.extend(question.range.map(|range| ("Range", range)));
         let body = (!question.body.is_empty()).then_some(question.body);
         let request = Request { method: question.method, url: &url, headers: &headers, body, gzip: false };
-        self.http.send(&request, &LIMITS)
+        let limits = Limits {
+            connect: CONNECT,
+            total: Some(question.total),
+            response: Some(SILENCE),
+            read: Some(SILENCE),
+        };
+        self.http.send(&request, &limits)
     }
 
     /// The error that an answer contains.
@@ -176,10 +221,11 @@ impl S3 {
     }
 
     fn sorted(&self, doing: &str, status: u16, body: &str, date: Option<&str>) -> Error {
-        let code = xml::text(body, "Code").filter(|code| is_word(code)).unwrap_or_default();
-        let region = xml::text(body, "Region").filter(|region| is_word(region));
+        let found = xml::parse(body).filter(|root| root.name == "Error").unwrap_or_default();
+        let code = found.only("Code").filter(|code| is_word(code)).unwrap_or_default();
+        let region = found.only("Region").filter(|region| is_word(region));
         let bucket = &self.bucket;
-        let why = match code.as_str() {
+        let why = match code {
             "RequestTimeTooSkewed" => {
                 let theirs = date.map(|date| format!(", that of the store {date}")).unwrap_or_default();
                 format!(
@@ -213,51 +259,45 @@ impl S3 {
         let date = response.header("date").map(str::to_owned);
         let body = response.body.read_all(bytes_max);
         let body = body.map_err(|source| Error::Net { doing: self.doing(question.doing), source })?;
+        // What is not UTF-8 does not become whole XML.
         let text = String::from_utf8_lossy(&body).into_owned();
         // Errors of slow requests have status 200.
-        if xml::elements(&text, "Error").next().is_some() {
+        if xml::parse(&text).is_some_and(|root| root.name == "Error") {
             return Err(self.sorted(question.doing, 200, &text, date.as_deref()));
         }
         Ok(text)
     }
 
     /// The entries of all pages of a list.
-    fn pages(
+    fn pages<T>(
         &self,
         doing: &str,
-        fixed: &[(&str, &str)],
-        next: &[(&str, &str)],
-        entry: &mut dyn FnMut(&str),
-        element: &str,
-    ) -> Result<(), Error> {
-        let mut more: Vec<(String, String)> = Vec::new();
+        kind: (&'static str, &'static str),
+        read: impl Fn(&str, Asked<'_>) -> Result<Page<T>, &'static str>,
+    ) -> Result<Vec<T>, Error> {
+        let refused = |why: String| Error::Refused { doing: self.doing(doing), why };
+        let until = self.real.mono().saturating_add(self.pace.list);
+        let (mut all, mut next) = (Vec::new(), Vec::new());
         for _ in 0..limits::SNAPSHOT_LIST_PAGES_MAX {
-            let mut query = fixed.to_vec();
-            query.extend(more.iter().map(|(name, value)| (name.as_str(), value.as_str())));
-            let question = Question { query: &query, ..Question::new(doing, "GET", "") };
-            let text = self.text(question, limits::SNAPSHOT_LIST_BYTES_MAX)?;
-            match xml::text(&text, "IsTruncated").as_deref() {
-                Some("true") => xml::elements(&text, element).for_each(&mut *entry),
-                Some("false") => {
-                    xml::elements(&text, element).for_each(&mut *entry);
-                    return Ok(());
-                }
-                // A proxy may answer anything, and an empty list would mean that etcd may start empty.
-                _ => {
-                    let why = "its answer is not a list".to_owned();
-                    return Err(Error::Refused { doing: self.doing(doing), why });
-                }
+            let mut query = vec![kind, ("prefix", self.folder.as_str())];
+            query.extend(next.iter().map(|(name, value): &(&str, String)| (*name, value.as_str())));
+            let total = until.saturating_sub(self.real.mono()).min(self.pace.answer);
+            if total.is_zero() {
+                return Err(refused(format!("it took longer than {} s", self.pace.list.as_secs())));
             }
-            let following = next.iter().filter_map(|(parameter, element)| {
-                Some(((*parameter).to_owned(), xml::text(&text, element)?))
-            });
-            more = following.collect();
-            if more.is_empty() {
-                break;
+            let question = Question { query: &query, total, ..self.question(doing, "GET", "") };
+            let text = self.text(question, limits::SNAPSHOT_LIST_BYTES_MAX)?;
+            let from = next.first().map_or("", |(_, value)| value.as_str());
+            let asked = Asked { bucket: &self.bucket.name, prefix: &self.folder, from };
+            let page =
+                read(&text, asked).map_err(|why| refused(format!("its answer is no list of S3: {why}")))?;
+            all.extend(page.entries);
+            next = page.next;
+            if next.is_empty() {
+                return Ok(all);
             }
         }
-        let why = "its list has no end".to_owned();
-        Err(Error::Refused { doing: self.doing(doing), why })
+        Err(refused("its list has no end".to_owned()))
     }
 }
 
@@ -272,17 +312,7 @@ impl Store for S3 {
     }
 
     fn list(&self) -> Result<Vec<Snapshot>, Error> {
-        let mut found: Vec<(String, u64)> = Vec::new();
-        let fixed = [("list-type", "2"), ("prefix", self.folder.as_str())];
-        let next = [("continuation-token", "NextContinuationToken")];
-        let mut entry = |entry: &str| {
-            let name =
-                xml::text(entry, "Key").and_then(|key| Some(key.strip_prefix(&self.folder)?.to_owned()));
-            let bytes = xml::text(entry, "Size").and_then(|size| size.parse().ok());
-            found.extend(name.zip(bytes));
-        };
-        self.pages("list snapshots", &fixed, &next, &mut entry, "Contents")?;
-        Ok(name::snapshots(found))
+        self.pages("list snapshots", ("list-type", "2"), list::objects).map(name::snapshots)
     }
 
     fn open(&self, snapshot: &Snapshot) -> Result<Box<dyn Read + '_>, Error> {
@@ -295,23 +325,15 @@ impl Store for S3 {
 
     fn remove(&self, name: &str) -> Result<(), Error> {
         let key = format!("{}{name}", self.folder);
-        self.ask(Question::new("delete a snapshot", "DELETE", &key)).map(drop)
+        self.ask(self.question("delete a snapshot", "DELETE", &key)).map(drop)
     }
 
     fn sweep(&self, now: Timestamp) -> Result<(), Error> {
-        let mut old: Vec<(String, String)> = Vec::new();
-        let fixed = [("uploads", ""), ("prefix", self.folder.as_str())];
-        let next = [("key-marker", "NextKeyMarker"), ("upload-id-marker", "NextUploadIdMarker")];
-        let mut entry = |entry: &str| {
-            let begun = xml::text(entry, "Initiated").and_then(|text| time::parse_rfc3339(&text).ok());
-            let is_old = begun.is_some_and(|begun| now.unix().saturating_sub(begun.unix()) > LEFTOVER_S);
-            let names = xml::text(entry, "Key").zip(xml::text(entry, "UploadId"));
-            old.extend(names.filter(|(key, _)| is_old && key.starts_with(&self.folder)));
-        };
-        self.pages("list uploads that were not finished", &fixed, &next, &mut entry, "Upload")?;
-        for (key, id) in old {
+        let all = self.pages("list uploads that were not finished", ("uploads", ""), list::uploads)?;
+        let is_old = |upload: &Unfinished| now.unix().saturating_sub(upload.begun.unix()) > LEFTOVER_S;
+        for Unfinished { key, id, .. } in all.into_iter().filter(is_old) {
             let query = [("uploadId", id.as_str())];
-            self.ask(Question { query: &query, ..Question::new("end an upload", "DELETE", &key) })?;
+            self.ask(Question { query: &query, ..self.question("end an upload", "DELETE", &key) })?;
         }
         Ok(())
     }

@@ -5,6 +5,7 @@ use std::io::{self, Read, Write};
 
 use super::{Question, S3, xml};
 use crate::base::backoff::Backoff;
+use crate::base::clock::Mono;
 use crate::limits;
 use crate::net::{Body, Response};
 use crate::snapshot::error::Error;
@@ -30,20 +31,23 @@ impl<'a> Parts<'a> {
     }
 
     fn question<'q>(&'q self, method: &'q str) -> Question<'q> {
-        Question::new("write a snapshot", method, &self.key)
+        self.store.question("write a snapshot", method, &self.key)
     }
 
     fn send_part(&mut self) -> Result<(), Error> {
         if self.upload.is_none() {
             let question = Question { query: &[("uploads", "")], ..self.question("POST") };
             let answer = self.store.text(question, limits::SNAPSHOT_ANSWER_BYTES_MAX)?;
-            let id = xml::text(&answer, "UploadId").filter(|id| !id.is_empty());
-            self.upload = Some(id.ok_or_else(|| self.odd("the store gave no name for the upload"))?);
+            let begun = xml::parse(&answer).filter(|root| root.name == "InitiateMultipartUploadResult");
+            let id = begun.as_ref().and_then(|root| root.only("UploadId")).filter(|id| !id.is_empty());
+            self.upload =
+                Some(id.map(str::to_owned).ok_or_else(|| self.odd("the store gave no name for the upload"))?);
         }
         let id = self.upload.as_deref().unwrap_or_default();
         let number = (self.tags.len() + 1).to_string();
         let query = [("partNumber", number.as_str()), ("uploadId", id)];
-        let question = Question { query: &query, body: &self.part, ..self.question("PUT") };
+        let total = self.store.pace.of(bytes_of(&self.part));
+        let question = Question { query: &query, body: &self.part, total, ..self.question("PUT") };
         let response = self.store.ask(question)?;
         let tag = self.tag(&response)?;
         self.tags.push(tag);
@@ -63,7 +67,8 @@ impl<'a> Parts<'a> {
 
     fn complete(&self) -> Result<(), Error> {
         let Some(id) = &self.upload else {
-            let question = Question { body: &self.part, ..self.question("PUT") };
+            let total = self.store.pace.of(bytes_of(&self.part));
+            let question = Question { body: &self.part, total, ..self.question("PUT") };
             return self.tag(&self.store.ask(question)?).map(drop);
         };
         let mut list = "<CompleteMultipartUpload>".to_owned();
@@ -74,8 +79,13 @@ impl<'a> Parts<'a> {
         list += "</CompleteMultipartUpload>";
         let query = [("uploadId", id.as_str())];
         let question = Question { query: &query, body: list.as_bytes(), ..self.question("POST") };
-        match self.store.text(question, limits::SNAPSHOT_ANSWER_BYTES_MAX) {
-            Ok(_) => Ok(()),
+        let answer = self.store.text(question, limits::SNAPSHOT_ANSWER_BYTES_MAX).and_then(|answer| {
+            let is_done =
+                xml::parse(&answer).is_some_and(|root| root.name == "CompleteMultipartUploadResult");
+            is_done.then_some(()).ok_or_else(|| self.odd("the store did not confirm the end of the upload"))
+        });
+        match answer {
+            Ok(()) => Ok(()),
             // The answer to an earlier try may have been lost.
             Err(error) => {
                 if self.is_there() {
@@ -94,12 +104,16 @@ impl<'a> Parts<'a> {
     }
 }
 
+fn bytes_of(part: &[u8]) -> u64 {
+    u64::try_from(part.len()).unwrap_or(u64::MAX)
+}
+
 impl Write for Parts<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let room = limits::SNAPSHOT_PART_BYTES - self.part.len();
         let (now, _) = bytes.split_at(room.min(bytes.len()));
         self.part.extend_from_slice(now);
-        self.bytes += u64::try_from(now.len()).unwrap_or(u64::MAX);
+        self.bytes += bytes_of(now);
         if self.part.len() == limits::SNAPSHOT_PART_BYTES {
             self.send_part().map_err(io::Error::other)?;
         }
@@ -132,13 +146,14 @@ impl Drop for Parts<'_> {
     }
 }
 
-/// A download. It resumes after an interruption.
+/// A download. It resumes after an interruption, until its time is over.
 pub(super) struct Download<'a> {
     store: &'a S3,
     key: String,
     bytes: u64,
     offset: u64,
     body: Option<Body>,
+    begun: Mono,
     /// Failures since the last progress.
     backoff: Backoff,
 }
@@ -147,7 +162,8 @@ impl<'a> Download<'a> {
     pub(super) fn begin(store: &'a S3, snapshot: &Snapshot) -> Result<Self, Error> {
         let key = format!("{}{}", store.folder, snapshot.name.text);
         let backoff = Backoff::new(super::RETRY_FIRST, super::RETRY_MAX);
-        let mut download = Self { store, key, bytes: snapshot.bytes, offset: 0, body: None, backoff };
+        let begun = store.real.mono();
+        let mut download = Self { store, key, bytes: snapshot.bytes, offset: 0, body: None, begun, backoff };
         download.open()?;
         Ok(download)
     }
@@ -155,11 +171,20 @@ impl<'a> Download<'a> {
     fn open(&mut self) -> Result<(), Error> {
         let range = format!("bytes={}-", self.offset);
         let range = (self.offset > 0).then_some(range.as_str());
-        let question = Question { range, ..Question::new("read a snapshot", "GET", &self.key) };
+        let doing = "read a snapshot";
+        let refused = |why: String| Error::Refused { doing: self.store.doing(doing), why };
+        let whole = self.store.pace.of(self.bytes);
+        let total = whole.saturating_sub(self.store.real.mono().saturating_sub(self.begun));
+        if total.is_zero() {
+            let (offset, bytes, seconds) = (self.offset, self.bytes, whole.as_secs());
+            return Err(refused(format!(
+                "the store is too slow: {offset} of {bytes} bytes came in {seconds} s"
+            )));
+        }
+        let question = Question { range, total, ..self.store.question(doing, "GET", &self.key) };
         let response = self.store.ask(question)?;
         if range.is_some() && response.status != 206 {
-            let why = "the store cannot resume a download".to_owned();
-            return Err(Error::Refused { doing: self.store.doing("read a snapshot"), why });
+            return Err(refused("the store cannot resume a download".to_owned()));
         }
         self.body = Some(response.body);
         Ok(())

@@ -1,49 +1,111 @@
-//! The subset of XML in S3's answers: elements without relevant attributes, and text. A server may send anything:
-//! elements that are not found count as absent.
+//! The subset of XML in S3's answers: elements, text and entities. A text that is not exactly one whole document of this
+//! kind has no elements at all: what lost its end, or anything in the middle, must not look like a shorter answer.
 
+use std::str::Chars;
+
+/// Elements of S3's answers do not nest deeper.
+const DEPTH_MAX: usize = 8;
 /// The longest entity with its semicolon: `#x10FFFF;`.
 const ENTITY_BYTES_MAX: usize = 9;
 
-/// The content of each element with that name, in order. Elements of one name do not nest.
-pub fn elements<'a>(text: &'a str, name: &'a str) -> impl Iterator<Item = &'a str> {
-    let mut rest = text;
-    std::iter::from_fn(move || {
-        loop {
-            let (_, behind) = rest.split_once('<')?;
-            rest = behind;
-            let Some(tail) = behind.strip_prefix(name) else { continue };
-            // The name may be longer, or attributes may follow.
-            if !tail.starts_with(['>', ' ', '/', '\n', '\t', '\r']) {
-                continue;
-            }
-            let attributes = tail.find('>').and_then(|end| tail.get(..end))?;
-            let content = tail.get(attributes.len() + 1..).unwrap_or_default();
-            if attributes.ends_with('/') {
-                rest = content;
-                return Some("");
-            }
-            let (inner, after) = split_at_end(content, name)?;
-            rest = after;
-            return Some(inner);
-        }
-    })
+/// An element.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Element {
+    /// Its name.
+    pub name: String,
+    /// The text directly in it.
+    pub text: String,
+    /// The elements directly in it.
+    pub children: Vec<Element>,
 }
 
-fn split_at_end<'a>(content: &'a str, name: &str) -> Option<(&'a str, &'a str)> {
-    let mut from = 0;
-    loop {
-        let at = from + content.get(from..)?.find("</")?;
-        let tail = content.get(at + 2..)?;
-        match tail.strip_prefix(name) {
-            Some(tail) if tail.trim_start().starts_with('>') => return Some((content.get(..at)?, tail)),
-            _ => from = at + 2,
-        }
+impl Element {
+    /// The children with that name, in order.
+    pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Self> {
+        self.children.iter().filter(move |child| child.name == name)
+    }
+
+    /// The text of the only child with that name. `None` if there is none, if there are several, or if it has elements.
+    pub fn only(&self, name: &str) -> Option<&str> {
+        let mut all = self.children.iter().filter(|child| child.name == name);
+        let first = all.next().filter(|first| first.children.is_empty())?;
+        all.next().is_none().then_some(first.text.as_str())
     }
 }
 
-/// The text of the first element with that name.
-pub fn text(of: &str, name: &str) -> Option<String> {
-    elements(of, name).next().map(|content| unescape(content.trim()))
+/// The root of a document. `None` for anything else.
+pub fn parse(text: &str) -> Option<Element> {
+    let mut rest = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let mut open: Vec<Element> = Vec::new();
+    let mut root = None;
+    loop {
+        let Some((before, behind)) = rest.split_once('<') else {
+            return root.filter(|_| open.is_empty() && is_blank(rest));
+        };
+        match open.last_mut() {
+            Some(element) => element.text += &unescape(before)?,
+            None => is_blank(before).then_some(())?,
+        }
+        rest = if let Some(hint) = behind.strip_prefix('?') {
+            hint.split_once("?>")?.1
+        } else if let Some(comment) = behind.strip_prefix("!--") {
+            comment.split_once("-->")?.1
+        } else if let Some(end) = behind.strip_prefix('/') {
+            let (name, after) = end.split_once('>')?;
+            let element = open.pop().filter(|element| element.name == name.trim_end())?;
+            put(element, &mut open, &mut root)?;
+            after
+        } else {
+            let (name, is_empty, after) = tag(behind)?;
+            let element = Element { name: name.to_owned(), ..Element::default() };
+            if is_empty {
+                put(element, &mut open, &mut root)?;
+            } else {
+                (open.len() < DEPTH_MAX).then(|| open.push(element))?;
+            }
+            after
+        };
+    }
+}
+
+/// Adds a finished element to the one around it. There is only one without another around it.
+fn put(element: Element, open: &mut [Element], root: &mut Option<Element>) -> Option<()> {
+    match open.last_mut() {
+        Some(outer) => outer.children.push(element),
+        None if root.is_none() => *root = Some(element),
+        None => return None,
+    }
+    Some(())
+}
+
+/// The name in a start tag, whether it is also the end of its element, and what follows.
+fn tag(text: &str) -> Option<(&str, bool, &str)> {
+    let (name, mut rest) = word(text)?;
+    loop {
+        let next = rest.trim_start();
+        if let Some(after) = next.strip_prefix("/>") {
+            return Some((name, true, after));
+        }
+        if let Some(after) = next.strip_prefix('>') {
+            return Some((name, false, after));
+        }
+        // An attribute follows a space.
+        let (_, value) = (next.len() < rest.len()).then(|| word(next))??;
+        let value = value.strip_prefix('=')?;
+        let quote = value.chars().next().filter(|quote| matches!(quote, '"' | '\''))?;
+        rest = value.get(1..)?.split_once(quote)?.1;
+    }
+}
+
+/// A name at the start of a text, and what follows.
+fn word(text: &str) -> Option<(&str, &str)> {
+    let is_inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | ':');
+    let end = text.find(|c| !is_inner(c)).unwrap_or(text.len());
+    text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_').then(|| text.split_at(end))
+}
+
+fn is_blank(text: &str) -> bool {
+    text.chars().all(|c| matches!(c, ' ' | '\t' | '\r' | '\n'))
 }
 
 /// Text, escaped for an element.
@@ -51,25 +113,16 @@ pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-fn unescape(text: &str) -> String {
+fn unescape(text: &str) -> Option<String> {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some((before, behind)) = rest.split_once('&') {
         out.push_str(before);
-        let end = behind.bytes().take(ENTITY_BYTES_MAX).position(|byte| byte == b';');
-        let entity = end.and_then(|end| Some((character(behind.get(..end)?)?, behind.get(end + 1..)?)));
-        match entity {
-            Some((character, after)) => {
-                out.push(character);
-                rest = after;
-            }
-            None => {
-                out.push('&');
-                rest = behind;
-            }
-        }
+        let end = behind.bytes().take(ENTITY_BYTES_MAX).position(|byte| byte == b';')?;
+        out.push(character(behind.get(..end)?)?);
+        rest = behind.get(end + 1..)?;
     }
-    out + rest
+    Some(out + rest)
 }
 
 fn character(entity: &str) -> Option<char> {
@@ -81,10 +134,12 @@ fn character(entity: &str) -> Option<char> {
         "apos" => Some('\''),
         _ => {
             let number = entity.strip_prefix('#')?;
-            let code = match number.strip_prefix(['x', 'X']) {
-                Some(digits) => u32::from_str_radix(digits, 16).ok()?,
-                None => number.parse().ok()?,
+            let is_number = |digits: &str, radix| {
+                let mut all: Chars<'_> = digits.chars();
+                !digits.is_empty() && all.all(|c| c.is_digit(radix))
             };
+            let (digits, radix) = number.strip_prefix(['x', 'X']).map_or((number, 10), |digits| (digits, 16));
+            let code = is_number(digits, radix).then(|| u32::from_str_radix(digits, radix).ok())??;
             char::from_u32(code)
         }
     }
@@ -95,54 +150,67 @@ mod tests {
     use super::*;
 
     #[test]
-    fn elements_are_found_with_their_text() {
-        let list = "<?xml version=\"1.0\"?>\n<ListBucketResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">\
-            <KeyCount>2</KeyCount><Contents><Key>a&amp;b&#x2F;&#99;</Key><Size>7</Size></Contents>\
-            <Contents><Key> x </Key><Size >8</Size ></Contents><Contents/><IsTruncated>true</IsTruncated></ListBucketResult>";
+    fn a_document_is_its_elements_and_texts() {
+        let list = "\u{feff}<?xml version=\"1.0\"?>\n<!-- <x> --><List xmlns=\"http://s3/\" a='>'>\n<KeyCount>2</KeyCount>\
+            <Contents><Key>a&amp;b&#x2F;&#99;</Key><Size>7</Size></Contents><Contents ><Key> x </Key><Size >8</Size >\
+            </Contents><Contents/><Empty /><IsTruncated>true</IsTruncated></List>\n";
+        let root = parse(list).unwrap();
+        assert_eq!((root.name.as_str(), root.text.as_str()), ("List", "\n"));
         let found: Vec<_> =
-            elements(list, "Contents").map(|entry| (text(entry, "Key"), text(entry, "Size"))).collect();
-        let pair = |key: &str, size: &str| (Some(key.to_owned()), Some(size.to_owned()));
-        assert_eq!(found, [pair("a&b/c", "7"), pair("x", "8"), (None, None)]);
-        // `KeyCount` has the prefix `Key`.
-        assert_eq!(text(list, "Key").as_deref(), Some("a&b/c"));
-        assert_eq!(text(list, "IsTruncated").as_deref(), Some("true"));
-        assert_eq!(text(list, "NextContinuationToken"), None);
+            root.all("Contents").map(|entry| (entry.only("Key"), entry.only("Size"))).collect();
+        assert_eq!(found, [(Some("a&b/c"), Some("7")), (Some(" x "), Some("8")), (None, None)]);
+        assert_eq!(root.only("IsTruncated"), Some("true"));
+        assert_eq!((root.only("Empty"), root.only("Key"), root.only("Contents")), (Some(""), None, None));
+        assert_eq!(escape("\"a\"<&>"), "&quot;a&quot;&lt;&amp;&gt;");
     }
 
     #[test]
-    fn invalid_xml_has_no_elements() {
+    fn anything_else_is_no_document() {
         let table = [
             "",
+            " ",
+            "x",
             "<",
-            "<Key",
-            "<Key>",
-            "<Key>x",
-            "<Key>x</",
-            "<Key>x</Ke>",
-            "<Key>x</Keys>",
-            "</Key>",
-            "<Keys>x</Keys>",
-            "x<Key a=\"",
-            "\u{fffd}<Key\u{fffd}>",
+            "<a",
+            "<a>",
+            "<a>x",
+            "<a>x</",
+            "<a>x</a",
+            "<a>x</b>",
+            "<a>x</a>x",
+            "x<a>x</a>",
+            "<a/><b/>",
+            "<a></a></a>",
+            "</a>",
+            "<a><b></a></b>",
+            "<a><b></a>",
+            "< a/>",
+            "<1/>",
+            "<a b/>",
+            "<a b=c/>",
+            "<a b=\"c/>",
+            "<ab=\"c\"/>",
+            "<a \u{fffd}/>",
+            "<a>&;</a>",
+            "<a>&x;</a>",
+            "<a>&amp</a>",
+            "<a>&#xD800;</a>",
+            "<a>&#+1;</a>",
+            "<a>&#99999999;</a>",
+            "<!DOCTYPE html><a/>",
+            "<a><![CDATA[x]]></a>",
+            "<?xml <a/>",
+            "<!-- <a/>",
         ];
-        for broken in table {
-            assert_eq!(text(broken, "Key"), None, "{broken}");
+        for text in table {
+            assert_eq!(parse(text), None, "{text}");
         }
-        let odd = [
-            ("<Key>&;&x;&#xD800;&#99999999;&amp</Key>", "&;&x;&#xD800;&#99999999;&amp"),
-            ("<Key><Key>x</Key></Key>", "<Key>x"),
-        ];
-        for (odd, expected) in odd {
-            assert_eq!(text(odd, "Key").as_deref(), Some(expected));
-        }
-        assert_eq!(escape("\"a\"<&>"), "&quot;a&quot;&lt;&amp;&gt;");
+        let nested = |depth: usize| "<a>".repeat(depth) + &"</a>".repeat(depth);
+        assert!(parse(&nested(DEPTH_MAX)).is_some() && parse(&nested(DEPTH_MAX + 1)).is_none());
         // The time is linear in the length.
-        let many = "<Key>".repeat(200_000);
-        assert_eq!(elements(&many, "Key").count(), 0);
-        assert_eq!(elements(&("<Key".repeat(400_000) + ">"), "Key").count(), 0);
-        assert_eq!(
-            text(&format!("<Key>{}</Key>", "&".repeat(400_000)), "Key").map(|key| key.len()),
-            Some(400_000)
-        );
+        assert_eq!(parse(&"<a>".repeat(400_000)), None);
+        assert_eq!(parse(&("<a ".repeat(400_000) + ">")), None);
+        assert_eq!(parse(&format!("<a>{}</a>", "&".repeat(400_000))), None);
+        assert_eq!(parse(&format!("<a>{}</a>", "<b/>".repeat(100_000))).unwrap().children.len(), 100_000);
     }
 }

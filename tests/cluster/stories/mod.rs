@@ -88,6 +88,8 @@ pub(crate) enum Needs {
     FreshClusters,
     /// Its own etcd, and the tool that restores its snapshots.
     Snapshots,
+    /// The same, and a server of S3.
+    Bucket,
     /// Fresh clusters, helm and a registry.
     Registry,
     /// Fresh clusters, and a packet filter.
@@ -150,13 +152,14 @@ impl Story {
             Needs::Extension => environment.missing_extension(),
             Needs::Registry => environment.missing_registry(),
             Needs::Snapshots => environment.missing_snapshots(),
+            Needs::Bucket => environment.missing_snapshots().or_else(|| environment.missing_bucket()),
             Needs::Filter => environment.missing_filter(),
             Needs::Clusters | Needs::FreshClusters => None,
         }
     }
 
     fn needs_fresh_clusters(&self) -> bool {
-        !matches!(self.needs, Needs::Clusters | Needs::Snapshots)
+        !matches!(self.needs, Needs::Clusters | Needs::Snapshots | Needs::Bucket)
     }
 }
 

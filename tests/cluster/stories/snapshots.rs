@@ -2,6 +2,7 @@
 //! TLS, and their restoration after a loss of data.
 
 use std::fs;
+use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -17,10 +18,12 @@ use crate::lab::Lab;
 use crate::process::{Process, run};
 use crate::wait;
 use support::pki::Authority;
-use support::s3::S3Server;
+use support::s3::{BUCKET, KEY_ID, REGION, S3Server, SECRET};
 
 /// The port for plain text, for the story; the next one is for TLS, and the one after it for peers.
 const PORT: u16 = 32_379;
+/// The port of a server of S3.
+const BUCKET_PORT: u16 = PORT + 3;
 /// The longest duration of a step on a busy machine.
 const PATIENCE_S: u64 = 60;
 /// The number that a restoration adds to the revision.
@@ -315,10 +318,55 @@ pub(crate) fn killed(lab: &mut Lab) -> Result<()> {
 /// The same with a bucket.
 pub(crate) fn bucket(lab: &mut Lab) -> Result<()> {
     let server = S3Server::start(&Clock::system());
+    in_bucket(lab, &server.credentials()).map(drop)
+}
+
+/// The same with a real server, which then loses half of the newest snapshot.
+pub(crate) fn real_bucket(lab: &mut Lab) -> Result<()> {
+    let gateway = lab.environment.program("versitygw").ok_or_else(|| Failure::new("versitygw not found"))?;
+    let root = lab.place.join("objects");
+    fs::create_dir_all(root.join(BUCKET))?;
+    let mut command = Command::new(gateway);
+    command.args(["--access", KEY_ID, "--secret", SECRET, "--region", REGION]);
+    command.args(["--port", &format!("127.0.0.1:{BUCKET_PORT}"), "posix"]).arg(&root);
+    let mut server = Process::start("versitygw", &lab.place, command)?;
+    wait::until("the server of S3", PATIENCE_S, || {
+        server.ensure_running()?;
+        Ok::<_, Failure>(TcpStream::connect(("127.0.0.1", BUCKET_PORT)).ok())
+    })?;
+    let credentials = [
+        ("accessKeyID", KEY_ID.to_owned()),
+        ("secretAccessKey", SECRET.to_owned()),
+        ("region", REGION.to_owned()),
+        ("bucketName", BUCKET.to_owned()),
+        ("endpoint", format!("http://127.0.0.1:{BUCKET_PORT}")),
+    ];
+    let (site, etcd) = in_bucket(lab, &credentials)?;
+    let kept = site.names()?;
+    put("later", b"1")?;
+    let taken = site.snapshot()?;
+    let newest = taken["snapshot"].as_str().unwrap_or_default();
+    let path = root.join(BUCKET).join("entry/etcd-main/v2").join(newest);
+    let whole = fs::read(&path)?;
+    fs::write(&path, &whole[..whole.len() / 2])?;
+    // The revision is the same, and the snapshot is not.
+    let again = site.snapshot()?;
+    equal(
+        "whether it was taken again",
+        &json!([again["taken"], again["revision"]]),
+        &json!([true, taken["revision"]]),
+    )?;
+    equal("the snapshots", &json!(site.names()?), &json!([newest, again["snapshot"]]))?;
+    ensure(!kept.is_empty() && site.data().exists(), || "etcd has its data".to_owned())?;
+    drop(etcd);
+    Ok(())
+}
+
+fn in_bucket(lab: &Lab, credentials: &[(&str, String)]) -> Result<(Site, Process)> {
     let mut site = Site::new(lab)?;
     let secret = site.place.join("secret");
     fs::create_dir_all(&secret)?;
-    for (name, text) in server.credentials() {
+    for (name, text) in credentials {
         fs::write(secret.join(name), text)?;
     }
     site.store = vec![format!("--s3={}", secret.display()), "--prefix=entry/etcd-main".to_owned()];
@@ -331,7 +379,10 @@ pub(crate) fn bucket(lab: &mut Lab) -> Result<()> {
     equal("names", &json!(site.names()?), &json!([taken["snapshot"]]))?;
     etcd.kill();
     site.wipe()?;
-    let _etcd = site.start()?;
+    // A power cut can leave the folders of a member without their files.
+    fs::create_dir_all(site.data().join("member/snap"))?;
+    etcd = site.start()?;
     equal("a key", &has("large-23")?, &true)?;
-    ensure(revision()? >= number(&taken["revision"]) + ADDED, || "its revision is a new one".to_owned())
+    ensure(revision()? >= number(&taken["revision"]) + ADDED, || "its revision is a new one".to_owned())?;
+    Ok((site, etcd))
 }

@@ -81,6 +81,11 @@ pub(crate) const STORIES: &[Story] = &[
     servers("client: a service account gets a token", Needs::Clusters, client::tokens),
     servers("etcd: killed while it restores or takes a snapshot", Needs::Snapshots, snapshots::killed),
     servers("etcd: a snapshot is restored from a bucket", Needs::Snapshots, snapshots::bucket),
+    servers(
+        "etcd: a snapshot is restored from a bucket of a real server",
+        Needs::Bucket,
+        snapshots::real_bucket,
+    ),
     servers("a reset removes all objects of an earlier story", Needs::Clusters, servers::reset),
     servers(
         "applier: webhooks without a server are recognized and removed",
