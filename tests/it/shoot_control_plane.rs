@@ -92,6 +92,7 @@ impl Rig {
             managed_issuer: None,
             wildcard: None,
             advertise_address: None,
+            writes_endpoints: true,
             health_check_token: made.health_check_token(),
             secrets: &made.of_kube_apiserver(),
             encryption: &encryption.unwrap(),

@@ -124,6 +124,7 @@ fn templates(kubernetes: &Value) -> [Value; 2] {
         managed_issuer: None,
         wildcard: None,
         advertise_address: None,
+        writes_endpoints: true,
         health_check_token: "t",
         secrets: &secrets,
         encryption: &json!({"kind": "Secret", "metadata": {"name": "encryption"}}),
