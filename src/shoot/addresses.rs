@@ -33,16 +33,17 @@ pub fn advertise(view: &View, service: &str) -> Option<String> {
 }
 
 /// Whether the API server can write the endpoints of the Service `kubernetes` in its cluster. It refuses to start if the
-/// address that it advertises is not of the family of its Services. Without [`advertise`], this is its pod's address, the
-/// IPv6 one if there is one: like the `service` of the server, the pod has an address of each family of the seed.
-pub fn writes_endpoints(view: &View, service: &Value) -> bool {
-    let has_ipv6 = |address: &str| address.contains(':');
-    let is_of_ipv6 = match service["spec"]["ipFamilies"].as_array() {
-        Some(families) => families.iter().any(|family| family == "IPv6"),
-        None => has_ipv6(text(&service["spec"]["clusterIP"])),
+/// address that it advertises is not of the family of its Services, whose ranges are `services`. Without [`advertise`],
+/// which has IPv4 addresses, it advertises the address of its pod, the IPv6 one if there is one: like `service`, through
+/// which it is reached, the pod has an address of each family of the seed.
+pub fn writes_endpoints(services: &[String], advertised: Option<&str>, service: &Value) -> bool {
+    let is_ipv6 = |address: &str| address.contains(':');
+    let advertises_ipv6 = match (advertised, service["spec"]["ipFamilies"].as_array()) {
+        (Some(address), _) => is_ipv6(address),
+        (None, Some(families)) => families.iter().any(|family| family == "IPv6"),
+        (None, None) => is_ipv6(text(&service["spec"]["clusterIP"])),
     };
-    let advertises_ipv6 = is_of_ipv6 && advertise(view, text(&service["spec"]["clusterIP"])).is_none();
-    view.services.first().is_none_or(|range| has_ipv6(range) == advertises_ipv6)
+    services.first().is_none_or(|range| is_ipv6(range) == advertises_ipv6)
 }
 
 /// The API server for clients in the cluster: a name without port.
@@ -211,25 +212,24 @@ mod tests {
     #[test]
     fn endpoints_are_of_the_family_of_the_services() {
         let (v4, v6) = ("100.64.0.0/13", "fd00:9::/108");
-        // The Shoot and its range, the families of the server's Service and its address.
+        // The range of Services, the advertised address, the families of the server's Service and its address.
         let table = [
-            ("s2", v4, json!(["IPv4"]), "10.1.0.9", true),
-            ("s2", v4, json!(["IPv4", "IPv6"]), "10.1.0.9", false),
-            ("s2", v4, json!(["IPv6", "IPv4"]), "fd00::9", false),
-            ("s2", v4, json!(["IPv6"]), "fd00::9", false),
-            ("s2", v6, json!(["IPv6"]), "fd00::9", true),
-            ("s2", v6, json!(["IPv4", "IPv6"]), "10.1.0.9", true),
-            ("s2", v6, json!(["IPv4"]), "10.1.0.9", false),
-            ("s2", v4, Value::Null, "10.1.0.9", true),
-            ("s2", v4, Value::Null, "fd00::9", false),
-            // It has DNS records, so it advertises an IPv4 address.
-            ("s1", v4, json!(["IPv4", "IPv6"]), "10.1.0.9", true),
-            ("s1", v4, json!(["IPv6"]), "fd00::9", false),
+            (v4, None, json!(["IPv4"]), "10.1.0.9", true),
+            (v4, None, json!(["IPv4", "IPv6"]), "10.1.0.9", false),
+            (v4, None, json!(["IPv6", "IPv4"]), "fd00::9", false),
+            (v4, None, json!(["IPv6"]), "fd00::9", false),
+            (v6, None, json!(["IPv6"]), "fd00::9", true),
+            (v6, None, json!(["IPv4", "IPv6"]), "10.1.0.9", true),
+            (v6, None, json!(["IPv4"]), "10.1.0.9", false),
+            (v4, None, Value::Null, "10.1.0.9", true),
+            (v4, None, Value::Null, "fd00::9", false),
+            (v4, Some("240.1.0.9"), json!(["IPv4", "IPv6"]), "10.1.0.9", true),
+            (v6, Some("240.1.0.9"), json!(["IPv4", "IPv6"]), "10.1.0.9", false),
         ];
-        for (name, range, families, address, expected) in table {
-            let view = View { services: vec![range.to_owned()], ..golden(name) };
+        for (range, advertised, families, address, expected) in table {
             let service = json!({"spec": {"clusterIP": address, "ipFamilies": families}});
-            assert_eq!(writes_endpoints(&view, &service), expected, "{name} {range} {service}");
+            let found = writes_endpoints(&[range.to_owned()], advertised, &service);
+            assert_eq!(found, expected, "{range} {advertised:?} {service}");
         }
     }
 

@@ -485,6 +485,14 @@ impl Cluster {
         ]
     }
 
+    /// The keys for tokens of ServiceAccounts.
+    pub(crate) fn signing_arguments(&self) -> [String; 2] {
+        [
+            format!("--service-account-key-file={}", self.path("tokens.pub")),
+            format!("--service-account-signing-key-file={}", self.path("tokens.key")),
+        ]
+    }
+
     fn api_arguments(&self) -> Vec<String> {
         let role = &self.role;
         let mut arguments = vec![
@@ -496,8 +504,6 @@ impl Cluster {
             format!("--tls-private-key-file={}", self.path("server.key")),
             format!("--client-ca-file={}", self.path("ca.crt")),
             format!("--service-account-issuer={}", self.url()),
-            format!("--service-account-key-file={}", self.path("tokens.pub")),
-            format!("--service-account-signing-key-file={}", self.path("tokens.key")),
             format!("--service-cluster-ip-range={}", role.service_range),
             "--authorization-mode=Node,RBAC".to_owned(),
             "--enable-bootstrap-token-auth".to_owned(),
@@ -513,6 +519,7 @@ impl Cluster {
             format!("--audit-policy-file={}", self.path("audit.yaml")),
             format!("--audit-log-path={}", self.path("audit.log")),
         ];
+        arguments.extend(self.signing_arguments());
         arguments.extend(role.arguments.iter().map(|&argument| argument.to_owned()));
         arguments
     }

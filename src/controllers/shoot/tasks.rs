@@ -150,7 +150,8 @@ pub(super) fn referenced(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
 pub(super) fn service(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     let service = kube_apiserver::deploy_service(&work.seed, work.plane())?;
     work.advertise_address = addresses::advertise(&work.view, text(&service["spec"]["clusterIP"]));
-    work.writes_endpoints = addresses::writes_endpoints(&work.view, &service);
+    let advertised = work.advertise_address.as_deref();
+    work.writes_endpoints = addresses::writes_endpoints(&work.view.services, advertised, &service);
     Ok(Step::Done)
 }
 

@@ -12,6 +12,7 @@ mod crash;
 mod crowd;
 mod deletion;
 mod extension;
+mod families;
 mod faults;
 mod identity;
 mod inside;

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use super::life::scene::{Scene, State};
 use super::{
     Needs, Part, Play, Story, agent, applier, backups, bastions, bundle, client, components, control_plane,
-    crash, crowd, deletion, extension, faults, identity, inside, kustomize, life, link, managed_seed, many,
-    moves, objects, oci, own, pod, policies, resources, role, seed, semantics, servers, shoots, snapshots,
-    tokens, trouble, two, upgrade, vpa,
+    crash, crowd, deletion, extension, families, faults, identity, inside, kustomize, life, link,
+    managed_seed, many, moves, objects, oci, own, pod, policies, resources, role, seed, semantics, servers,
+    shoots, snapshots, tokens, trouble, two, upgrade, vpa,
 };
 use crate::failure::{Result, ensure};
 use crate::lab::Lab;
@@ -66,6 +66,11 @@ pub(crate) const STORIES: &[Story] = &[
         "Shoot: it is created in the node, its owner gets in, and it is deleted",
         (State::Seed, None),
         life::comes_and_goes,
+    ),
+    servers(
+        "API servers of Shoots start on seeds of each address family",
+        Needs::Clusters,
+        families::servers_start,
     ),
     servers("the audit log names what agents ask for", Needs::Clusters, servers::audit),
     servers("a garden and a seed are prepared", Needs::FreshClusters, servers::prepared),
