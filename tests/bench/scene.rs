@@ -68,6 +68,7 @@ impl Scene {
         let preparation = Preparation::new(SEED, clock.now());
         garden.apply(&preparation.garden());
         garden.apply(&prepare::provider());
+        garden.apply(&[prepare::promised_backups()]);
         let mut options = support::Options::new("seed", &clock);
         options.authorization = Authorization::Rbac;
         let seed = TestCluster::start(options);

@@ -25,6 +25,7 @@ fn garden() -> (Garden, Preparation) {
     let garden = Garden::start(&clock);
     let preparation = Preparation::new("edge-1", TIME);
     garden.apply(&preparation.garden());
+    garden.apply(&prepare::provider());
     (garden, preparation)
 }
 
@@ -162,7 +163,8 @@ fn an_agent_has_the_permissions_of_the_table() {
         (&SHOOT, "", "", "", false),
         (&SHOOT, "", "", "spec.seedName=edge-1", false),
         (&SHOOT, "", "name.seed.gardener.cloud/edge-1=true", "", true),
-        (&SHOOT, "", "name.seed.gardener.cloud/edge-1", "", false),
+        (&SHOOT, "", "name.seed.gardener.cloud/edge-1", "", true),
+        (&SHOOT, "", "name.seed.gardener.cloud/edge-2", "", false),
         (&SEED, "", "", "", true),
         (&SECRET, "", "", "", false),
         (&SECRET, "garden", "", "", false),

@@ -30,6 +30,7 @@ fn garden() -> Garden {
     let garden = Garden::start(&clock);
     garden.set_manager_share(Share { lifecycle: false, ..Share::default() });
     garden.apply(&Preparation::new("edge-1", TIME).garden());
+    garden.apply(&prepare::provider());
     garden.apply(&prepare::for_shoots());
     garden.wait_for("the namespace of the project", |g| g.get("", "namespaces", "", "garden-p"));
     garden
@@ -151,9 +152,13 @@ fn a_shoot_gets_the_same_defaults_as_in_the_real_garden() {
 
     let object = yaml::parse(include_str!("../support/garden/shoot/golden/shoot-workerless.yaml")).unwrap();
     client.create::<Value>(&SHOOT, "garden-p", &object).unwrap();
+    garden.apply(&[json!({"apiVersion": "core.gardener.cloud/v1beta1", "kind": "ControllerRegistration",
+        "metadata": {"name": "lab"}, "spec": {"resources": [
+            {"kind": "ControlPlane", "type": "lab"}, {"kind": "DNSRecord", "type": "lab"}]}})]);
     garden.apply(&[seed("lab1", |spec| {
         spec["provider"] = json!({"type": "lab", "region": "lab-1"});
         let credentials = spec["dns"]["internal"]["credentialsRef"].clone();
+        spec["dns"]["provider"]["type"] = json!("lab");
         spec["dns"]["defaults"] =
             json!([{"type": "lab", "domain": "shoots.lab.local", "credentialsRef": credentials}]);
     })]);
@@ -221,8 +226,8 @@ fn bad_shoots_are_refused() {
         (
             "/spec/cloudProfile/name",
             json!("none"),
-            403,
-            "cloudprofiles.core.gardener.cloud \"none\" not found",
+            500,
+            "cloudprofile.core.gardener.cloud \"none\" not found",
         ),
         (
             "/spec/exposureClassName",
@@ -258,7 +263,7 @@ fn bad_shoots_are_refused() {
             403,
             "DNSRecord \"x\"",
         ),
-        ("/spec/seedName", json!("none"), 403, "seeds.core.gardener.cloud \"none\" not found"),
+        ("/spec/seedName", json!("none"), 500, "seed.core.gardener.cloud \"none\" not found"),
         ("/spec/seedName", json!("tainted"), 403, "taints are not tolerated"),
         ("/spec/seedName", json!("without"), 422, "spec.networking.services: Required value"),
     ]);
@@ -306,13 +311,15 @@ fn immutable_fields_cannot_change() {
         (json!({"spec": {"kubernetes": {"version": "1.33.9"}}}), "downgrade is not supported"),
         (json!({"spec": {"kubernetes": {"version": "1.36.0"}}}), "cannot skip a minor version"),
         (json!({"spec": {"provider": {"workers": [{"name": "w"}]}}}), "cannot get workers"),
-        (json!({"spec": {"seedName": "edge-2"}}), "use the shoots/binding subresource"),
-        (json!({"spec": {"seedName": null}}), "use the shoots/binding subresource"),
         (json!({"spec": {"systemComponents": {}}}), "workerless"),
     ];
     for (change, why) in table {
         let (code, message) = refusal(patch(&client, "s1", "", &change));
         assert!(code == 422 && message.contains(why), "{change}: {code} {message}");
+    }
+    for (seed, why) in [(json!("edge-2"), "use the shoots/binding subresource"), (Value::Null, "to 'nil'")] {
+        let (code, message) = refusal(patch(&client, "s1", "", &json!({"spec": {"seedName": seed}})));
+        assert!(code == 403 && message.contains(why), "{seed}: {code} {message}");
     }
     let updated = patch(&client, "s1", "", &json!({"spec": {"kubernetes": {"version": "1.35.4"}}})).unwrap();
     assert_eq!(generation(&updated), 2);
@@ -622,6 +629,7 @@ fn a_binding_changes_the_seed_and_nothing_else() {
     };
     let full = json!({"status": {"allocatable": {"shoots": "0"}}});
     garden.apply(&[
+        prepare::promised_backups(),
         seed("edge-1", backup),
         seed("edge-2", backup),
         seed("plain", |_| {}),
@@ -634,9 +642,9 @@ fn a_binding_changes_the_seed_and_nothing_else() {
         patch(&client, "s1", "binding", &json!({"spec": {"seedName": seed, "purpose": "production"}}))
     };
     for (to, code, why) in [
-        (json!("none"), 403, "not found"),
+        (json!("none"), 500, "not found"),
         (json!("full"), 403, "maximum number of shoots"),
-        (Value::Null, 422, "cannot be taken off its seed"),
+        (Value::Null, 500, "already assigned to the same seed"),
     ] {
         let (found, message) = refusal(bind(to));
         assert!(found == code && message.contains(why), "{message}");
@@ -646,13 +654,14 @@ fn a_binding_changes_the_seed_and_nothing_else() {
         (text(&bound, "/spec/seedName"), text(&bound, "/spec/purpose"), generation(&bound)),
         ("edge-1", "testing", 2)
     );
-    assert_eq!(generation(&bind(json!("edge-1")).unwrap()), 2);
+    let (code, message) = refusal(bind(json!("edge-1")));
+    assert!(code == 500 && message.contains("already assigned to the same seed"), "{message}");
     let (code, message) = refusal(bind(json!("plain")));
     assert!(code == 403 && message.contains("seed \"plain\" has no backup"), "{message}");
     let moved = bind(json!("edge-2")).unwrap();
     assert_eq!((text(&moved, "/spec/seedName"), generation(&moved)), ("edge-2", 3));
     let (code, message) = refusal(bind(Value::Null));
-    assert!(code == 422, "{message}");
+    assert!(code == 403, "{message}");
     // The documentation sends the whole object, which works, too.
     let mut whole = settled(&garden, "s1");
     whole["spec"]["seedName"] = "edge-1".into();

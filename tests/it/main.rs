@@ -64,6 +64,7 @@ mod story_probes;
 mod story_process;
 mod story_projected_token;
 mod story_proxy;
+mod story_requests;
 mod story_rotation;
 mod story_seed;
 mod story_seed_care;

@@ -59,13 +59,14 @@ fn kubectl_reads_objects_of_gardener() {
     let clock = Clock::system();
     let garden = Garden::start(&clock);
     garden.apply(&Preparation::new("edge-1", clock.now()).garden());
+    garden.apply(&prepare::provider());
     garden.apply(&[
         json!({"apiVersion": "core.gardener.cloud/v1beta1", "kind": "Seed", "metadata": {"name": "edge-1"},
         "spec": prepare::seed_spec()}),
     ]);
     let Some(seeds) = kubectl(&garden, &["get", "seeds"]) else { return };
     assert!(seeds.contains("edge-1"), "{seeds}");
-    assert!(kubectl(&garden, &["get", "ctrlinst", "-A"]).unwrap().contains("No resources found"));
+    assert!(kubectl(&garden, &["get", "bbc", "-A"]).unwrap().contains("No resources found"));
     let definition = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": {"name": "managedresources.resources.gardener.cloud"}, "spec": {"group": "resources.gardener.cloud",
             "scope": "Namespaced", "names": {"plural": "managedresources", "kind": "ManagedResource", "shortNames": ["mr"]},

@@ -131,6 +131,12 @@ impl Lab {
         self.world.wait_until_ready();
     }
 
+    /// A Seed with Shoots cannot be deleted.
+    pub(crate) fn without_shoot(&self) {
+        let id = Id::new(CORE, "shoots", PROJECT, "s1");
+        self.world.garden.store().write(|state| drop(state.take(&id)));
+    }
+
     pub(crate) fn end(self) {
         self.agent.stop();
     }
@@ -464,6 +470,7 @@ fn a_seed_is_deleted_with_its_bucket() {
     let lab = Lab::start("ending", |_| {});
     let error = json!({"description": "The bucket is not empty."});
     lab.player.behave("backupbuckets", Manners { error: Some(("Error", error)), ..Manners::default() });
+    lab.without_shoot();
     lab.world.garden.delete(CORE, "seeds", "", "ending");
     lab.wait_for("the error of the deletion", || {
         let bucket = lab.bucket()?;

@@ -92,6 +92,7 @@ fn run(at: Option<&Point>) -> Outcome {
 
     lab.world.garden.delete(CORE, "backupentries", PROJECT, place.1);
     wait("the end of the other entry", &|| lab.entry(place.1).is_none().then_some(()));
+    lab.without_shoot();
     lab.world.garden.delete(CORE, "seeds", "", "killed");
     wait("the end of the Seed", &|| lab.world.garden.seed("killed").is_none().then_some(()));
     let held = lab.world.garden.get("", "secrets", "garden", "backup").unwrap();

@@ -13,7 +13,7 @@ use crate::story_operating::Desk;
 use crate::world::{Agent, CORE, Options, World, wait_for};
 use support::api::failure::Failure;
 use support::api::store::Id;
-use support::encoding::from_base64;
+use support::encoding::{from_base64, rfc3339};
 use support::garden::prepare;
 use support::http::faults::{Action, Seen};
 use support::http::record::Recorded;
@@ -85,6 +85,20 @@ impl Lab {
             "spec": {"shootRef": {"name": "s1"}, "seedName": self.world.name, "providerType": "local",
                 "sshPublicKey": KEY, "ingress": [{"ipBlock": {"cidr": "192.0.2.0/24"}}]}});
         more(&mut bastion);
+        let shoot = text(&bastion, "/spec/shootRef/name");
+        let shoot = self.world.garden.get(CORE, "shoots", PROJECT, shoot).unwrap_or_default();
+        let seed = text(&bastion, "/spec/seedName").to_owned();
+        if text(&shoot, "/spec/seedName") != seed {
+            // The garden takes the seed from the Shoot. This one was made when it was another.
+            bastion["apiVersion"] = json!("operations.gardener.cloud/v1alpha1");
+            bastion["kind"] = json!("Bastion");
+            bastion["metadata"]["uid"] = json!(format!("uid-of-{name}"));
+            bastion["metadata"]["generation"] = json!(1);
+            bastion["metadata"]["creationTimestamp"] = json!(rfc3339(self.world.clock.now()));
+            let id = Id::new(OPERATIONS, "bastions", PROJECT, name);
+            self.world.garden.store().write(|state| drop(state.put(id, bastion)));
+            return;
+        }
         self.world.garden.create("operations.gardener.cloud/v1alpha1", "bastions", &bastion);
     }
 
@@ -295,7 +309,10 @@ fn errors_of_a_bastion_are_reported_with_their_code() {
 
     // No extension serves this type.
     lab.player.behave("bastions", Manners { is_silent: true, ..Manners::default() });
-    lab.make("b3", |bastion| bastion["spec"]["providerType"] = json!("nobody"));
+    lab.put_shoot_with("s1", lab.world.name, &plane("s1"), |shoot| {
+        shoot["spec"]["provider"]["type"] = json!("nobody");
+    });
+    lab.make("b3", |_| {});
     let condition = lab.wait_for_condition("b3", "FailedReconciling", "did not record a last operation yet");
     let words = text(&condition, "/message");
     assert!(words.contains("no ControllerInstallation of this seed supports Bastion/nobody"), "{words}");
@@ -314,7 +331,10 @@ fn errors_of_a_bastion_are_reported_with_their_code() {
     let of_seed = ["bastions.extensions.gardener.cloud", "b3", "-n", &plane("s1")];
     let told = desk.explain(&of_seed);
     assert!(told.starts_with(&format!("Bastion {}/b3 (seed): ", plane("s1"))), "{told}");
-    lab.make("b4", |bastion| bastion["spec"]["providerType"] = Value::Null);
+    lab.put_shoot_with("s1", lab.world.name, &plane("s1"), |shoot| {
+        shoot["spec"]["provider"]["type"] = json!("");
+    });
+    lab.make("b4", |_| {});
     let condition = lab.wait_for_condition("b4", "FailedReconciling", "spec.providerType is empty");
     assert_eq!(condition["codes"], json!(["ERR_CONFIGURATION_PROBLEM"]));
     assert_eq!(lab.object("b4"), None);

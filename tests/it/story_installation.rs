@@ -28,6 +28,20 @@ fn decoded(secret: &Value, key: &str) -> Option<String> {
     String::from_utf8(from_base64(secret["data"][key].as_str()?)?).ok()
 }
 
+/// A role for Secret `words`.
+fn readable_words() -> [Value; 2] {
+    let group = "rbac.authorization.k8s.io";
+    let metadata = json!({"name": "words", "namespace": "garden"});
+    let rule =
+        json!({"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["words"], "verbs": ["get"]});
+    let seeds = json!({"kind": "Group", "apiGroup": group, "name": "gardener.cloud:system:seeds"});
+    [
+        json!({"apiVersion": format!("{group}/v1"), "kind": "Role", "metadata": metadata, "rules": [rule]}),
+        json!({"apiVersion": format!("{group}/v1"), "kind": "RoleBinding", "metadata": metadata, "subjects": [seeds],
+            "roleRef": {"apiGroup": group, "kind": "Role", "name": "words"}}),
+    ]
+}
+
 #[test]
 fn values_come_from_secrets_of_the_garden() {
     let world = World::start(&Options::new("templated"));
@@ -39,6 +53,8 @@ fn values_come_from_secrets_of_the_garden() {
     let reference =
         json!({"name": "w", "resourceRef": {"apiVersion": "v1", "kind": "Secret", "name": "words"}});
     let values = json!({"greeting": "{{ .resources.w.data.hello }}"});
+    // SeedAuthorizer knows what a deployment names only if its chart is in a registry.
+    world.garden.apply(&readable_words());
     world.garden.apply(&extension(&values, &json!({"resources": [reference]})));
     let refused = |reason: &str| {
         world.garden.wait_for(&format!("Valid=False, {reason}"), |_| {

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::world::{CORE, MANAGED_RESOURCES, Options, World};
 use support::encoding::from_base64;
 use support::garden::prepare;
+use support::http::record::Recorded;
 use support::json::text;
 
 const PRIORITY_CLASSES: &str = "scheduling.k8s.io";
@@ -87,6 +88,14 @@ fn a_seed_waits_for_its_provider_and_reports_it() {
     let world = World::start(&Options::new("bare"));
     world.garden.delete(CORE, "controllerregistrations", "", prepare::PROVIDER);
     let agent = world.agent();
+    // The garden accepts no Seed of a type that nobody has registered. The agent tries again.
+    world.garden.wait_for("two refusals", |garden| {
+        let refused = |r: &&Recorded| r.method == "POST" && r.info.resource == "seeds" && r.status == 403;
+        (garden.requests().iter().filter(refused).count() >= 2).then_some(())
+    });
+    assert!(world.garden.seed("bare").is_none());
+    let kinds = ["ControlPlane", "DNSRecord", "Infrastructure", "Worker"];
+    world.garden.apply(&[prepare::promise("promised", &kinds, "local")]);
     let missing = "no ControllerInstallation of this seed supports ControlPlane/local, DNSRecord/local, \
                    Infrastructure/local, Worker/local";
     fails(

@@ -69,6 +69,7 @@ fn a_provider_that_is_not_registered() {
     let world = World::start(&Options::new("foreign-cloud"));
     let mut config = world.config();
     config["seedConfig"]["spec"]["provider"]["type"] = json!("nimbus");
+    world.garden.apply(&[prepare::promise("promised", &["ControlPlane"], "nimbus")]);
     let agent = world.agent_with(&config);
     let missing = "no ControllerInstallation of this seed supports ControlPlane/nimbus, Infrastructure/nimbus, \
                    Worker/nimbus: register an extension for it in the garden";

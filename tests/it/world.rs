@@ -24,6 +24,7 @@ use gardenlet::net::Dial;
 use gardenlet::pki::Certificate;
 use serde_json::{Value, json};
 
+use support::api::store::Id;
 use support::api::write::Patch;
 use support::api::{Target, User};
 use support::cluster::{Authorization, PATIENCE};
@@ -125,6 +126,7 @@ impl World {
         let preparation = Preparation::new(options.seed, clock.now());
         garden.apply(&preparation.garden());
         garden.apply(&prepare::provider());
+        garden.apply(&[prepare::promised_backups()]);
         let mut seed = ClusterOptions::new("seed", &clock);
         seed.authorization = Authorization::Rbac;
         let seed = TestCluster::start(seed);
@@ -144,6 +146,16 @@ impl World {
         };
         world.prepare_seed();
         world
+    }
+
+    /// Gives an object to seed `elsewhere` behind the back of the garden, which allows nobody to do that.
+    pub(crate) fn move_in_storage(&self, (group, plural): (&str, &str), (namespace, name): (&str, &str)) {
+        let mut object = self.garden.get(group, plural, namespace, name).unwrap();
+        object["spec"]["seedName"] = json!("elsewhere");
+        let generation = object["metadata"]["generation"].as_i64().unwrap_or(0) + 1;
+        object["metadata"]["generation"] = json!(generation);
+        let id = Id::new(group, plural, namespace, name);
+        self.garden.store().write(|state| drop(state.put(id, object)));
     }
 
     fn prepare_seed(&self) {

@@ -15,7 +15,7 @@ use super::controllers::{Controllers, Share};
 use super::encoding::base64;
 use super::http::faults::Faults;
 use super::http::record::Recorded;
-use super::http::server::{Authorizer, Parts, Server, Webhook};
+use super::http::server::{Authorizer, Decision, Parts, Server, Webhook};
 use super::options::patience;
 use super::pace;
 use super::pki::{Authority, Identity};
@@ -86,17 +86,19 @@ impl Options {
 struct Open;
 
 impl Authorizer for Open {
-    fn allows(&self, _state: &State, user: &User, info: &Info) -> bool {
+    fn decide(&self, _state: &State, user: &User, info: &Info) -> Decision {
         let open = ["/healthz", "/livez", "/readyz", "/version"];
-        user.is_in("system:authenticated") || (info.resource.is_empty() && open.contains(&info.path.as_str()))
+        let allowed = user.is_in("system:authenticated")
+            || (info.resource.is_empty() && open.contains(&info.path.as_str()));
+        allowed.then_some(()).ok_or_else(String::new)
     }
 }
 
 struct Rbac;
 
 impl Authorizer for Rbac {
-    fn allows(&self, state: &State, user: &User, info: &Info) -> bool {
-        rbac::allows(state, user, info)
+    fn decide(&self, state: &State, user: &User, info: &Info) -> Decision {
+        rbac::allows(state, user, info).then_some(()).ok_or_else(String::new)
     }
 }
 
@@ -124,6 +126,8 @@ impl TestCluster {
             crd_delay: options.crd_delay,
             admission: options.admission,
             is_dry: false,
+            is_strict: false,
+            warnings: Arc::default(),
         };
         let server = Server::start(Parts {
             api: api.clone(),

@@ -16,6 +16,7 @@
 //! - `random.rs` has random numbers that depend only on that seed.
 //! - `keys.rs` has RSA keys that are ready at once.
 //! - `pace.rs` is the time that simulated clocks follow.
+//! - `requests/` has requests to a garden that the real Gardener and the garden of these tests answer alike.
 //! - `semantics.rs` has checks that this server and a real kube-apiserver both pass, so that this one stays like the
 //!   real one.
 
@@ -47,6 +48,7 @@ pub mod player;
 pub mod policies;
 pub mod shoot;
 
+pub mod requests;
 pub mod semantics;
 
 pub use cluster::{Options, TestCluster};

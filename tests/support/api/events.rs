@@ -2,9 +2,10 @@
 
 use serde_json::Value;
 
+use super::failure::Failure;
 use super::kinds::Kind;
-use super::rules::Rules;
-use crate::json::{remove, set};
+use super::rules::{Rules, Write};
+use crate::json::{remove, set, text};
 
 /// The group in which they are stored.
 pub const GROUP: &str = "events.k8s.io";
@@ -54,12 +55,35 @@ pub fn core() -> Kind {
 
 /// The kind of the group of its own.
 pub fn new() -> Kind {
-    Kind::new(GROUP, "v1", "Event", "events", true).fields(NEW_FIELDS)
+    Kind::new(GROUP, "v1", "Event", "events", true).fields(NEW_FIELDS).rules(New)
 }
 
 struct Core;
 
+/// An Event is where the object is that it is about.
+fn check_place(event: &Value, field: &str, write: &Write<'_>) -> Result<(), Failure> {
+    let (own, about) = (text(event, "/metadata/namespace"), text(event, "/regarding/namespace"));
+    if own == about || (about.is_empty() && own == "default") {
+        return Ok(());
+    }
+    let why = format!("Invalid value: {about:?}: does not match event.namespace");
+    let name = text(event, "/metadata/name");
+    Err(Failure::invalid(&write.kind.group, "Event", name, &format!("{field}.namespace"), &why))
+}
+
+struct New;
+
+impl Rules for New {
+    fn create(&self, object: &mut Value, write: &Write<'_>) -> Result<(), Failure> {
+        check_place(object, "involvedObject", write)
+    }
+}
+
 impl Rules for Core {
+    fn create(&self, object: &mut Value, write: &Write<'_>) -> Result<(), Failure> {
+        check_place(object, "involvedObject", write)
+    }
+
     fn convert_out(&self, mut object: Value, _version: &str) -> Value {
         NAMES.iter().for_each(|(stored, core)| rename(&mut object, stored, core));
         object

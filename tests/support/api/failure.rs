@@ -77,21 +77,34 @@ impl Failure {
 
     /// One field with an invalid value: `field: why`.
     pub fn invalid(group: &str, kind: &str, name: &str, field: &str, why: &str) -> Self {
+        Self::all_invalid(group, kind, name, &[(field.to_owned(), why.to_owned())])
+    }
+
+    /// Several fields with invalid values.
+    pub fn all_invalid(group: &str, kind: &str, name: &str, fields: &[(String, String)]) -> Self {
         let qualified = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
-        let reason = match why.split(':').next().unwrap_or_default() {
+        let reason = |why: &str| match why.split(':').next().unwrap_or_default() {
             "Required value" => "FieldValueRequired",
             "Forbidden" => "FieldValueForbidden",
             "Unsupported value" => "FieldValueNotSupported",
             "Duplicate value" => "FieldValueDuplicate",
             _ => "FieldValueInvalid",
         };
-        let mut details = json!({"name": name, "kind": kind,
-            "causes": [{"reason": reason, "message": why, "field": field}]});
+        let cause =
+            |(field, why): &(String, String)| json!({"reason": reason(why), "message": why, "field": field});
+        let causes: Vec<Value> = fields.iter().map(cause).collect();
+        let mut details = json!({"name": name, "kind": kind, "causes": causes});
         if !group.is_empty() {
             details["group"] = group.into();
         }
-        let message = format!("{qualified} {name:?} is invalid: {field}: {why}");
+        let texts: Vec<String> = fields.iter().map(|(field, why)| format!("{field}: {why}")).collect();
+        let texts = if texts.len() == 1 { texts.concat() } else { format!("[{}]", texts.join(", ")) };
+        let message = format!("{qualified} {name:?} is invalid: {texts}");
         Self { details: Some(details), ..Self::new(422, "Invalid", message) }
+    }
+
+    pub fn internal(why: &str) -> Self {
+        Self::new(500, "InternalError", format!("Internal error occurred: {why}"))
     }
 
     pub fn method_not_allowed() -> Self {

@@ -23,6 +23,8 @@ pub struct Kind {
     /// The version in which objects are stored.
     pub storage: String,
     pub status: bool,
+    /// A write of the status also changes labels, annotations, finalizers and owners.
+    pub status_metadata: bool,
     pub scale: bool,
     /// Subresources beyond those, whose answers are made by [`super::Connect`]: name and kind of the body.
     pub connects: &'static [(&'static str, &'static str)],
@@ -51,7 +53,12 @@ pub struct Kind {
     /// Field selectors beyond `metadata.name` and `metadata.namespace`: name in the query, pointer into the object.
     pub fields: Vec<(String, &'static str)>,
     pub rules: Arc<dyn Rules>,
+    /// Drops unknown fields, of kinds whose fields are known.
+    pub shape: Option<Shape>,
 }
+
+/// Drops unknown fields of an object of an API version and kind, and returns them. A value of another type is an error.
+pub type Shape = fn(&str, &str, &mut Value) -> Result<Vec<String>, String>;
 
 impl std::fmt::Debug for Kind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -71,6 +78,7 @@ impl Kind {
             versions: vec![version.to_owned()],
             storage: version.to_owned(),
             status: false,
+            status_metadata: false,
             scale: false,
             connects: &[],
             binding: false,
@@ -86,6 +94,7 @@ impl Kind {
             is_in_all: false,
             fields: Vec::new(),
             rules: Arc::new(Plain),
+            shape: None,
         }
     }
 

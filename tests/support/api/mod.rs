@@ -29,7 +29,7 @@ pub mod request;
 pub mod review;
 pub mod subresource;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use gardenlet::base::clock::Clock;
@@ -117,23 +117,52 @@ pub struct Api {
     pub namespaces: bool,
     /// The time from the creation of a CustomResourceDefinition until its kind is served.
     pub crd_delay: Duration,
-    /// Decides whether an object may be created.
+    /// Decides whether an object may be written.
     pub admission: Option<Admission>,
     /// Writes are answered and then forgotten.
     pub is_dry: bool,
+    /// Unknown fields are refused.
+    pub is_strict: bool,
+    /// What the answer warns of.
+    pub warnings: Arc<Mutex<Vec<String>>>,
 }
 
-/// A validating webhook for creations.
-pub type Admission = Arc<dyn Fn(&State, &Target, &Value, &User) -> Result<(), Failure> + Send + Sync>;
+/// What is about to happen to an object.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Operation {
+    Create,
+    Update,
+    Delete,
+}
+
+/// A write as a validating webhook sees it.
+pub struct Review<'a> {
+    pub state: &'a State,
+    pub target: &'a Target,
+    /// The new object. When it is changed or deleted, the old one.
+    pub object: &'a Value,
+    pub user: &'a User,
+    pub operation: Operation,
+    /// The server's time, RFC 3339.
+    pub now: &'a str,
+}
+
+/// Validating webhooks.
+pub type Admission = Arc<dyn Fn(&Review<'_>) -> Result<(), Failure> + Send + Sync>;
 
 /// Answers a POST to a subresource that is no part of its object.
 pub type Connect = Box<dyn Fn(&Api, &Target, Value, &User) -> Result<Value, Failure> + Send + Sync>;
 
 impl Api {
-    /// The same API for a request with this parameter `dryRun`.
+    /// The same API for a request with these parameters `dryRun` and `fieldValidation`.
     #[must_use]
-    pub fn dry(&self, parameter: Option<&str>) -> Self {
-        Self { is_dry: parameter == Some("All"), ..self.clone() }
+    pub fn asked(&self, dry_run: Option<&str>, validation: Option<&str>) -> Self {
+        Self {
+            is_dry: dry_run == Some("All"),
+            is_strict: validation == Some("Strict"),
+            warnings: Arc::default(),
+            ..self.clone()
+        }
     }
 
     /// Runs a change of objects, and takes it back at once if it was only tried.
@@ -147,6 +176,11 @@ impl Api {
         let result = change(&mut state);
         state.restore(before);
         result
+    }
+
+    /// Asks the webhooks.
+    fn admit(&self, review: &Review<'_>) -> Result<(), Failure> {
+        self.admission.as_ref().map_or(Ok(()), |admission| admission(review))
     }
 
     /// The time as objects contain it.

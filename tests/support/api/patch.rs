@@ -134,7 +134,18 @@ fn list_merge(field: &str, parent: &str) -> ListMerge {
         | "imagePullSecrets"
         | "secrets"
         | "webhooks"
-        | "resourceClaims" => ListMerge::By("name"),
+        | "resourceClaims"
+        | "advertisedAddresses"
+        | "machineImages"
+        | "machineTypes"
+        | "volumeTypes"
+        | "regions"
+        | "workers"
+        | "admissionPlugins" => ListMerge::By("name"),
+        "gardener" if parent == "resources" => ListMerge::By("name"),
+        "resources" if parent == "spec" => ListMerge::By("name"),
+        "versions" if parent == "kubernetes" => ListMerge::By("version"),
+        "tolerations" if parent == "spec" => ListMerge::By("key"),
         "volumeMounts" => ListMerge::By("mountPath"),
         "volumeDevices" => ListMerge::By("devicePath"),
         "hostAliases" => ListMerge::By("ip"),
@@ -179,9 +190,48 @@ fn strategic_at(target: &mut Value, patch: &Value, parent: &str) -> Result<(), S
         fields.retain(|key, _| keep.iter().any(|k| k == key.as_str()));
     }
     for (key, value) in patch {
+        let before = fields.get(key).and_then(Value::as_array).cloned();
         strategic_field(fields, key, value, parent)?;
+        let order = patch.get(&format!("$setElementOrder/{key}")).or(Some(value)).and_then(Value::as_array);
+        let by = list_merge(key, parent);
+        if let (Some(order), Some(items)) = (order, fields.get_mut(key).and_then(Value::as_array_mut))
+            && !matches!(by, ListMerge::Replace)
+        {
+            *items = ordered(items, order, &before.unwrap_or_default(), by);
+        }
+    }
+    for (key, order) in patch {
+        let Some(key) = key.strip_prefix("$setElementOrder/").filter(|key| !patch.contains_key(*key)) else {
+            continue;
+        };
+        if let (Some(order), Some(items)) =
+            (order.as_array(), fields.get_mut(key).and_then(Value::as_array_mut))
+        {
+            *items = ordered(items, order, &items.clone(), list_merge(key, parent));
+        }
     }
     Ok(())
+}
+
+/// The elements in the order of the patch, with those that the patch does not name in between: where both were there before,
+/// they stay in front of what they were in front of; what is new comes as early as possible.
+fn ordered(items: &[Value], patch: &[Value], before: &[Value], by: ListMerge) -> Vec<Value> {
+    let id = |item: &Value| match by {
+        ListMerge::By(key) => item.get(key).cloned().unwrap_or_default(),
+        _ => item.clone(),
+    };
+    let at = |list: &[Value], item: &Value| list.iter().position(|other| id(other) == id(item));
+    let (mut named, mut others): (Vec<&Value>, Vec<&Value>) =
+        items.iter().partition(|item| at(patch, item).is_some());
+    named.sort_by_key(|item| at(patch, item));
+    others.sort_by_key(|item| at(before, item));
+    let mut all = Vec::new();
+    while let (Some(named_one), Some(other)) = (named.first(), others.first()) {
+        let is_before = at(before, other).zip(at(before, named_one)).is_some_and(|(a, b)| a < b);
+        all.push((*if is_before { others.remove(0) } else { named.remove(0) }).clone());
+    }
+    all.extend(named.into_iter().chain(others).cloned());
+    all
 }
 
 fn strategic_field(
@@ -265,13 +315,23 @@ fn strategic_merge_joins_lists_by_their_keys() {
     let mut seed = json!({"metadata": {"finalizers": ["a"]}, "status": {"conditions": [
         {"type": "A", "status": "True", "reason": "x"}, {"type": "B", "status": "True"}]}});
     let patch = json!({"metadata": {"finalizers": ["b"], "$deleteFromPrimitiveList/finalizers": ["a"]},
-        "status": {"$setElementOrder/conditions": [], "conditions": [
+        "status": {"conditions": [
             {"type": "A", "status": "False"}, {"type": "B", "$patch": "delete"}, {"type": "C", "status": "Unknown"}]}});
     strategic(&mut seed, &patch).unwrap();
     assert_eq!(seed["metadata"]["finalizers"], json!(["b"]));
     let conditions =
         json!([{"type": "A", "status": "False", "reason": "x"}, {"type": "C", "status": "Unknown"}]);
     assert_eq!(seed["status"]["conditions"], conditions);
+    // What is new comes before what the patch does not name.
+    strategic(&mut seed, &json!({"status": {"conditions": [{"type": "D"}]}})).unwrap();
+    let types = |seed: &Value| {
+        let all = seed["status"]["conditions"].as_array().unwrap().iter();
+        all.map(|c| c["type"].as_str().unwrap().to_owned()).collect::<Vec<_>>().concat()
+    };
+    assert_eq!(types(&seed), "DAC");
+    let order = json!([{"type": "C"}, {"type": "D"}, {"type": "A"}]);
+    strategic(&mut seed, &json!({"status": {"$setElementOrder/conditions": order}})).unwrap();
+    assert_eq!(types(&seed), "CDA");
     assert!(strategic(&mut seed, &json!({"status": {"conditions": [{"status": "True"}]}})).is_err());
 }
 

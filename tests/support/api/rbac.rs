@@ -86,13 +86,5 @@ pub fn covers(rule: &Value, info: &Info) -> bool {
     let names = list(rule, "/resourceNames");
     any("/apiGroups", &info.group)
         && (any("/resources", &resource) || list(rule, "/resources").iter().any(|r| *r == all_of_sub))
-        && (names.is_empty()
-            || names.iter().any(|n| n == info.name.as_str())
-            || named_by_selector(names, info))
-}
-
-/// `fieldSelector=metadata.name=x` makes a list or watch one of that object.
-fn named_by_selector(names: &[Value], info: &Info) -> bool {
-    let name = info.field_selector.strip_prefix("metadata.name=").unwrap_or_default().trim_start_matches('=');
-    info.name.is_empty() && !name.is_empty() && names.iter().any(|n| n == name)
+        && (names.is_empty() || names.iter().any(|n| *n == info.object_name()))
 }

@@ -8,7 +8,7 @@ use super::read::present;
 use super::selector::Selector;
 use super::store::{Id, State};
 use super::write::is_finished;
-use super::{Api, Target};
+use super::{Api, Operation, Review, Target, User};
 use crate::json::{list, map, set, text};
 
 /// `DeleteOptions`, as far as they matter here.
@@ -19,6 +19,8 @@ pub struct Options {
     pub propagation: Option<String>,
     /// Policies may refuse it. They do not apply to the server's own deletions.
     pub is_admitted: bool,
+    /// Who asks; webhooks look at it.
+    pub user: Option<User>,
 }
 
 impl Options {
@@ -30,6 +32,7 @@ impl Options {
             resource_version: get("/preconditions/resourceVersion"),
             propagation: get("/propagationPolicy"),
             is_admitted: true,
+            user: None,
         }
     }
 }
@@ -38,7 +41,7 @@ impl Api {
     /// DELETE of one object: its last state if finalizers hold it, else a `Status`.
     pub fn delete(&self, target: &Target, options: &Options) -> Result<Value, Failure> {
         let now = self.now();
-        self.change(|state| remove(state, target, options, &now))
+        self.change(|state| remove(self, state, target, options, &now))
     }
 
     /// DELETE of a collection: the objects that were in it.
@@ -56,7 +59,7 @@ impl Api {
             for id in chosen {
                 let one = Target { namespace: id.namespace.clone(), name: id.name.clone(), ..target.clone() };
                 items.push(present(&target.kind, &target.version, &state.objects[&id]));
-                remove(state, &one, options, &now)?;
+                remove(self, state, &one, options, &now)?;
             }
             let api_version = target.kind.api_version(&target.version);
             let metadata = json!({"resourceVersion": state.revision.to_string()});
@@ -65,7 +68,13 @@ impl Api {
     }
 }
 
-fn remove(state: &mut State, target: &Target, options: &Options, now: &str) -> Result<Value, Failure> {
+fn remove(
+    api: &Api,
+    state: &mut State,
+    target: &Target,
+    options: &Options,
+    now: &str,
+) -> Result<Value, Failure> {
     let old = state.objects.get(&target.id()).cloned().ok_or_else(|| target.not_found())?;
     check_preconditions(target, options, &old)?;
     if options.is_admitted
@@ -73,7 +82,10 @@ fn remove(state: &mut State, target: &Target, options: &Options, now: &str) -> R
     {
         return Err(refusal);
     }
-    if let Some(why) = target.kind.rules.holds_back(&old) {
+    if let Some(user) = &options.user {
+        api.admit(&Review { state, target, object: &old, user, operation: Operation::Delete, now })?;
+    }
+    if let Some(why) = target.kind.rules.holds_back(&old, state) {
         return Err(Failure::forbidden(&target.kind.group, &target.kind.plural, &target.name, &why));
     }
     let mut next = (*old).clone();

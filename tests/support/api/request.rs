@@ -1,5 +1,6 @@
 //! What a path means: verb, resource, namespace, name, subresource.
 
+use super::selector::{Requirement, parse_fields};
 use crate::encoding::unescape;
 
 /// The attributes of a request that the API server authorizes.
@@ -21,6 +22,20 @@ pub struct Info {
 }
 
 impl Info {
+    /// The name of the object, also of one that a list or watch is limited to.
+    pub fn object_name(&self) -> String {
+        let lists = ["list", "watch", "deletecollection"].contains(&self.verb.as_str());
+        if !self.name.is_empty() || !lists {
+            return self.name.clone();
+        }
+        let fields = parse_fields(&self.field_selector).unwrap_or_default();
+        let named = fields.into_iter().find_map(|r| match r {
+            Requirement::In(key, mut values) if key == "metadata.name" && values.len() == 1 => values.pop(),
+            _ => None,
+        });
+        named.unwrap_or_default()
+    }
+
     /// Reads the attributes of a request. `query` answers with a parameter of the query.
     pub fn parse(method: &str, path: &str, query: impl Fn(&str) -> Option<String>) -> Self {
         let parts: Vec<String> =

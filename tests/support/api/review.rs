@@ -8,7 +8,8 @@ use crate::json::{list, text};
 
 /// Answers what a user may do, and to which user a token belongs.
 pub trait Judge {
-    fn allows(&self, user: &User, info: &Info) -> bool;
+    /// Allowed, or the reason why not.
+    fn decide(&self, user: &User, info: &Info) -> Result<(), String>;
     fn user_of(&self, token: &str) -> Option<User>;
 }
 
@@ -24,12 +25,12 @@ pub fn is_review(group: &str, resource: &str) -> bool {
 /// Answers a review: the object with its status.
 pub fn answer(judge: &dyn Judge, resource: &str, mut review: Value, asker: &User) -> Value {
     review["status"] = match resource {
-        "selfsubjectaccessreviews" => json!({"allowed": judge.allows(asker, &attributes(&review["spec"]))}),
+        "selfsubjectaccessreviews" => verdict(judge, asker, &review),
         "subjectaccessreviews" => {
             let groups =
                 list(&review, "/spec/groups").iter().filter_map(Value::as_str).map(str::to_owned).collect();
             let user = User { name: text(&review, "/spec/user").to_owned(), uid: String::new(), groups };
-            json!({"allowed": judge.allows(&user, &attributes(&review["spec"]))})
+            verdict(judge, &user, &review)
         }
         "tokenreviews" => match judge.user_of(text(&review, "/spec/token")) {
             Some(user) => json!({"authenticated": true, "user": user_json(&user)}),
@@ -38,6 +39,14 @@ pub fn answer(judge: &dyn Judge, resource: &str, mut review: Value, asker: &User
         _ => json!({"userInfo": user_json(asker)}),
     };
     review
+}
+
+fn verdict(judge: &dyn Judge, user: &User, review: &Value) -> Value {
+    match judge.decide(user, &attributes(&review["spec"])) {
+        Ok(()) => json!({"allowed": true}),
+        Err(reason) if reason.is_empty() => json!({"allowed": false}),
+        Err(reason) => json!({"allowed": false, "reason": reason}),
+    }
 }
 
 fn user_json(user: &User) -> Value {

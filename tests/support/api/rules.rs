@@ -47,7 +47,7 @@ pub trait Rules: Send + Sync {
     }
 
     /// Why the object may not be deleted now.
-    fn holds_back(&self, _object: &Value) -> Option<String> {
+    fn holds_back(&self, _object: &Value, _state: &State) -> Option<String> {
         None
     }
 

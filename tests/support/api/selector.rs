@@ -15,7 +15,7 @@ pub enum Requirement {
 
 impl Requirement {
     /// Whether an object with this value under the key passes.
-    fn passes(&self, value: impl Fn(&str) -> Option<String>) -> bool {
+    pub fn passes(&self, value: impl Fn(&str) -> Option<String>) -> bool {
         match self {
             Self::In(key, values) => value(key).is_some_and(|v| values.contains(&v)),
             Self::NotIn(key, values) => value(key).is_none_or(|v| !values.contains(&v)),

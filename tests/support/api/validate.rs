@@ -70,6 +70,13 @@ pub fn metadata(target: &Target, object: &Value) -> Result<(), Failure> {
             );
         }
     }
+    let annotations =
+        object.pointer("/metadata/annotations").and_then(Value::as_object).into_iter().flatten();
+    let size: usize = annotations.map(|(key, value)| key.len() + value.as_str().map_or(0, str::len)).sum();
+    if size > 256 << 10 {
+        let why = "Too long: may not be more than 262144 bytes";
+        return invalid("metadata.annotations", why.to_owned());
+    }
     for (key, value) in
         object.pointer("/metadata/annotations").and_then(Value::as_object).into_iter().flatten()
     {

@@ -1,12 +1,14 @@
 //! POST, PUT and PATCH.
 
+use std::sync::PoisonError;
+
 use serde_json::{Value, json};
 
 use super::failure::Failure;
 use super::read::present;
 use super::rules::Write;
 use super::store::State;
-use super::{Api, Target, User, patch, validate};
+use super::{Api, Operation, Review, Target, User, patch, validate};
 use crate::json::{copy, list, map, remove, set, text};
 
 /// A patch with its media type.
@@ -30,7 +32,7 @@ impl Api {
     pub fn update(&self, target: &Target, object: Value, user: &User) -> Result<Value, Failure> {
         let now = self.now();
         self.change(|state| {
-            let object = typed(target, object)?;
+            let object = self.shaped(target, typed(target, object)?, false)?;
             let Some(old) = state.objects.get(&target.id()).cloned() else {
                 let creates = target.kind.put_creates && target.subresource.is_empty();
                 return if creates {
@@ -46,6 +48,7 @@ impl Api {
                 return Err(target.invalid("metadata.resourceVersion", why));
             }
             let new = target.kind.rules.convert_in(object, &target.version);
+            self.admit_change(state, target, &old, user, &now)?;
             replace(state, target, &old, new, user, &now)
         })
     }
@@ -69,7 +72,7 @@ impl Api {
                 }
                 Patch::Strategic(patch) => patch::strategic(&mut new, patch)?,
             }
-            let new = typed(target, new)?;
+            let new = self.shaped(target, typed(target, new)?, true)?;
             check_name(target, &new)?;
             let (sent, uid) = (text(&new, "/metadata/uid"), text(&old, "/metadata/uid"));
             if !sent.is_empty() && sent != uid {
@@ -77,8 +80,52 @@ impl Api {
                 return Err(target.invalid("metadata.uid", &why));
             }
             let new = target.kind.rules.convert_in(new, &target.version);
+            self.admit_change(state, target, &old, user, &now)?;
             replace(state, target, &old, new, user, &now)
         })
+    }
+}
+
+impl Api {
+    /// Drops unknown fields, with a warning or an error.
+    fn shaped(&self, target: &Target, mut object: Value, is_patch: bool) -> Result<Value, Failure> {
+        let kind = &target.kind;
+        let Some(shape) = kind.shape else { return Ok(object) };
+        let refused = |why: String| {
+            if is_patch {
+                return Failure::new(
+                    422,
+                    "Invalid",
+                    format!(" \"\" is invalid: patch: Invalid value: {why}"),
+                );
+            }
+            let (name, version) = (&kind.kind, &target.version);
+            Failure::bad_request(format!(
+                "{name} in version {version:?} cannot be handled as a {name}: {why}"
+            ))
+        };
+        let unknown = shape(&kind.api_version(&target.version), &kind.kind, &mut object).map_err(refused)?;
+        let texts: Vec<String> = unknown.iter().map(|field| format!("unknown field {field:?}")).collect();
+        if self.is_strict && !texts.is_empty() {
+            return Err(refused(format!("strict decoding error: {}", texts.join(", "))));
+        }
+        self.warnings.lock().unwrap_or_else(PoisonError::into_inner).extend(texts);
+        Ok(object)
+    }
+
+    /// Asks the webhooks, which look at objects and not at their subresources.
+    fn admit_change(
+        &self,
+        state: &State,
+        target: &Target,
+        old: &Value,
+        user: &User,
+        now: &str,
+    ) -> Result<(), Failure> {
+        if !target.subresource.is_empty() {
+            return Ok(());
+        }
+        self.admit(&Review { state, target, object: old, user, operation: Operation::Update, now })
     }
 }
 
@@ -199,7 +246,7 @@ fn insert(
     user: &User,
     now: &str,
 ) -> Result<Value, Failure> {
-    let mut object = typed(target, object)?;
+    let mut object = api.shaped(target, typed(target, object)?, false)?;
     place(target, &mut object)?;
     let name = text(&object, "/metadata/name").to_owned();
     if target.kind.namespaced && api.namespaces {
@@ -229,9 +276,7 @@ fn insert(
     if state.objects.contains_key(&id) {
         return Err(Failure::already_exists(&id.group, &id.plural, &name));
     }
-    if let Some(admission) = &api.admission {
-        admission(state, target, &object, user)?;
-    }
+    api.admit(&Review { state, target, object: &object, user, operation: Operation::Create, now })?;
     let stored = state.put(id, object);
     Ok(present(&target.kind, &target.version, &stored))
 }
@@ -262,6 +307,12 @@ pub fn replace(
     if !sent.is_empty() && sent != uid {
         let why = format!("Precondition failed: UID in precondition: {sent}, UID in object meta: {uid}");
         return Err(Failure::conflict(group, plural, name, &why));
+    }
+    let deleted = "/metadata/deletionTimestamp";
+    let sent = text(&new, deleted);
+    if !sent.is_empty() && sent != text(old, deleted) {
+        return Err(target
+            .invalid("metadata.deletionTimestamp", &format!("Invalid value: {sent:?}: field is immutable")));
     }
     let mut next = keep(target, old, new);
     set(&mut next, "/apiVersion", target.kind.api_version(&target.kind.storage));
@@ -326,6 +377,14 @@ fn keep(target: &Target, old: &Value, new: Value) -> Value {
         "binding" => {
             let mut next = old.clone();
             copy(&new, &mut next, "/spec/seedName");
+            next
+        }
+        "status" if target.kind.status_metadata => {
+            let mut next = old.clone();
+            copy(&new, &mut next, "/status");
+            for key in ["labels", "annotations", "finalizers", "ownerReferences"] {
+                copy(&new, &mut next, &format!("/metadata/{key}"));
+            }
             next
         }
         _ => {

@@ -3,20 +3,18 @@
 use gardenlet::api::certificates::CERTIFICATE_SIGNING_REQUEST;
 use serde_json::{Value, json};
 
-use super::authorizer::SEEDS;
 use super::manager::Manager;
+use super::requests;
 use crate::api::failure::Failure;
 use crate::api::write::Patch;
-use crate::encoding::from_base64;
 use crate::json::{list, text};
-use crate::pki;
 
 pub fn sync(manager: &Manager) -> Result<(), Failure> {
     for request in manager.cluster.list(&CERTIFICATE_SIGNING_REQUEST, "")? {
         let decided = list(&request, "/status/conditions")
             .iter()
             .any(|c| c["type"] == "Approved" || c["type"] == "Denied");
-        if decided || !is_of_agent(&request) || !may_ask(manager, &request) {
+        if decided || requests::seed_of(&request).is_err() || !may_ask(manager, &request) {
             continue;
         }
         let mut conditions = list(&request, "/status/conditions").to_vec();
@@ -28,20 +26,6 @@ pub fn sync(manager: &Manager) -> Result<(), Failure> {
         manager.cluster.patch(&CERTIFICATE_SIGNING_REQUEST, ("", name), "approval", &Patch::Merge(patch))?;
     }
     Ok(())
-}
-
-/// Subject, names and usages of an agent's client certificate; anything else is left alone.
-pub fn is_of_agent(request: &Value) -> bool {
-    let pem = from_base64(text(request, "/spec/request")).unwrap_or_default();
-    let Some((subject, has_names)) = pki::request_subject(&String::from_utf8_lossy(&pem)) else {
-        return false;
-    };
-    let mut usages: Vec<&str> = list(request, "/spec/usages").iter().filter_map(Value::as_str).collect();
-    usages.sort_unstable();
-    subject.organizations == [SEEDS]
-        && subject.common_name.starts_with("gardener.cloud:system:seed:")
-        && !has_names
-        && usages == ["client auth", "digital signature", "key encipherment"]
 }
 
 fn may_ask(manager: &Manager, request: &Value) -> bool {

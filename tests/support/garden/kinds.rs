@@ -1,10 +1,13 @@
 //! The kinds of gardener-apiserver.
 
+use super::bastion::Bastion;
 use super::rules::{
-    Confirmed, Deployment, Installation, Operations, Plain, Profile, Project, Registration, Seed, SeedNames,
+    Bucket, Confirmed, Deployment, Installation, Managed, Operations, Plain, Profile, Project, Registration,
+    SeedNames,
 };
+use super::seed::Seed;
 use super::shoot::{Shoot, kubeconfig};
-use super::{columns, identity};
+use super::{columns, fields, identity};
 use crate::api::kinds::Kind;
 use crate::api::rules::Frozen;
 
@@ -45,7 +48,11 @@ const BASTION_FIELDS: Fields =
 /// All of them.
 pub fn kinds() -> Vec<Kind> {
     let mut all: Vec<Kind> = core().into_iter().chain(others()).collect();
-    all.iter_mut().for_each(|kind| kind.columns = columns::of(&kind.kind));
+    for kind in &mut all {
+        kind.columns = columns::of(&kind.kind);
+        kind.status_metadata = true;
+        kind.shape = Some(fields::shape);
+    }
     all
 }
 
@@ -59,12 +66,12 @@ fn core() -> Vec<Kind> {
             .short(&["bbc"])
             .flags("sgr")
             .fields(BUCKET_FIELDS)
-            .rules(Operations { bumping: &["reconcile"], stripped: &["reconcile"] }),
+            .rules(Bucket { operations: Operations { bumping: &["reconcile"], stripped: &["reconcile"] } }),
         kind("BackupEntry", "backupentries", true)
             .short(&["bec"])
             .flags("sgr")
             .fields(ENTRY_FIELDS)
-            .rules(SeedNames { bumping: &["reconcile", "restore"], stripped: &["reconcile"] }),
+            .rules(SeedNames),
         kind("CloudProfile", "cloudprofiles", false).short(&["cprofile"]).rules(Profile),
         kind("NamespacedCloudProfile", "namespacedcloudprofiles", true).short(&["ncpfl"]).flags("sg"),
         deployments.short(&["ctrldeploy"]),
@@ -108,12 +115,17 @@ fn others() -> Vec<Kind> {
         management("ManagedSeed", "managedseeds")
             .short(&["ms"])
             .fields(&[("spec.shoot.name", "/spec/shoot/name")])
-            .rules(Operations { bumping: &["reconcile", "renew-kubeconfig"], stripped: &["reconcile"] }),
+            .rules(Managed {
+                operations: Operations {
+                    bumping: &["reconcile", "renew-kubeconfig"],
+                    stripped: &["reconcile"],
+                },
+            }),
         management("ManagedSeedSet", "managedseedsets").short(&["mss"]),
         Kind::new(OPERATIONS, "v1alpha1", "Bastion", "bastions", true)
             .flags("sgr")
             .fields(BASTION_FIELDS)
-            .rules(Operations { bumping: &["reconcile"], stripped: &[] }),
+            .rules(Bastion { operations: Operations { bumping: &["reconcile"], stripped: &["keepalive"] } }),
         security("CredentialsBinding", "credentialsbindings").short(&["cb"]),
         security("WorkloadIdentity", "workloadidentities").short(&["wi"]).connects(identity::SUBRESOURCES),
     ]

@@ -4,15 +4,21 @@
 //! - [`Garden::aggregated`] serves the gardener.cloud groups alone, behind a real kube-apiserver, and reaches the rest
 //!   through it.
 
+pub mod bastion;
+pub mod fields;
 pub mod kinds;
 pub mod placement;
 pub mod rules;
+pub mod seed;
 pub mod shoot;
 
 pub mod authorizer;
+pub mod binding;
 pub mod graph;
 pub mod identity;
 pub mod port;
+pub mod references;
+pub mod requests;
 pub mod restriction;
 
 pub mod approver;
@@ -30,6 +36,7 @@ pub mod prepare;
 
 use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use gardenlet::api::core::CONFIG_MAP;
@@ -39,7 +46,7 @@ use serde_json::Value;
 
 use self::manager::{Running, Share};
 use self::port::{Cluster, Local, Remote, Split};
-use super::api::{Api, Connect};
+use super::api::{Api, Connect, Review};
 use super::cluster::{Authorization, Options, TestCluster};
 use super::controllers;
 use super::http::server::Authorizer;
@@ -48,6 +55,7 @@ use super::http::server::Authorizer;
 pub struct Garden {
     manager: Running,
     cluster: TestCluster,
+    is_restricted: Arc<AtomicBool>,
 }
 
 impl Deref for Garden {
@@ -81,9 +89,13 @@ impl Garden {
     pub fn with(mut options: Options, share: Share) -> Self {
         options.kinds = kinds::kinds();
         options.authorization = Authorization::Custom(Box::new(authorizer::Garden));
-        options.admission = Some(Arc::new(|state: &_, target: &_, object: &_, user: &_| {
-            restriction::admit(state, target, object, user)?;
-            restriction::may_bind(state, target, object, user)
+        let is_restricted = Arc::new(AtomicBool::new(true));
+        let restricted = is_restricted.clone();
+        options.admission = Some(Arc::new(move |review: &Review<'_>| {
+            if restricted.load(Ordering::SeqCst) {
+                restriction::admit(review)?;
+            }
+            binding::admit(review)
         }));
         let stored =
             |api: &Api, namespace: &str, name: &str| api.store.get("", "configmaps", namespace, name);
@@ -91,11 +103,12 @@ impl Garden {
         let cluster = TestCluster::start(options);
         cluster.store().write(|state| state.kinds.prefer(kinds::CORE, "v1beta1"));
         let store = cluster.store().clone();
-        let judge = Arc::new(move |user: &_, info: &_| {
-            Authorizer::allows(&authorizer::Garden, &store.read(), user, info)
-        });
+        let judge =
+            Arc::new(move |user: &_, info: &_| authorizer::Garden.decide(&store.read(), user, info).is_ok());
         let local = Local { api: cluster.api().clone(), judge };
-        Self::managed(cluster, Box::new(local), share, Duration::from_millis(100))
+        let mut garden = Self::managed(cluster, Box::new(local), share, Duration::from_millis(100));
+        garden.is_restricted = is_restricted;
+        garden
     }
 
     /// Serves the gardener.cloud groups behind a real kube-apiserver.
@@ -124,12 +137,17 @@ impl Garden {
     /// `period`: how often the manager reads objects without notice of their changes, in real time.
     fn managed(cluster: TestCluster, port: Box<dyn Cluster>, share: Share, period: Duration) -> Self {
         let manager = Running::start(port, cluster.clock(), cluster.store(), share, period);
-        Self { manager, cluster }
+        Self { manager, cluster, is_restricted: Arc::default() }
     }
 
     /// Changes what gardener-controller-manager does.
     pub fn set_manager_share(&self, share: Share) {
         self.manager.set_share(share);
+    }
+
+    /// Removes SeedRestriction. Not all gardens have it.
+    pub fn lift_restriction(&self) {
+        self.is_restricted.store(false, Ordering::SeqCst);
     }
 
     /// A Seed, if it exists.

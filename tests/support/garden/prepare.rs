@@ -235,6 +235,19 @@ pub fn backups() -> Vec<Value> {
     all
 }
 
+/// A registration for kinds of a type without a deployment. gardener-apiserver accepts no Seed before there is one for what it
+/// uses.
+pub fn promise(name: &str, kinds: &[&str], kind_type: &str) -> Value {
+    let resources: Vec<Value> = kinds.iter().map(|kind| json!({"kind": kind, "type": kind_type})).collect();
+    json!({"apiVersion": "core.gardener.cloud/v1beta1", "kind": "ControllerRegistration", "metadata": {"name": name},
+        "spec": {"resources": resources}})
+}
+
+/// The same for backups.
+pub fn promised_backups() -> Value {
+    promise("promised-backups", &["BackupBucket", "BackupEntry"], "local")
+}
+
 /// The registration of [`provider`].
 pub const PROVIDER: &str = "provider-local";
 

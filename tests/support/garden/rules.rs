@@ -3,8 +3,10 @@
 
 use serde_json::{Value, json};
 
+use super::kinds::CORE;
 use crate::api::failure::Failure;
 use crate::api::rules::{Rules, Write, strip};
+use crate::api::store::State;
 use crate::json::{default, elements, entry, list, map, remove, set, text};
 
 pub const OPERATION: &str = "gardener.cloud/operation";
@@ -18,14 +20,17 @@ pub fn operation(object: &Value) -> &str {
     entry(object, "/metadata/annotations", OPERATION).unwrap_or_default()
 }
 
-fn drop_operation(object: &mut Value, stripped: &[&str]) {
+pub fn drop_operation(object: &mut Value, stripped: &[&str]) {
     if stripped.contains(&operation(object)) {
         map(object, "/metadata/annotations").remove(OPERATION);
+        if map(object, "/metadata/annotations").is_empty() {
+            remove(object, "/metadata/annotations");
+        }
     }
 }
 
 /// Whether an annotation that asks for work is new.
-fn asks_anew(old: &Value, asked: &Value, bumping: &[&str]) -> bool {
+pub fn asks_anew(old: &Value, asked: &Value, bumping: &[&str]) -> bool {
     let now = operation(asked);
     let is_new = |key| {
         let truth = |o| entry(o, "/metadata/annotations", key) == Some("true");
@@ -72,11 +77,41 @@ impl Rules for Operations {
     }
 }
 
-/// BackupEntries: the same, and labels for the seeds in spec and status.
-pub struct SeedNames {
-    pub bumping: &'static [&'static str],
-    pub stripped: &'static [&'static str],
+/// BackupBuckets: the same; where they are does not change.
+pub struct Bucket {
+    pub operations: Operations,
 }
+
+impl Rules for Bucket {
+    fn update(&self, old: &Value, new: &mut Value, write: &Write<'_>) -> Result<(), Failure> {
+        self.operations.update(old, new, write)?;
+        let fixed =
+            ["provider", "seedName"].into_iter().filter(|name| old["spec"][*name] != new["spec"][*name]);
+        let why = |name: &str| format!("Invalid value: {}: field is immutable", new["spec"][name]);
+        let wrong: Vec<(String, String)> = fixed.map(|name| (format!("spec.{name}"), why(name))).collect();
+        refuse_all(write, new, &wrong)
+    }
+
+    fn operation_bumps(&self, old: &Value, asked: &Value, write: &Write<'_>) -> bool {
+        self.operations.operation_bumps(old, asked, write)
+    }
+
+    fn holds_back(&self, object: &Value, state: &State) -> Option<String> {
+        let entries = state
+            .of(CORE, "backupentries", "")
+            .filter(|(_, e)| text(e, "/spec/bucketName") == text(object, "/metadata/name"));
+        let names: Vec<String> = entries.map(|(id, _)| format!("{}/{}", id.namespace, id.name)).collect();
+        (!names.is_empty()).then(|| {
+            format!(
+                "cannot delete BackupBucket because BackupEntries are still referencing it, backupEntryNames: {}",
+                names.join(",")
+            )
+        })
+    }
+}
+
+/// BackupEntries: each operation counts and only `restore` is stored; labels for the seeds in spec and status, and their bucket.
+pub struct SeedNames;
 
 fn label_both(object: &mut Value) {
     let (spec, status) =
@@ -85,19 +120,28 @@ fn label_both(object: &mut Value) {
 }
 
 impl Rules for SeedNames {
-    fn create(&self, object: &mut Value, _write: &Write<'_>) -> Result<(), Failure> {
+    fn create(&self, object: &mut Value, write: &Write<'_>) -> Result<(), Failure> {
         label_both(object);
+        let bucket = text(object, "/spec/bucketName");
+        if !bucket.is_empty() && write.state.get(CORE, "backupbuckets", "", bucket).is_none() {
+            return Err(Failure::internal(&format!("backupbucket.core.gardener.cloud {bucket:?} not found")));
+        }
         Ok(())
     }
 
-    fn update(&self, _old: &Value, new: &mut Value, _write: &Write<'_>) -> Result<(), Failure> {
-        drop_operation(new, self.stripped);
+    fn update(&self, _old: &Value, new: &mut Value, write: &Write<'_>) -> Result<(), Failure> {
+        let asked = operation(new).to_owned();
+        if write.subresource.is_empty() && !asked.is_empty() && asked != "restore" {
+            drop_operation(new, &[&asked]);
+        }
         label_both(new);
         Ok(())
     }
 
-    fn operation_bumps(&self, old: &Value, asked: &Value, _write: &Write<'_>) -> bool {
-        asks_anew(old, asked, self.bumping)
+    fn operation_bumps(&self, old: &Value, asked: &Value, write: &Write<'_>) -> bool {
+        let now = operation(asked);
+        let is_asked = !now.is_empty() && (now != "restore" || operation(old) != "restore");
+        write.subresource.is_empty() && (is_asked || asks_anew(old, asked, &[]))
     }
 }
 
@@ -107,11 +151,37 @@ pub fn unconfirmed(object: &Value) -> Option<String> {
     (!confirmed).then(|| format!("must have a {CONFIRMATION:?} annotation to delete"))
 }
 
+/// ManagedSeeds: how their agent gets into the garden.
+pub struct Managed {
+    pub operations: Operations,
+}
+
+fn managed_defaults(object: &mut Value) {
+    default(object, "/spec/gardenlet/bootstrap", "BootstrapToken");
+    default(object, "/spec/gardenlet/mergeWithParent", true);
+}
+
+impl Rules for Managed {
+    fn create(&self, object: &mut Value, _write: &Write<'_>) -> Result<(), Failure> {
+        managed_defaults(object);
+        Ok(())
+    }
+
+    fn update(&self, old: &Value, new: &mut Value, write: &Write<'_>) -> Result<(), Failure> {
+        managed_defaults(new);
+        self.operations.update(old, new, write)
+    }
+
+    fn operation_bumps(&self, old: &Value, asked: &Value, write: &Write<'_>) -> bool {
+        self.operations.operation_bumps(old, asked, write)
+    }
+}
+
 /// ShootStates: only the confirmation.
 pub struct Confirmed;
 
 impl Rules for Confirmed {
-    fn holds_back(&self, object: &Value) -> Option<String> {
+    fn holds_back(&self, object: &Value, _state: &State) -> Option<String> {
         unconfirmed(object)
     }
 }
@@ -177,120 +247,23 @@ impl Rules for Project {
         Ok(())
     }
 
-    fn holds_back(&self, object: &Value) -> Option<String> {
+    fn holds_back(&self, object: &Value, _state: &State) -> Option<String> {
         unconfirmed(object)
     }
 }
 
-/// Seeds.
-pub struct Seed;
-
-const RENEWALS: [&str; 3] =
-    ["renew-kubeconfig", "renew-garden-access-secrets", "renew-workload-identity-tokens"];
-
-fn seed_defaults(seed: &mut Value) {
-    let reservation = json!({"enabled": true, "configs": [{"resources": {"cpu": "2", "memory": "6Gi"}}]});
-    default(seed, "/spec/settings/excessCapacityReservation", reservation);
-    default(seed, "/spec/settings/scheduling", json!({"visible": true}));
-    default(seed, "/spec/settings/verticalPodAutoscaler", json!({"enabled": true}));
-    default(seed, "/spec/settings/persistentVolumeClaimAutoscaler", json!({"enabled": false}));
-    default(
-        seed,
-        "/spec/settings/dependencyWatchdog",
-        json!({"weeder": {"enabled": true}, "prober": {"enabled": true}}),
-    );
-    default(seed, "/spec/settings/topologyAwareRouting", json!({"enabled": false}));
-    default(seed, "/spec/settings/loadBalancerServices", json!({}));
-    default(seed, "/spec/settings/loadBalancerServices/zonalIngress", json!({"enabled": true}));
-    default(seed, "/spec/networks/ipFamilies", json!(["IPv4"]));
-}
-
-fn seed_labels(seed: &mut Value) {
-    let name = text(seed, "/metadata/name").to_owned();
-    label_seeds(seed, &[&name]);
-    for (label, pointer) in [("provider", "/spec/provider/type"), ("region", "/spec/provider/region")] {
-        let value = text(seed, pointer).to_owned();
-        map(seed, "/metadata/labels").insert(format!("seed.gardener.cloud/{label}"), value.into());
+/// The refusal of these fields, if there are any.
+pub fn refuse_all(write: &Write<'_>, object: &Value, wrong: &[(String, String)]) -> Result<(), Failure> {
+    if wrong.is_empty() {
+        return Ok(());
     }
+    let name = text(object, "/metadata/name");
+    Err(Failure::all_invalid(&write.kind.group, &write.kind.kind, name, wrong))
 }
 
 /// The refusal of a field.
 pub fn refuse(write: &Write<'_>, object: &Value, field: &str, why: &str) -> Failure {
     Failure::invalid(&write.kind.group, &write.kind.kind, text(object, "/metadata/name"), field, why)
-}
-
-fn check_seed(seed: &Value, write: &Write<'_>) -> Result<(), Failure> {
-    let required = [
-        "provider/type",
-        "provider/region",
-        "networks/pods",
-        "networks/services",
-        "dns/internal/type",
-        "dns/internal/domain",
-        "dns/internal/credentialsRef/name",
-        "ingress/domain",
-        "ingress/controller/kind",
-    ];
-    for field in required {
-        if text(seed, &format!("/spec/{field}")).is_empty() {
-            return Err(refuse(write, seed, &format!("spec.{}", field.replace('/', ".")), "Required value"));
-        }
-    }
-    if text(seed, "/spec/ingress/controller/kind") != "nginx" {
-        let why = "Unsupported value: supported values: \"nginx\"";
-        return Err(refuse(write, seed, "spec.ingress.controller.kind", why));
-    }
-    if text(seed, "/spec/dns/provider/type").is_empty() {
-        return Err(refuse(
-            write,
-            seed,
-            "spec.dns.provider",
-            "Invalid value: null: must configure a DNS provider when ingress is set",
-        ));
-    }
-    Ok(())
-}
-
-impl Rules for Seed {
-    fn create(&self, object: &mut Value, write: &Write<'_>) -> Result<(), Failure> {
-        drop_operation(object, &["reconcile"]);
-        seed_defaults(object);
-        seed_labels(object);
-        check_seed(object, write)
-    }
-
-    fn update(&self, old: &Value, new: &mut Value, write: &Write<'_>) -> Result<(), Failure> {
-        let (before, asked) = (operation(old), operation(new));
-        if !before.is_empty() && !asked.is_empty() && before != asked {
-            let why = format!("Forbidden: must not overwrite operation {before:?} with {asked:?}");
-            return Err(refuse(write, new, &format!("metadata.annotations[{OPERATION}]"), &why));
-        }
-        drop_operation(new, &["reconcile"]);
-        seed_defaults(new);
-        seed_labels(new);
-        let fixed = [
-            "/spec/networks/pods",
-            "/spec/networks/services",
-            "/spec/networks/nodes",
-            "/spec/networks/ipFamilies",
-            "/spec/ingress/domain",
-            "/status/clusterIdentity",
-        ];
-        for pointer in fixed {
-            let was = old.pointer(pointer).filter(|v| !v.is_null());
-            if was.is_some() && was != new.pointer(pointer) {
-                let value = new.pointer(pointer).unwrap_or(&Value::Null);
-                let why = format!("Invalid value: {value}: field is immutable");
-                return Err(refuse(write, new, &pointer.trim_start_matches('/').replace('/', "."), &why));
-            }
-        }
-        check_seed(new, write)
-    }
-
-    fn operation_bumps(&self, old: &Value, asked: &Value, _write: &Write<'_>) -> bool {
-        let bumping: Vec<&str> = RENEWALS.into_iter().chain(["reconcile"]).collect();
-        asks_anew(old, asked, &bumping)
-    }
 }
 
 /// ControllerRegistrations.

@@ -180,13 +180,8 @@ impl Exchange<'_> {
         if let Some(reply) = self.shared.webhook(self.request, &user) {
             return Reply::Whole(reply);
         }
-        if !self.shared.allows(&user, info) {
-            let mut refusal = forbidden(&user, info);
-            match self.shared.reason(&user, info) {
-                "" => {}
-                reason => refusal.message = format!("{}: {reason}", refusal.message),
-            }
-            return refusal.into();
+        if let Err(reason) = self.shared.decide(&user, info) {
+            return forbidden(&user, info, &reason).into();
         }
         let stale = actions.iter().find_map(|action| match action {
             Action::Stale(revision) => Some(*revision),

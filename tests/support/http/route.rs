@@ -1,5 +1,7 @@
 //! From a request to the answer of the API.
 
+use std::sync::PoisonError;
+
 use serde_json::Value;
 
 use super::message::{Request, Response};
@@ -11,7 +13,7 @@ use crate::api::remove::Options;
 use crate::api::request::Info;
 use crate::api::table::Form;
 use crate::api::write::Patch;
-use crate::api::{Target, User, authn, crd, discovery, openapi, review, subresource};
+use crate::api::{Api, Target, User, authn, crd, discovery, openapi, review, subresource};
 
 /// What is sent back.
 pub enum Reply {
@@ -52,24 +54,28 @@ pub fn authenticate(shared: &Shared, request: &Request, peer: Peer) -> Result<Us
 }
 
 /// The refusal of an unauthorized request.
-pub fn forbidden(user: &User, info: &Info) -> Failure {
+pub fn forbidden(user: &User, info: &Info, reason: &str) -> Failure {
+    let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
     if info.resource.is_empty() {
-        let message = format!("forbidden: User {:?} cannot {} path {:?}", user.name, info.verb, info.path);
+        let message =
+            format!("forbidden: User {:?} cannot {} path {:?}{reason}", user.name, info.verb, info.path);
         return Failure::new(403, "Forbidden", message);
     }
     let resource = match info.subresource.as_str() {
         "" => info.resource.clone(),
         sub => format!("{}/{sub}", info.resource),
     };
-    let scope = match info.namespace.as_str() {
+    // A namespace is in itself.
+    let is_namespace = (info.group.as_str(), info.resource.as_str()) == ("", "namespaces");
+    let scope = match if is_namespace { info.name.as_str() } else { info.namespace.as_str() } {
         "" => "at the cluster scope".to_owned(),
         namespace => format!("in the namespace {namespace:?}"),
     };
     let why = format!(
-        "User {:?} cannot {} resource {resource:?} in API group {:?} {scope}",
+        "User {:?} cannot {} resource {resource:?} in API group {:?} {scope}{reason}",
         user.name, info.verb, info.group
     );
-    Failure::forbidden(&info.group, &info.resource, &info.name, &why)
+    Failure::forbidden(&info.group, &info.resource, &info.object_name(), &why)
 }
 
 /// Answers an authorized request. `stale`: reads see the state at that revision.
@@ -243,7 +249,7 @@ fn special(
     target: &Target,
     user: &User,
 ) -> Result<Reply, Failure> {
-    let api = &shared.api.dry(dry_run(request).as_deref());
+    let api = &shared.api.asked(dry_run(request).as_deref(), None);
     let (status, value) = match (target.subresource.as_str(), info.verb.as_str()) {
         ("token", "create") => (201, subresource::token(api, &shared.tokens(), target, body(request)?)?),
         ("scale", "get") => (200, subresource::get_scale(api, target)?),
@@ -273,7 +279,9 @@ fn plain(
     user: &User,
     stale: Option<u64>,
 ) -> Result<Reply, Failure> {
-    let api = &shared.api.dry(dry_run(request).as_deref());
+    let dry_run = dry_run(request);
+    check_dry_run(dry_run.as_deref(), &info.verb)?;
+    let api = &shared.api.asked(dry_run.as_deref(), request.parameter("fieldValidation").as_deref());
     let collection = target.namespace.is_empty() && target.kind.namespaced;
     let form = form(shared, request);
     let value = match info.verb.as_str() {
@@ -288,22 +296,41 @@ fn plain(
                 "watch" => return Ok(Reply::Watch(Box::new((target, query)))),
                 "list" => return Ok(Reply::Whole(Response::json(200, &api.list(&target, &query, stale)?))),
                 _ if collection => return Err(Failure::method_not_allowed()),
-                _ => api.delete_collection(&target, &query.selector, &options(request)?)?,
+                _ => api.delete_collection(&target, &query.selector, &options(request, user)?)?,
             }
         }
         "create" if collection || !target.name.is_empty() => return Err(Failure::method_not_allowed()),
         "create" => {
             let created = api.create(&target, body(request)?, user)?;
             let created = crd::name_maker(api, &target, created, request.header("user-agent"));
-            return Ok(Reply::Whole(Response::json(201, &created)));
+            return Ok(Reply::Whole(warned(api, Response::json(201, &created))));
         }
         "update" if !target.name.is_empty() => api.update(&target, body(request)?, user)?,
         "patch" if !target.name.is_empty() => api.patch(&target, &patch(request)?, user)?,
-        "delete" => api.delete(&target, &options(request)?)?,
+        "delete" => api.delete(&target, &options(request, user)?)?,
         _ => return Err(Failure::method_not_allowed()),
     };
     let value = if info.verb == "delete" { value } else { form.one(&target.kind, &target.version, value) };
-    Ok(Reply::Whole(Response::json(200, &value)))
+    Ok(Reply::Whole(warned(api, Response::json(200, &value))))
+}
+
+/// The answer with what was noticed about the request.
+fn warned(api: &Api, response: Response) -> Response {
+    let warnings = api.warnings.lock().unwrap_or_else(PoisonError::into_inner);
+    warnings.iter().fold(response, |response, text| response.header("Warning", format!("299 - {:?}", text)))
+}
+
+/// The only dry run is that of everything.
+fn check_dry_run(parameter: Option<&str>, verb: &str) -> Result<(), Failure> {
+    let Some(other) = parameter.filter(|p| !["", "All"].contains(p)) else { return Ok(()) };
+    let kind = match verb {
+        "create" => "CreateOptions",
+        "update" => "UpdateOptions",
+        "patch" => "PatchOptions",
+        _ => "DeleteOptions",
+    };
+    let why = format!("Unsupported value: [{other:?}]: supported values: \"All\"");
+    Err(Failure::invalid("meta.k8s.io", kind, "", "dryRun", &why))
 }
 
 /// `dryRun` of the query. The body of a DELETE, if there is one, replaces the options of the query.
@@ -320,9 +347,10 @@ fn form(shared: &Shared, request: &Request) -> Form {
     Form::parse(accept, request.parameter("includeObject").as_deref(), &shared.api.clock)
 }
 
-fn options(request: &Request) -> Result<Options, Failure> {
+fn options(request: &Request, user: &User) -> Result<Options, Failure> {
     let body = if request.body.is_empty() { Value::Null } else { body(request)? };
     let mut options = Options::parse(&body);
+    options.user = Some(user.clone());
     options.propagation = options.propagation.or_else(|| request.parameter("propagationPolicy"));
     Ok(options)
 }

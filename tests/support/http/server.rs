@@ -30,14 +30,12 @@ use crate::pki::Identity;
 
 const STACK_BYTES: usize = 512 << 10;
 
+/// Allowed, or the reason why not, which is often empty.
+pub type Decision = Result<(), String>;
+
 /// Authorizes requests.
 pub trait Authorizer: Send + Sync {
-    fn allows(&self, state: &State, user: &User, info: &Info) -> bool;
-
-    /// What an authorizer says about a request that it does not allow.
-    fn reason(&self, _user: &User, _info: &Info) -> &'static str {
-        ""
-    }
+    fn decide(&self, state: &State, user: &User, info: &Info) -> Decision;
 }
 
 /// Answers paths that are not part of the API: a webhook.
@@ -191,8 +189,8 @@ impl Shared {
 }
 
 impl Judge for Shared {
-    fn allows(&self, user: &User, info: &Info) -> bool {
-        self.authorizer.allows(&self.api.store.read(), user, info)
+    fn decide(&self, user: &User, info: &Info) -> Decision {
+        self.authorizer.decide(&self.api.store.read(), user, info)
     }
 
     fn user_of(&self, token: &str) -> Option<User> {
@@ -201,13 +199,8 @@ impl Judge for Shared {
 }
 
 impl Shared {
-    pub fn allows(&self, user: &User, info: &Info) -> bool {
-        Judge::allows(self, user, info)
-    }
-
-    /// What the authorizer says about a request that it does not allow.
-    pub fn reason(&self, user: &User, info: &Info) -> &'static str {
-        self.authorizer.reason(user, info)
+    pub fn decide(&self, user: &User, info: &Info) -> Decision {
+        Judge::decide(self, user, info)
     }
 }
 

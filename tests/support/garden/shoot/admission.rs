@@ -33,7 +33,21 @@ fn referred<'a>(
         return Ok(None);
     }
     let found = write.state.get(CORE, plural, namespace, name).map(|o| &**o);
-    let missing = || forbid(write, shoot, &Failure::not_found(CORE, plural, name).message);
+    let singular = plural.strip_suffix('s').unwrap_or(plural);
+    let missing = || match plural {
+        "seeds" => Failure::new(
+            500,
+            "",
+            format!(
+                "error retrieving default domains: Internal error occurred: could not get seed {name}: \
+                 seed.core.gardener.cloud {name:?} not found"
+            ),
+        ),
+        "exposureclasses" => forbid(write, shoot, &Failure::not_found(CORE, plural, name).message),
+        _ => Failure::internal(&format!(
+            "could not find referenced cloud profile: {singular}.core.gardener.cloud {name:?} not found"
+        )),
+    };
     found.map(Some).ok_or_else(missing)
 }
 

@@ -110,10 +110,7 @@ fn minute(text: &str) -> Option<i32> {
 
 /// A change of the object itself.
 pub fn change(old: &Value, new: &Value, write: &Write<'_>) -> Result<(), Failure> {
-    if text(old, "/spec/seedName") != text(new, "/spec/seedName") {
-        let why = "Forbidden: cannot be changed here, use the shoots/binding subresource";
-        return Err(refuse(write, new, "spec.seedName", why));
-    }
+    bound(old, new, write)?;
     if is_workerless(old) != is_workerless(new) {
         let why = match is_workerless(old) {
             true => "Forbidden: a workerless Shoot cannot get workers",
@@ -139,6 +136,40 @@ pub fn change(old: &Value, new: &Value, write: &Write<'_>) -> Result<(), Failure
     forced(old, new, write)
 }
 
+/// The Seed changes only by the subresource, and stays.
+fn bound(old: &Value, new: &Value, write: &Write<'_>) -> Result<(), Failure> {
+    let (before, after) = (text(old, "/spec/seedName"), text(new, "/spec/seedName"));
+    let refused = |why: String| {
+        let (kind, name) = (write.kind, text(new, "/metadata/name"));
+        Err(Failure::forbidden(&kind.group, &kind.plural, name, &why))
+    };
+    if !before.is_empty() && after.is_empty() {
+        return refused(format!("spec.seedName is already set to '{before}' and cannot be changed to 'nil'"));
+    }
+    if write.subresource.is_empty() && before != after {
+        let before = if before.is_empty() { "nil" } else { before };
+        return refused(format!(
+            "spec.seedName '{before}' cannot be changed to '{after}' by patching the shoot, \
+             please use the shoots/binding subresource"
+        ));
+    }
+    Ok(())
+}
+
+/// The agent may let a Shoot go when nothing is left of it.
+pub fn released(old: &Value, new: &Value, write: &Write<'_>) -> Result<(), Failure> {
+    let is_held = |shoot| list(shoot, "/metadata/finalizers").iter().any(|f| f == "gardener");
+    let last = &new["status"]["lastOperation"];
+    let is_over = last["type"] == "Delete" && last["state"] == "Succeeded" && last["progress"] == 100;
+    let was_there = !text(new, "/status/technicalID").is_empty() && !last.is_null();
+    if !is_held(old) || is_held(new) || is_over || !was_there {
+        return Ok(());
+    }
+    let why =
+        "finalizer \"gardener\" cannot be removed because shoot deletion has not completed successfully yet";
+    Err(Failure::forbidden(&write.kind.group, &write.kind.plural, text(new, "/metadata/name"), why))
+}
+
 /// A deletion is forced only where it is stuck, and stays forced.
 fn forced(old: &Value, new: &Value, write: &Write<'_>) -> Result<(), Failure> {
     let is_forced = |shoot| entry(shoot, "/metadata/annotations", FORCE_DELETION) == Some("true");
@@ -161,7 +192,7 @@ fn forced(old: &Value, new: &Value, write: &Write<'_>) -> Result<(), Failure> {
 
 /// A change of the status.
 pub fn status(old: &Value, new: &Value, write: &Write<'_>) -> Result<(), Failure> {
-    for name in ["technicalID", "uid"] {
+    for name in ["technicalID", "uid", "clusterIdentity"] {
         let at = |shoot| text(shoot, &format!("/status/{name}")).to_owned();
         if !at(old).is_empty() && at(old) != at(new) {
             let why = format!("Invalid value: {:?}: field is immutable", at(new));
@@ -173,11 +204,12 @@ pub fn status(old: &Value, new: &Value, write: &Write<'_>) -> Result<(), Failure
 
 /// A change of the Seed.
 pub fn binding(old: &Value, new: &Value, write: &Write<'_>) -> Result<(), Failure> {
-    if text(new, "/spec/seedName").is_empty() {
-        return Err(refuse(write, new, "spec.seedName", "Forbidden: a Shoot cannot be taken off its seed"));
+    bound(old, new, write)?;
+    if text(old, "/spec/seedName") == text(new, "/spec/seedName") {
+        let why = "update of binding rejected, shoot is already assigned to the same seed";
+        return Err(Failure::new(500, "", why));
     }
-    let changes = text(old, "/spec/seedName") != text(new, "/spec/seedName");
-    if changes && !text(old, "/metadata/deletionTimestamp").is_empty() {
+    if !text(old, "/metadata/deletionTimestamp").is_empty() {
         return Err(refuse(write, new, "spec.seedName", "Forbidden: the Shoot is marked for deletion"));
     }
     Ok(())
@@ -200,12 +232,47 @@ fn rotated(operation: &str) -> &'static [&'static str] {
 pub fn operations(old: &Value, new: &Value, write: &Write<'_>) -> Result<(), Failure> {
     let known: Vec<&str> = super::generation::operations(old).collect();
     for operation in super::generation::operations(new).filter(|o| !known.contains(o)) {
+        let field = format!("metadata.annotations[{OPERATION}]");
+        if !is_known(operation) {
+            let known: Vec<String> = KNOWN.iter().map(|o| format!("{o:?}")).collect();
+            let why = format!("Unsupported value: {operation:?}: supported values: {}", known.join(", "));
+            return Err(refuse(write, new, &field, &why));
+        }
         if let Some(why) = forbidden(new, operation) {
             let why = format!("Forbidden: {operation}: {why}");
-            return Err(refuse(write, new, &format!("metadata.annotations[{OPERATION}]"), &why));
+            return Err(refuse(write, new, &field, &why));
         }
     }
     Ok(())
+}
+
+/// All operations, in the order in which the server lists them.
+const KNOWN: [&str; 20] = [
+    "force-in-place-update",
+    "maintain",
+    "reconcile",
+    "retry",
+    "rollout-workers",
+    "rotate-ca-complete",
+    "rotate-ca-start",
+    "rotate-ca-start-without-workers-rollout",
+    "rotate-credentials-complete",
+    "rotate-credentials-start",
+    "rotate-credentials-start-without-workers-rollout",
+    "rotate-etcd-encryption-key",
+    "rotate-etcd-encryption-key-complete",
+    "rotate-etcd-encryption-key-start",
+    "rotate-observability-credentials",
+    "rotate-rollout-workers",
+    "rotate-serviceaccount-key-complete",
+    "rotate-serviceaccount-key-start",
+    "rotate-serviceaccount-key-start-without-workers-rollout",
+    "rotate-ssh-keypair",
+];
+
+/// `rollout-workers` and its like name pools.
+fn is_known(operation: &str) -> bool {
+    KNOWN.contains(&operation.split('=').next().unwrap_or_default())
 }
 
 fn forbidden(shoot: &Value, operation: &str) -> Option<String> {

@@ -15,6 +15,7 @@ use self::admission::Surroundings;
 use super::rules::{CONFIRMATION, label_seeds, unconfirmed};
 use crate::api::failure::Failure;
 use crate::api::rules::{Rules, Write};
+use crate::api::store::State;
 use crate::json::{entry, list, map, text};
 
 const TASKS: &str = "shoot.gardener.cloud/tasks";
@@ -106,7 +107,7 @@ impl Rules for Shoot {
         }
     }
 
-    fn holds_back(&self, object: &Value) -> Option<String> {
+    fn holds_back(&self, object: &Value, _state: &State) -> Option<String> {
         unconfirmed(object)
     }
 }
@@ -119,6 +120,7 @@ fn bind(old: &Value, new: &mut Value, write: &Write<'_>) -> Result<(), Failure> 
 }
 
 fn update(old: &Value, new: &mut Value, write: &Write<'_>) -> Result<(), Failure> {
+    checks::released(old, new, write)?;
     checks::operations(old, new, write)?;
     generation::take_operations(new);
     if is_annotated(new, CONFIRMATION) && !is_annotated(old, CONFIRMATION) {

@@ -1,0 +1,37 @@
+//! Requests to a garden with their answers, as rows of tables that the real Gardener and the stand-ins answer alike, or the row
+//! says why not. The rows are in the text files of this folder; `row.rs` and `matrix.rs` read them.
+//!
+//! | line | meaning |
+//! |---|---|
+//! | `# text` | the name of the row, which begins here |
+//! | `+ POST secrets ns/name {…}` | done before, as an administrator |
+//! | `* secrets ns/name` | waited for before |
+//! | `seed GET secrets ns/name` | the request, of `seed`, `extension` or `admin` |
+//! | `= 403 Forbidden: text` | code, reason (`-`: none) and a part of the message of the answer |
+//! | `> /pointer value` | a part of the answer |
+//! | `~ secrets ns/name /pointer value` | a part of what is stored afterwards; `gone`: it is not there |
+//! | `! inside 404 NotFound: text` | a stand-in (`inside`, `behind`) answers so, for this reason |
+//!
+//! A request is a method (a media type for patches), a resource with its subresource, namespace and name (`-`: none), and as
+//! needed `?query` and a body. `{uid|seeds|own}` stands for a field of an object, `{csr|O|CN}` for a certificate request.
+
+pub mod matrix;
+mod peer;
+mod row;
+
+pub use peer::{Peer, Place};
+pub use row::{Row, rows};
+
+/// All rows.
+pub fn table() -> Vec<Row> {
+    let texts =
+        [include_str!("authorization.txt"), include_str!("restriction.txt"), include_str!("writes.txt")];
+    let all = matrix::rows(include_str!("matrix.txt"));
+    all.into_iter().chain(texts.into_iter().flat_map(rows)).collect()
+}
+
+/// What is in a garden before the rows: two Seeds, `own` and `other`, with Shoots `s1` and `s2`, and what is left of Shoot
+/// `gone` of the first.
+pub fn scene() -> Vec<Row> {
+    rows(include_str!("scene.txt"))
+}
