@@ -118,6 +118,8 @@ pub(crate) struct Cluster {
     pristine: Stored,
     /// The address of the API server in the kubeconfigs of agents, if it differs from the real one.
     pub(crate) front: Option<String>,
+    /// The file with the authorizers of the API server, if they are not the usual ones.
+    authorizers: Option<PathBuf>,
 }
 
 /// The programs of a cluster.
@@ -168,6 +170,7 @@ impl Cluster {
             servers: Vec::new(),
             pristine: Stored::default(),
             front: None,
+            authorizers: None,
         };
         cluster.write_kubeconfig(&cluster.kubeconfig(), "admin", Some("system:masters"))?;
         let users =
@@ -181,6 +184,11 @@ impl Cluster {
     /// The address of the API server.
     pub(crate) fn url(&self) -> String {
         format!("https://127.0.0.1:{}", self.role.api_port)
+    }
+
+    /// The address of etcd.
+    pub(crate) fn etcd_url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.role.etcd_port)
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -221,11 +229,16 @@ impl Cluster {
 
     /// A kubeconfig for this cluster with `user` as its credentials, and no reference to a file.
     pub(crate) fn kubeconfig_text(&self, user: &Value) -> String {
+        self.kubeconfig_at(&self.front.clone().unwrap_or_else(|| self.url()), user)
+    }
+
+    /// The same for a server at another address, whose certificate this cluster has signed.
+    pub(crate) fn kubeconfig_at(&self, server: &str, user: &Value) -> String {
         json!({
             "apiVersion": "v1",
             "kind": "Config",
             "clusters": [{"name": self.role.name, "cluster": {
-                "server": self.front.clone().unwrap_or_else(|| self.url()),
+                "server": server,
                 "certificate-authority-data": base64::encode(self.authority.certificate().as_bytes()),
             }}],
             "users": [{"name": "user", "user": user}],
@@ -335,6 +348,24 @@ impl Cluster {
         Ok(())
     }
 
+    /// Starts the API server again, with the authorizers of a file until the next reset.
+    pub(crate) fn authorize_with(&mut self, file: &Path) -> Result<()> {
+        self.authorizers = Some(file.to_owned());
+        self.kill(Server::Api);
+        self.start(Server::Api)?;
+        self.wait_ready()
+    }
+
+    /// The API server will start again with the usual authorizers. Before, its objects are restored: it would wait for
+    /// aggregated APIs that have ended.
+    fn restore_authorizers(&mut self) -> Result<()> {
+        if self.authorizers.take().is_none() {
+            return Ok(());
+        }
+        self.kill(Server::Api);
+        self.etcd().rewind(&self.pristine)
+    }
+
     /// Ends one server at once; the others continue to run.
     pub(crate) fn kill(&mut self, server: Server) {
         self.servers.retain(|(running, _)| *running != server);
@@ -403,6 +434,7 @@ impl Cluster {
     /// the change, and of tokens, which two stories never share.
     pub(crate) fn rewind(&mut self) -> Result<()> {
         self.restore_authority()?;
+        self.restore_authorizers()?;
         self.start_servers()?;
         self.wait_ready()?;
         self.etcd().rewind(&self.pristine)
@@ -411,6 +443,7 @@ impl Cluster {
     /// Restores the state at the start by a new start.
     pub(crate) fn renew(&mut self) -> Result<()> {
         self.stop();
+        self.authorizers = None;
         self.forget()?;
         self.start_servers()?;
         self.wait_ready()?;
@@ -471,7 +504,7 @@ impl Cluster {
     }
 
     fn etcd_arguments(&self) -> Vec<String> {
-        let clients = format!("http://127.0.0.1:{}", self.role.etcd_port);
+        let clients = self.etcd_url();
         let peers = format!("http://127.0.0.1:{}", self.role.etcd_port + 1);
         vec![
             format!("--data-dir={}", self.path("etcd")),
@@ -496,7 +529,7 @@ impl Cluster {
     fn api_arguments(&self) -> Vec<String> {
         let role = &self.role;
         let mut arguments = vec![
-            format!("--etcd-servers=http://127.0.0.1:{}", role.etcd_port),
+            format!("--etcd-servers={}", self.etcd_url()),
             format!("--secure-port={}", role.api_port),
             "--bind-address=0.0.0.0".to_owned(),
             format!("--advertise-address={ADDRESS}"),
@@ -505,7 +538,10 @@ impl Cluster {
             format!("--client-ca-file={}", self.path("ca.crt")),
             format!("--service-account-issuer={}", self.url()),
             format!("--service-cluster-ip-range={}", role.service_range),
-            "--authorization-mode=Node,RBAC".to_owned(),
+            match &self.authorizers {
+                None => "--authorization-mode=Node,RBAC".to_owned(),
+                Some(file) => format!("--authorization-config={}", file.display()),
+            },
             "--enable-bootstrap-token-auth".to_owned(),
             "--allow-privileged".to_owned(),
             "--kubelet-preferred-address-types=InternalIP".to_owned(),
@@ -577,7 +613,7 @@ fn server_identity(authority: &Authority, role: &Role) -> Identity {
 }
 
 /// Writes `<folder>/<name>.crt` and `<folder>/<name>.key`.
-fn write_identity(folder: &Path, name: &str, identity: &Identity) -> Result<()> {
+pub(crate) fn write_identity(folder: &Path, name: &str, identity: &Identity) -> Result<()> {
     write(&folder.join(format!("{name}.crt")), &identity.certificate)?;
     write(&folder.join(format!("{name}.key")), &identity.key)
 }

@@ -6,6 +6,7 @@ use std::process::Command;
 
 use crate::arguments::Arguments;
 use crate::failure::{Failure, Result};
+use crate::gardener::Program;
 use crate::image;
 use support::options;
 
@@ -29,6 +30,9 @@ const CONTROL_PLANE: &[&str] = &[
 const NEXT_CONTROL_PLANE: &[&str] = &[image::NEXT_API_SERVER.program, image::NEXT_CONTROLLERS.program];
 /// The same in the newest minor version.
 const NEWEST_CONTROL_PLANE: &[&str] = &[image::NEWEST_API_SERVER.program, image::NEWEST_CONTROLLERS.program];
+/// Gardener's own programs.
+const GARDENER: &[&str] =
+    &[Program::Api.name(), Program::Admission.name(), Program::Controllers.name(), Program::Scheduler.name()];
 /// Programs of stories about snapshots.
 const SNAPSHOTS: &[&str] = &["etcd-3.5", "etcdutl-3.5"];
 /// Programs of stories about charts in registries.
@@ -124,6 +128,11 @@ impl Environment {
             return Some("needs root for its own namespaces".to_owned());
         }
         self.missing(&[SANDBOX, SERVERS])
+    }
+
+    /// Why a story with the real Gardener cannot run on this machine.
+    pub(crate) fn missing_gardener(&self) -> Option<String> {
+        self.missing(&[GARDENER])
     }
 
     /// Why a story with a real registry cannot run on this machine.

@@ -15,8 +15,8 @@ use serde_json::{Value, json};
 use crate::failure::{Doing, Failure, Result};
 use crate::wait;
 
-/// The prefix of all objects; the end of the range is the first key after them.
-const RANGE: (&str, &str) = ("/registry/", "/registry0");
+/// The prefix of all objects, also of those of a gardener-apiserver; the end of the range is the first key after them.
+const RANGE: (&str, &str) = ("/registry-gardener/", "/registry0");
 /// Keys that change independently: leases of servers, and accounts that their controllers create at first use.
 const OF_SERVERS: &[&str] = &[
     "/registry/events/",

@@ -22,6 +22,7 @@ mod environment;
 mod etcd;
 mod failure;
 mod filter;
+mod gardener;
 mod gate;
 mod image;
 mod lab;

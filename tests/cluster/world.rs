@@ -13,7 +13,6 @@ use crate::cluster::{Cluster, FRONT_PROXY};
 use crate::failure::Result;
 use crate::lab::Lab;
 use crate::wait;
-use support::TestCluster;
 use support::garden::prepare::{self, Preparation};
 use support::garden::{Aggregated, Garden};
 
@@ -29,8 +28,8 @@ const GARDENER_APIS: &[(&str, &str, u16)] = &[
     ("security.gardener.cloud", "v1alpha1", 15),
 ];
 
-/// The address where the garden's API server finds the in-process garden.
-const GARDENER_HOST: &str = "gardener-apiserver.garden.svc";
+/// The address where the garden's API server finds a gardener-apiserver, or the in-process garden.
+pub(crate) const GARDENER_HOST: &str = "gardener-apiserver.garden.svc";
 
 /// A garden and a seed in which an agent can start.
 pub(crate) struct World {
@@ -76,7 +75,9 @@ impl World {
             front_proxy_names: vec![FRONT_PROXY.to_owned()],
             client: lab.garden.client()?,
         });
-        let objects = [preparation.garden(), prepare::without_authorizer(), registration(&gardener)];
+        let port = gardener.url().rsplit(':').next().and_then(|port| port.parse().ok());
+        let registration = registration(&gardener.ca(), port.unwrap_or_default());
+        let objects = [preparation.garden(), prepare::without_authorizer(), registration];
         lab.garden.apply(&list(&objects.concat()))?;
         is_served(&lab.garden)?;
         Ok(Self { gardener, preparation })
@@ -93,9 +94,9 @@ fn garden_namespace() -> Value {
     json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "garden"}})
 }
 
-/// Objects that make a server on loopback serve the gardener.cloud groups of the garden.
-fn registration(server: &TestCluster) -> Vec<Value> {
-    let port = server.url().rsplit(':').next().and_then(|port| port.parse::<u16>().ok());
+/// Objects that make a server at a port of loopback serve the gardener.cloud groups of the garden. The CA has signed its
+/// certificate.
+pub(crate) fn registration(ca: &str, port: u16) -> Vec<Value> {
     let services = GARDENER_APIS.iter().map(|(group, version, priority)| {
         json!({
             "apiVersion": "apiregistration.k8s.io/v1",
@@ -106,7 +107,7 @@ fn registration(server: &TestCluster) -> Vec<Value> {
                 "version": version,
                 "groupPriorityMinimum": 10_000,
                 "versionPriority": priority,
-                "caBundle": base64::encode(server.ca().as_bytes()),
+                "caBundle": base64::encode(ca.as_bytes()),
                 "service": {"name": "gardener-apiserver", "namespace": "garden", "port": port},
             },
         })
@@ -120,11 +121,15 @@ fn registration(server: &TestCluster) -> Vec<Value> {
     services.chain([service]).collect()
 }
 
+/// The paths of the gardener.cloud groups.
+pub(crate) fn gardener_paths() -> impl Iterator<Item = String> {
+    GARDENER_APIS.iter().map(|(group, version, _)| format!("/apis/{group}/{version}"))
+}
+
 /// Waits until the garden serves the gardener.cloud groups.
 fn is_served(garden: &Cluster) -> Result<()> {
     let client = garden.client()?;
-    GARDENER_APIS.iter().try_for_each(|(group, version, _)| {
-        let path = format!("/apis/{group}/{version}");
+    gardener_paths().try_for_each(|path| {
         wait::until_true(&path, 30, || {
             client.raw(Method::Get, &path, None, "").is_ok_and(|response| response.is_success())
         })
@@ -164,6 +169,6 @@ pub(crate) fn config(lab: &Lab, name: &str) -> Value {
     config
 }
 
-fn list(objects: &[Value]) -> Value {
+pub(crate) fn list(objects: &[Value]) -> Value {
     json!({"apiVersion": "v1", "kind": "List", "items": objects})
 }

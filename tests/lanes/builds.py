@@ -18,7 +18,7 @@ TESTS = {
     "lint": ["tidy"], "unit": ["unit"], "it": ["it"], "page": ["it"], "crash": ["it"], "crash-shoots": ["it"], "mutate": ["mutate", "soak"],
     "charts": ["oracle"], "random": ["mutate", "soak", "oracle"], "boards": ["boards"], "doubles": ["doubles"],
     "flaky": ["it", "cluster"],
-} | dict.fromkeys(["cluster", "servers", "seed", "shoots", "kubernetes"], ["cluster"])
+} | dict.fromkeys(["cluster", "servers", "seed", "shoots", "kubernetes", "gardener"], ["cluster"])
 UNUSED_DAYS = 2
 
 

@@ -14,7 +14,7 @@ HELM, KUBECTL = CACHE / "bin/helm", CACHE / "bin/kubectl"
 # A failed story of these lanes runs once more, alone, when all lanes are done.
 SECOND_CHANCE = ("it", "playground", "page", "charts", "boards", "packages", "cluster")
 # These lanes print all figures of speed, the others only those above their limits.
-PRINTS_SPEED = ("cluster", "servers", "seed", "shoots", "kubernetes")
+PRINTS_SPEED = ("cluster", "servers", "seed", "shoots", "kubernetes", "gardener")
 # What a lane needs besides the debug build: the Go programs (`tools`), the released binaries (`shipped`).
 NEEDS = {
     "charts": ["tools"], "boards": ["shipped"], "sizes": ["tools", "shipped"], "packages": ["tools", "shipped"],
@@ -78,10 +78,11 @@ PARTS = {
     "seed": [cluster("seed")],
     "shoots": [cluster("shoots")],
     "kubernetes": [cluster("kubernetes")],
+    "gardener": [cluster("gardener")],
     "flaky": [],
 }
 PARTS_NEED = {
     "boards": ["all-shipped"], "random": ["tools"], "sizes": ["tools", "shipped"], "packages": ["tools", "shipped"],
     "servers": ["tools", "shipped"], "seed": ["tools", "shipped"], "shoots": ["tools", "shipped"],
-    "kubernetes": ["tools", "shipped"], "flaky": ["tools", "shipped"],
+    "kubernetes": ["tools", "shipped"], "gardener": ["tools", "shipped"], "flaky": ["tools", "shipped"],
 }

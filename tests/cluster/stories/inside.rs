@@ -50,7 +50,7 @@ pub(super) fn answers(address: &str, text: &str) -> Result<()> {
 }
 
 /// The HTTP answer of an address, head and body.
-pub(super) fn http_get(address: &str, path: &str) -> std::io::Result<String> {
+pub(crate) fn http_get(address: &str, path: &str) -> std::io::Result<String> {
     let address = address.parse().map_err(Error::other)?;
     let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(2))?;
     stream.set_read_timeout(Some(patience(Duration::from_secs(5))))?;

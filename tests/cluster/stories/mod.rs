@@ -14,8 +14,9 @@ mod deletion;
 mod extension;
 mod families;
 mod faults;
+mod gardener;
 mod identity;
-mod inside;
+pub(crate) mod inside;
 mod kustomize;
 mod life;
 mod link;
@@ -62,10 +63,13 @@ pub(crate) enum Part {
     Shoots,
     /// The same with other minor versions of Kubernetes.
     Kubernetes,
+    /// In a garden with Gardener's own programs.
+    Gardener,
 }
 
 impl Part {
-    pub(crate) const ALL: [Self; 5] = [Self::Run, Self::Servers, Self::Seed, Self::Shoots, Self::Kubernetes];
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Run, Self::Servers, Self::Seed, Self::Shoots, Self::Kubernetes, Self::Gardener];
 
     /// Its name on the command line.
     pub(crate) const fn name(self) -> &'static str {
@@ -75,6 +79,7 @@ impl Part {
             Self::Seed => "seed",
             Self::Shoots => "shoots",
             Self::Kubernetes => "kubernetes",
+            Self::Gardener => "gardener",
         }
     }
 }
@@ -109,6 +114,8 @@ pub(crate) enum Needs {
     NewestVersion,
     /// A node, and the program of an extension.
     Extension,
+    /// Fresh clusters, and Gardener's own programs.
+    Gardener,
 }
 
 #[derive(Debug)]
@@ -151,6 +158,7 @@ impl Story {
                 next.or_else(|| environment.missing_newest())
             }
             Needs::Extension => environment.missing_extension(),
+            Needs::Gardener => environment.missing_gardener(),
             Needs::Registry => environment.missing_registry(),
             Needs::Snapshots => environment.missing_snapshots(),
             Needs::Bucket => environment.missing_snapshots().or_else(|| environment.missing_bucket()),

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::life::scene::{Scene, State};
 use super::{
     Needs, Part, Play, Story, agent, applier, backups, bastions, bundle, client, components, control_plane,
-    crash, crowd, deletion, extension, families, faults, identity, inside, kustomize, life, link,
+    crash, crowd, deletion, extension, families, faults, gardener, identity, inside, kustomize, life, link,
     managed_seed, many, moves, objects, oci, own, pod, policies, resources, role, seed, semantics, servers,
     shoots, snapshots, tokens, trouble, two, upgrade, vpa,
 };
@@ -298,6 +298,11 @@ pub(crate) const STORIES: &[Story] = &[
         "Shoot: it is deleted with everything in it after an upgrade",
         (State::Upgraded, None),
         life::is_deleted,
+    ),
+    story(
+        (Part::Gardener, Needs::Gardener),
+        "Gardener: its garden guards what belongs to other seeds",
+        gardener::guards,
     ),
 ];
 

@@ -1,15 +1,16 @@
 //! The owner of a Shoot: outside of the site, with the kubeconfig that the garden issues.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use gardenlet::api::gardener::SHOOT;
 use gardenlet::format::base64;
-use gardenlet::kube::{Client, Method, Options, kubeconfig};
+use gardenlet::kube::{Client, Method};
 use serde_json::{Value, json};
 
 use super::{Name, PROJECT};
 use crate::cluster;
-use crate::failure::{Doing, Failure, Result, ensure, equal};
+use crate::failure::{Failure, Result, ensure, equal};
+use crate::gardener::users;
 use crate::lab::Lab;
 use crate::outside::Outside;
 use crate::process;
@@ -57,10 +58,7 @@ impl<'a> Owner<'a> {
 
     /// A client of the same administrator on the node.
     pub(super) fn client(&self) -> Result<Client> {
-        let doing = || format!("client of {}", self.name.0);
-        let text = std::fs::read_to_string(&self.kubeconfig).doing(doing)?;
-        let connection = kubeconfig::parse(&text, Path::new("/")).and_then(|parsed| parsed.select(""));
-        Client::new(connection.doing(doing)?, Options::default()).doing(doing)
+        users::client(&self.kubeconfig)
     }
 
     /// The server has that version and gives access only to administrators, and the standard objects of each Shoot
