@@ -114,7 +114,7 @@ impl<'a> Graph<'a> {
         let goal = Vertex::new("seeds", "", seed);
         let (mut seen, mut next) = (vec![from.clone()], vec![from]);
         while let Some(vertex) = next.pop() {
-            if vertex == goal {
+            if vertex == goal || self.own(&vertex).contains(&goal) {
                 return self.is_there(&goal);
             }
             for to in self.after(&vertex) {
@@ -137,18 +137,27 @@ impl<'a> Graph<'a> {
 
     /// The vertices to which there is an edge.
     fn after(&self, vertex: &Vertex) -> Vec<Vertex> {
+        let mut all = self.own(vertex);
         let referring = referring(vertex.plural);
         // Shoots refer to objects of their own namespace.
         let within = |plural: &str| match plural {
             "shoots" if vertex.namespace != ISSUERS => vertex.namespace.as_str(),
             _ => "",
         };
-        let sources = SOURCES.iter().filter(|(_, plural)| referring.contains(plural));
-        sources
-            .flat_map(|source| self.edges(*source, within(source.1)))
-            .filter(|(from, _)| from == vertex)
-            .map(|(_, to)| to)
-            .collect()
+        let sources =
+            SOURCES.iter().filter(|(_, plural)| referring.contains(plural) && *plural != vertex.plural);
+        let edges = sources.flat_map(|source| self.edges(*source, within(source.1)));
+        all.extend(edges.filter(|(from, _)| from == vertex).map(|(_, to)| to));
+        all
+    }
+
+    /// Where an object itself leads, whatever refers to it.
+    fn own(&self, vertex: &Vertex) -> Vec<Vertex> {
+        let Some((group, plural)) = SOURCES.iter().find(|(_, plural)| *plural == vertex.plural) else {
+            return Vec::new();
+        };
+        let object = self.0.get(group, plural, &vertex.namespace, &vertex.name);
+        object.map_or_else(Vec::new, |object| references::outgoing(plural, object))
     }
 
     fn edges(&self, (group, plural): (&str, &'static str), namespace: &str) -> Vec<Edge> {
