@@ -28,6 +28,7 @@ mod oci;
 mod own;
 mod pod;
 mod policies;
+mod requests;
 mod resources;
 mod role;
 mod seed;

@@ -6,8 +6,8 @@ use super::life::scene::{Scene, State};
 use super::{
     Needs, Part, Play, Story, agent, applier, backups, bastions, bundle, client, components, control_plane,
     crash, crowd, deletion, extension, families, faults, gardener, identity, inside, kustomize, life, link,
-    managed_seed, many, moves, objects, oci, own, pod, policies, resources, role, seed, semantics, servers,
-    shoots, snapshots, tokens, trouble, two, upgrade, vpa,
+    managed_seed, many, moves, objects, oci, own, pod, policies, requests, resources, role, seed, semantics,
+    servers, shoots, snapshots, tokens, trouble, two, upgrade, vpa,
 };
 use crate::failure::{Result, ensure};
 use crate::lab::Lab;
@@ -303,6 +303,11 @@ pub(crate) const STORIES: &[Story] = &[
         (Part::Gardener, Needs::Gardener),
         "Gardener: its garden guards what belongs to other seeds",
         gardener::guards,
+    ),
+    story(
+        (Part::Gardener, Needs::Gardener),
+        "Gardener: it answers the requests of agents and extensions as their rows say",
+        requests::real,
     ),
 ];
 

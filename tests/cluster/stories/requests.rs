@@ -1,0 +1,31 @@
+//! The real Gardener answers the requests of `support::requests` as their rows say.
+
+use gardenlet::base::clock::Clock;
+
+use crate::failure::{Result, ensure};
+use crate::gardener::{Gardener, users};
+use crate::lab::Lab;
+use crate::world;
+use support::garden::prepare::{self, Preparation};
+use support::requests::{self, Peer, Place};
+
+/// The Seed of the rows.
+const OWN: &str = "own";
+/// The account of the extension of the rows.
+const EXTENSION: &str = "extension-x";
+
+pub(crate) fn real(lab: &mut Lab) -> Result<()> {
+    let mut gardener = Gardener::start(lab, &Preparation::new(OWN, Clock::system().now()))?;
+    lab.garden.apply(&world::list(&[prepare::provider(), prepare::for_shoots()].concat()))?;
+    let admin = lab.garden.client()?;
+    let [agent, account] = ["own", "extension-x"].map(|name| lab.place.join(format!("{name}.kubeconfig")));
+    users::write_agent(&lab.garden, OWN, &agent)?;
+    let seed = users::client(&agent)?;
+    Peer { place: Place::Real, admin: &admin, seed: &seed, extension: &seed }.prepare(&requests::scene());
+    users::write_extension(&lab.garden, (OWN, EXTENSION), &account)?;
+    let extension = users::client(&account)?;
+    let peer = Peer { place: Place::Real, admin: &admin, seed: &seed, extension: &extension };
+    let wrong = peer.run(&requests::table());
+    gardener.ensure_running()?;
+    ensure(wrong.is_empty(), || format!("answers that differ from their rows:\n{}", wrong.join("\n")))
+}
