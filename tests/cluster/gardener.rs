@@ -104,6 +104,17 @@ impl Gardener {
         Ok(gardener)
     }
 
+    /// Ends one program at once; the others continue to run.
+    pub(crate) fn kill(&mut self, program: Program) {
+        self.programs.retain(|(running, _)| *running != program);
+    }
+
+    /// Starts a program again after it was killed, and waits until it works.
+    pub(crate) fn start_again(&mut self, lab: &Lab, program: Program) -> Result<()> {
+        self.run(lab, program)?;
+        if program == Program::Api { self.serves(lab) } else { self.works(program) }
+    }
+
     fn run(&mut self, lab: &Lab, program: Program) -> Result<()> {
         let mut command = lab.command(program.name())?;
         command.args(arguments(lab, program));

@@ -21,6 +21,7 @@ use support::garden::prepare;
 mod crashes;
 mod end;
 mod extensions;
+pub(crate) mod garden;
 mod health;
 mod key;
 mod names;

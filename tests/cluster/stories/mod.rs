@@ -49,6 +49,7 @@ use std::panic::AssertUnwindSafe;
 use crate::environment::Environment;
 use crate::failure::{Failure, Result};
 use crate::lab::Lab;
+use life::garden::Peer;
 use life::scene::{Scene, State};
 
 /// What runs together. A part takes at most an hour.
@@ -81,6 +82,14 @@ impl Part {
             Self::Shoots => "shoots",
             Self::Kubernetes => "kubernetes",
             Self::Gardener => "gardener",
+        }
+    }
+
+    /// The garden of its scenes.
+    const fn peer(self) -> Peer {
+        match self {
+            Self::Gardener => Peer::Gardener,
+            _ => Peer::StandIn,
         }
     }
 }
@@ -117,6 +126,8 @@ pub(crate) enum Needs {
     Extension,
     /// Fresh clusters, and Gardener's own programs.
     Gardener,
+    /// The same, a node, and the programs of a control plane in it.
+    GardenerAndControlPlane,
 }
 
 #[derive(Debug)]
@@ -160,6 +171,9 @@ impl Story {
             }
             Needs::Extension => environment.missing_extension(),
             Needs::Gardener => environment.missing_gardener(),
+            Needs::GardenerAndControlPlane => {
+                environment.missing_gardener().or_else(|| environment.missing_control_plane())
+            }
             Needs::Registry => environment.missing_registry(),
             Needs::Snapshots => environment.missing_snapshots(),
             Needs::Bucket => environment.missing_snapshots().or_else(|| environment.missing_bucket()),
@@ -182,7 +196,7 @@ impl Stage {
     pub(crate) fn run(&mut self, story: &Story) -> Result<()> {
         let run = AssertUnwindSafe(|| match story.play {
             Play::Alone(play) => self.run_alone(story, play),
-            Play::Act(from, to, play) => self.run_act(from, to, play),
+            Play::Act(from, to, play) => self.run_act((story.part.peer(), from), to, play),
         });
         std::panic::catch_unwind(run).unwrap_or_else(|_| Err(Failure::new("panicked, see above")))
     }
@@ -201,20 +215,20 @@ impl Stage {
     /// The scene is built anew if the last story did not leave it in the state that the act begins with.
     fn run_act(
         &mut self,
-        from: State,
+        (peer, from): (Peer, State),
         to: Option<State>,
         play: fn(&mut Lab, &mut Scene) -> Result<()>,
     ) -> Result<()> {
-        let mut scene = match self.scene.take().filter(|scene| scene.state == from) {
+        let mut scene = match self.scene.take().filter(|scene| scene.is(peer, from)) {
             Some(scene) => scene,
             None => {
                 self.lab.fresh()?;
                 self.lab.begin()?;
-                Scene::build(&mut self.lab, from)?
+                Scene::build(&mut self.lab, (peer, from))?
             }
         };
         play(&mut self.lab, &mut scene)?;
-        scene.agent.ensure_running()?;
+        scene.ensure_running()?;
         role::allows_with_shoots(&mut scene.audit)?;
         self.scene = to.map(|state| {
             scene.state = state;

@@ -309,6 +309,51 @@ pub(crate) const STORIES: &[Story] = &[
         "Gardener: it answers the requests of agents and extensions as their rows say",
         requests::real,
     ),
+    with_gardener(
+        "Gardener: an agent joins as README.md says",
+        (State::Seed, Some(State::Seed)),
+        life::garden::is_joined,
+    ),
+    with_gardener(
+        "Gardener: a Shoot is created, its owner gets in, and it is deleted",
+        (State::Seed, Some(State::Seed)),
+        life::comes_and_goes,
+    ),
+    with_gardener(
+        "Gardener: a Shoot is created with extensions, whose states are kept in the garden",
+        (State::Seed, Some(State::Extended)),
+        life::is_created_with_extensions,
+    ),
+    with_gardener(
+        "Gardener: a Shoot is hibernated",
+        (State::Extended, Some(State::Asleep)),
+        life::falls_asleep,
+    ),
+    with_gardener(
+        "Gardener: a Shoot wakes up with its data at its address",
+        (State::Asleep, Some(State::Extended)),
+        life::wakes_up,
+    ),
+    with_gardener(
+        "Gardener: a Shoot is reconciled although the agent, the garden and its authorizer are down for a while",
+        (State::Extended, Some(State::Extended)),
+        life::garden::is_down_for_a_while,
+    ),
+    with_gardener(
+        "Gardener: the credentials of a Shoot are rotated while its owner uses it",
+        (State::Extended, Some(State::Extended)),
+        life::gets_new_credentials,
+    ),
+    with_gardener(
+        "Gardener: a Shoot is deleted with everything in it",
+        (State::Extended, Some(State::Seed)),
+        life::is_deleted,
+    ),
+    with_gardener(
+        "Gardener: a Seed is deleted, the agent is uninstalled, and nothing is left",
+        (State::Seed, None),
+        life::garden::is_left,
+    ),
 ];
 
 /// The table itself is right.
@@ -346,6 +391,15 @@ const fn in_node(
     play: fn(&mut Lab, &mut Scene) -> Result<()>,
 ) -> Story {
     act((Part::Shoots, Needs::ControlPlane), name, states, play)
+}
+
+/// An act in the node, in a garden of the real Gardener.
+const fn with_gardener(
+    name: &'static str,
+    states: (State, Option<State>),
+    play: fn(&mut Lab, &mut Scene) -> Result<()>,
+) -> Story {
+    act((Part::Gardener, Needs::GardenerAndControlPlane), name, states, play)
 }
 
 /// A story that begins in one state of a scene, and ends in another one or leaves nothing.

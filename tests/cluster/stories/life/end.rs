@@ -253,6 +253,12 @@ fn nothing_stays(lab: &Lab, before: &Before, name: Name) -> Result<()> {
         !is_volume
             && (key.contains(&plane) || key.ends_with(&of_shoot) || key.contains(&format!("{of_shoot}.")))
     };
+    is_as_before(lab, before, concerns)
+}
+
+/// All new objects for whose keys `concerns` is true are deleted from garden and seed, and no earlier one is missing or
+/// changed.
+pub(super) fn is_as_before(lab: &Lab, before: &Before, concerns: impl Fn(&str) -> bool) -> Result<()> {
     wait::until("the end of the deletion", 60, || {
         for (what, earlier, cluster) in
             [("garden", &before.garden, &lab.garden), ("seed", &before.seed, &lab.seed)]

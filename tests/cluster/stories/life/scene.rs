@@ -7,8 +7,9 @@ use gardenlet::kube::Client;
 use serde_json::{Value, json};
 
 use super::end::{self, Before};
+use super::garden::{Garden, Peer};
 use super::owner::Owner;
-use super::{COMPONENTS, EXTENDED, ONE, TWO, begin, create, extensions, sleep, upgrade};
+use super::{COMPONENTS, EXTENDED, ONE, TWO, create, extensions, sleep, upgrade};
 use crate::agent::Agent;
 use crate::audit::Audit;
 use crate::failure::Result;
@@ -17,7 +18,6 @@ use crate::lab::Lab;
 use crate::site::Site;
 use crate::stories::backups;
 use crate::wait;
-use crate::world::World;
 use support::garden::prepare;
 use support::player::{Player, Playing};
 
@@ -66,16 +66,16 @@ pub(crate) struct Scene {
     // Dropped in this order.
     pub(crate) agent: Agent,
     _playing: Option<Playing>,
-    _world: World,
+    pub(super) peer: Garden,
     pub(super) site: Site,
 }
 
 impl Scene {
     /// Builds it on fresh clusters.
-    pub(crate) fn build(lab: &mut Lab, state: State) -> Result<Self> {
+    pub(crate) fn build(lab: &mut Lab, (peer, state): (Peer, State)) -> Result<Self> {
         let began = wait::now();
         let has_backups = matches!(state, State::SeedWithBackups | State::Up | State::TwoUp);
-        let mut scene = Self::with_seed(lab, has_backups)?;
+        let mut scene = Self::with_seed(lab, peer, has_backups)?;
         if matches!(state, State::Up | State::TwoUp) {
             scene.create(lab)?;
         }
@@ -96,16 +96,16 @@ impl Scene {
         Ok(Self { state, ..scene })
     }
 
-    fn with_seed(lab: &mut Lab, has_backups: bool) -> Result<Self> {
+    fn with_seed(lab: &mut Lab, peer: Peer, has_backups: bool) -> Result<Self> {
         let site = Site::start(lab, &COMPONENTS)?;
-        let world = World::build(lab)?;
+        let peer = Garden::prepare(lab, peer)?;
         let (audit, garden) = (lab.seed.audit(), lab.garden.client()?);
         let playing = has_backups.then(|| {
             let player = Player::of(&["backupbuckets", "backupentries"]);
             lab.seed.client().map(|seed| player.start(seed))
         });
         let playing = playing.transpose()?;
-        let agent = begin(lab, &garden, |seed: &mut Value| {
+        let agent = peer.begin(lab, &garden, |seed: &mut Value| {
             if has_backups {
                 seed["backup"] = backups::section(lab)?;
                 let objects = json!({"apiVersion": "v1", "kind": "List", "items": prepare::backups()});
@@ -115,7 +115,20 @@ impl Scene {
         })?;
         let before = end::look(lab)?;
         let (state, version) = (State::Seed, image::API_SERVER.version());
-        Ok(Self { state, audit, garden, before, version, agent, _playing: playing, _world: world, site })
+        Ok(Self { state, audit, garden, before, version, agent, _playing: playing, peer, site })
+    }
+
+    /// Whether it continues to run in a garden of that kind, in that state.
+    pub(crate) fn is(&self, peer: Peer, state: State) -> bool {
+        self.peer.is(peer) && self.state == state
+    }
+
+    /// Fails if the agent, or a program of its garden, has ended.
+    pub(crate) fn ensure_running(&mut self) -> Result<()> {
+        if !self.peer.is_uninstalled() {
+            self.agent.ensure_running()?;
+        }
+        self.peer.ensure_running()
     }
 
     /// Creates [`ONE`], in which its owner stores something.
