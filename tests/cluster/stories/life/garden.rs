@@ -252,12 +252,14 @@ pub(crate) fn is_down_for_a_while(lab: &mut Lab, scene: &mut Scene) -> Result<()
     has_one_certificate(garden)
 }
 
-/// The Seed is deleted, and the agent uninstalled, as docs/operations.md says. Both clusters have the same objects as
+/// The agent reports no problem. (A reconciliation that fails again and again becomes one only after some time.) Then the
+/// Seed is deleted, and the agent uninstalled, as docs/operations.md says. Both clusters have the same objects as
 /// before, except those of the garden's own operator and controllers (the registration of an extension, the last
-/// activity in the project, the used token, the request for a certificate, which the garden keeps for an hour), and a
-/// label of namespace kube-system.
+/// activity in the project, the used token, the request for a certificate, which the garden keeps for an hour), a label
+/// of namespace kube-system, and what the kubelet reports about its node.
 pub(crate) fn is_left(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
     let Scene { garden, agent, .. } = scene;
+    is_healthy(garden, agent)?;
     let began = wait::now();
     garden.delete(&SEEDS, "", SEED, &DeleteParams::default())?;
     while_running("the end of the Seed", LEFT_WITHIN_S, agent, || {
@@ -276,6 +278,7 @@ pub(crate) fn is_left(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
     let stays = |key: &str| {
         key.ends_with(&joined.token)
             || key == "/Namespace /kube-system"
+            || key.starts_with("/Node ")
             || kinds.iter().any(|kind| key.contains(kind))
     };
     end::is_as_before(lab, &joined.before, |key| !stays(key))
