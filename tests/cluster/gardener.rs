@@ -7,6 +7,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use gardenlet::format::base64;
 use gardenlet::kube::Method;
 use serde_json::{Value, json};
 
@@ -17,6 +18,7 @@ use crate::process::Process;
 use crate::stories::inside::http_get;
 use crate::wait;
 use crate::world::{self, GARDENER_HOST};
+use support::garden::guards::AUTHORIZER;
 use support::garden::prepare::Preparation;
 
 mod objects;
@@ -151,6 +153,23 @@ impl Gardener {
     pub(crate) fn ensure_running(&mut self) -> Result<()> {
         self.programs.iter_mut().try_for_each(|(_, process)| process.ensure_running())
     }
+}
+
+/// Puts the webhooks of a stand-in at this port before the kinds of Kubernetes, as the real Gardener does it.
+pub(crate) fn guard(lab: &mut Lab, ca: &str, port: u16) -> Result<()> {
+    let folder = folder(lab);
+    fs::create_dir_all(&folder).doing(|| format!("create {}", folder.display()))?;
+    let server = json!({"server": format!("https://127.0.0.1:{port}{AUTHORIZER}"),
+        "certificate-authority-data": base64::encode(ca.as_bytes())});
+    let kubeconfig = json!({"apiVersion": "v1", "kind": "Config", "current-context": "guard",
+        "clusters": [{"name": "guard", "cluster": server}], "users": [{"name": "guard", "user": {}}],
+        "contexts": [{"name": "guard", "context": {"cluster": "guard", "user": "guard"}}]});
+    let file = folder.join("guard.kubeconfig");
+    cluster::write(&file, &kubeconfig.to_string())?;
+    let authorizers = folder.join("authorizers.json");
+    cluster::write(&authorizers, &objects::authorizers(&file).to_string())?;
+    lab.garden.authorize_with(&authorizers)?;
+    lab.garden.apply(&objects::seed_restriction(ca, port))
 }
 
 fn folder(lab: &Lab) -> PathBuf {

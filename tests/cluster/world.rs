@@ -65,18 +65,31 @@ impl World {
         Ok(world)
     }
 
-    fn with_garden(lab: &Lab) -> Result<Self> {
-        let clock = Clock::system();
-        let preparation = Preparation::new(SEED, clock.now());
-        let gardener = Garden::aggregated(Aggregated {
-            clock,
+    /// A garden alone, whose seeds have no role: SeedAuthorizer and SeedRestriction stand before the kinds of Kubernetes, too.
+    pub(crate) fn guarded(lab: &mut Lab, preparation: Preparation) -> Result<Self> {
+        let gardener = Self::gardener(lab)?;
+        let (ca, port) = (gardener.ca(), port(&gardener));
+        crate::gardener::guard(lab, &ca, port)?;
+        lab.garden.apply(&list(&[preparation.garden(), registration(&ca, port)].concat()))?;
+        is_served(&lab.garden)?;
+        lab.garden.apply(&list(&[prepare::provider(), prepare::for_shoots()].concat()))?;
+        Ok(Self { gardener, preparation })
+    }
+
+    fn gardener(lab: &Lab) -> Result<Garden> {
+        Ok(Garden::aggregated(Aggregated {
+            clock: Clock::system(),
             host: GARDENER_HOST.to_owned(),
             front_proxy_ca: lab.garden.front_proxy.certificate(),
             front_proxy_names: vec![FRONT_PROXY.to_owned()],
             client: lab.garden.client()?,
-        });
-        let port = gardener.url().rsplit(':').next().and_then(|port| port.parse().ok());
-        let registration = registration(&gardener.ca(), port.unwrap_or_default());
+        }))
+    }
+
+    fn with_garden(lab: &Lab) -> Result<Self> {
+        let preparation = Preparation::new(SEED, Clock::system().now());
+        let gardener = Self::gardener(lab)?;
+        let registration = registration(&gardener.ca(), port(&gardener));
         let objects = [preparation.garden(), prepare::without_authorizer(), registration];
         lab.garden.apply(&list(&objects.concat()))?;
         is_served(&lab.garden)?;
@@ -87,6 +100,11 @@ impl World {
     pub(crate) fn bootstrap(&self, lab: &Lab) -> String {
         lab.garden.kubeconfig_text(&json!({"token": self.preparation.token()}))
     }
+}
+
+/// The port of the in-process garden.
+fn port(gardener: &Garden) -> u16 {
+    gardener.url().rsplit(':').next().and_then(|port| port.parse().ok()).unwrap_or_default()
 }
 
 /// The namespace of the agent in the seed.

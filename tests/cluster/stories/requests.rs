@@ -1,11 +1,11 @@
-//! The real Gardener answers the requests of `support::requests` as their rows say.
+//! The real Gardener and the stand-in behind a real API server answer the requests of `support::requests` as their rows say.
 
 use gardenlet::base::clock::Clock;
 
 use crate::failure::{Result, ensure};
 use crate::gardener::{Gardener, users};
 use crate::lab::Lab;
-use crate::world;
+use crate::world::{self, World};
 use support::garden::prepare::{self, Preparation};
 use support::requests::{self, Peer, Place};
 
@@ -17,15 +17,27 @@ const EXTENSION: &str = "extension-x";
 pub(crate) fn real(lab: &mut Lab) -> Result<()> {
     let mut gardener = Gardener::start(lab, &Preparation::new(OWN, Clock::system().now()))?;
     lab.garden.apply(&world::list(&[prepare::provider(), prepare::for_shoots()].concat()))?;
+    let wrong = answers(lab, Place::Real)?;
+    gardener.ensure_running()?;
+    ensure(wrong.is_empty(), || format!("answers that differ from their rows:\n{}", wrong.join("\n")))
+}
+
+/// The stand-in behind a real API server answers them, too.
+pub(crate) fn behind(lab: &mut Lab) -> Result<()> {
+    let _world = World::guarded(lab, Preparation::new(OWN, Clock::system().now()))?;
+    let wrong = answers(lab, Place::Behind)?;
+    ensure(wrong.is_empty(), || format!("answers that differ from their rows:\n{}", wrong.join("\n")))
+}
+
+/// The answers that are not as their rows say.
+fn answers(lab: &mut Lab, place: Place) -> Result<Vec<String>> {
     let admin = lab.garden.client()?;
     let [agent, account] = ["own", "extension-x"].map(|name| lab.place.join(format!("{name}.kubeconfig")));
     users::write_agent(&lab.garden, OWN, &agent)?;
     let seed = users::client(&agent)?;
-    Peer { place: Place::Real, admin: &admin, seed: &seed, extension: &seed }.prepare(&requests::scene());
+    Peer { place, admin: &admin, seed: &seed, extension: &seed }.prepare(&requests::scene());
     users::write_extension(&lab.garden, (OWN, EXTENSION), &account)?;
     let extension = users::client(&account)?;
-    let peer = Peer { place: Place::Real, admin: &admin, seed: &seed, extension: &extension };
-    let wrong = peer.run(&requests::table());
-    gardener.ensure_running()?;
-    ensure(wrong.is_empty(), || format!("answers that differ from their rows:\n{}", wrong.join("\n")))
+    let peer = Peer { place, admin: &admin, seed: &seed, extension: &extension };
+    Ok(peer.run(&requests::table()))
 }

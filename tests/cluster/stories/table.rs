@@ -309,6 +309,11 @@ pub(crate) const STORIES: &[Story] = &[
         "Gardener: it answers the requests of agents and extensions as their rows say",
         requests::real,
     ),
+    story(
+        (Part::Gardener, Needs::FreshClusters),
+        "Gardener: the stand-in behind a real API server answers them, too",
+        requests::behind,
+    ),
     with_gardener(
         "Gardener: an agent joins as README.md says",
         (State::Seed, Some(State::Seed)),

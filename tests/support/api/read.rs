@@ -60,9 +60,9 @@ impl Query {
         }
         let version = text("resourceVersion");
         if !version.is_empty() && version.parse::<u64>().is_err() {
-            let why =
-                format!("Invalid value: {version:?}: strconv.ParseUint: parsing {version:?}: invalid syntax");
-            return Err(Failure::invalid("meta.k8s.io", "ListOptions", "", "resourceVersion", &why));
+            return Err(Failure::bad_request(format!(
+                "invalid resourceVersion {version:?}: strconv.ParseUint: parsing {version:?}: invalid syntax"
+            )));
         }
         Ok(Self {
             selector: Selector { labels, fields },

@@ -81,10 +81,15 @@ fn requirements(selector: &Value) -> String {
         return raw.to_owned();
     }
     let one = |requirement: &Value| {
+        let key = text(requirement, "/key");
         let values: Vec<&str> = list(requirement, "/values").iter().filter_map(Value::as_str).collect();
         match (text(requirement, "/operator"), values.as_slice()) {
-            ("In", [value]) => Some(format!("{}={value}", text(requirement, "/key"))),
-            ("In", values) => Some(format!("{} in ({})", text(requirement, "/key"), values.join(","))),
+            ("In", [value]) => Some(format!("{key}={value}")),
+            ("NotIn", [value]) => Some(format!("{key}!={value}")),
+            ("In", values) => Some(format!("{key} in ({})", values.join(","))),
+            ("NotIn", values) => Some(format!("{key} notin ({})", values.join(","))),
+            ("Exists", _) => Some(key.to_owned()),
+            ("DoesNotExist", _) => Some(format!("!{key}")),
             _ => None,
         }
     };

@@ -15,6 +15,7 @@ pub mod shoot;
 pub mod authorizer;
 pub mod binding;
 pub mod graph;
+pub mod guards;
 pub mod identity;
 pub mod port;
 pub mod references;
@@ -35,8 +36,8 @@ pub mod shoots;
 pub mod prepare;
 
 use std::ops::Deref;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use gardenlet::api::core::CONFIG_MAP;
@@ -44,6 +45,7 @@ use gardenlet::base::clock::Clock;
 use gardenlet::kube;
 use serde_json::Value;
 
+use self::guards::Guards;
 use self::manager::{Running, Share};
 use self::port::{Cluster, Local, Remote, Split};
 use super::api::{Api, Connect, Review};
@@ -124,11 +126,19 @@ impl Garden {
             client.find(&CONFIG_MAP, namespace, name).ok().flatten()
         };
         options.connect = Some(connect(Box::new(remote)));
+        let guards = Guards {
+            store: OnceLock::new(),
+            client: aggregated.client.clone(),
+            clock: aggregated.clock.clone(),
+        };
+        let guards = Arc::new(guards);
+        options.webhook = Some(guards::webhook(guards.clone()));
         options.front_proxy = Some((aggregated.front_proxy_ca, aggregated.front_proxy_names));
         // The real cluster's garbage collector sees these objects, too.
         options.share = controllers::Share::none();
         let cluster = TestCluster::start(options);
         cluster.store().write(|state| state.kinds.prefer(kinds::CORE, "v1beta1"));
+        drop(guards.store.set(cluster.store().clone()));
         let own = Local { api: cluster.api().clone(), judge: Arc::new(|_: &_, _: &_| false) };
         let split = Split { own, rest: Remote(aggregated.client) };
         Self::managed(cluster, Box::new(split), Share::default(), Duration::from_millis(250))

@@ -15,7 +15,7 @@ use crate::encoding::{base64, from_base64};
 use crate::json::{list, text};
 
 /// Allowed, or code and text of the refusal.
-type Verdict = Result<(), (u16, String)>;
+pub type Verdict = Result<(), (u16, String)>;
 
 fn deny(why: impl Into<String>) -> Verdict {
     Err((403, why.into()))
@@ -23,12 +23,16 @@ fn deny(why: impl Into<String>) -> Verdict {
 
 /// Judges an object about to be created, changed or deleted.
 pub fn admit(review: &Review<'_>) -> Result<(), Failure> {
-    let Some(seed) = seed_of(review.user) else { return Ok(()) };
-    let guarded = Guarded { review, seed: &seed, is_agent: review.user.is_in(SEEDS) };
-    guarded.judge().map_err(|(code, why)| {
+    judge(review).map_err(|(code, why)| {
         let by = "admission webhook \"seed-restriction.gardener.cloud\" denied the request";
         Failure::new(code, "", format!("{by}: {why}"))
     })
+}
+
+/// The same; a refusal is code and text.
+pub fn judge(review: &Review<'_>) -> Verdict {
+    let Some(seed) = seed_of(review.user) else { return Ok(()) };
+    Guarded { review, seed: &seed, is_agent: review.user.is_in(SEEDS) }.judge()
 }
 
 struct Guarded<'a> {
