@@ -194,6 +194,21 @@ pub fn rolled_out(workload: &Value) -> Result<(), String> {
     ))
 }
 
+/// Whether all pods of a Deployment are ready, and it has not been available before. Its `minReadySeconds` protect a rollout,
+/// in which the previous pods serve until the new ones have proved themselves. Here are no previous pods.
+pub fn is_first_start(deployment: &Value) -> bool {
+    let (metadata, status) = (&deployment["metadata"], &deployment["status"]);
+    let number = |value: &Value| value.as_i64().unwrap_or_default();
+    let is_seen = number(&status["observedGeneration"]) >= number(&metadata["generation"]);
+    let wanted = replicas(deployment);
+    let are_all =
+        ["replicas", "updatedReplicas", "readyReplicas"].iter().all(|field| number(&status[field]) == wanted);
+    let mut conditions = status["conditions"].as_array().into_iter().flatten();
+    let is_available =
+        conditions.any(|condition| condition["type"] == "Available" && condition["status"] == "True");
+    is_seen && wanted > 0 && are_all && !is_available
+}
+
 fn replicas(workload: &Value) -> i64 {
     workload["spec"]["replicas"].as_i64().unwrap_or(1)
 }
@@ -396,6 +411,44 @@ mod tests {
             let why = rolled_out(&workload).err().unwrap_or_default();
             assert!(why.contains(words) && why.is_empty() == words.is_empty(), "{why}");
         }
+    }
+
+    #[test]
+    fn the_first_start_of_a_server_replaces_nothing() {
+        let counted = |replicas: i64, updated: i64, ready: i64, available: &str| {
+            deployment(
+                &json!({"observedGeneration": 2, "replicas": replicas, "updatedReplicas": updated, "readyReplicas": ready,
+                "conditions": [{"type": "Available", "status": available}]}),
+            )
+        };
+        let table = [
+            (counted(1, 1, 1, "False"), true),
+            (counted(1, 1, 0, "False"), false),
+            (counted(1, 1, 1, "True"), false),
+            // The previous pod ends, or serves.
+            (counted(2, 1, 1, "False"), false),
+            (counted(2, 1, 2, "True"), false),
+            (counted(1, 0, 1, "False"), false),
+            (
+                deployment(
+                    &json!({"observedGeneration": 2, "replicas": 1, "updatedReplicas": 1, "readyReplicas": 1}),
+                ),
+                true,
+            ),
+            (
+                deployment(
+                    &json!({"observedGeneration": 1, "replicas": 1, "updatedReplicas": 1, "readyReplicas": 1}),
+                ),
+                false,
+            ),
+            (deployment(&json!({})), false),
+        ];
+        for (deployment, expected) in table {
+            assert_eq!(is_first_start(&deployment), expected, "{deployment}");
+        }
+        let mut asleep = counted(0, 0, 0, "False");
+        asleep["spec"]["replicas"] = json!(0);
+        assert!(!is_first_start(&asleep));
     }
 
     fn pod(status: &Value) -> Value {

@@ -259,6 +259,30 @@ impl Connector {
         Err(last)
     }
 
+    /// Asks the server at the address that clients outside the seed use.
+    ///
+    /// # Errors
+    /// [`Error`]; the server does not answer there, or has no such address yet.
+    pub fn ask_from_outside(&self, namespace: &str) -> Result<(), Error> {
+        let missing =
+            |what: &str| Error::Missing { what: format!("namespace {namespace} has no {what} yet") };
+        let authorities = self.newest(namespace, "ca-client")?;
+        let authority = authorities.first().ok_or_else(|| missing("secret of CA ca-client"))?;
+        let at = format!("{namespace}/{}", authority.metadata.name);
+        let (chain, key) = first_certificate(authority, &at, self.options.clock.now())?;
+        let server = self.exposed_address(namespace)?.ok_or_else(|| missing("exposed address"))?;
+        let connection = Connection {
+            tls_server_name: Some(format!("{SERVER}.{namespace}.svc")),
+            ..Connection::new(server).with_ca(self.bundle(namespace)?).with_certificate(chain, key)
+        };
+        let failed =
+            |source| Error::Server { namespace: namespace.to_owned(), others: String::new(), source };
+        Client::new(connection, Options { warm: None, ..self.options.clone() })
+            .and_then(|client| client.version())
+            .map(drop)
+            .map_err(failed)
+    }
+
     /// A client for an operation, with the token of Secret `gardener-internal`.
     ///
     /// # Errors

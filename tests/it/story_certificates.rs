@@ -446,13 +446,21 @@ fn certificates_of_clients() {
         ("not yet valid", issued(&ca, &unborn), unknown),
         ("of another CA", issued(&root(ca_params("clients")), &admin()), unknown),
         ("for servers", issued(&ca, &serving), unknown),
-        ("behind its CA's", behind, unusable("client certificate: ")),
+        (
+            "behind its CA's",
+            behind,
+            unusable("client certificate: it is for another key than the client key"),
+        ),
         (
             "the key of another certificate",
             Identity { key: key().serialize_pem(), ..usual() },
-            unusable("client certificate: "),
+            unusable("client certificate: it is for another key than the client key"),
         ),
-        ("a key of P-521", keyed(fixture!("p521.key")), unusable("client certificate: ")),
+        (
+            "a key of P-521",
+            keyed(fixture!("p521.key")),
+            unusable("client key: it is broken, or of another kind"),
+        ),
         (
             "an encrypted key",
             keyed(fixture!("encrypted.key")),

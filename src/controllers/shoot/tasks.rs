@@ -432,7 +432,11 @@ pub(super) fn server(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed>
 }
 
 pub(super) fn wait_server(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
-    rollout::wait(&work.seed, &DEPLOYMENT, &Key::new(work.plane(), kube_apiserver::NAME), attempt)
+    let key = Key::new(work.plane(), kube_apiserver::NAME);
+    let deployment = rollout::find(&work.seed, &DEPLOYMENT, &key)?;
+    let step = rollout::wait_for(&work.seed, &key, &deployment, attempt)?;
+    let is_up = rollout::is_first_start(&deployment) && work.connector.ask_from_outside(work.plane()).is_ok();
+    Ok(if is_up { Step::Done } else { step })
 }
 
 pub(super) fn controllers(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
