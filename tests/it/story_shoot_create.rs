@@ -1,6 +1,7 @@
 //! A Shoot without workers is created: from the object in the garden to an administrator with access.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use gardenlet::api::core::NAMESPACE;
 use gardenlet::api::gardener::SHOOT;
@@ -8,13 +9,15 @@ use gardenlet::format::yaml;
 use gardenlet::kube::{self, Client};
 use serde_json::{Value, json};
 
+use crate::story_shoot_others::wait_for_task;
 use crate::world::{AGENT, CORE, MANAGED_RESOURCES, Options, World, condition};
+use support::TestCluster;
 use support::encoding::from_base64;
 use support::http::record::Recorded;
 use support::json::{entry, list, text};
-use support::shoot::Site;
 use support::shoot::history::{self, wait_until, wait_until_created};
 use support::shoot::object::{MANAGED, PROJECT_NAMESPACE, Workerless, technical_id};
+use support::shoot::{Options as SiteOptions, Site};
 
 const NAME: &str = "s1";
 const PLACE: (&str, &str) = (PROJECT_NAMESPACE, NAME);
@@ -256,5 +259,35 @@ fn an_agent_outside_of_the_cluster_uses_the_configured_address() {
     let site = world.site();
     site.routes().leave_cluster();
     let (agent, _) = created(&world, &site);
+    agent.stop();
+}
+
+/// `minReadySeconds` protect a rollout, and no server serves before the first one. It must answer where its clients look for it.
+#[test]
+fn a_first_server_is_up_when_it_answers_at_the_published_address() {
+    let world = World::start(&Options::new("shoot-first"));
+    let min_ready = Some(Duration::from_secs(24 * 3_600));
+    let site = world.site_with(SiteOptions { min_ready, ..SiteOptions::default() });
+    let id = technical_id(NAME);
+    site.routes().lose(&id);
+    let agent = world.agent_of(&site, &config(&world));
+    agent.launch();
+    world.wait_until_ready();
+    world.garden.apply(&[Workerless::new(NAME).build()]);
+    let server = |seed: &TestCluster| seed.get("apps", "deployments", &id, "kube-apiserver");
+    world
+        .seed
+        .wait_for("a ready server", |seed| (server(seed)?["status"]["readyReplicas"] == 1).then_some(()));
+    wait_for_task(&world, "Waiting until Kubernetes API server rolled out");
+    let before = site.routes().dials(&id);
+    world
+        .seed
+        .wait_for("the agent to look for it", |_| (site.routes().dials(&id) > before + 1).then_some(()));
+    let shoot = world.garden.get(CORE, "shoots", PLACE.0, PLACE.1).unwrap();
+    assert_eq!(text(&shoot, "/status/lastOperation/state"), "Processing");
+    site.routes().find_again(&id);
+    wait_until_created(&world.garden, PLACE);
+    let available = condition(&server(&world.seed).unwrap(), "Available").unwrap();
+    assert_eq!(available.0, "False", "it is ready for less than a day");
     agent.stop();
 }
