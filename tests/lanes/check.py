@@ -64,6 +64,10 @@ class Output(unittest.TestCase):
         self.assertEqual(found.failed, {"agent: a seed leaves": "waited 60 s for the end\nand saw nothing"})
         self.assertEqual(found.seconds["faults: none"], 2.0)
 
+    def test_a_failure_without_a_reason_below_it(self):
+        out = "FAILED: the page\n  it is upside down\n0 passed, 1 failed, 0 skipped\n"
+        self.assertIn("it is upside down", results.counted("page", out, "", 1).failed["the page"])
+
     def test_rows_of_tables(self):
         out = "memory of an agent      11 MB   FAILED\nx86_64-linux: FAILED, after 3 s\n5 passed, 2 failed, 0 skipped\n"
         self.assertEqual(list(results.counted("bench", out, "", 1).failed), ["memory of an agent      11 MB", "x86_64-linux"])

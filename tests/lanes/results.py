@@ -60,7 +60,9 @@ def counted(name, out, err, code):
     """Of a program whose last line is `N passed, N failed, N skipped`."""
     result, lines = Result(measured=measured(err)), out.splitlines()
     for number, line in enumerate(lines):
-        if found := FAILED_LINE.match(line) or FAILED_ROW.match(line):
+        if found := FAILED_LINE.match(line):
+            result.failed[found[1]] = below(lines[number + 1:]) or tail(out + err)
+        elif found := FAILED_ROW.match(line):
             result.failed[found[1]] = below(lines[number + 1:])
         elif found := TIMED_LINE.match(line):
             result.seconds[found[2]] = float(found[1])
