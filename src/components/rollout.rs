@@ -161,12 +161,10 @@ pub fn look(seed: &Seed, resource: &Resource, key: &Key) -> Result<Option<(Strin
 /// # Errors
 /// What is missing.
 pub fn rolled_out(workload: &Value) -> Result<(), String> {
-    let (metadata, status) = (&workload["metadata"], &workload["status"]);
-    let number = |value: &Value| value.as_i64().unwrap_or_default();
-    if number(&status["observedGeneration"]) < number(&metadata["generation"]) {
+    if !is_seen(workload) {
         return Err("its controller has not seen it yet".to_owned());
     }
-    let wanted = replicas(workload);
+    let (status, wanted) = (&workload["status"], replicas(workload));
     let (updated, ready) = (number(&status["updatedReplicas"]), number(&status["readyReplicas"]));
     if workload["kind"] == "StatefulSet" {
         let is_updated =
@@ -176,16 +174,14 @@ pub fn rolled_out(workload: &Value) -> Result<(), String> {
             false => Err(format!("{ready} of {wanted} pods are ready")),
         };
     }
-    let conditions = status["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let find = |kind: &str| conditions.iter().find(|condition| condition["type"] == kind);
-    if let Some(failure) = find("ReplicaFailure").filter(|failure| failure["status"] == "True") {
+    if let Some(failure) = condition(workload, "ReplicaFailure").filter(|failure| failure["status"] == "True")
+    {
         return Err(refused(text(&failure["message"])));
     }
-    let is_new = find("Progressing").is_none_or(|progressing| {
+    let is_new = condition(workload, "Progressing").is_none_or(|progressing| {
         progressing["status"] == "True" && progressing["reason"] == "NewReplicaSetAvailable"
     });
-    let is_available = find("Available").is_some_and(|available| available["status"] == "True");
-    if is_new && is_available && updated >= wanted {
+    if is_new && is_available(workload) && updated >= wanted {
         return Ok(());
     }
     let available = number(&status["availableReplicas"]);
@@ -197,16 +193,28 @@ pub fn rolled_out(workload: &Value) -> Result<(), String> {
 /// Whether all pods of a Deployment are ready, and it has not been available before. Its `minReadySeconds` protect a rollout,
 /// in which the previous pods serve until the new ones have proved themselves. Here are no previous pods.
 pub fn is_first_start(deployment: &Value) -> bool {
-    let (metadata, status) = (&deployment["metadata"], &deployment["status"]);
-    let number = |value: &Value| value.as_i64().unwrap_or_default();
-    let is_seen = number(&status["observedGeneration"]) >= number(&metadata["generation"]);
-    let wanted = replicas(deployment);
-    let are_all =
-        ["replicas", "updatedReplicas", "readyReplicas"].iter().all(|field| number(&status[field]) == wanted);
-    let mut conditions = status["conditions"].as_array().into_iter().flatten();
-    let is_available =
-        conditions.any(|condition| condition["type"] == "Available" && condition["status"] == "True");
-    is_seen && wanted > 0 && are_all && !is_available
+    let (status, wanted) = (&deployment["status"], replicas(deployment));
+    let counts = ["replicas", "updatedReplicas", "readyReplicas"];
+    let are_all = counts.iter().all(|field| number(&status[field]) == wanted);
+    is_seen(deployment) && wanted > 0 && are_all && !is_available(deployment)
+}
+
+fn number(value: &Value) -> i64 {
+    value.as_i64().unwrap_or_default()
+}
+
+/// Whether its controller has seen its present generation.
+fn is_seen(workload: &Value) -> bool {
+    number(&workload["status"]["observedGeneration"]) >= number(&workload["metadata"]["generation"])
+}
+
+fn condition<'a>(workload: &'a Value, kind: &str) -> Option<&'a Value> {
+    let conditions = workload["status"]["conditions"].as_array();
+    conditions.into_iter().flatten().find(|condition| condition["type"] == kind)
+}
+
+fn is_available(deployment: &Value) -> bool {
+    condition(deployment, "Available").is_some_and(|available| available["status"] == "True")
 }
 
 fn replicas(workload: &Value) -> i64 {

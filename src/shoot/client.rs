@@ -271,16 +271,10 @@ impl Connector {
         let at = format!("{namespace}/{}", authority.metadata.name);
         let (chain, key) = first_certificate(authority, &at, self.options.clock.now())?;
         let server = self.exposed_address(namespace)?.ok_or_else(|| missing("exposed address"))?;
-        let connection = Connection {
-            tls_server_name: Some(format!("{SERVER}.{namespace}.svc")),
-            ..Connection::new(server).with_ca(self.bundle(namespace)?).with_certificate(chain, key)
-        };
-        let failed =
-            |source| Error::Server { namespace: namespace.to_owned(), others: String::new(), source };
-        Client::new(connection, Options { warm: None, ..self.options.clone() })
-            .and_then(|client| client.version())
-            .map(drop)
-            .map_err(failed)
+        let identity = Connection::new("").with_ca(self.bundle(namespace)?).with_certificate(chain, key);
+        let connection = connection(namespace, server, &identity);
+        let client = Client::new(connection, Options { warm: None, ..self.options.clone() });
+        client.and_then(|client| client.version()).map(drop).map_err(|source| silent(namespace, source))
     }
 
     /// A client for an operation, with the token of Secret `gardener-internal`.
@@ -333,11 +327,7 @@ impl Connector {
                 Way::Exposure => self.exposed_address(namespace)?,
             };
             let Some(server) = server else { continue };
-            let connection = Connection {
-                server,
-                tls_server_name: Some(format!("{SERVER}.{namespace}.svc")),
-                ..identity.clone()
-            };
+            let connection = connection(namespace, server, identity);
             let failed = |source, others| Error::Server { namespace: namespace.to_owned(), others, source };
             let client = self.client(namespace, &door, connection).map_err(|e| failed(e, String::new()))?;
             // This request ignores the gate, because the caller needs an answer now.
@@ -425,14 +415,23 @@ impl Connector {
     }
 }
 
+/// A connection to a server at this address, whose certificate has the names of its Service.
+fn connection(namespace: &str, server: String, identity: &Connection) -> Connection {
+    let tls_server_name = Some(format!("{SERVER}.{namespace}.svc"));
+    Connection { server, tls_server_name, ..identity.clone() }
+}
+
+/// The server does not answer, and there was no other way to try.
+fn silent(namespace: &str, source: kube::Error) -> Error {
+    Error::Server { namespace: namespace.to_owned(), others: String::new(), source }
+}
+
 /// Checks that the server has exactly the Shoot's version.
 ///
 /// # Errors
 /// [`Error::Version`]; or [`Error::Server`] if it does not answer.
 pub fn check_version(client: &Shoot, namespace: &str, wanted: &str) -> Result<(), Error> {
-    let asked = client.version();
-    let failed = |source| Error::Server { namespace: namespace.to_owned(), others: String::new(), source };
-    let found = asked.map_err(failed)?.git_version;
+    let found = client.version().map_err(|source| silent(namespace, source))?.git_version;
     if found.strip_prefix('v').unwrap_or(&found) == wanted {
         return Ok(());
     }

@@ -65,7 +65,7 @@ impl World {
         Ok(world)
     }
 
-    /// A garden alone, whose seeds have no role: SeedAuthorizer and SeedRestriction stand before the kinds of Kubernetes, too.
+    /// A garden alone. Its seeds have no role. SeedAuthorizer and SeedRestriction guard the kinds of Kubernetes, too.
     pub(crate) fn guarded(lab: &mut Lab, preparation: Preparation) -> Result<Self> {
         let gardener = Self::gardener(lab)?;
         let (ca, port) = (gardener.ca(), port(&gardener));

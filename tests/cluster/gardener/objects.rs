@@ -11,7 +11,7 @@ use support::garden::prepare::Preparation;
 /// gardener-apiserver stores it in the garden, and refuses another one.
 pub(super) const CLUSTER_IDENTITY: &str = "garden-identity";
 
-/// Namespaces, the version, the token of a seed, and roles for all who are authenticated. Seeds have no role: the
+/// Namespaces, the version, the token of a seed, and roles for every authenticated user. Seeds have no role: the
 /// SeedAuthorizer decides about them.
 pub(super) fn of_operator(preparation: &Preparation) -> Value {
     let mut all = preparation.garden();

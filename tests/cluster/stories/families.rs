@@ -1,7 +1,6 @@
 //! Address families: the real API server starts where the agent expects it to start, and refuses where it would without
 //! the agent's argument. Each case has a network namespace of its own, with the addresses of a pod.
 
-use std::fmt::Write as _;
 use std::fs;
 
 use gardenlet::shoot::addresses;
@@ -67,27 +66,20 @@ fn starts(lab: &Lab, name: &str, families: &[&str], more: &[String]) -> Result<b
 /// See the module.
 pub(crate) fn servers_start(lab: &mut Lab) -> Result<()> {
     let seeds: [&[&str]; 3] = [&["IPv4"], &["IPv4", "IPv6"], &["IPv6"]];
-    let mut found = String::new();
-    let mut expected = String::new();
     for families in seeds {
         let address = if families[0] == "IPv4" { "10.1.0.9" } else { "fd00::9" };
         let service = json!({"spec": {"clusterIP": address, "ipFamilies": families}});
-        for range in [IPV4_RANGE, IPV6_RANGE] {
-            let seed = families.join("-");
-            let case = format!("{seed}, Services {range}");
-            let name = format!("{seed}-{}", if range == IPV4_RANGE { "services4" } else { "services6" });
+        for (range, short) in [(IPV4_RANGE, "v4"), (IPV6_RANGE, "v6")] {
+            let name = |how: &str| format!("{how}-{}-services-{short}", families.join("-"));
             let services = format!("--service-cluster-ip-range={range}");
-            let plain = starts(lab, &format!("plain-{name}"), families, std::slice::from_ref(&services))?;
             let writes = addresses::writes_endpoints(&[range.to_owned()], None, &service);
-            let _ = writeln!(found, "{case}: starts as upstream starts it: {plain}");
-            let _ = writeln!(expected, "{case}: starts as upstream starts it: {writes}");
+            let plain = name("plain");
+            equal(&plain, &starts(lab, &plain, families, std::slice::from_ref(&services))?, &writes)?;
             if !writes {
-                let none = "--endpoint-reconciler-type=none".to_owned();
-                let ours = starts(lab, &format!("ours-{name}"), families, &[services, none])?;
-                let _ = writeln!(found, "{case}: starts with our argument: {ours}");
-                let _ = writeln!(expected, "{case}: starts with our argument: true");
+                let (ours, none) = (name("ours"), "--endpoint-reconciler-type=none".to_owned());
+                equal(&ours, &starts(lab, &ours, families, &[services, none])?, &true)?;
             }
         }
     }
-    equal("what the servers did", &found, &expected)
+    Ok(())
 }

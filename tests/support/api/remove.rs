@@ -19,7 +19,7 @@ pub struct Options {
     pub propagation: Option<String>,
     /// Policies may refuse it. They do not apply to the server's own deletions.
     pub is_admitted: bool,
-    /// Who asks; webhooks look at it.
+    /// The user who asks, for webhooks.
     pub user: Option<User>,
 }
 

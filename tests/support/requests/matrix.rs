@@ -2,7 +2,7 @@
 
 use super::row::{Answer, Call, Row};
 
-/// What the letter after a code stands for: the reason, and the end of the message.
+/// The meaning of the letter after a code: the reason, and the end of the message.
 const ENDINGS: [(char, &str, &str); 8] = [
     ('r', "Forbidden", ": no relationship found"),
     ('v', "Forbidden", ": only the following verbs are allowed for this resource type: ["),

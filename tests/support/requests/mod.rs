@@ -13,7 +13,7 @@
 //! | `! inside 404 NotFound: text` | a stand-in (`inside`, `behind`) answers so, for this reason |
 //!
 //! A request is a method (a media type for patches), a resource with its subresource, namespace and name (`-`: none), and as
-//! needed `?query` and a body. `{uid|seeds|own}` stands for a field of an object, `{csr|O|CN}` for a certificate request.
+//! needed `?query` and a body. `{uid|seeds|own}` is a field of an object, `{csr|O|CN}` a certificate request.
 
 pub mod matrix;
 mod peer;
@@ -30,7 +30,7 @@ pub fn table() -> Vec<Row> {
     all.into_iter().chain(texts.into_iter().flat_map(rows)).collect()
 }
 
-/// What is in a garden before the rows: two Seeds, `own` and `other`, with Shoots `s1` and `s2`, and what is left of Shoot
+/// The objects of a garden before the rows: two Seeds, `own` and `other`, with Shoots `s1` and `s2`, and the remains of Shoot
 /// `gone` of the first.
 pub fn scene() -> Vec<Row> {
     rows(include_str!("scene.txt"))
