@@ -291,3 +291,25 @@ fn a_first_server_is_up_when_it_answers_at_the_published_address() {
     assert_eq!(available.0, "False", "it is ready for less than a day");
     agent.stop();
 }
+
+/// Its pods get an IPv6 address, which it would advertise, and its own Services have IPv4 addresses.
+#[test]
+fn a_server_on_a_seed_that_gets_ipv6_writes_no_endpoints() {
+    let world = World::start(&Options::new("shoot-families"));
+    let site = world.site();
+    let (agent, _) = created(&world, &site);
+    let id = technical_id(NAME);
+    let writes_none = || {
+        let server = world.seed.get("apps", "deployments", &id, "kube-apiserver").unwrap();
+        let arguments = list(&server, "/spec/template/spec/containers/0/args").to_vec();
+        arguments.contains(&json!("--endpoint-reconciler-type=none"))
+    };
+    assert!(!writes_none());
+    let families = json!({"spec": {"ipFamilies": ["IPv4", "IPv6"]}});
+    world.seed.merge("", "services", (&id, "kube-apiserver"), &families);
+    let operation = json!({"metadata": {"annotations": {"gardener.cloud/operation": "reconcile"}}});
+    world.garden.merge(CORE, "shoots", PLACE, &operation);
+    wait_until(&world.garden, PLACE, "Reconcile Succeeded 100");
+    assert!(writes_none());
+    agent.stop();
+}
