@@ -19,10 +19,25 @@ pub const LOG_VALUE_BYTES_MAX: usize = 8 << 10;
 /// Series of one metric family.
 pub const METRIC_SERIES_MAX: usize = 256;
 
-/// Body of one unary response of an API server.
-pub const RESPONSE_BODY_BYTES_MAX: usize = 32 << 20;
-/// One line of a watch: one object. etcd takes objects of 1.5 MiB by default; aggregated servers may hold larger ones.
-pub const WATCH_LINE_BYTES_MAX: usize = 16 << 20;
+/// The text of one object of the garden or the seed, and any other single answer. API servers accept requests of 3 MiB, and
+/// etcd takes 1.5 MiB by default; JSON is longer than what is stored.
+pub const OBJECT_BYTES_MAX: usize = 4 << 20;
+/// How much of an answer that nobody needs is read, so that the connection can be used again.
+pub const UNUSED_ANSWER_BYTES_MAX: usize = 16 << 20;
+/// A text that needs no permit. See [`LONG_TEXTS_MAX`].
+pub const SHORT_TEXT_BYTES_MAX: usize = 256 << 10;
+/// Longer texts that all clients of the garden and the seed read at the same time.
+pub const LONG_TEXTS_MAX: usize = 3;
+/// Longer texts that all clients of Shoots read at the same time: each may take as long as a call.
+pub const SHOOT_LONG_TEXTS_MAX: usize = 8;
+/// The memory of the values of an object that needs no permit. See [`LARGE_OBJECTS_MAX`].
+pub const SMALL_OBJECT_BYTES_MAX: usize = 512 << 10;
+/// A text whose values take less memory than that, whatever it contains.
+pub const SMALL_OBJECT_TEXT_BYTES_MAX: usize = 4 << 10;
+/// Larger objects that all clients together decode at the same time.
+pub const LARGE_OBJECTS_MAX: usize = 2;
+/// How long a request waits for such a permit.
+pub const LONG_ANSWER_WAIT_MAX: Duration = Duration::from_secs(10);
 /// All headers of one response.
 pub const RESPONSE_HEADER_BYTES_MAX: usize = 64 << 10;
 /// Name lookups that may wait for the system at the same time.
@@ -31,6 +46,10 @@ pub const LOOKUPS_MAX: usize = 8;
 pub const LIST_PAGE_ITEMS: usize = 250;
 /// One page of a list. It is decoded while it arrives and never held in memory.
 pub const LIST_PAGE_BYTES_MAX: usize = 256 << 20;
+/// What a page of a list has beside its objects.
+pub const LIST_REST_BYTES_MAX: usize = 64 << 10;
+/// Time for a page of a list, if it is longer than that of other calls.
+pub const LIST_PAGE_TIME_MIN: Duration = Duration::from_secs(120);
 /// Pages of one list: the agent refuses a list whose `continue` never ends.
 pub const LIST_PAGES_MAX: usize = 4_000;
 
@@ -61,6 +80,8 @@ pub const EXEC_OUTPUT_BYTES_MAX: usize = 1 << 20;
 
 /// Values of one object that is read alone, including keys.
 pub const OBJECT_NODES_MAX: usize = 60_000;
+/// Values of any other answer: that of a write has the object and what the server adds to it.
+pub const ANSWER_NODES_MAX: usize = 2 * OBJECT_NODES_MAX;
 /// Values of an object in a list or a watch. Such an object arrives while others are processed, and outside of their
 /// memory budgets.
 pub const STREAMED_NODES_MAX: usize = 45_000;
@@ -103,12 +124,38 @@ pub const CLEANUP_PAGE_ITEMS: u32 = 50;
 pub const CLEANUP_PAGES_MAX: usize = 20;
 /// See [`CLEANUP_PAGE_ITEMS`]. The last page may exceed it.
 pub const CLEANUP_WRITES_MAX: usize = 50;
+/// Such a name, with the finalizers of the object.
+pub const CLEANUP_NAME_BYTES_MAX: usize = 500;
 /// Objects that a message about a clean-up names.
 pub const CLEANUP_NAMES_MAX: usize = 10;
 /// Shoots whose API servers keep an idle connection.
 pub const SHOOT_CONNECTIONS_MAX: usize = 16;
 /// Total time of a call to the API server of a Shoot.
 pub const SHOOT_TIMEOUT: Duration = Duration::from_secs(5);
+/// The text of one object of a Shoot, and any other single answer. etcd takes 1.5 MiB; JSON is longer than what is stored.
+pub const SHOOT_OBJECT_BYTES_MAX: usize = 2 << 20;
+/// One page of a list of a Shoot. It is not held in memory.
+pub const SHOOT_PAGE_BYTES_MAX: usize = 32 << 20;
+/// All pages of a list of a Shoot: hundreds of large CustomResourceDefinitions.
+pub const SHOOT_LIST_BYTES_MAX: usize = 128 << 20;
+/// What a short object counts in it: such a list has at most 32,000 objects.
+pub const SHOOT_LIST_OBJECT_BYTES_MIN: usize = 4 << 10;
+/// The same in time.
+pub const SHOOT_LIST_TIME_MAX: Duration = Duration::from_secs(15);
+/// The text of a page of a list of a Shoot that is held in memory. If it is longer, fewer objects are requested.
+pub const SHOOT_KEPT_BYTES_MAX: usize = 4 << 20;
+/// The values of such a page.
+pub const SHOOT_KEPT_NODES_MAX: usize = 100_000;
+/// Objects in such a page, if no other number was requested.
+pub const SHOOT_PAGE_ITEMS: u32 = 100;
+/// Names that a check inside a Shoot remembers.
+pub const SHOOT_NAMES_MAX: usize = 100;
+/// A name in a message about a Shoot: API servers accept no longer one for most kinds.
+pub const SHOOT_NAME_BYTES_MAX: usize = 253;
+/// Changes of webhooks that one check of a Shoot makes, as JSON. The next check continues.
+pub const SHOOT_REMEDIES_BYTES_MAX: usize = 256 << 10;
+/// Names and UIDs of stale pods that are deleted at once. The next check continues.
+pub const STALE_PODS_BYTES_MAX: usize = 1 << 20;
 /// Time for discovery at the API server of a Shoot: its owner's API services may be slow.
 pub const SHOOT_DISCOVERY_TIME_MAX: Duration = Duration::from_secs(30);
 /// The list of API groups of a Shoot, or of the resources of one API version.

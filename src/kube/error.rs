@@ -129,6 +129,11 @@ impl Error {
         matches!(self, Self::Transport { source: net::Error::Timeout(_), .. }) && !self.is_cut_off()
     }
 
+    /// The answer exceeds a limit.
+    pub fn is_too_large(&self) -> bool {
+        matches!(self, Self::Transport { source: net::Error::TooLarge { .. }, .. })
+    }
+
     /// Our side closed the connection, because the client has a new one.
     pub fn is_closed_by_us(&self) -> bool {
         matches!(self, Self::Transport { source: net::Error::Closed, .. })

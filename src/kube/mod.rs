@@ -4,6 +4,7 @@
 //! A call has three layers: [`request`] builds it without IO, [`client`] sends it with a deadline, and the generic
 //! methods of [`Client`] only decode.
 
+pub mod bounds;
 pub mod client;
 pub mod clients;
 pub mod connection;
@@ -16,20 +17,24 @@ mod limiter;
 mod list;
 #[cfg(test)]
 mod mutation;
+mod pages;
 pub mod request;
 mod send;
 mod session;
+mod split;
 mod status;
 pub mod value;
 mod warm;
 pub mod watch;
 
+pub use bounds::{Bounds, Permits};
 pub use client::{Client, Options, Permit, Response};
 pub use clients::{Applier, Garden, Seed, Shoot};
 pub use connection::{Connection, Credentials, Identity, Material, Trust};
 pub use discovery::Discovery;
 pub use error::{Error, Failure, Verdict};
 pub use gate::{Gate, Gates};
+pub use pages::SKIPPED;
 pub use request::{
     DeleteParams, List, ListItem, ListMeta, ListParams, Method, Patch, Propagation, ServerVersion,
     Undecodable, WatchParams,

@@ -1,10 +1,13 @@
 //! Feeds damaged text to every parser of input from outside: it may refuse the text, but must not panic.
 
 use std::path::Path;
+use std::time::Duration;
 
-use super::{kubeconfig, list, request, status};
+use super::bounds::{Bounds, Claims};
+use super::{kubeconfig, list, request, split, status};
 use crate::api::core::SECRET;
 use crate::base::clock::Timestamp;
+use crate::base::stop::Stop;
 use crate::net::{ProxyEnv, ProxyPolicy, Url};
 
 /// A seeded generator (xorshift), so that a failure can be repeated.
@@ -45,6 +48,7 @@ const LIST: &str =
 
 #[test]
 fn damaged_text_is_refused_without_panic() {
+    let claims = Claims { bounds: Bounds::default(), wait_max: Duration::ZERO, stop: Stop::new() };
     for seed in 1..=2_000 {
         let mut random = Seeded(seed);
         let mut text = |sample: &str| String::from_utf8_lossy(&random.damage(sample.as_bytes())).into_owned();
@@ -63,7 +67,9 @@ fn damaged_text_is_refused_without_panic() {
         let _ = status::parse_http_date(&text("Sun, 06 Nov 1994 08:49:37 GMT"));
         let body = random.damage(STATUS.as_bytes());
         let _ = status::failure("", 429, Some("x"), &body, Timestamp::default()).verdict();
-        let _ = list::read_page(&mut &random.damage(LIST.as_bytes())[..], &SECRET, &mut drop);
+        let list = random.damage(LIST.as_bytes());
+        let _ = list::read_page(&mut &list[..], usize::MAX, (&SECRET, &claims), &mut |_, _| Ok(()));
+        let _ = split::whole_part(&list);
         let _ = serde_json::from_slice::<request::List<crate::api::meta::Metadata>>(
             &random.damage(LIST.as_bytes()),
         );

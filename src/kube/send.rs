@@ -1,22 +1,21 @@
 //! Sends requests: rate limit, deadline, credentials, metrics, and failure responses. No generics.
 
-use std::io;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
+use super::bounds::{Busy, Claims, Held};
 use super::client::{Options, Response};
 use super::connection::Connection;
 use super::error::Error;
 use super::gate::{Pass, Refusal};
 use super::limiter::Limiter;
-use super::list::{Capped, read_page};
-use super::request::{ListMeta, ListParams, Method, Request, page_limit};
+use super::list::Trouble;
+use super::pages::{pass_over, read_answer};
+use super::request::{Method, Request};
 use super::session::Session;
 use super::status;
-use super::value::Streamed;
-use super::watch::Line;
-use crate::api::meta::Resource;
+use super::watch::{Line, LongEvents};
 use crate::base::clock::{Clock, Mono};
 use crate::base::error::chain;
 use crate::limits;
@@ -32,28 +31,23 @@ const SMOOTHING: f64 = 0.2;
 pub const ANSWERED: &str = "gardenlet_api_last_response_timestamp_seconds";
 
 /// Name resolution, TCP, proxy and TLS together.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout of the response to a watch request.
 const WATCH_RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 /// How late the server may end a watch.
 const WATCH_END_SLACK: Duration = Duration::from_secs(30);
-/// A page of a list may take longer than other calls, as long as bytes arrive.
-const PAGE_TIMEOUT_MIN: Duration = Duration::from_secs(120);
-/// After this many lists with expired pages, the next list has no pages.
-const RESTARTS_MAX: u32 = 2;
-
 /// The deadline of a call; sockets wait in real time.
-struct Deadline {
+pub(super) struct Deadline {
     clock: Clock,
-    total: Duration,
+    pub(super) total: Duration,
 }
 
 impl Deadline {
-    fn new(total: Duration) -> Self {
+    pub(super) fn new(total: Duration) -> Self {
         Self { clock: Clock::system(), total }
     }
 
-    fn left(&self) -> Duration {
+    pub(super) fn left(&self) -> Duration {
         self.total.saturating_sub(self.clock.mono())
     }
 }
@@ -69,14 +63,14 @@ pub(super) struct Terms {
 
 impl Terms {
     /// How long a call waits for the start of the first page of a list.
-    fn answer_wait(self) -> Duration {
+    pub(super) fn answer_wait(self) -> Duration {
         if self.is_gated { self.timeout.min(limits::ANSWER_WAIT_MAX) } else { self.timeout }
     }
 }
 
 /// When a request was sent, by the program's clock and by the clock of sockets.
 #[derive(Clone)]
-struct Sent {
+pub(super) struct Sent {
     at: Mono,
     sockets: Clock,
 }
@@ -144,6 +138,24 @@ impl Sender {
         request: &Request,
         terms: Terms,
     ) -> Result<(Response, Option<String>), Error> {
+        self.exchange_reading(request, terms, true)
+    }
+
+    /// The same for a request whose answer matters only if it is a failure.
+    pub(super) fn call_blindly(&self, request: &Request, terms: Terms) -> Result<(), Error> {
+        let (response, retry_after) = self.exchange_reading(request, terms, false)?;
+        if response.is_success() {
+            return Ok(());
+        }
+        Err(self.failure(&self.session(), request, response.status, retry_after.as_deref(), &response.body))
+    }
+
+    fn exchange_reading(
+        &self,
+        request: &Request,
+        terms: Terms,
+        needs_answer: bool,
+    ) -> Result<(Response, Option<String>), Error> {
         let is_read = request.method == Method::Get;
         let timeout = if is_read { terms.timeout } else { terms.timeout.min(self.options.write_timeout) };
         let deadline = Deadline::new(timeout);
@@ -161,84 +173,54 @@ impl Sender {
         };
         let mut response = self.counted(request, &sent, self.send(&session, request, &limits))?;
         self.learn_time(&session, response.header("date"), sent.at);
-        let body = response
-            .body
-            .read_all(limits::RESPONSE_BODY_BYTES_MAX)
-            .map_err(|source| self.broken(Error::Transport { request: session.name(request), source }))?;
-        let retry_after = response.header("retry-after").map(str::to_owned);
-        Ok((Response { status: response.status, body }, retry_after))
-    }
-
-    /// All pages of a list. `None` means that the list begins again.
-    pub(super) fn pages(
-        &self,
-        r: &Resource,
-        namespace: &str,
-        params: &ListParams,
-        terms: Terms,
-        each: &mut dyn FnMut(Option<Streamed>),
-    ) -> Result<String, Error> {
-        let mut page = ListParams { limit: page_limit(params), ..params.clone() };
-        let mut restarts = 0;
-        for _ in 0..limits::LIST_PAGES_MAX {
-            match self.page(r, &Request::list(r, namespace, &page), terms, &mut |object| each(Some(object))) {
-                Ok(meta) if meta.continue_token.is_empty() => return Ok(meta.resource_version),
-                Ok(meta) => page.continue_token = meta.continue_token,
-                Err(error) if error.is_gone() && !page.continue_token.is_empty() => {
-                    restarts += 1;
-                    each(None);
-                    page.continue_token.clear();
-                    page.limit = if restarts > RESTARTS_MAX { 0 } else { page.limit };
-                }
-                Err(error) => return Err(error),
+        let is_success = (200..300).contains(&response.status);
+        let read = if is_success && !needs_answer {
+            pass_over(&mut response.body);
+            Ok((Vec::new(), None))
+        } else {
+            match read_answer(&mut response.body, &self.claims(terms)) {
+                // A long text about a failure does not change the failure.
+                Err(Trouble::Net(net::Error::TooLarge { .. })) if !is_success => Ok((Vec::new(), None)),
+                read => read,
             }
-        }
-        let problem = format!("the list has no end after {} pages", limits::LIST_PAGES_MAX);
-        Err(Error::Response { request: r.path(namespace, "", ""), problem })
-    }
-
-    fn page(
-        &self,
-        r: &Resource,
-        request: &Request,
-        terms: Terms,
-        each: &mut dyn FnMut(Streamed),
-    ) -> Result<ListMeta, Error> {
-        let deadline = Deadline::new(terms.timeout.max(PAGE_TIMEOUT_MIN));
-        let session = self.admitted(&deadline)?;
-        let _pass = self.pass(&session, request, terms)?;
-        let sent = self.sent();
-        let limits = Limits {
-            connect: CONNECT_TIMEOUT,
-            total: Some(deadline.left()),
-            response: Some(terms.answer_wait()),
-            read: Some(terms.timeout),
         };
-        let mut response = self.counted(request, &sent, self.send(&session, request, &limits))?;
-        if !(200..300).contains(&response.status) {
-            return Err(self.refused(&session, request, &mut response));
+        let (body, held) = read.map_err(|trouble| match trouble {
+            Trouble::Net(source) => self.broken(Error::Transport { request: session.name(request), source }),
+            Trouble::Text(_) | Trouble::Busy => self.busy(&session.name(request)),
+        })?;
+        let retry_after = response.header("retry-after").map(str::to_owned);
+        Ok((Response { status: response.status, body, _held: held.map(Arc::new) }, retry_after))
+    }
+
+    pub(super) fn claims(&self, terms: Terms) -> Claims {
+        Claims {
+            bounds: self.options.bounds.clone(),
+            wait_max: terms.timeout.min(limits::LONG_ANSWER_WAIT_MAX),
+            stop: self.options.stop.clone(),
         }
-        let mut body = Capped::new(&mut response.body, limits::LIST_PAGE_BYTES_MAX);
-        read_page(&mut body, r, each).map_err(|error| {
-            if error.is_io() {
-                let source = net::Error::from_io("read a page", io::Error::from(error));
-                self.broken(Error::Transport { request: session.name(request), source })
-            } else {
-                Error::Response {
-                    request: session.name(request),
-                    problem: format!("the answer is not a list: {error}"),
-                }
-            }
-        })
+    }
+
+    /// The permit that decoding an answer needs.
+    pub(super) fn values_permit(
+        &self,
+        request: &Request,
+        body: &[u8],
+        terms: Terms,
+    ) -> Result<Option<Held>, Error> {
+        self.claims(terms).values(body).map_err(|Busy| self.busy(&self.session().name(request)))
+    }
+
+    pub(super) fn busy(&self, request: &str) -> Error {
+        self.broken(Error::Response { request: request.to_owned(), problem: Busy::PROBLEM.to_owned() })
     }
 
     pub(super) fn open_watch(
         &self,
         request: &Request,
         length: Duration,
-        timeout: Duration,
-    ) -> Result<(Arc<Line>, String, net::Body), Error> {
-        let session = self.admitted(&Deadline::new(timeout))?;
+        terms: Terms,
+    ) -> Result<(Arc<Line>, String, net::Body, LongEvents), Error> {
+        let session = self.admitted(&Deadline::new(terms.timeout))?;
         let line = Line::new(session.http().sibling());
         session.track(&line);
         let limits = Limits {
@@ -253,11 +235,13 @@ impl Sender {
             return Err(self.refused(&session, request, &mut response));
         }
         // The session may have been replaced since `track`: then the line is shut, and the first read reports it.
-        Ok((line, session.name(request), response.body))
+        let (metrics, peer) = (self.options.metrics.clone(), self.options.peer);
+        let long = LongEvents { claims: self.claims(terms), metrics, peer };
+        Ok((line, session.name(request), response.body, long))
     }
 
     /// Waits for the rate limit, then returns the current session.
-    fn admitted(&self, deadline: &Deadline) -> Result<Arc<Session>, Error> {
+    pub(super) fn admitted(&self, deadline: &Deadline) -> Result<Arc<Session>, Error> {
         let options = &self.options;
         if options.stop.is_stopped() {
             return Err(Error::Stopped);
@@ -267,7 +251,12 @@ impl Sender {
     }
 
     /// Passes the gate, if the caller has one.
-    fn pass(&self, session: &Session, request: &Request, terms: Terms) -> Result<Option<Pass>, Error> {
+    pub(super) fn pass(
+        &self,
+        session: &Session,
+        request: &Request,
+        terms: Terms,
+    ) -> Result<Option<Pass>, Error> {
         let Some(gate) = self.options.gate.as_ref().filter(|_| terms.is_gated) else { return Ok(None) };
         let refused = |refusal: Refusal| {
             let Refusal { why, after } = refusal;
@@ -277,7 +266,7 @@ impl Sender {
     }
 
     /// Sends over the pool.
-    fn send(
+    pub(super) fn send(
         &self,
         session: &Arc<Session>,
         request: &Request,
@@ -289,7 +278,7 @@ impl Sender {
         session.send(None, request, limits)
     }
 
-    fn sent(&self) -> Sent {
+    pub(super) fn sent(&self) -> Sent {
         Sent { at: self.options.clock.mono(), sockets: Clock::system() }
     }
 
@@ -324,7 +313,7 @@ impl Sender {
     }
 
     /// Counts a response or a missing one, as client-go does.
-    fn counted(
+    pub(super) fn counted(
         &self,
         request: &Request,
         sent: &Sent,
@@ -385,12 +374,17 @@ impl Sender {
     }
 
     /// Maps a broken connection to a stop while the program is stopping.
-    fn broken(&self, error: Error) -> Error {
+    pub(super) fn broken(&self, error: Error) -> Error {
         if self.options.stop.is_stopped() { Error::Stopped } else { error }
     }
 
     /// The failure of a response whose body has not been read yet.
-    fn refused(&self, session: &Session, request: &Request, response: &mut net::Response) -> Error {
+    pub(super) fn refused(
+        &self,
+        session: &Session,
+        request: &Request,
+        response: &mut net::Response,
+    ) -> Error {
         let retry_after = response.header("retry-after").map(str::to_owned);
         // A truncated body does not change the status.
         let body = response.body.read_all(limits::CONFIG_FILE_BYTES_MAX).unwrap_or_default();

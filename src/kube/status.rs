@@ -9,10 +9,13 @@ use super::error::{Error, Failure, StatusDetails};
 use super::request::{ListMeta, Request};
 use crate::api::meta::or_default;
 use crate::base::clock::Timestamp;
+use crate::base::cut::cut;
 use crate::format::view;
 
 /// How much of a response that is not a `Status` an error shows.
 const EXCERPT_CHARS: usize = 200;
+/// The message of a `Status`.
+const MESSAGE_BYTES_MAX: usize = 8 << 10;
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
@@ -65,7 +68,7 @@ fn from_status(status: Status) -> Failure {
         request: String::new(),
         code: if status.code == 0 { 500 } else { status.code },
         reason: status.reason,
-        message: status.message,
+        message: cut(status.message, MESSAGE_BYTES_MAX),
         continue_token: status.metadata.continue_token,
         retry_after: (seconds > 0).then(|| Duration::from_secs(seconds.into())),
         details: status.details,

@@ -12,12 +12,17 @@ use serde::de::{
 };
 use serde_json::{Map, Value};
 
+use super::bounds::{Held, Marks};
 use super::request::Undecodable;
 use crate::api::meta::{Key, text};
+use crate::base::cut::cut;
 use crate::format::view;
 use crate::limits;
 
 const TOO_MANY: &str = "the object has too many values";
+/// Text of an error about a value.
+const ERROR_BYTES_MAX: usize = 512;
+const TOO_LONG: &str = "the object is too long";
 
 /// Reads one object of at most this many values, including keys.
 ///
@@ -88,14 +93,59 @@ impl<'de> Visitor<'de> for Parts<'_> {
     }
 }
 
+/// The same error with a limited text: it may repeat a value from outside.
+pub(super) fn short(error: serde_json::Error) -> serde_json::Error {
+    let text = error.to_string();
+    if text.len() <= ERROR_BYTES_MAX { error } else { serde::de::Error::custom(cut(text, ERROR_BYTES_MAX)) }
+}
+
 /// An object of a list or a watch, of at most [`limits::STREAMED_NODES_MAX`] values.
 #[derive(Debug)]
 pub struct Streamed {
     object: Value,
-    is_cut: bool,
+    /// Why it has not all its values.
+    cut: Option<&'static str>,
+    /// The permit for its values.
+    held: Option<Held>,
 }
 
 impl Streamed {
+    /// An object whose text is too long: what is known of it, if anything.
+    pub(super) fn too_long(head: &[u8]) -> Self {
+        let head = serde_json::from_slice::<Self>(head).ok();
+        head.unwrap_or(Self { object: Value::Null, cut: None, held: None }).cut_short()
+    }
+
+    /// What is known of an object whose text is too long.
+    pub(super) fn cut_short(self) -> Self {
+        Self { cut: Some(TOO_LONG), ..self }
+    }
+
+    /// The same object with the permit for its values.
+    pub(super) fn with_permit(self, held: Option<Held>) -> Self {
+        Self { held, ..self }
+    }
+
+    /// Takes the permit, to hold it longer than the object.
+    pub(super) const fn take_permit(&mut self) -> Option<Held> {
+        self.held.take()
+    }
+
+    /// Whether the object has a name, as each object of a cluster.
+    pub(super) fn has_name(&self) -> bool {
+        !text(&self.object["metadata"]["name"]).is_empty()
+    }
+
+    /// Whether it was skipped, and does not begin with its name: it may be any object.
+    pub fn is_unknown(&self) -> bool {
+        self.is_too_long() && !self.has_name()
+    }
+
+    /// Whether it was skipped, because its text is too long.
+    pub(super) fn is_too_long(&self) -> bool {
+        self.cut == Some(TOO_LONG)
+    }
+
     /// Its key, in any shape.
     pub fn key(&self) -> Key {
         let part = |field: &str| text(&self.object["metadata"][field]).to_owned();
@@ -115,32 +165,32 @@ impl Streamed {
     /// The whole object.
     ///
     /// # Errors
-    /// If it has more values than allowed.
+    /// If it is not whole.
     pub(super) fn whole(self) -> serde_json::Result<Value> {
-        if self.is_cut { Err(serde::de::Error::custom(TOO_MANY)) } else { Ok(self.object) }
+        self.cut.map_or(Ok(self.object), |why| Err(serde::de::Error::custom(why)))
     }
 
     /// The object, decoded as the caller's type.
     ///
     /// # Errors
-    /// If it has another shape, or more values than allowed.
+    /// If it has another shape, or is too long, or has more values than allowed.
     pub fn decode<T: DeserializeOwned>(self) -> Result<T, Undecodable> {
-        if self.is_cut {
-            return Err(self.refused(TOO_MANY));
+        if let Some(why) = self.cut {
+            return Err(self.refused(why));
         }
         let key = self.key();
-        view::read(self.object).map_err(|why| Undecodable { key, head: Value::Null, why })
+        view::read(self.object).map_err(|why| Undecodable { key, head: Value::Null, why: short(why) })
     }
 
     /// Marks the object as undecodable.
     pub(super) fn refused(self, why: &str) -> Undecodable {
         let (key, why) = (self.key(), serde::de::Error::custom(why));
-        Undecodable { key, head: if self.is_cut { self.object } else { Value::Null }, why }
+        Undecodable { key, head: if self.cut.is_some() { self.object } else { Value::Null }, why }
     }
 
     /// The object without skipped parts.
     pub(super) fn only_head(self) -> Self {
-        Self { is_cut: false, ..self }
+        Self { cut: None, ..self }
     }
 
     /// The object after a change.
@@ -154,7 +204,7 @@ impl<'de> Deserialize<'de> for Streamed {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let (left, cut) = (Cell::new(limits::STREAMED_NODES_MAX), Cut::default());
         let object = Node { left: &left, cut: Some(&cut), place: Place::Object }.deserialize(from)?;
-        Ok(Self { object, is_cut: cut.is_cut.get() })
+        Ok(Self { object, cut: cut.is_cut.get().then_some(TOO_MANY), held: None })
     }
 }
 
@@ -340,17 +390,7 @@ impl<'de> Visitor<'de> for Node<'_> {
 /// The maximum number of values of a JSON text, including keys. It allocates nothing and does not recurse, so the text
 /// may be nested to any depth.
 pub fn count(text: &str) -> usize {
-    let (mut count, mut in_text, mut escaped) = (1, false, false);
-    for byte in text.bytes() {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' => escaped = in_text,
-            b'"' => in_text = !in_text,
-            b',' | b':' | b'[' | b'{' if !in_text => count += 1,
-            _ => {}
-        }
-    }
-    count
+    Marks::of(text.as_bytes()).values_max()
 }
 
 #[cfg(test)]

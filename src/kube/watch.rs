@@ -9,11 +9,15 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
+use super::bounds::{Busy, Claims, Held};
 use super::error::{Error, Failure};
+use super::pages::count_skipped;
 use super::request::Undecodable;
+use super::split::whole_part;
 use super::status;
 use super::value::Streamed;
 use crate::api::meta::{Metadata, ObjectMeta};
+use crate::base::metrics::Metrics;
 use crate::limits;
 use crate::net::{self, Body, Http};
 
@@ -67,11 +71,19 @@ impl<T: DeserializeOwned> Watch<T> {
     }
 }
 
+/// What a watch needs for long events.
+pub(super) struct LongEvents {
+    pub(super) claims: Claims,
+    pub(super) metrics: Metrics,
+    pub(super) peer: &'static str,
+}
+
 /// A running watch. The server ends it after its timeout; begin the next one at the last resourceVersion seen.
 pub struct Events {
     line: Arc<Line>,
     request: String,
     lines: Lines,
+    long: LongEvents,
     done: bool,
 }
 
@@ -82,8 +94,9 @@ impl fmt::Debug for Events {
 }
 
 impl Events {
-    pub(super) fn new(line: Arc<Line>, request: String, body: Body) -> Self {
-        Self { line, request, lines: Lines::new(body), done: false }
+    pub(super) fn new(line: Arc<Line>, request: String, body: Body, long: LongEvents) -> Self {
+        let lines = Lines::new(body, long.claims.clone());
+        Self { line, request, lines, long, done: false }
     }
 
     /// Waits for the next event. `None` when the watch has ended regularly: the server ended it, or the client got
@@ -108,14 +121,32 @@ impl Events {
     }
 
     fn step(&mut self) -> Option<Result<WatchEvent<Streamed>, Error>> {
-        match self.lines.next() {
-            Ok(Some(bytes)) => Some(decode(bytes).map_err(|problem| problem.into_error(&self.request))),
-            Ok(None) => None,
-            Err(Broken::Net(source)) => Some(Err(Error::Transport { request: self.request.clone(), source })),
-            Err(Broken::Text(problem)) => {
-                Some(Err(Error::Response { request: self.request.clone(), problem }))
+        let decoded = match self.lines.next() {
+            Ok(Some(Text::Whole(bytes))) => match self.long.claims.values(bytes) {
+                Ok(held) => decode(bytes, held),
+                Err(Busy) => return self.broken(Broken::Busy),
+            },
+            Ok(Some(Text::TooLong(head))) => {
+                count_skipped(&self.long.metrics, self.long.peer);
+                let head = head.unwrap_or_default();
+                match self.long.claims.values(&head) {
+                    Ok(held) => decode_head(&head, held),
+                    Err(Busy) => return self.broken(Broken::Busy),
+                }
             }
-        }
+            Ok(None) => return None,
+            Err(broken) => return self.broken(broken),
+        };
+        Some(decoded.map_err(|problem| problem.into_error(&self.request)))
+    }
+
+    fn broken<T>(&self, broken: Broken) -> Option<Result<T, Error>> {
+        let request = self.request.clone();
+        Some(Err(match broken {
+            Broken::Net(source) => Error::Transport { request, source },
+            Broken::Text(problem) => Error::Response { request, problem },
+            Broken::Busy => Error::Response { request, problem: Busy::PROBLEM.to_owned() },
+        }))
     }
 }
 
@@ -196,16 +227,35 @@ impl Problem {
     }
 }
 
-fn decode(bytes: &[u8]) -> Result<WatchEvent<Streamed>, Problem> {
+fn decode(bytes: &[u8], held: Option<Held>) -> Result<WatchEvent<Streamed>, Problem> {
     let RawEvent { kind, object } = serde_json::from_slice(bytes)
         .map_err(|_| Problem::Text(format!("not an event: {}", status::excerpt(bytes))))?;
+    sort(&kind, object.with_permit(held))
+}
+
+/// An event whose text is too long. If its start does not say which object it is about, only a new list can tell what
+/// exists.
+fn decode_head(head: &[u8], held: Option<Held>) -> Result<WatchEvent<Streamed>, Problem> {
+    let known = serde_json::from_slice::<RawEvent>(head).ok();
+    match known.filter(|event| event.object.has_name()) {
+        Some(RawEvent { kind, object }) => sort(&kind, object.cut_short().with_permit(held)),
+        None => Err(Problem::Failure(Box::new(Failure {
+            code: 410,
+            reason: "Expired".to_owned(),
+            message: "an event is too long, and does not begin with the name of its object".to_owned(),
+            ..Failure::default()
+        }))),
+    }
+}
+
+fn sort(kind: &str, object: Streamed) -> Result<WatchEvent<Streamed>, Problem> {
     if kind == "ERROR" {
         return Err(Problem::Failure(Box::new(status::event_failure(object.whole().unwrap_or_default()))));
     }
     if kind == "BOOKMARK" {
         return Ok(WatchEvent::Bookmark(object.version().to_owned()));
     }
-    let event = match kind.as_str() {
+    let event = match kind {
         "ADDED" => Ok(WatchEvent::Added(object)),
         "MODIFIED" => Ok(WatchEvent::Modified(object)),
         // Its shape does not matter, because the object is gone.
@@ -218,43 +268,76 @@ fn decode(bytes: &[u8]) -> Result<WatchEvent<Streamed>, Problem> {
 enum Broken {
     Net(net::Error),
     Text(String),
+    /// There is no memory for a long line now.
+    Busy,
 }
 
 /// A larger buffer is freed after a long line.
 const KEPT_BUFFER_BYTES: usize = 64 << 10;
 const READ_BYTES: usize = 4 << 10;
 
+/// A line.
+enum Text<'a> {
+    Whole(&'a [u8]),
+    /// It was skipped. What is known of it, as JSON with the same shape.
+    TooLong(Option<Vec<u8>>),
+}
+
 /// Cuts a body into lines.
 struct Lines {
     body: Body,
+    claims: Claims,
     buffer: Vec<u8>,
     /// Bytes of the buffer that were returned already.
     used: usize,
     /// Bytes of the buffer that contain no line break.
     searched: usize,
+    /// The line is too long: its end is searched, and the buffer has only the last part of it.
+    skipped: Option<Option<Vec<u8>>>,
+    /// The permit for a long line.
+    held: Option<Held>,
 }
 
 impl Lines {
-    const fn new(body: Body) -> Self {
-        Self { body, buffer: Vec::new(), used: 0, searched: 0 }
+    const fn new(body: Body, claims: Claims) -> Self {
+        Self { body, claims, buffer: Vec::new(), used: 0, searched: 0, skipped: None, held: None }
     }
 
     /// The next line that is not blank, or `None` at the end.
-    fn next(&mut self) -> Result<Option<&[u8]>, Broken> {
+    fn next(&mut self) -> Result<Option<Text<'_>>, Broken> {
+        self.held = None;
         loop {
             self.discard_used();
             while let Some(end) = self.find_break() {
                 self.used = end + 1;
                 self.searched = self.used;
+                if let Some(head) = self.skipped.take() {
+                    return Ok(Some(Text::TooLong(head)));
+                }
                 if !self.buffer[..end].trim_ascii().is_empty() {
-                    return Ok(Some(&self.buffer[..end]));
+                    return Ok(Some(Text::Whole(&self.buffer[..end])));
                 }
                 self.discard_used();
             }
+            self.limit()?;
             if !self.fill()? {
                 return self.check_rest().map(|()| None);
             }
         }
+    }
+
+    /// Without a line break in the buffer: takes a permit for a long line, and forgets one that is too long.
+    fn limit(&mut self) -> Result<(), Broken> {
+        if self.skipped.is_some() {
+            (self.used, self.searched) = (self.buffer.len(), self.buffer.len());
+            self.discard_used();
+        } else if self.buffer.len() > self.claims.bounds.object_bytes_max {
+            self.skipped = Some(whole_part(&std::mem::take(&mut self.buffer)));
+            self.searched = 0;
+        } else if self.buffer.len() > limits::SHORT_TEXT_BYTES_MAX && self.held.is_none() {
+            self.held = Some(self.claims.text().map_err(|Busy| Broken::Busy)?);
+        }
+        Ok(())
     }
 
     fn find_break(&mut self) -> Option<usize> {
@@ -279,10 +362,6 @@ impl Lines {
 
     fn fill(&mut self) -> Result<bool, Broken> {
         let len = self.buffer.len();
-        if len > limits::WATCH_LINE_BYTES_MAX {
-            let bytes_max = limits::WATCH_LINE_BYTES_MAX;
-            return Err(Broken::Net(net::Error::TooLarge { what: "event", bytes_max }));
-        }
         self.buffer.resize(len + READ_BYTES, 0);
         let amount = self.body.read(&mut self.buffer[len..]);
         self.buffer.truncate(len + amount.as_ref().copied().unwrap_or(0));
@@ -295,10 +374,10 @@ impl Lines {
     /// Text without a trailing line break is half an event, or not an event.
     fn check_rest(&self) -> Result<(), Broken> {
         let rest = self.buffer.trim_ascii();
-        if rest.is_empty() {
+        if rest.is_empty() && self.skipped.is_none() {
             return Ok(());
         }
-        Err(Broken::Text(if rest.starts_with(b"{") {
+        Err(Broken::Text(if rest.starts_with(b"{") || self.skipped.is_some() {
             "the stream ended inside an event".to_owned()
         } else {
             format!("not an event: {}", status::excerpt(rest))

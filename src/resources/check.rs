@@ -29,6 +29,7 @@ use crate::base::clock::Timestamp;
 use crate::base::sorted::{SortedMap, SortedSet};
 use crate::format::view;
 use crate::kube::{ListParams, Verdict};
+use crate::limits;
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
 
 /// Checks the objects of ManagedResources. Its keys are their keys.
@@ -266,14 +267,15 @@ impl<'a> Inventory<'a> {
         };
         let label_selector = format!("{}={}", names::MANAGED_BY, names::MANAGED_BY_VALUE);
         let params = ListParams { label_selector, metadata_only: true, ..ListParams::default() };
-        let listed = self.session.target.client.list_all(
-            &resource,
-            &object.namespace,
-            &params,
-            &mut |found: Metadata| {
+        let mut add = |found: Option<Metadata>| match found {
+            Some(found) if found.metadata.name.len() <= limits::SHOOT_NAME_BYTES_MAX => {
                 names.insert(found.metadata.name);
-            },
-        );
+            }
+            // Objects with longer names are read one by one.
+            Some(_) => {}
+            None => names.clear(),
+        };
+        let listed = self.session.each(&resource, &object.namespace, &params, &mut add);
         match listed {
             Err(error) if !error.is_not_found() => Err(error.into()),
             _ => Ok(names),

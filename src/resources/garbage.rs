@@ -81,6 +81,8 @@ fn collect(session: Session<'_>) -> Result<(), Error> {
         }
         each(session, &user, String::new(), &mut |seen| match seen {
             Ok(meta) => garbage.spare(&meta),
+            // It may refer to anything.
+            Err(key) if key.name.is_empty() => garbage.0.clear(),
             Err(key) => garbage.spare_all(&key.namespace),
         })?;
     }

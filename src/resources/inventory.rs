@@ -14,6 +14,7 @@ use crate::api::meta::{Key, Metadata, ObjectMeta};
 use crate::base::clock::Mono;
 use crate::base::sorted::SortedMap;
 use crate::kube::ListParams;
+use crate::limits;
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
 
 /// The shortest average time between the starts of two lists of any kinds.
@@ -39,7 +40,10 @@ impl Listing {
     fn add(&mut self, object: &ObjectMeta, owner: Option<Key>, versions: bool) {
         self.objects.insert(hash(&(&object.namespace, &object.name)));
         let version = if versions { object.resource_version.as_str() } else { "" };
-        if let Some(owner) = owner {
+        // No ManagedResource has a longer key.
+        let is_real =
+            |owner: &Key| owner.namespace.len().max(owner.name.len()) <= limits::SHOOT_NAME_BYTES_MAX;
+        if let Some(owner) = owner.filter(is_real) {
             let sum = self.owners.entry(owner).or_default();
             *sum = sum.wrapping_add(hash(&(&object.namespace, &object.name, version)));
         }

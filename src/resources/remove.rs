@@ -14,8 +14,10 @@ use super::session::Session;
 use crate::api::core::{NAMESPACE, PERSISTENT_VOLUME_CLAIM};
 use crate::api::meta::{Metadata, Resource, annotation};
 use crate::api::resources::ObjectReference;
+use crate::base::cut::cut;
 use crate::format::view;
 use crate::kube::{DeleteParams, ListParams, Propagation};
+use crate::limits;
 
 /// How long to wait before checking again whether deleted objects are gone.
 pub(super) const PENDING_AGAIN: Duration = Duration::from_secs(5);
@@ -156,7 +158,8 @@ pub(super) fn warnings(session: Session<'_>, object: &ObjectReference) -> String
             if last.len() >= EVENTS_MAX {
                 last.pop_front();
             }
-            last.push_back(format!("{}: {}", text(&event["reason"]), text(&event["message"])));
+            let words = format!("{}: {}", text(&event["reason"]), text(&event["message"]));
+            last.push_back(cut(words, limits::PROBLEM_BYTES_MAX));
         }
         None => last.clear(),
     });

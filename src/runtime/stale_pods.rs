@@ -9,6 +9,7 @@ use crate::api::meta::text;
 use crate::base::clock::Timestamp;
 use crate::format::time::parse_rfc3339;
 use crate::kube::{Client, DeleteParams, Error, ListItem, ListParams, Propagation};
+use crate::limits;
 
 /// What to do about a pod.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,18 +47,26 @@ pub fn fate(pod: &Value, now: Timestamp) -> Fate {
 /// # Errors
 /// A request fails, but not with "not found". A pod that cannot be deleted does not keep others from being deleted.
 pub fn delete(client: &Client, namespace: &str, params: &ListParams, now: Timestamp) -> Result<(), Error> {
-    let mut stale = Vec::new();
+    let (mut stale, mut room) = (Vec::new(), limits::STALE_PODS_BYTES_MAX);
     // One by one: together they would take most of the agent's memory.
     client.list_each::<Value>(&POD, namespace, params, &mut |item| match item {
         ListItem::Object(pod) => {
             let fate = fate(&pod, now);
             if fate != Fate::Stay {
                 let field = |name: &str| text(&pod["metadata"][name]).to_owned();
-                stale.push((field("namespace"), field("name"), field("uid"), fate));
+                let found = (field("namespace"), field("name"), field("uid"), fate);
+                let bytes = size_of_val(&found) + found.0.len() + found.1.len() + found.2.len();
+                if let Some(left) = room.checked_sub(bytes) {
+                    room = left;
+                    stale.push(found);
+                }
             }
         }
-        ListItem::Undecodable(_) => {}
-        ListItem::Restart => stale.clear(),
+        ListItem::Undecodable(pod) => {
+            let (key, err) = (pod.key.to_string(), pod.why.to_string());
+            log::warn!(key = key.as_str(), err = err.as_str(); "Cannot read a pod; it is not deleted, even if it is stale");
+        }
+        ListItem::Restart => (room, _) = (limits::STALE_PODS_BYTES_MAX, stale.clear()),
     })?;
     let mut first = Ok(());
     for (namespace, name, uid, fate) in stale {

@@ -19,7 +19,8 @@ use crate::base::sorted::SortedMap;
 use crate::components::exposure;
 use crate::format::base64;
 use crate::kube::{
-    self, Client, Connection, Credentials, Gate, Gates, ListParams, Options, Seed, Shoot, Warm, kubeconfig,
+    self, Client, Connection, Credentials, Gate, Gates, ListParams, Options, Permits, Seed, Shoot, Warm,
+    kubeconfig,
 };
 use crate::pki::Key;
 use crate::pki::issue::{Authority, Issuer, Names, Template, Usage, subject};
@@ -157,6 +158,8 @@ struct Door {
 pub struct Doors {
     gates: Gates,
     warm: Warm,
+    /// For long texts of all servers.
+    texts: Permits,
     /// The route to try first for a server without earlier requests.
     first: Way,
     known: Arc<Mutex<SortedMap<String, Door>>>,
@@ -166,7 +169,8 @@ impl Doors {
     /// Without any servers.
     pub fn new(gates: Gates) -> Self {
         let warm = Warm::up_to(limits::SHOOT_CONNECTIONS_MAX);
-        Self { gates, warm, first: Way::default(), known: Arc::default() }
+        let texts = Permits::new(limits::SHOOT_LONG_TEXTS_MAX);
+        Self { gates, warm, texts, first: Way::default(), known: Arc::default() }
     }
 
     /// For an agent that may be outside the seed's cluster: the exposed address of a Shoot is tried first.
@@ -229,6 +233,7 @@ impl Connector {
             daily: None,
             unauthorized: None,
             warm: Some(doors.warm.clone()),
+            bounds: options.bounds.of_shoot(&doors.texts),
             ..options
         };
         Self { seed, options, doors: doors.clone(), clients: Arc::default() }

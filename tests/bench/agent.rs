@@ -25,8 +25,23 @@ pub(crate) struct Agent {
 impl Agent {
     /// Starts the program; its log is appended to a file.
     pub(crate) fn start(program: &Path, config: &Path, log: &Path, clock: &Clock) -> Self {
+        Self::run(Command::new(program), config, log, clock)
+    }
+
+    /// The same with a limit of its address space. It gets no memory beyond it.
+    pub(crate) fn start_within(
+        kib_max: usize,
+        program: &Path,
+        (config, log): (&Path, &Path),
+        clock: &Clock,
+    ) -> Self {
+        let mut command = Command::new("/bin/sh");
+        command.arg("-c").arg(format!("ulimit -v {kib_max} && exec \"$0\" \"$@\"")).arg(program);
+        Self::run(command, config, log, clock)
+    }
+
+    fn run(mut command: Command, config: &Path, log: &Path, clock: &Clock) -> Self {
         let log = File::options().create(true).append(true).open(log).unwrap();
-        let mut command = Command::new(program);
         command.arg(format!("--config={}", config.display())).env_clear().env("NAMESPACE", "garden");
         command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
         let started = clock.now();

@@ -10,11 +10,12 @@ use std::time::Duration;
 use gardenlet::base::clock::Timestamp;
 use serde_json::{Value, json};
 
-use crate::agent::{Agent, Busy, wait_for, wait_within};
+use crate::agent::{Agent, Busy, Memory, wait_for, wait_within};
 use crate::report::{Report, mb, ms};
 use crate::scene::Scene;
 use crate::{Bench, pause};
 use support::encoding::from_rfc3339;
+use support::http::faults::Action;
 use support::http::record::Recorded;
 use support::json::text;
 use support::shoot::Site;
@@ -30,13 +31,23 @@ const KEYS: &str = "rsa-keys";
 const STEP_MIN: Duration = Duration::from_millis(100);
 /// RSA keys are generated only while the processor is idle, which takes long on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(600);
+/// The memory that the agent may use at all: as the systemd unit and the chart.
+const MEMORY_BYTES_MAX: usize = 256 << 20;
+/// An object in a list of the Shoot, the lists, and how many of them are read.
+const FLOOD_BYTES: usize = 229_000_000;
+const FLOODED: [&str; 3] =
+    ["validatingwebhookconfigurations", "mutatingwebhookconfigurations", "customresourcedefinitions"];
+const FLOODS_MIN: u32 = 6;
+/// Budget of the memory in the meantime.
+const FLOODED_BYTES_MAX: u64 = 30_000_000;
 /// The users besides the agent that send requests to the API servers: simulations and probes.
 const OTHERS: [&str; 2] = ["admin", "health-check"];
 
 /// Measures the creation, and a reconciliation without changes.
 pub(crate) fn measure(bench: &Bench, report: &mut Report) {
     let (scene, site) = Scene::for_shoots(&bench.folder.join("shoot"));
-    let (mut agent, _) = bench.start(&scene);
+    let files = (&*scene.config(), &*scene.log());
+    let mut agent = Agent::start_within(MEMORY_BYTES_MAX >> 10, &bench.program, files, &bench.clock);
     let keys = agent.watch_threads(KEYS);
     wait_for(&mut agent, "the Seed to be ready", || scene.is_ready().then_some(()));
     let mut round = Round { scene: &scene, site: &site, agent: &mut agent, keys: &keys };
@@ -64,6 +75,7 @@ pub(crate) fn measure(bench: &Bench, report: &mut Report) {
     report.row("  processor time", ms(spent.own + spent.keys), "");
     spent.tell_requests(report);
     assert_eq!(site.complaints(), Vec::<String>::new());
+    round.flood(report);
 }
 
 struct Round<'a> {
@@ -97,6 +109,37 @@ impl Round<'_> {
             agent.ensure_running();
             pause(Duration::from_secs(2));
         }
+    }
+
+    /// The owner of the Shoot puts a server of his own behind some API groups: its lists have one object that does not fit
+    /// into the agent's memory.
+    fn flood(&mut self, report: &mut Report) {
+        let within = self.site.server(&object::technical_id(NAME)).unwrap();
+        let is_care = |path: &str| FLOODED.iter().any(|plural| path.contains(plural));
+        let floods = within.cluster.faults().when(move |seen| seen.method == "GET" && is_care(&seen.path));
+        let floods = floods.then(Action::Flood(FLOOD_BYTES));
+        self.agent.reset_peak();
+        let Self { scene, .. } = *self;
+        let told = || {
+            let shoot = scene.garden.get(CORE, "shoots", PROJECT_NAMESPACE, NAME)?;
+            let constraints = shoot["status"]["constraints"].as_array()?.clone();
+            let found = constraints.into_iter().find(|found| found["type"] == "HibernationPossible")?;
+            (found["status"] == "Unknown").then_some(())
+        };
+        wait_within(self.agent, PATIENCE, "the constraint that the webhooks are unknown", told);
+        // Each check asks again.
+        let enough = || (floods.hits() >= FLOODS_MIN).then_some(());
+        wait_within(self.agent, PATIENCE, "more checks", enough);
+        floods.cancel();
+        let Memory { rss_peak, .. } = self.agent.memory();
+        let name =
+            format!("  peak of the memory while its server sends objects of {}", mb(FLOOD_BYTES as u64));
+        report.check(name, mb(rss_peak), &mb(FLOODED_BYTES_MAX), rss_peak <= FLOODED_BYTES_MAX);
+        let well = || {
+            let shoot = scene.garden.get(CORE, "shoots", PROJECT_NAMESPACE, NAME)?;
+            (shoot["metadata"]["labels"]["shoot.gardener.cloud/status"] == "healthy").then_some(())
+        };
+        wait_within(self.agent, PATIENCE, "a healthy Shoot", well);
     }
 
     /// The API server of the Shoot has none before it exists.

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use crate::story_shoot_care::{NAME, cared_for, config, wait_for_entry, wait_until_absent, wait_until_well};
 use crate::world::{Options, World};
 use support::TestCluster;
+use support::http::faults::Action;
 use support::json::{entry, list, text};
 use support::shoot::object::technical_id;
 
@@ -72,6 +73,39 @@ fn webhooks_and_definitions_are_constraints() {
     let told = wait_for_entry(&world, "constraints", (kind, "False", kind));
     assert!(text(&told, "/message").contains("things.example.org"), "{told}");
     stored(&["v2"]);
+    wait_until_absent(&world, kind);
+    wait_until_well(&world);
+    agent.stop();
+}
+
+/// The owner of a Shoot can put a server of his own behind an API group.
+#[test]
+fn answers_without_limits_do_not_reach_the_agent() {
+    let world = World::start(&Options::new("shoot-flooding"));
+    let site = world.site();
+    let agent = cared_for(&world, &site, &config(&world));
+    let shoot = &site.server(&technical_id(NAME)).unwrap().cluster;
+    wait_for_webhooks(&world, "True", "NoProblematicWebhooks");
+    let floods = shoot.faults().on("GET", VALIDATING).then(Action::Flood(8 << 20));
+    let told = wait_for_webhooks(&world, "Unknown", "ConditionCheckError");
+    // It is named, and nothing was concluded from its absence.
+    let message = text(&told, "/message");
+    assert!(message.contains("ValidatingWebhookConfiguration flood: the object is too long"), "{message}");
+    // A page without an end is not read to its end. Other checks continue.
+    floods.cancel();
+    let floods = shoot.faults().on("GET", "customresourcedefinitions").then(Action::Flood(64 << 20));
+    apply(shoot, &dangerous());
+    wait_for_webhooks(&world, "False", "ProblematicWebhooks");
+    let kind = "CRDsWithProblematicConversionWebhooks";
+    let told = wait_for_entry(&world, "constraints", (kind, "Unknown", "ConditionCheckError"));
+    assert!(text(&told, "/message").contains("page of a list"), "{told}");
+    assert_eq!(agent.get(2728, "/livez").0, 200);
+    let skipped =
+        agent.metrics.lock().unwrap().value("gardenlet_api_skipped_objects_total", &[("peer", "shoot")]);
+    assert!(skipped.is_some_and(|skipped| skipped >= 1.0), "{skipped:?}");
+    floods.cancel();
+    shoot.delete(ADMISSION, VALIDATING, "", "dangerous");
+    wait_for_webhooks(&world, "True", "NoProblematicWebhooks");
     wait_until_absent(&world, kind);
     wait_until_well(&world);
     agent.stop();

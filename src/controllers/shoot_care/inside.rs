@@ -9,9 +9,11 @@ use crate::api::core::{MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIG
 use crate::api::crd::CUSTOM_RESOURCE_DEFINITION;
 use crate::api::meta::{Resource, text};
 use crate::base::clock::Timestamp;
+use crate::base::cut;
 use crate::base::error::chain;
 use crate::base::metrics::Metrics;
 use crate::kube::{Client, Error, ListItem, ListParams, Method, Patch, Shoot};
+use crate::limits;
 use crate::runtime::stale_pods;
 use crate::shoot::Served;
 use crate::shoot::client::{self, Connector};
@@ -117,15 +119,17 @@ fn healthz(client: &Shoot, metrics: &Metrics) -> Result<Server, String> {
 pub(super) fn problem(client: &Client) -> Result<Option<Problem>, Error> {
     for resource in CONFIGURATIONS {
         let mut first = None;
-        each(client, resource, &mut |configuration| match configuration {
+        let listed = each(client, resource, &mut |configuration| match configuration {
             None => first = None,
             Some(configuration) if first.is_none() && webhooks::is_foreign(&configuration) => {
                 first = webhooks::problem(&resource.kind, &configuration);
             }
             Some(_) => {}
-        })?;
-        if first.is_some() {
-            return Ok(first);
+        });
+        match (first, listed) {
+            // A problem is one, whatever else cannot be read.
+            (first @ Some(_), Ok(()) | Err(Error::Decode { .. })) => return Ok(first),
+            (_, listed) => listed?,
         }
     }
     Ok(None)
@@ -139,8 +143,9 @@ pub(super) fn definitions(client: &Client) -> Result<Vec<String>, Error> {
     let mut names = Vec::new();
     each(client, &CUSTOM_RESOURCE_DEFINITION, &mut |definition| match definition {
         None => names.clear(),
-        Some(definition) if needs_webhook(&definition) => {
-            names.push(text(&definition["metadata"]["name"]).to_owned());
+        Some(definition) if needs_webhook(&definition) && names.len() < limits::SHOOT_NAMES_MAX => {
+            let name = text(&definition["metadata"]["name"]);
+            names.push(cut::head(name, limits::SHOOT_NAME_BYTES_MAX).to_owned());
         }
         Some(_) => {}
     })?;
@@ -160,15 +165,23 @@ fn needs_webhook(definition: &Value) -> bool {
 pub(super) fn remediate(client: &Client, namespace: &str) -> Result<(), Error> {
     let mut first = Ok(());
     for resource in CONFIGURATIONS {
-        let mut patches = Vec::new();
-        each(client, resource, &mut |configuration| match configuration {
-            None => patches.clear(),
+        let (mut patches, mut room) = (Vec::new(), limits::SHOOT_REMEDIES_BYTES_MAX);
+        let listed = each(client, resource, &mut |configuration| match configuration {
+            None => (room, _) = (limits::SHOOT_REMEDIES_BYTES_MAX, patches.clear()),
             Some(configuration) if remedy::is_open(&configuration) => {
+                let Some(patch) = remedy::patch(&configuration) else { return };
                 let name = text(&configuration["metadata"]["name"]).to_owned();
-                patches.extend(remedy::patch(&configuration).map(|patch| (name, patch)));
+                if let Some(left) = room.checked_sub(name.len() + patch.to_string().len()) {
+                    room = left;
+                    patches.push((name, patch));
+                }
             }
             Some(_) => {}
-        })?;
+        });
+        match listed {
+            Err(error @ Error::Decode { .. }) => first = first.and(Err(error)),
+            listed => listed?,
+        }
         for (name, patch) in patches {
             let kind = &*resource.kind;
             log::info!(namespace = namespace, kind = kind, name = name.as_str(); "Changing a webhook of the Shoot's owner");
@@ -191,13 +204,23 @@ pub(super) fn collect(client: &Client, is_going: bool, now: Timestamp) -> Result
     stale_pods::delete(client, namespace, &ListParams::default(), now)
 }
 
+/// Reads all objects of a kind, one by one. `None` means that earlier ones are void.
+///
+/// # Errors
+/// A request fails; [`Error::Decode`] after all others have been passed on, if an object cannot be read.
 fn each(client: &Client, resource: &Resource, each: &mut dyn FnMut(Option<Value>)) -> Result<(), Error> {
-    let params = ListParams::default();
-    client
-        .list_each::<Value>(resource, "", &params, &mut |item| match item {
-            ListItem::Object(object) => each(Some(object)),
-            ListItem::Undecodable(_) => {}
-            ListItem::Restart => each(None),
-        })
-        .map(drop)
+    let (params, mut unread) = (ListParams::default(), None);
+    client.list_each::<Value>(resource, "", &params, &mut |item| match item {
+        ListItem::Object(object) => each(Some(object)),
+        ListItem::Undecodable(object) => unread = Some(object),
+        ListItem::Restart => {
+            unread = None;
+            each(None);
+        }
+    })?;
+    unread.map_or(Ok(()), |object| {
+        let key = object.key.to_string();
+        let what = format!("{} {}", resource.kind, cut::head(&key, limits::SHOOT_NAME_BYTES_MAX));
+        Err(Error::Decode { what, source: object.why })
+    })
 }

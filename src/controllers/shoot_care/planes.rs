@@ -157,7 +157,10 @@ impl Planes {
     ) -> Result<(), Error> {
         let listed = self.seed.list_each::<Value>(resource, namespace, params, &mut |item| match item {
             ListItem::Object(object) => each(Some(object)),
-            ListItem::Undecodable(_) => {}
+            ListItem::Undecodable(object) => {
+                let (kind, key, err) = (&*resource.kind, object.key.to_string(), object.why.to_string());
+                log::warn!(kind, key = key.as_str(), err = err.as_str(); "Cannot read an object of a control plane");
+            }
             ListItem::Restart => each(None),
         });
         match listed {

@@ -6,6 +6,8 @@ use serde_json::{Value, json};
 
 use crate::api::meta::text;
 use crate::api::selector::matches;
+use crate::base::cut::head;
+use crate::limits;
 
 /// The longest timeout of a webhook for critical resources.
 pub(super) const TIMEOUT_S_MAX: i64 = 15;
@@ -205,17 +207,19 @@ pub(super) fn is_foreign(configuration: &Value) -> bool {
 /// The first problem of a configuration. `kind` is its kind.
 pub(super) fn problem(kind: &str, configuration: &Value) -> Option<Problem> {
     let metadata = &configuration["metadata"];
-    let name = text(&metadata["name"]);
+    let short = |value| head(text(value), limits::SHOOT_NAME_BYTES_MAX);
+    let name = short(&metadata["name"]);
     let mut webhooks = configuration["webhooks"].as_array().into_iter().flatten();
     if let Some(webhook) = webhooks.find(|webhook| is_problematic(webhook)) {
-        let policy = webhook["failurePolicy"].as_str().unwrap_or("nil");
+        let policy =
+            if webhook["failurePolicy"].is_null() { "nil" } else { short(&webhook["failurePolicy"]) };
         let timeout = webhook["timeoutSeconds"]
             .as_i64()
             .map_or_else(|| "no timeoutSeconds".to_owned(), |seconds| format!("a timeout of {seconds}s"));
         return Some(Problem::Problematic(format!(
             "{kind} \"{name}\" is problematic: webhook \"{}\" with failurePolicy \"{policy}\" and {timeout} might keep the \
              cluster from waking up, and worker nodes from joining it",
-            text(&webhook["name"])
+            short(&webhook["name"])
         )));
     }
     let is_marked = !text(&metadata["annotations"][WARNING]).is_empty();

@@ -213,10 +213,10 @@ impl ShootStateReconciler {
         let label_selector = format!("name.seed.gardener.cloud/{}=true", self.seed_name);
         let labelled = ListParams { label_selector, metadata_only: true, ..ListParams::default() };
         let mut is_managed = false;
-        let listed = self.garden.list_each::<Value>(&MANAGED_SEED, "", &labelled, &mut |item| {
-            if let ListItem::Object(found) = item {
-                is_managed |= found["metadata"]["name"] == self.seed_name.as_str();
-            }
+        let listed = self.garden.list_each::<Value>(&MANAGED_SEED, "", &labelled, &mut |item| match item {
+            ListItem::Object(found) => is_managed |= found["metadata"]["name"] == self.seed_name.as_str(),
+            ListItem::Undecodable(found) => is_managed |= found.key.name == self.seed_name,
+            ListItem::Restart => {}
         });
         match listed {
             Ok(_) => Ok(*self.is_managed.get_or_init(|| is_managed)),

@@ -229,17 +229,20 @@ pub(super) fn take_turn(
 
 /// The namespaces that have pods.
 fn users(seed: &Seed) -> Result<SortedSet<String>, Error> {
-    let mut all = SortedSet::new();
+    let (mut all, mut lost) = (SortedSet::new(), None);
     let params = ListParams { metadata_only: true, ..ListParams::default() };
     // A pod that cannot be decoded has a namespace too.
     seed.list_each::<Metadata>(&POD, "", &params, &mut |item| match item {
         ListItem::Object(pod) if !all.contains(&pod.metadata.namespace) => {
             all.insert(pod.metadata.namespace);
         }
+        ListItem::Undecodable(pod) if pod.key.name.is_empty() => lost = Some(pod.why),
         ListItem::Undecodable(pod) => drop(all.insert(pod.key.namespace)),
         _ => {}
     })?;
-    Ok(all)
+    lost.map_or(Ok(all), |source| {
+        Err(Error::Decode { what: "a pod without a known namespace".to_owned(), source })
+    })
 }
 
 /// A problem of a Secret that stays until somebody changes it: only the log can report it.

@@ -91,6 +91,8 @@ impl EvictionRequirements {
         let mut seen = SortedMap::new();
         let listed = self.seed.list_each::<Metadata>(&VPA, "", &params, &mut |item| match item {
             ListItem::Object(vpa) => drop(seen.insert(vpa.metadata.key(), version(&vpa.metadata))),
+            // One without a known name stays as it is.
+            ListItem::Undecodable(vpa) if vpa.key.name.is_empty() => {}
             ListItem::Undecodable(vpa) => drop(seen.insert(vpa.key, 0)),
             ListItem::Restart => seen.clear(),
         });

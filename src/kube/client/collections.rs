@@ -3,32 +3,76 @@
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use super::Client;
 use crate::api::meta::Resource;
+use crate::base::cut::cut;
 use crate::base::random;
+use crate::kube::bounds::Marks;
 use crate::kube::error::Error;
-use crate::kube::request::{List, ListItem, ListParams, Request, WatchParams};
+use crate::kube::pages::Room;
+use crate::kube::request::{List, ListItem, ListParams, Request, Undecodable, WatchParams};
 use crate::kube::value::Streamed;
 use crate::kube::watch::{Events, Watch};
+use crate::{limits, net};
 
 impl Client {
-    /// Reads one page of a list. An empty namespace means all.
+    /// Reads one page of a list. An empty namespace means all. If the objects of a Shoot together take too much memory, the
+    /// page has fewer of them than requested.
     ///
     /// # Errors
-    /// Any [`Error`].
+    /// Any [`Error`]; also if an object cannot be read, because a skipped one would look deleted.
     pub fn list<T: DeserializeOwned>(
         &self,
         r: &Resource,
         namespace: &str,
         params: &ListParams,
     ) -> Result<List<T>, Error> {
-        self.fetch(&Request::list(r, namespace, params))
+        let mut page = params.clone();
+        let mut room = Room::of_page(&self.shared.options, self.terms);
+        loop {
+            match self.kept_page(r, namespace, &page, &mut room) {
+                Err(error) if error.is_too_large() && page.limit != 1 => {
+                    page.limit = if page.limit == 0 { limits::SHOOT_PAGE_ITEMS } else { page.limit / 2 };
+                }
+                other => return other,
+            }
+        }
+    }
+
+    fn kept_page<T: DeserializeOwned>(
+        &self,
+        r: &Resource,
+        namespace: &str,
+        params: &ListParams,
+        room: &mut Room,
+    ) -> Result<List<T>, Error> {
+        let (mut items, mut undecodable) = (Vec::new(), None);
+        let (mut bytes, mut nodes) = self.shared.options.bounds.kept_max;
+        let request = Request::list(r, namespace, params);
+        let metadata = self.shared.page(r, &request, self.terms, room, &mut |object, text| {
+            let left = bytes.checked_sub(text.len()).zip(nodes.checked_sub(Marks::of(text).values_max()));
+            (bytes, nodes) = left.ok_or(net::Error::TooLarge {
+                what: "page of objects that are held in memory",
+                bytes_max: self.shared.options.bounds.kept_max.0,
+            })?;
+            match object.decode() {
+                Ok(object) => items.push(object),
+                Err(object) => undecodable = Some(Undecodable { head: Value::Null, ..object }),
+            }
+            Ok(())
+        })?;
+        match undecodable {
+            None => Ok(List { metadata, items }),
+            Some(object) => Err(undecoded(r, namespace, object)),
+        }
     }
 
     /// Reads all pages of a list and passes on each object without holding a page; returns the resourceVersion at which
     /// a watch may begin. On [`ListItem::Restart`], the caller must discard all objects so far: the pages expired and
-    /// the list begins again. An object with an unexpected shape does not break the list: it is passed on by its key.
+    /// the list begins again. An object with an unexpected shape, or one that is too long, does not break the list: it is
+    /// passed on by its key. `each` must not send requests, because it may hold memory that they need.
     ///
     /// # Errors
     /// Any [`Error`].
@@ -41,7 +85,10 @@ impl Client {
     ) -> Result<String, Error> {
         self.list_streamed(r, namespace, params, &mut |object| match object {
             None => each(ListItem::Restart),
-            Some(object) => each(object.decode().map_or_else(ListItem::Undecodable, ListItem::Object)),
+            Some(mut object) => {
+                let _held = object.take_permit();
+                each(object.decode().map_or_else(headless, ListItem::Object));
+            }
         })
     }
 
@@ -74,15 +121,15 @@ impl Client {
         let (mut all, mut undecodable) = (Vec::new(), None);
         let version = self.list_each(r, namespace, params, &mut |item| match item {
             ListItem::Object(object) => all.push(object),
-            ListItem::Undecodable(object) => undecodable = Some(object.why),
+            ListItem::Undecodable(object) => undecodable = Some(object),
             ListItem::Restart => {
                 all.clear();
                 undecodable = None;
             }
         })?;
-        if let Some(source) = undecodable {
+        if let Some(object) = undecodable {
             // A skipped object would look deleted.
-            return Err(Error::Decode { what: r.path(namespace, "", ""), source });
+            return Err(undecoded(r, namespace, object));
         }
         all.into_iter().for_each(each);
         Ok(version)
@@ -119,7 +166,18 @@ impl Client {
         let length = Duration::from_secs_f64(seconds);
         let whole_seconds = u32::try_from(length.as_secs()).unwrap_or(u32::MAX);
         let request = Request::watch(r, namespace, params, whole_seconds);
-        let (line, name, body) = self.shared.open_watch(&request, length, self.terms.timeout)?;
-        Ok(Events::new(line, name, body))
+        let (line, name, body, long) = self.shared.open_watch(&request, length, self.terms)?;
+        Ok(Events::new(line, name, body, long))
     }
+}
+
+/// An object that cannot be decoded, without the values that were read before the limit: the caller may keep it.
+fn headless<T>(object: Undecodable) -> ListItem<T> {
+    ListItem::Undecodable(Undecodable { head: Value::Null, ..object })
+}
+
+/// An object of a list cannot be read.
+fn undecoded(r: &Resource, namespace: &str, object: Undecodable) -> Error {
+    let key = cut(object.key.to_string(), limits::SHOOT_NAME_BYTES_MAX);
+    Error::Decode { what: format!("{key} of {}", r.path(namespace, "", "")), source: object.why }
 }

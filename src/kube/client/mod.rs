@@ -12,12 +12,14 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::bounds::{Bounds, Held};
 use super::connection::Connection;
 use super::error::{Error, unless_absent};
 use super::gate::Gate;
 use super::request::{DeleteParams, ListParams, Method, Patch, Request, ServerVersion};
 use super::send::{Sender, Terms};
 use super::status;
+use super::value::short;
 use super::warm::Warm;
 use crate::api::meta::Resource;
 use crate::base::clock::{Clock, Mono};
@@ -60,6 +62,8 @@ pub struct Options {
     /// Shared by the clients of many servers, so that few of them keep idle connections; without it, each keeps its
     /// own.
     pub warm: Option<Warm>,
+    /// The limits of answers. Clients with clones of it share the memory for long answers.
+    pub bounds: Bounds,
     /// Woken by each 401 response, so that the owner of the credentials can renew them.
     pub unauthorized: Option<Stop>,
     /// The clock of rate limit, token files and certificates. Sockets wait in real time.
@@ -94,6 +98,7 @@ impl Default for Options {
             permit: None,
             gate: None,
             warm: None,
+            bounds: Bounds::default(),
             unauthorized: None,
             clock: Clock::system(),
             dialer: Arc::new(SystemDialer),
@@ -115,6 +120,8 @@ pub struct Response {
     pub status: u16,
     /// The body.
     pub body: Vec<u8>,
+    /// The permit for a long body.
+    pub(super) _held: Option<Arc<Held>>,
 }
 
 impl Response {
@@ -336,7 +343,7 @@ impl Client {
         sub: &str,
         patch: &Patch,
     ) -> Result<(), Error> {
-        self.call(&Request::patch(r, namespace, name, sub, patch)).map(drop)
+        self.shared.call_blindly(&Request::patch(r, namespace, name, sub, patch), self.terms)
     }
 
     /// Deletes an object. The server may keep it until its finalizers are removed.
@@ -350,7 +357,7 @@ impl Client {
         name: &str,
         params: &DeleteParams,
     ) -> Result<(), Error> {
-        self.call(&Request::delete(r, namespace, name, params)).map(drop)
+        self.shared.call_blindly(&Request::delete(r, namespace, name, params), self.terms)
     }
 
     /// Deletes everything that a list with the selectors of `list` would return.
@@ -364,7 +371,7 @@ impl Client {
         list: &ListParams,
         params: &DeleteParams,
     ) -> Result<(), Error> {
-        self.call(&Request::delete_collection(r, namespace, list, params)).map(drop)
+        self.shared.call_blindly(&Request::delete_collection(r, namespace, list, params), self.terms)
     }
 
     /// Sends any request below the server's URL. A failure status is a response, not an error.
@@ -399,17 +406,18 @@ impl Client {
     /// # Errors
     /// Any [`Error`].
     pub fn fetch<T: DeserializeOwned>(&self, request: &Request) -> Result<T, Error> {
-        self.fetch_within(request, usize::MAX)
+        self.fetch_within(request, limits::ANSWER_NODES_MAX)
     }
 
     /// The same, for a response of at most this many values.
     fn fetch_within<T: DeserializeOwned>(&self, request: &Request, nodes_max: usize) -> Result<T, Error> {
         view::read(self.fetch_value(request, nodes_max)?)
-            .map_err(|source| Error::Decode { what: request.bare_path().to_owned(), source })
+            .map_err(|source| Error::Decode { what: request.bare_path().to_owned(), source: short(source) })
     }
 
     fn fetch_value(&self, request: &Request, nodes_max: usize) -> Result<Value, Error> {
         let response = self.call(request)?;
+        let _held = self.shared.values_permit(request, &response.body, self.terms)?;
         super::value::read_within(&response.body, nodes_max)
             .map_err(|source| status::undecodable(request, &response.body, source))
     }

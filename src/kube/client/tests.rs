@@ -290,7 +290,7 @@ fn a_silent_server_cannot_hold_all_workers() {
 
 #[test]
 fn a_body_beyond_the_limit_is_refused() {
-    let (_server, client) = answering(|_| Act::json(200, &" ".repeat((32 << 20) + 1)));
+    let (_server, client) = answering(|_| Act::json(200, &" ".repeat((4 << 20) + 1)));
     let error = client.version().unwrap_err();
     assert_eq!(error.verdict(), Verdict::Invalid);
 }
@@ -465,20 +465,170 @@ fn a_watch_that_goes_wrong_says_how() {
     assert_eq!((events.len(), error.unwrap().verdict()), (1, Verdict::Unreachable));
 }
 
-#[test]
-fn an_event_beyond_the_limit_ends_the_watch() {
-    let (_server, client) = watching(vec![event("ADDED", "a").into_bytes(), vec![b' '; (16 << 20) + 1]]);
-    let (events, error) = all_events(&client);
-    assert_eq!(events, ["+a"]);
-    assert_eq!(error.unwrap().verdict(), Verdict::Invalid);
-    // A slightly smaller one is an event.
-    let padding = " ".repeat((16 << 20) - 4_096);
-    let long = event("ADDED", "b").replace("}}\n", &format!("{padding}}}}}\n"));
-    let (_server, client) = watching(vec![long.into_bytes()]);
-    assert_eq!(all_events(&client).0, ["+b"]);
+/// An event about an object of more than this many bytes.
+fn long_event(kind: &str, name: &str, bytes: usize) -> String {
+    event(kind, name).replace("[1]", &format!("[\"{}\"]", "x".repeat(bytes)))
 }
 
-/// A watch that has yielded one event and now waits.
+#[test]
+fn an_event_that_is_too_long_does_not_break_the_watch() {
+    let text = [
+        event("ADDED", "a"),
+        long_event("ADDED", "b", 5 << 20),
+        long_event("MODIFIED", "c", 9 << 20),
+        long_event("DELETED", "d", 5 << 20),
+        event("MODIFIED", "e"),
+        // A long event that is short enough.
+        long_event("ADDED", "f", 3 << 20),
+    ]
+    .concat();
+    for size in [4_096, 1 << 20, text.len()] {
+        let (_server, client) = watching(text.as_bytes().chunks(size).map(<[u8]>::to_vec).collect());
+        let (events, error) = all_events(&client);
+        assert_eq!(
+            (events, error.is_none()),
+            (["+a", "?b", "?c", "-d", "~e", "+f"].map(str::to_owned).into(), true),
+            "{size}"
+        );
+        assert_eq!(client.shared.options.metrics.value(crate::kube::SKIPPED, &[("peer", "")]), Some(3.0));
+    }
+    // Nobody knows which object it is about: the list tells.
+    let nameless = format!("{{\"type\":\"ADDED\",\"object\":{{\"data\":\"{}\"}}}}\n", "x".repeat(5 << 20));
+    let (_server, client) = watching(vec![event("ADDED", "a").into_bytes(), nameless.into_bytes()]);
+    let (events, error) = all_events(&client);
+    assert_eq!((events, error.unwrap().verdict()), (vec!["+a".to_owned()], Verdict::Gone));
+    // The stream ends before it does.
+    let mut half = long_event("ADDED", "b", 5 << 20).into_bytes();
+    half.truncate(5 << 20);
+    let (_server, client) = watching(vec![half]);
+    let (events, error) = all_events(&client);
+    assert_eq!((events.len(), error.unwrap().verdict()), (0, Verdict::Unreachable));
+}
+
+/// The answer to a list: an object that is too long between others.
+fn with_long_object(bytes: usize) -> String {
+    let long = format!(r#"{{"metadata":{{"name":"long","namespace":"n"}},"data":"{}"}}"#, "x".repeat(bytes));
+    format!(
+        r#"{{"items":[{{"metadata":{{"name":"a"}}}},{long},{{"metadata":{{"name":"c"}}}}],"metadata":{{"resourceVersion":"7"}}}}"#
+    )
+}
+
+#[test]
+fn an_object_that_is_too_long_is_skipped_and_never_looks_deleted() {
+    let (_server, client) = answering(|_| Act::json(200, &with_long_object(5 << 20)));
+    let mut told = Vec::new();
+    let each = &mut |item: ListItem<Value>| {
+        told.push(match item {
+            ListItem::Object(object) => object["metadata"]["name"].as_str().unwrap().to_owned(),
+            ListItem::Undecodable(object) => format!("{}: {}", object.key, object.why),
+            ListItem::Restart => "restart".to_owned(),
+        });
+    };
+    assert_eq!(client.list_each(&SECRET, "", &ListParams::default(), each).unwrap(), "7");
+    assert_eq!(told, ["a", "n/long: the object is too long", "c"]);
+    assert_eq!(client.shared.options.metrics.value(crate::kube::SKIPPED, &[("peer", "")]), Some(1.0));
+    // Callers that hold all objects at once must not miss one.
+    let mut seen = 0;
+    let all = client.list_all(&SECRET, "", &ListParams::default(), &mut |_: Metadata| seen += 1);
+    let page = client.list::<Metadata>(&SECRET, "", &ListParams::default()).map(drop);
+    for error in [all.map(drop).unwrap_err(), page.unwrap_err()] {
+        assert_eq!(error.verdict(), Verdict::Invalid);
+        assert_eq!(chain(&error), "decode n/long of /api/v1/secrets: the object is too long");
+    }
+    assert_eq!(seen, 0);
+}
+
+/// A client of the API server of a Shoot.
+fn of_shoot(server: &Server) -> Client {
+    let bounds = Bounds::default().of_shoot(&crate::kube::Permits::new(1));
+    let options = Options { bounds, timeout: Duration::from_secs(5), ..Options::default() };
+    Client::new(Connection::new(server.url()), options).unwrap()
+}
+
+#[test]
+fn an_answer_of_a_shoot_has_limits() {
+    // More megabytes than any answer may have.
+    let much = |text: &'static str, megabytes: usize| {
+        let part = text.repeat((1 << 20) / text.len());
+        let parts = (0..megabytes).map(|_| Act::Raw(chunk(part.as_bytes())));
+        std::iter::once(Act::Raw(chunked_head())).chain(parts).collect::<Vec<_>>()
+    };
+    let server = Server::plain(move |seen| match seen.path.split('?').next().unwrap() {
+        "/api/v1/secrets" => Act::json(200, &with_long_object(3 << 20)),
+        // Short objects.
+        "/api/v1/namespaces" => {
+            let mut acts = much(r#"{"metadata":{"name":"a","labels":{"a":"b"}}},"#, 4);
+            acts.insert(1, Act::Raw(chunk(b"{\"items\":[")));
+            acts
+        }
+        "/api/v1/nodes" => much(" ", 40),
+        _ => much(" ", 4),
+    });
+    let client = of_shoot(&server);
+    let mut names = Vec::new();
+    let each = &mut |item: ListItem<Value>| {
+        if let ListItem::Undecodable(object) = item {
+            names.push(object.key.to_string());
+        }
+    };
+    client.list_each(&SECRET, "", &ListParams::default(), each).unwrap();
+    assert_eq!(names, ["n/long"]);
+    for resource in [&NAMESPACE, &crate::api::core::NODE] {
+        let all = client.list_each::<Value>(resource, "", &ListParams::default(), &mut |_| {});
+        assert!(all.unwrap_err().is_too_large());
+    }
+    // Fewer objects are requested as long as the page is too large for the memory.
+    let params = ListParams { limit: 250, ..ListParams::default() };
+    assert!(client.list::<Metadata>(&NAMESPACE, "", &params).unwrap_err().is_too_large());
+    let asked: Vec<String> = server
+        .seen()
+        .iter()
+        .filter_map(|seen| Some(seen.path.split_once("namespaces?limit=")?.1.to_owned()))
+        .collect();
+    assert_eq!(asked, ["250", "250", "125", "62", "31", "15", "7", "3", "1"]);
+    assert!(client.get::<Value>(&SECRET, "n", "a").unwrap_err().is_too_large());
+    assert!(client.version().unwrap_err().is_too_large());
+}
+
+#[test]
+fn the_answer_to_a_blind_write_may_be_long() {
+    let (server, _) = answering(|seen| match seen.path.ends_with("/bad") {
+        true => Act::json(404, r#"{"kind":"Status","reason":"NotFound","code":404}"#),
+        false => Act::json(200, &with_long_object(3 << 20)),
+    });
+    let client = of_shoot(&server);
+    let patch = Patch::Merge(json!({}));
+    for _ in 0..3 {
+        client.patch_blindly(&SECRET, "n", "long", "", &patch).unwrap();
+        client.delete(&SECRET, "n", "long", &DeleteParams::default()).unwrap();
+    }
+    assert!(client.patch_blindly(&SECRET, "n", "bad", "", &patch).unwrap_err().is_not_found());
+    assert_eq!(server.connections(), 1);
+}
+
+/// A byte now and then keeps a connection alive, but not a list of a Shoot.
+#[test]
+fn a_list_of_a_shoot_has_a_time() {
+    let (sender, receiver) = channel::<Vec<u8>>();
+    let receiver = Mutex::new(Some(receiver));
+    let server = Server::plain(move |_| {
+        let feed = receiver.lock().unwrap().take().map(Act::Feed);
+        [Act::Raw(chunked_head())].into_iter().chain(feed).chain([Act::Silence]).collect()
+    });
+    let client = of_shoot(&server).with_deadline(Duration::from_millis(600));
+    let (stop, clock) = (Stop::new(), Clock::system());
+    let ticks = stop.clone();
+    let feeder = thread::spawn("feeder", 256 << 10, move || {
+        sender.send(chunk(b"{\"items\":[")).unwrap();
+        while !ticks.wait(&Clock::system(), Duration::from_millis(50)) && sender.send(chunk(b" ")).is_ok() {}
+    });
+    let error = client.list_each::<Value>(&NAMESPACE, "", &ListParams::default(), &mut |_| {}).unwrap_err();
+    stop.stop();
+    feeder.unwrap().join().unwrap();
+    assert!(error.is_late(), "{error:?}");
+    assert!(clock.mono() < Duration::from_secs(30));
+}
+
 fn waiting_watch(client: &Client) -> Watch<Metadata> {
     let mut watch = client.watch(&SECRET, "a", &WatchParams::default()).unwrap();
     assert!(matches!(watch.next(), Some(Ok(WatchEvent::Added(_)))));

@@ -4,7 +4,8 @@
 //! A state machine: *empty* (list, page by page) -> *watching* (resume after each end at the last resourceVersion of an
 //! event or a bookmark) -> *empty* again only when the server has dropped that version, or does not know it because its
 //! storage was restored. Each informer has its own thread and connection; there are few. An object that cannot be
-//! decoded is omitted and logged; it does not break the list.
+//! decoded, or is too long, is omitted and logged; its old state stays. It does not break the list, unless its text is so long
+//! that not even its name is known.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -277,8 +278,9 @@ impl Feed for KindFeed {
     fn list(&mut self) -> Result<String, Error> {
         let past = self.client.past();
         let (o, params) = (&self.options, self.selection());
-        let (mut listed, mut undecodable) = (Listed::new(), Vec::new());
+        let (mut listed, mut undecodable, mut nameless) = (Listed::new(), Vec::new(), 0);
         let found = self.client.list_streamed(&o.resource, &o.namespace, &params, &mut |item| match item {
+            Some(object) if object.is_unknown() => nameless += 1,
             Some(object) => {
                 // An object that cannot be decoded is not gone.
                 listed.insert(Mark::of(&object.key()));
@@ -287,6 +289,7 @@ impl Feed for KindFeed {
             None => {
                 listed.clear();
                 undecodable.clear();
+                nameless = 0;
             }
         });
         if found.as_ref().is_err_and(|error| is_absent(o.optional, error)) {
@@ -294,6 +297,12 @@ impl Feed for KindFeed {
             self.kept.retain(&Listed::new());
         }
         let version = found?;
+        if nameless > 0 {
+            // One of them may be any of the known ones.
+            let why = format!("{nameless} objects are too long, and do not begin with their names");
+            let what = o.resource.path(&o.namespace, "", "");
+            return Err(Error::Decode { what, source: serde::de::Error::custom(why) });
+        }
         (self.doubtful, self.other_past, self.past) = (false, false, past);
         undecodable.iter().for_each(|object| self.complain(object));
         self.kept.heard(self.client.clock().mono());

@@ -309,6 +309,47 @@ fn the_head_of_an_object_that_is_too_large_is_kept() {
     assert_eq!((told.lock().unwrap().join(" ").as_str(), version.as_str()), ("+large ~large -large", "6"));
 }
 
+#[test]
+fn an_object_that_becomes_too_long_is_not_gone() {
+    let text = "x".repeat(limits::OBJECT_BYTES_MAX);
+    let long = |version: u32| {
+        format!(r#"{{"metadata":{{"name":"long","resourceVersion":"{version}","labels":{{"a":"{text}"}}}}}}"#)
+    };
+    let small = r#"{"metadata":{"name":"long","resourceVersion":"3"}}"#.to_owned();
+    // It grows, shrinks, is deleted; in the end it begins with something else than its name.
+    let pages =
+        [small.clone(), long(4), format!(r#"{{"data":"{text}","metadata":{{"name":"long"}}}}"#), small];
+    let lists = std::sync::atomic::AtomicUsize::new(0);
+    let events = [("MODIFIED", 5), ("DELETED", 6)]
+        .map(|(kind, version)| format!("{{\"type\":\"{kind}\",\"object\":{}}}\n", long(version)));
+    let server = Server::plain(move |request| {
+        if request.path.contains("watch=") {
+            let mut acts = vec![Act::Raw(chunked_head())];
+            acts.extend(events.iter().map(|event| Act::Raw(chunk(event.as_bytes()))));
+            acts.push(Act::Raw(chunk(b"")));
+            return acts;
+        }
+        let page = &pages[lists.fetch_add(1, std::sync::atomic::Ordering::SeqCst)];
+        let other = r#"{"metadata":{"name":"other","resourceVersion":"2"}}"#;
+        Act::json(200, &format!(r#"{{"metadata":{{"resourceVersion":"4"}},"items":[{other},{page}]}}"#))
+    });
+    let (source, told, _listening) = telling();
+    let mut feed = feed(&server, Arc::new(source));
+    let told = || std::mem::take(&mut *told.lock().unwrap()).join(" ");
+    feed.list().unwrap();
+    assert_eq!(told(), "+other +long");
+    // The kind keeps what is known of it.
+    let mut version = feed.list().unwrap();
+    assert_eq!(told(), "~long");
+    let error = feed.list().unwrap_err();
+    assert!(chain(&error).contains("1 objects are too long, and do not begin with their names"), "{error}");
+    assert_eq!(told(), "");
+    feed.follow(&mut version).unwrap();
+    assert_eq!((told().as_str(), version.as_str()), ("~long -long", "6"));
+    feed.list().unwrap();
+    assert_eq!(told(), "+long");
+}
+
 #[derive(serde::Deserialize)]
 struct Plain {
     metadata: ObjectMeta,

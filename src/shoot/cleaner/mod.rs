@@ -13,10 +13,11 @@ use serde_json::{Value, json};
 use crate::api::core::NAMESPACE;
 use crate::api::meta::{Metadata, ObjectMeta, Resource};
 use crate::base::clock::Timestamp;
+use crate::base::cut::cut;
 use crate::base::error::chain;
 use crate::flow::{Failed, Step};
 use crate::format::time::{parse_rfc3339, rfc3339};
-use crate::kube::{Client, DeleteParams, Error, ListParams, Patch, Propagation, Seed};
+use crate::kube::{Client, DeleteParams, Error, ListParams, Patch, Propagation, Seed, Verdict};
 use crate::limits;
 
 use decide::{Fate, Patience};
@@ -146,8 +147,8 @@ impl Sweep {
             Ok(page) => page,
             // The server does not have this kind.
             Err(error) if error.is_not_found() => return Ok(String::new()),
-            // The server refuses the list. Objects of other kinds are still deleted.
-            Err(error) if error.failure().is_some() && !error.is_gone() => {
+            // The server refuses the list, or its answer has no limits. Objects of other kinds are still deleted.
+            Err(error) if is_of_kind(&error) => {
                 self.left.add(format!("{} of all names, which cannot be listed", kind.resource.plural));
                 self.left.error = Some(chain(&error));
                 return Ok(String::new());
@@ -187,6 +188,11 @@ impl Sweep {
     }
 }
 
+/// Whether the failure of a list concerns a single kind.
+fn is_of_kind(error: &Error) -> bool {
+    (error.failure().is_some() || error.verdict() == Verdict::Invalid) && !error.is_gone()
+}
+
 /// Names existing objects of a stage for people: some of each kind. Changes nothing.
 ///
 /// # Errors
@@ -224,7 +230,7 @@ fn name(kind: &Kind, object: &ObjectMeta) -> String {
         [] => String::new(),
         all => format!(" (finalizers {})", all.join(", ")),
     };
-    format!("{} {}{finalizers}", kind.resource.kind, object.key())
+    cut(format!("{} {}{finalizers}", kind.resource.kind, object.key()), limits::CLEANUP_NAME_BYTES_MAX)
 }
 
 fn act(

@@ -7,7 +7,7 @@ use crate::api::core::{API_SERVICE, SECRET};
 use crate::api::meta::{Metadata, Resource, or_default};
 use crate::base::sorted::SortedSet;
 use crate::flow::Failed;
-use crate::kube::{Client, Error, ListParams, Method};
+use crate::kube::{Client, Error, ListItem, ListParams, Method};
 use crate::limits;
 
 /// A version of an API group, in the server's order of preference.
@@ -108,9 +108,7 @@ fn add(
 ) -> Result<(), Failed> {
     let list: Resources = match ask(shoot, path) {
         Ok(list) => list.unwrap_or(Resources { resources: Vec::new() }),
-        Err(error) if error.status_code().is_none() && !matches!(error, Error::Response { .. }) => {
-            return Err(error.into());
-        }
+        Err(error) if !is_answer(&error) => return Err(error.into()),
         Err(error) => {
             let why = crate::base::error::chain(&error);
             troubles.push(format!("API group {group} does not say which kinds it has ({why})"));
@@ -137,17 +135,33 @@ fn add(
 
 /// Versions of groups that the owner's servers handle, as `v1.example.org`.
 fn foreign(shoot: &Client) -> Result<SortedSet<String>, Failed> {
-    let mut all = SortedSet::new();
-    let listed =
-        shoot.list_all::<Registered>(&API_SERVICE, "", &ListParams::default(), &mut |each: Registered| {
-            if each.spec.service.is_some() {
-                all.insert(each.head.metadata.name);
-            }
-        });
+    let (mut all, mut trouble) = (SortedSet::new(), None);
+    let mut add = |name: String| {
+        if name.len() > limits::SHOOT_NAME_BYTES_MAX || all.len() >= limits::DISCOVERY_VERSIONS_MAX {
+            trouble =
+                Some("the Shoot has too many APIServices, or one with a name that is too long".to_owned());
+        } else {
+            all.insert(name);
+        }
+    };
+    let (params, mut unread) = (ListParams::default(), None);
+    let listed = shoot.list_each::<Registered>(&API_SERVICE, "", &params, &mut |item| match item {
+        ListItem::Object(Registered { head, spec }) if spec.service.is_some() => add(head.metadata.name),
+        ListItem::Undecodable(object) => unread = Some(format!("APIService {}: {}", object.key, object.why)),
+        // A name that is found twice is the same one.
+        ListItem::Object(_) | ListItem::Restart => {}
+    });
     match listed {
-        Err(error) if !error.is_not_found() => Err(error.into()),
-        _ => Ok(all),
+        Err(error) if !error.is_not_found() => return Err(error.into()),
+        _ => {}
     }
+    // Without one of them, objects of another server would be written.
+    trouble.or(unread).map_or(Ok(all), |why| Err(Failed::new(why)))
+}
+
+/// Whether the server answered, although not with what was asked for.
+fn is_answer(error: &Error) -> bool {
+    error.status_code().is_some() || matches!(error, Error::Response { .. }) || error.is_too_large()
 }
 
 /// `None` if there is no such path.

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::api::meta::{Key, Resource};
+use crate::base::cut::cut;
 use crate::base::error::chain;
 use crate::flow::Failed;
 use crate::kube::Error;
@@ -52,6 +53,7 @@ impl Refused {
         self.by_webhook |= by.is_some();
         self.in_a_row = if by.is_some() { 0 } else { self.in_a_row + 1 };
         let who = by.map_or_else(String::new, |by| format!("{by} refuses it: "));
+        let key = cut(key.to_string(), limits::SHOOT_NAME_BYTES_MAX);
         self.add(format!("{} {key} ({who}{message})", name(resource)));
     }
 

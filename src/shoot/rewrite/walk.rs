@@ -240,9 +240,7 @@ impl Walk {
             // Objects that were already written are skipped.
             Err(error) if error.is_gone() && self.token.is_some() => self.token = None,
             Err(error) if error.is_not_found() => self.next_kind(),
-            Err(error) if error.failure().is_none() || error.status_code() == Some(401) => {
-                return Err(error.into());
-            }
+            Err(error) if is_away(&error) => return Err(error.into()),
             Err(error) => {
                 self.refused.kind(kind, &error);
                 self.next_kind();
@@ -255,6 +253,13 @@ impl Walk {
         self.kinds.pop_front();
         self.token = None;
     }
+}
+
+/// Whether the failure of a list is one of the server, and not one of a single kind: an answer with a failure, an object that cannot
+/// be read, a page that takes too much memory.
+fn is_away(error: &Error) -> bool {
+    let is_answer = error.failure().is_some() || error.verdict() == Verdict::Invalid;
+    !is_answer || error.status_code() == Some(401)
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::faults::{Action, Seen};
-use super::message::{Request, Response};
+use super::message::{Request, Response, stream_head, write_chunk};
 use super::record::Recorded;
 use super::route::{Reply, answer, authenticate, forbidden};
 use super::server::Shared;
@@ -151,6 +151,10 @@ impl Exchange<'_> {
                 }
                 Action::Drop => return Ok(Some(Next::Close)),
                 Action::Reset => return Ok(Some(Next::Reset)),
+                Action::Flood(bytes) => {
+                    self.shared.record.update(seen.sequence, |r| (r.status, r.ended) = (200, true));
+                    return flood(stream, date, *bytes).map(|()| Some(Next::KeepAlive));
+                }
                 Action::Html(status) => Response::text(
                     *status,
                     "text/html",
@@ -238,4 +242,19 @@ impl Exchange<'_> {
         stream.write_all(&response.bytes(date, self.request))?;
         stream.flush()
     }
+}
+
+/// A list with one object of this many bytes. It is never held in memory.
+fn flood(stream: &mut Stream, date: &str, bytes: usize) -> io::Result<()> {
+    static PIECE: [u8; 64 << 10] = [b'x'; 64 << 10];
+    stream.write_all(&stream_head(date))?;
+    write_chunk(stream, br#"{"items":[{"metadata":{"name":"flood"},"data":""#)?;
+    let mut left = bytes;
+    while left > 0 {
+        let piece = left.min(PIECE.len());
+        write_chunk(stream, &PIECE[..piece])?;
+        left -= piece;
+    }
+    write_chunk(stream, br#""}],"metadata":{"resourceVersion":"1"}}"#)?;
+    write_chunk(stream, b"")
 }

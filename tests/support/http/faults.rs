@@ -49,6 +49,8 @@ pub enum Action {
     DropAfter,
     /// The request takes effect, half of the answer comes.
     Half,
+    /// A list is answered with one object of this many bytes, in a valid answer of any length, unprocessed.
+    Flood(usize),
     /// The request takes effect, the answer is not JSON.
     BrokenJson,
     /// No answer for this time (of the server's clock), then the connection is closed, unprocessed.
@@ -93,6 +95,7 @@ impl Action {
             Self::Reset => "reset",
             Self::DropAfter => "drop after",
             Self::Half => "half",
+            Self::Flood(_) => "flood",
             Self::BrokenJson => "broken json",
             Self::Silence(_) => "silence",
             Self::Delay(_) => "delay",
