@@ -4,6 +4,10 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use super::clock::Clock;
+use super::thread;
+
+/// A thread that waits this long gives its unused stack back: less often would save less, more often cost time.
+const REST_MIN: Duration = Duration::from_secs(1);
 
 type Hook = Box<dyn FnOnce() + Send>;
 
@@ -112,6 +116,9 @@ impl Stop {
     /// what the caller has read in between is then outdated.
     pub fn wait_since(&self, clock: &Clock, wakes: u64, d: Duration) -> bool {
         let deadline = clock.mono().saturating_add(d);
+        if d >= REST_MIN {
+            thread::release_unused_stack();
+        }
         let mut state = self.lock();
         while !state.stopped && state.wakes == wakes {
             let left = deadline.saturating_sub(clock.mono());
@@ -139,7 +146,7 @@ mod tests {
         let (clock, stop) = (Clock::system(), Stop::new());
         assert!(!stop.wait(&clock, Duration::from_millis(1)));
         let other = stop.clone();
-        let waiter = crate::base::thread::spawn("waiter", 64 << 10, move || {
+        let waiter = thread::spawn("waiter", 64 << 10, move || {
             other.wait(&Clock::system(), Duration::from_secs(3_600))
         })
         .unwrap();

@@ -18,6 +18,7 @@ use super::status;
 use super::value::Streamed;
 use crate::api::meta::{Metadata, ObjectMeta};
 use crate::base::metrics::Metrics;
+use crate::base::thread;
 use crate::limits;
 use crate::net::{self, Body, Http};
 
@@ -363,6 +364,8 @@ impl Lines {
     fn fill(&mut self) -> Result<bool, Broken> {
         let len = self.buffer.len();
         self.buffer.resize(len + READ_BYTES, 0);
+        // Most watches are silent for a long time.
+        thread::release_unused_stack();
         let amount = self.body.read(&mut self.buffer[len..]);
         self.buffer.truncate(len + amount.as_ref().copied().unwrap_or(0));
         match amount {

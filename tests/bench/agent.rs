@@ -79,6 +79,11 @@ impl Agent {
         Memory::read(&self.path())
     }
 
+    /// Where its share of the memory is, in bytes.
+    pub(crate) fn parts(&self) -> [(&'static str, u64); 4] {
+        parts(&fs::read_to_string(self.path().join("smaps")).unwrap())
+    }
+
     /// Resets the peak of resident memory, so that the next one covers only the time from now on.
     pub(crate) fn reset_peak(&self) {
         fs::write(self.path().join("clear_refs"), "5").unwrap();
@@ -174,6 +179,28 @@ impl Memory {
             rss_peak: number(&status, "VmHWM:") << 10,
         }
     }
+}
+
+/// See [`Agent::parts`]. Stacks and heap cannot be told apart: Linux joins neighbouring mappings.
+fn parts(smaps: &str) -> [(&'static str, u64); 4] {
+    let mut parts = [("code", 0), ("constants", 0), ("variables of the file", 0), ("stacks and heap", 0)];
+    let mut part = 0;
+    for line in smaps.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words.as_slice() {
+            ["Pss:", kib, ..] => parts[part].1 += kib.parse::<u64>().unwrap() << 10,
+            [range, rights, _, _, inode, ..] if range.contains('-') => {
+                part = match (*rights, *inode != "0") {
+                    ("r-xp", _) => 0,
+                    ("r--p", true) => 1,
+                    (_, true) => 2,
+                    (_, false) => 3,
+                };
+            }
+            _ => (),
+        }
+    }
+    parts
 }
 
 /// The first number in the line of a file of /proc that starts with `label`; 0 without such a line.

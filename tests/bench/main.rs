@@ -48,8 +48,12 @@ const BOARD_BINARY_BYTES_MAX: u64 = 5_600_000;
 const SIZES: &str = include_str!("sizes.txt");
 /// The maximum growth since then.
 const GROWTH_PERCENT_MAX: u64 = 5;
+/// Memory of an idle agent.
+const IDLE_BYTES_MAX: u64 = 9_500_000;
+/// Requests to the garden in a minute without work.
+const GARDEN_REQUESTS_MAX: u64 = 33;
 /// Requests to an idle seed in a minute, and the writes among them, which wear out its flash.
-const SEED_REQUESTS_MAX: u64 = 70;
+const SEED_REQUESTS_MAX: u64 = 66;
 const SEED_WRITES_MAX: u64 = 30;
 /// Additional requests that may fall into any period.
 const EDGE_REQUESTS: u64 = 3;
@@ -282,6 +286,9 @@ impl Bench {
         let time = self.clock.mono() - begin;
         let minutes = time.as_secs_f64() / 60.0;
         memory(report, &samples);
+        for (name, bytes) in agent.parts() {
+            report.row(format!("  PSS of {name}"), mb(bytes), "");
+        }
         let spent = agent.busy().saturating_sub(busy);
         report.row(
             "idle processor time",
@@ -296,15 +303,15 @@ impl Bench {
             let (all, writes) =
                 (requests.len() as u64, requests.iter().filter(|r| r.is_write()).count() as u64);
             let title = format!("idle requests to the {name} per minute");
+            let mut check = |title: String, count: u64, max: u64| {
+                let holds = count as f64 <= max as f64 * minutes + EDGE_REQUESTS as f64;
+                report.check(title, per_minute(count), &max.to_string(), holds);
+            };
             if name == "seed" {
-                let mut check = |title: String, count: u64, max: u64| {
-                    let holds = count as f64 <= max as f64 * minutes + EDGE_REQUESTS as f64;
-                    report.check(title, per_minute(count), &max.to_string(), holds);
-                };
                 check(title, all, SEED_REQUESTS_MAX);
                 check("  of them writes".to_owned(), writes, SEED_WRITES_MAX);
             } else {
-                report.row(title, per_minute(all), "");
+                check(title, all, GARDEN_REQUESTS_MAX);
             }
             let bytes = (after.0 - before.0 + after.1 - before.1) as f64 / minutes / 1e3;
             report.row("  bytes per minute, both ways, TLS included", format!("{bytes:.1} kB"), "");
@@ -396,7 +403,8 @@ fn memory(report: &mut Report, samples: &[Memory]) {
         let (least, most) = (samples.iter().map(of).min().unwrap(), samples.iter().map(of).max().unwrap());
         if mb(least) == mb(most) { mb(most) } else { format!("{} to {}", mb(least), mb(most)) }
     };
-    report.row("PSS, idle", range(|m| m.pss), "8 MB");
+    let most = samples.iter().map(|m| m.pss).max().unwrap();
+    report.check("PSS, idle", range(|m| m.pss), &mb(IDLE_BYTES_MAX), most <= IDLE_BYTES_MAX);
     report.row("  of it anonymous (heap, stacks)", range(|m| m.pss_anonymous), "");
     let last = samples.last().unwrap();
     let factor = last.rss_peak as f64 / last.rss as f64;

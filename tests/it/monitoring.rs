@@ -22,8 +22,9 @@ const ADDED: [&str; 6] = ["job", "instance", "seed", "namespace", "alertstate", 
 const FOREIGN: [&str; 3] = ["up", "ALERTS", "process_max_fds"];
 const FOREIGN_FAMILIES: [&str; 2] = ["etcd_", "apiserver_"];
 /// Metrics that exist only after some event, and the file that sets them.
-const RARE: [(&str, &str); 9] = [
+const RARE: [(&str, &str); 10] = [
     ("controller_runtime_reconcile_panics_total", "src/runtime/pool/mod.rs"),
+    ("gardenlet_api_skipped_objects_total", "src/kube/pages.rs"),
     ("gardenlet_chart_cache_hits_total", "src/oci/puller/mod.rs"),
     ("gardenlet_chart_pull_bytes_total", "src/oci/puller/download.rs"),
     ("gardenlet_chart_pulls_total", "src/oci/puller/mod.rs"),

@@ -122,8 +122,8 @@ pub fn nothing_is_left(world: &World, name: &str) {
     gone("definition", seed.get("apiextensions.k8s.io", "customresourcedefinitions", "", definition));
 }
 
-/// The budget of docs/numbers.md: an idle seed gets at most 70 requests a minute. 30 of them are writes, which wear out
-/// its flash.
+/// The budget of docs/numbers.md: an idle seed gets at most 66 requests a minute, 30 of which are writes, which wear
+/// out its flash. The garden gets 33.
 #[test]
 fn an_idle_agent_sends_few_requests() {
     let world = World::start(&Options::new("idle"));
@@ -141,9 +141,11 @@ fn an_idle_agent_sends_few_requests() {
     // All installed objects are checked once more after a minute.
     pass(Duration::from_secs(90));
     let (mark, begin) = (world.seed.request_count(), world.clock.mono());
+    let mark_of_garden = world.garden.request_count();
     pass(Duration::from_secs(240));
     let minutes = (world.clock.mono() - begin).as_secs_f64() / 60.0;
-    let all = world.seed.requests().split_off(mark);
+    let (all, of_garden) =
+        (world.seed.requests().split_off(mark), world.garden.requests().split_off(mark_of_garden));
     let of_agent: Vec<&Recorded> =
         all.iter().filter(|request| [AGENT, APPLIER].contains(&request.user.as_str())).collect();
     let writes = of_agent.iter().filter(|request| request.is_write()).count();
@@ -154,7 +156,14 @@ fn an_idle_agent_sends_few_requests() {
     }
     // Discovery is renewed now and then, with a request per group.
     let within = |count: usize, max: f64| count as f64 <= max * minutes + 10.0;
-    assert!(within(of_agent.len(), 70.0), "{} in {minutes:.1} minutes: {kinds:#?}", of_agent.len());
+    assert!(within(of_agent.len(), 66.0), "{} in {minutes:.1} minutes: {kinds:#?}", of_agent.len());
+    let own =
+        of_garden.iter().filter(|request| request.user.starts_with("gardener.cloud:system:seed:")).count();
+    assert!(
+        within(own, 33.0) && own > 0,
+        "{own} of {} to the garden in {minutes:.1} minutes",
+        of_garden.len()
+    );
     assert!(within(writes, 30.0) && writes > 0, "{writes} in {minutes:.1} minutes: {kinds:#?}");
     agent.stop();
 }

@@ -99,6 +99,9 @@ CASES = {
     "GardenletMeteredBytes": (
         {agent("gardenlet_garden_bytes_per_day", f'direction="{d}"'): "150e6x70" for d in ("sent", "received")},
         {agent("gardenlet_garden_bytes_per_day", f'direction="{d}"'): "30e6x70" for d in ("sent", "received")}, 70),
+    "GardenletObjectsSkipped": (
+        {agent("gardenlet_api_skipped_objects_total", 'peer="shoot"'): "0+1x60"},
+        {agent("gardenlet_api_skipped_objects_total", 'peer="shoot"'): "7x60"}, 60),
     "GardenletChartPullsFail": (
         {agent("gardenlet_chart_pulls_total", 'result="retry"'): "0+1x90"},
         {agent("gardenlet_chart_pulls_total", 'result="success"'): "0+1x90", agent("gardenlet_chart_pulls_total", 'result="final"'): "4x90"}, 90),

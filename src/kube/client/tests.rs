@@ -633,7 +633,7 @@ fn a_list_of_a_shoot_has_a_time() {
 fn all_pages_of_a_list_of_a_shoot_have_a_time() {
     let (server, _) = answering(|_| Act::json(200, r#"{"metadata":{"continue":"again"},"items":[]}"#));
     let mut bounds = Bounds::default().of_shoot(&crate::kube::Permits::new(1));
-    bounds.list_time_max = Duration::from_millis(200);
+    bounds.list_time_max = Duration::from_millis(20);
     let options = Options { bounds, qps: 0.0, ..Options::default() };
     let client = Client::new(Connection::new(server.url()), options).unwrap();
     let error = client.list_each::<Value>(&NAMESPACE, "", &ListParams::default(), &mut |_| {}).unwrap_err();

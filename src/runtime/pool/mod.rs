@@ -319,6 +319,8 @@ fn next_job(shared: &Shared) -> Option<Job> {
             shared.changed.notify_one();
             return Some(job);
         }
+        // Within the lock, because a state that was unlocked is outdated. It takes a microsecond.
+        thread::release_unused_stack();
         state = match next_due(&state) {
             Some(at) if !state.timer_watched => {
                 state.timer_watched = true;
