@@ -13,7 +13,7 @@ const MTLS_SERVICE_NAME: &str = "virtual-garden-kube-apiserver-mtls";
 const INSIDE: &str = "https://virtual-garden-kube-apiserver.garden.svc.cluster.local";
 
 /// The garden's server within the seed cluster; `None` if the kubeconfig's address is the right one.
-pub(super) fn inside(seed: &Client) -> Result<Option<&'static str>, Error> {
+pub(crate) fn inside(seed: &Client) -> Result<Option<&'static str>, Error> {
     let has = |name| seed.find::<Metadata>(&SERVICE, NAMESPACE, name).map(|found| found.is_some());
     let inside = controllers::is_garden(seed)? && has(SERVICE_NAME)? && !has(MTLS_SERVICE_NAME)?;
     Ok(inside.then_some(INSIDE))

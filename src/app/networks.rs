@@ -15,7 +15,7 @@ use crate::kube::{self, Client};
 const SAMPLE: u32 = 100;
 
 /// Why the check failed.
-pub(super) enum Mismatch {
+pub(crate) enum Mismatch {
     /// The seed does not answer.
     Kube(&'static str, kube::Error),
     /// The networks differ. The text contains the remedy.
@@ -24,7 +24,7 @@ pub(super) enum Mismatch {
 
 /// Compares `seedConfig.spec.networks` with the seed: exactly if the seed is a shoot, otherwise by a sample of its
 /// addresses.
-pub(super) fn check(seed: &Client, networks: &Value) -> Result<(), Mismatch> {
+pub(crate) fn check(seed: &Client, networks: &Value) -> Result<(), Mismatch> {
     let info = seed
         .find::<ConfigMap>(&CONFIG_MAP, "kube-system", "shoot-info")
         .map_err(|e| Mismatch::Kube("read config map kube-system/shoot-info of the seed", e))?;

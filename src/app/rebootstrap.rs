@@ -25,13 +25,15 @@ pub fn rebootstrap(settings: &Settings, env: &Environment) -> Result<String, Str
             .to_owned()
     })?;
     let connection = clients::seed_connection(settings, env).map_err(|error| chain(&error))?;
-    let options = Options { clock: env.clock.clone(), dialer: env.dialer.clone(), ..Options::default() };
+    let options = Options {
+        clock: env.clock.clone(),
+        dialer: env.dialer.clone(),
+        proxy_env: env.proxies(),
+        system_cas: env.system_cas(),
+        ..Options::default()
+    };
     let seed = Client::new(connection, options).map_err(|error| chain(&error))?;
-    let credentials = sources.credentials(&seed).map_err(|error| {
-        let unit =
-            "a credential of a systemd unit is found only with its CREDENTIALS_DIRECTORY in the environment";
-        format!("{}; {unit}", chain(&error))
-    })?;
+    let credentials = sources.credentials(&seed).map_err(|error| chain(&error))?;
     let places: Vec<&str> = credentials.iter().map(|credential| credential.place.as_str()).collect();
     let patch = json!({"metadata": {"annotations": {OPERATION: OPERATION_REBOOTSTRAP}}});
     match seed.patch::<Value>(&SECRET, &key.namespace, &key.name, "", &Patch::Merge(patch)) {

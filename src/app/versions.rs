@@ -1,14 +1,21 @@
 //! Checks versions: ours against the garden's, and the clusters' Kubernetes against the versions that this program was
 //! tested with.
 
+use crate::api::core::ConfigMap;
+use crate::format::yaml;
+
 /// The environment variable that disables [`check_kubernetes`], as in upstream.
-pub(super) const SWITCH: &str = "EXPERIMENTAL_DISABLE_KUBERNETES_VERSION_CHECK";
+pub(crate) const SWITCH: &str = "EXPERIMENTAL_DISABLE_KUBERNETES_VERSION_CHECK";
+
+/// The namespace and the name of the garden's ConfigMap with its version.
+pub(crate) const NAMESPACE: &str = "gardener-system-public";
+pub(crate) const INFO: &str = "gardener-info";
 
 /// The oldest and the newest supported minor version of Kubernetes 1 (Gardener v1.150).
 const KUBERNETES_MINORS: (u32, u32) = (32, 36);
 
 /// Checks that Gardener supports the Kubernetes version of the garden or the seed.
-pub(super) fn check_kubernetes(cluster: &str, version: &str) -> Result<(), String> {
+pub(crate) fn check_kubernetes(cluster: &str, version: &str) -> Result<(), String> {
     let (oldest, newest) = KUBERNETES_MINORS;
     match major_minor(version) {
         Some((1, minor)) if (oldest..=newest).contains(&minor) => Ok(()),
@@ -19,8 +26,15 @@ pub(super) fn check_kubernetes(cluster: &str, version: &str) -> Result<(), Strin
     }
 }
 
+/// The version of Gardener in the ConfigMap; empty if it has none.
+pub(crate) fn gardener(info: &ConfigMap) -> String {
+    let text = info.data.get("gardenerAPIServer").map(String::as_str).unwrap_or_default();
+    let info = yaml::parse(text).unwrap_or_default();
+    info["version"].as_str().unwrap_or_default().to_owned()
+}
+
 /// Checks that our version is not newer than the garden's, and at most two minor versions older.
-pub(super) fn check_skew(ours: &str, theirs: &str) -> Result<(), String> {
+pub(crate) fn check_skew(ours: &str, theirs: &str) -> Result<(), String> {
     let (Some(our), Some(their)) = (major_minor(ours), major_minor(theirs)) else {
         return Err(format!(
             "the garden's version {theirs:?} in config map gardener-system-public/gardener-info (key gardenerAPIServer) \
@@ -34,7 +48,8 @@ pub(super) fn check_skew(ours: &str, theirs: &str) -> Result<(), String> {
     }
     if our.0 != their.0 || their.1 - our.1 > 2 {
         return Err(format!(
-            "gardenlet {ours} is more than two minor versions older than the garden's API server {theirs}"
+            "the garden's API server {theirs} is too new for gardenlet {ours}, which must be at most two minor versions older: \
+             install a newer gardenlet"
         ));
     }
     Ok(())
@@ -83,5 +98,7 @@ mod tests {
         for (ours, theirs, allowed) in table {
             assert_eq!(check_skew(ours, theirs).is_ok(), allowed, "{ours} with {theirs}");
         }
+        let why = check_skew("v1.150.0", "v1.153.0").unwrap_err();
+        assert!(why.contains("v1.153.0 is too new for gardenlet v1.150.0"), "{why}");
     }
 }

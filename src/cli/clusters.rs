@@ -69,7 +69,7 @@ pub(super) fn seed(settings: &Settings, variable: Variable<'_>) -> Result<Connec
             "the configuration does not say how to reach the seed".to_owned(),
             "run in a pod of the seed, or set seedClientConnection.kubeconfig or KUBECONFIG",
         )),
-        Err(error) => Err((chain(&error), "correct the kubeconfig of the seed")),
+        Err(error) => Err(unreadable(&error, "correct the kubeconfig of the seed")),
     }
 }
 
@@ -111,7 +111,13 @@ pub(super) fn garden(settings: &Settings, variable: Variable<'_>, seed: &Client)
 /// The connection of a kubeconfig on this host.
 pub(super) fn garden_of(path: PathBuf) -> Result<Connection, Obstacle> {
     let read = kubeconfig::load(&[path]).and_then(|config| config.select(""));
-    read.map_err(|e| (chain(&e), "correct the kubeconfig of the garden"))
+    read.map_err(|e| unreadable(&e, "correct the kubeconfig of the garden"))
+}
+
+fn unreadable(error: &kubeconfig::Error, remedy: &'static str) -> Obstacle {
+    let text = chain(error);
+    let is_denied = text.contains("Permission denied");
+    (text, if is_denied { "run this command as root, who may read the file" } else { remedy })
 }
 
 /// The deployments of a seed, or all deployments, with the names of release and installation that their charts see.

@@ -7,7 +7,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::chart::child;
-use crate::config::file::{self, load_to_run};
+use crate::config::file;
 use crate::config::{self, Loaded, Problem};
 use crate::format::yaml;
 
@@ -21,12 +21,14 @@ mod explain;
 mod help;
 mod render;
 mod status;
+mod unit;
 mod usage;
 mod visible;
 
 use arguments::Command;
 pub use colour::is_wanted as is_coloured;
 use colour::{Text, Tone};
+use unit::Handed;
 use usage::Usage;
 use visible::visible;
 
@@ -78,20 +80,27 @@ pub fn main(
             Ok(loaded) => run(loaded, &config),
             Err(problems) => report(io, &config, &problems),
         },
-        Command::Rebootstrap { config } => match load_to_run(&config, variable) {
-            Ok(loaded) => match rebootstrap(&loaded) {
-                Ok(done) => print(io, &done),
-                Err(why) => fail(io, format_args!("gardenlet rebootstrap: {why}")),
-            },
-            Err(problems) => report(io, &config, &problems),
-        },
+        Command::Rebootstrap { config } => {
+            let handed = Handed::new(&config, variable);
+            match handed.load().map(|loaded| rebootstrap(&loaded)) {
+                Ok(Ok(done)) => print(io, &format!("{done}{}", handed.after_bootstrap())),
+                Ok(Err(why)) => {
+                    let lacks = handed.lacks().filter(|_| why.contains("supply a bootstrap kubeconfig"));
+                    let lacks = lacks.map(|lacks| format!("; {lacks}")).unwrap_or_default();
+                    fail(io, format_args!("gardenlet rebootstrap: {why}{lacks}"))
+                }
+                Err(problems) => report(io, &config, &problems),
+            }
+        }
         Command::ConfigValidate { config, strict, as_json } => validate(io, &config, strict, as_json),
         Command::ConfigPrintDefaults { config, as_json } => print_defaults(io, config.as_deref(), as_json),
         Command::Doctor { config, as_json } => doctor::main(io, &config, variable, as_json),
         Command::Explain { config, as_json, kind, name, namespace } => {
             let question = explain::Question { kind, name, namespace };
-            match load_to_run(&config, variable) {
-                Ok(loaded) => explain::main(io, &loaded.settings, variable, &question, as_json),
+            let handed = Handed::new(&config, variable);
+            let variable = |name: &str| handed.variable(name);
+            match handed.load() {
+                Ok(loaded) => explain::main(io, &loaded.settings, &variable, &question, as_json),
                 Err(problems) => report_as(io, as_json, &config, &problems),
             }
         }

@@ -179,6 +179,9 @@ pub struct Edge {
     pub bootstrap_keep: bool,
     /// A file with a bootstrap kubeconfig. It may appear later, and the agent never deletes it.
     pub bootstrap_kubeconfig: Option<PathBuf>,
+    /// The file that a unit of systemd hands to the agent as its bootstrap kubeconfig. Only commands that are run by hand
+    /// set it.
+    pub bootstrap_credential: Option<PathBuf>,
     /// The etcds of Shoots.
     pub etcd: Etcd,
     /// How clients reach Shoots from outside the seed.
@@ -398,6 +401,7 @@ impl Edge {
             registries: r.items("registries").map(Registry::read).collect(),
             bootstrap_keep: r.flag("bootstrap.keep"),
             bootstrap_kubeconfig: r.path("bootstrap.kubeconfig"),
+            bootstrap_credential: None,
             etcd: Etcd::read(r.at("etcd"), volume_least),
             exposure: Exposure::read(r.at("exposure")),
         }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::base::sorted::SortedMap;
+use crate::format::address::flaw;
 use crate::format::yaml::Repeated;
 
 use super::read::Reader;
@@ -201,6 +202,12 @@ fn exposure(r: Reader<'_>, problems: &mut Problems) {
     {
         let message = format!("must be an IP address or a DNS name without scheme and port: {complaint}");
         problems.error("edge.exposure.address", message);
+    }
+    if let Some(flaw) = address.parse().ok().and_then(flaw) {
+        let message = format!(
+            "{address} {flaw}: clients do not reach Shoots there; write an address that leads to the nodes, or leave it out"
+        );
+        problems.warning("edge.exposure.address", message);
     }
     if !address.is_empty() && kind != "NodePort" {
         let message = format!("has no effect with type {kind}, whose address is that of the Service");

@@ -1,5 +1,6 @@
 //! Text and byte formats, as Go programs read and write them. Nothing here knows of Kubernetes objects.
 
+pub mod address;
 pub mod base64;
 pub mod brotli;
 pub mod cidr;

@@ -16,6 +16,9 @@ use super::csr::seed_subject;
 use super::issue::{Issued, Issuer, Progress};
 use super::{Error, secret};
 
+/// The name of the service manager's credential with a bootstrap kubeconfig.
+pub const CREDENTIAL: &str = "bootstrap-kubeconfig";
+
 /// The possible sources of the identity.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
@@ -65,8 +68,7 @@ impl Sources {
     pub fn new(settings: &Settings, variable: &dyn Fn(&str) -> Option<String>) -> Self {
         let garden = &settings.garden_client_connection;
         let key = |s: &SecretReference| Key::new(s.namespace.clone(), s.name.clone());
-        let credential =
-            variable("CREDENTIALS_DIRECTORY").map(|dir| PathBuf::from(dir).join("bootstrap-kubeconfig"));
+        let credential = variable("CREDENTIALS_DIRECTORY").map(|dir| PathBuf::from(dir).join(CREDENTIAL));
         Self {
             kubeconfig_secret: garden.kubeconfig_secret.as_ref().map(key),
             bootstrap_secret: garden.bootstrap_kubeconfig.as_ref().map(key),
@@ -76,6 +78,7 @@ impl Sources {
                 .clone()
                 .into_iter()
                 .chain(credential)
+                .chain(settings.edge.bootstrap_credential.clone())
                 .collect(),
             kubeconfig_path: garden.connection.kubeconfig.clone(),
             keep_bootstrap: settings.edge.bootstrap_keep,

@@ -75,7 +75,11 @@ pub fn start(bind: &str, port: u16, routes: Routes, stop: &Stop) -> io::Result<S
     Ok(Server { addr, stop, accepting: Some(accepting) })
 }
 
-fn listen(bind: &str, port: u16) -> io::Result<TcpListener> {
+/// Opens the socket.
+///
+/// # Errors
+/// The address cannot be used, for example because another program has it.
+pub fn listen(bind: &str, port: u16) -> io::Result<TcpListener> {
     if !bind.is_empty() {
         return TcpListener::bind((bind, port));
     }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::charts;
 use crate::story_extension::installed;
-use crate::world::{Agent, Options, World};
+use crate::world::{Agent, Options, World, own_address};
 use support::registry::Registry;
 
 /// Documents whose commands need the results of an earlier document. The others follow in the order of their names.
@@ -175,7 +175,11 @@ impl Desk {
         let token = world.preparation.token();
         let bootstrap = world.file("bootstrap.kubeconfig", &world.garden.bootstrap_kubeconfig(&token));
         config["edge"]["bootstrap"] = json!({"keep": true, "kubeconfig": bootstrap});
-        world.file("gardenlet.yaml", &config.to_string());
+        // `doctor` looks for free ports, and other worlds have agents, too.
+        let mut of_host = config.clone();
+        let own = json!({"bindAddress": own_address()});
+        of_host["server"] = json!({"healthProbes": own, "metrics": own});
+        world.file("gardenlet.yaml", &of_host.to_string());
         world.file("garden.kubeconfig", &world.garden.admin_kubeconfig());
         let token = std::fs::read_to_string(world.path("serviceaccount").join("token")).unwrap();
         world.file("seed.kubeconfig", &world.seed.bootstrap_kubeconfig(&token));
@@ -474,7 +478,7 @@ fn literals(path: &str) -> Vec<String> {
 }
 
 /// Texts of `doctor` that describe a state and contain no remedy.
-const STATES: [&str; 32] = [
+const STATES: [&str; 41] = [
     "none: a pending certificate request is lost when the process ends",
     "it is in a Secret of the seed",
     "expired at {until}",
@@ -507,6 +511,15 @@ const STATES: [&str; 32] = [
     "secret {key} of the seed",
     "bootstrap credential in {}",
     "neither the kubeconfig Secret nor a bootstrap Secret holds a kubeconfig",
+    "the agent does not get {}: {lacks}",
+    "no Shoot can come up: {missing} of edge.etcd does not exist",
+    "no Shoot can come up: none is the default ({others})",
+    "there are none",
+    "in use by the running agent",
+    "in use by this agent, or by another program",
+    "no file can be created there",
+    "port of probes",
+    "port of metrics",
 ];
 
 #[test]
@@ -517,8 +530,9 @@ fn every_remedy_of_doctor_is_documented_and_none_is_invented() {
         .skip(1)
         .map(|item| item.split("*:").next().unwrap().trim_end_matches('*').to_owned())
         .collect();
-    let sources = ["src/cli/doctor/mod.rs", "src/cli/doctor/finding.rs", "src/cli/clusters.rs"];
-    let all: BTreeSet<String> = sources.into_iter().flat_map(literals).collect();
+    let files = ["mod.rs", "finding.rs", "start.rs"].map(|file| format!("src/cli/doctor/{file}"));
+    let sources = files.iter().map(String::as_str).chain(["src/cli/clusters.rs"]);
+    let all: BTreeSet<String> = sources.flat_map(literals).collect();
     let is_sentence = |text: &&String| text.split_whitespace().count() > 2 || text.starts_with("correct ");
     let undocumented: Vec<&String> = all
         .iter()

@@ -43,6 +43,7 @@ mod story_bastions;
 mod story_bastions_crash;
 mod story_bootstrap;
 mod story_bundle;
+mod story_by_hand;
 mod story_certificates;
 mod story_clock;
 mod story_configuration;

@@ -11,7 +11,7 @@ use crate::charts;
 use crate::story_applier::leave_webhooks;
 use crate::story_extension::installed;
 use crate::story_oci::{pull_secret, secret};
-use crate::world::{CORE, MANAGED_RESOURCES, Options, World, state_file, wait_for};
+use crate::world::{CORE, MANAGED_RESOURCES, Options, World, own_address, state_file, wait_for};
 use support::encoding::{base64, from_base64};
 use support::garden::prepare;
 use support::http::faults::Action;
@@ -34,14 +34,17 @@ pub fn command(words: &[&str], variables: &BTreeMap<String, String>) -> (u8, Str
 /// A configuration in a file, and the environment of a host with the agent's permissions in the seed.
 pub struct Desk<'a> {
     world: &'a World,
-    config: String,
-    variables: BTreeMap<String, String>,
+    pub config: String,
+    pub variables: BTreeMap<String, String>,
 }
 
 impl<'a> Desk<'a> {
     pub fn new(world: &'a World, change: impl FnOnce(&mut Value)) -> Self {
         let mut config = world.config();
         config["edge"]["stateDir"] = json!(world.path("state-host-1"));
+        // Agents of other worlds have the usual ports of other addresses.
+        let own = json!({"bindAddress": own_address()});
+        config["server"] = json!({"healthProbes": own, "metrics": own});
         change(&mut config);
         let config = world.file("gardenlet.yaml", &config.to_string()).display().to_string();
         let mut desk = Self { world, config, variables: BTreeMap::new() };
@@ -64,7 +67,7 @@ impl<'a> Desk<'a> {
     }
 
     /// The broken check, and the output of each check.
-    fn broken(&self, place: &str, hop: &str) -> String {
+    pub fn broken(&self, place: &str, hop: &str) -> String {
         let args = ["doctor", "--config", self.config.as_str(), "-o", "json"];
         let (code, output, _) = command(&args, &self.variables);
         let found: Value = serde_json::from_str(&output).unwrap();
@@ -85,6 +88,22 @@ impl<'a> Desk<'a> {
         assert_eq!((code, errors.as_str()), (0, ""), "{words:?}");
         output
     }
+}
+
+const NO_CLASS: &str =
+    "odd          seed: StorageClass: no Shoot can come up: none is the default (there are none)";
+const NO_NODE: &str = "odd          seed: exposure: no ready node of the seed has an ExternalIP or InternalIP under which the Shoot could be \
+    reached: set edge.exposure.address to an address that leads to the nodes, or edge.exposure.type to LoadBalancer";
+
+/// What Shoots need of a seed: a node, and volumes.
+pub fn equip(world: &World) {
+    let default = json!({"storageclass.kubernetes.io/is-default-class": "true"});
+    let class = json!({"metadata": {"name": "local-path", "annotations": default}, "provisioner": "example.org/local"});
+    world.seed.create("storage.k8s.io/v1", "storageclasses", &class);
+    let node = json!({"metadata": {"name": "node-1"}, "status": {
+        "conditions": [{"type": "Ready", "status": "True"}], "addresses": [{"type": "InternalIP", "address": "10.50.0.7"}]}});
+    world.seed.create("v1", "nodes", &node);
+    world.seed.merge_status("", "nodes", ("", "node-1"), &json!({"status": node["status"]}));
 }
 
 #[test]
@@ -110,7 +129,7 @@ fn doctor_names_the_first_hop_that_breaks_and_changes_nothing() {
         "good         garden: own certificate: valid until ",
         "good         garden: permissions",
         "good         clock: offset: agrees with the garden",
-        "\n\nWorks, with 1 remark.\n",
+        "\n\nWorks, with 3 remarks.\n",
     ] {
         assert!(well.contains(line), "{line}: {well}");
     }
@@ -118,6 +137,10 @@ fn doctor_names_the_first_hop_that_breaks_and_changes_nothing() {
     world.seed.apply(&prepare::access().1);
     let (_, allowed) = desk.doctor();
     assert!(allowed.contains("good         seed: Shoots: may run Shoots\n"), "{allowed}");
+    let remarks = allowed.lines().filter(|line| line.starts_with("odd ")).collect::<Vec<_>>();
+    assert_eq!(remarks, [NO_CLASS, NO_NODE]);
+    equip(&world);
+    let (_, allowed) = desk.doctor();
     assert!(allowed.ends_with("\n\nEverything works.\n"), "{allowed}");
     let late = world.garden.faults().when(|_| true).then(Action::WrongDate(60));
     assert!(desk.broken("clock", "offset").contains("behind the garden"));

@@ -42,14 +42,29 @@ pub fn prepare(garden: &Garden, seed: &TestCluster) -> Site {
 
 /// Starts the stand-in for the nodes of the seed.
 pub fn site(seed: &TestCluster) -> Site {
+    let [node, class] = equipment();
+    seed.apply(&[node.clone(), class]);
+    seed.merge_status("", "nodes", ("", "node"), &json!({"status": node["status"]}));
     let options = Options { listen: Listen::NodePort, min_ready: Some(MIN_READY), ..Options::default() };
     Site::in_process_with(seed, Share::default(), options)
+}
+
+/// A node at the address of this machine, and a class of volumes.
+fn equipment() -> [Value; 2] {
+    let ready = json!({"type": "Ready", "status": "True"});
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node"}, "status": {
+        "conditions": [ready], "addresses": [{"type": "ExternalIP", "address": "127.0.0.1"}]}});
+    let default = json!({"storageclass.kubernetes.io/is-default-class": "true"});
+    let class = json!({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "local-path",
+        "annotations": default}, "provisioner": "example.org/local"});
+    [node, class]
 }
 
 /// Changes a configuration so that the agent exposes Shoots at ports of this machine.
 pub fn configure(config: &mut Value) {
     object::make_edge(config);
-    config["edge"]["exposure"] = json!({"type": "NodePort", "address": "127.0.0.1"});
+    // At an address of the node of `site`.
+    config["edge"]["exposure"] = json!({"type": "NodePort"});
 }
 
 /// What its owner applies.

@@ -22,7 +22,6 @@ use crate::base::stop::Stop;
 use crate::components::hosting;
 use crate::config::settings::Settings;
 use crate::config::version::GARDENER;
-use crate::format::yaml;
 use crate::identity::bootstrap::{Obtain, Obtained, Sources};
 use crate::identity::secret::{self, Operation};
 use crate::identity::trial::{self, Trial};
@@ -416,10 +415,7 @@ impl BringUp {
             }
         }
         let Some(info) = self.gardener_info()? else { return Ok(Step::Done) };
-        let text = info.data.get("gardenerAPIServer").map(String::as_str).unwrap_or_default();
-        let info = yaml::parse(text).unwrap_or_default();
-        let theirs = info["version"].as_str().unwrap_or_default();
-        versions::check_skew(GARDENER, theirs).map_err(Error::Version)?;
+        versions::check_skew(GARDENER, &versions::gardener(&info)).map_err(Error::Version)?;
         Ok(Step::Done)
     }
 

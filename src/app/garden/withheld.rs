@@ -3,6 +3,7 @@
 
 use crate::api::core::{CONFIG_MAP, ConfigMap};
 use crate::app::status::complain;
+use crate::app::versions;
 use crate::base::clock::Mono;
 use crate::base::error::chain;
 use crate::base::sorted::SortedMap;
@@ -12,7 +13,7 @@ use super::{BringUp, Error, failed};
 
 /// Name of this part on the status page.
 const PART: &str = "garden permissions";
-const NAMESPACE: &str = "gardener-system-public";
+const NAMESPACE: &str = versions::NAMESPACE;
 
 /// A ConfigMap, and the consequence if it cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,7 +27,7 @@ pub(super) const CA: Published =
     Published { name: "kube-root-ca.crt", without: "the CA that the kubeconfig trusts is not renewed" };
 /// The garden's version.
 pub(super) const INFO: Published =
-    Published { name: "gardener-info", without: "the versions of garden and agent are not compared" };
+    Published { name: versions::INFO, without: "the versions of garden and agent are not compared" };
 
 /// ConfigMaps that cannot be read now, each with the error.
 #[derive(Debug, Default)]

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::super::{FAILURE, Io, Variable, clusters, fail, load_to_run, print, report, say};
+use super::super::unit::Handed;
+use super::super::{FAILURE, Io, Variable, clusters, fail, print, report, say};
 use super::Export;
 use crate::api::gardener::{CLOUD_PROFILE, CONTROLLER_DEPLOYMENT, ControllerDeployment, SEED, SHOOT};
 use crate::api::meta::text;
@@ -52,12 +53,15 @@ struct Collected {
 
 /// Runs the command and returns the exit code.
 pub(super) fn main(io: &mut Io<'_>, task: &Export, variable: Variable<'_>) -> u8 {
-    let loaded = match task.config.as_deref().map(|path| (path, load_to_run(path, variable))) {
+    let handed = task.config.as_deref().map(|path| (path, Handed::new(path, variable)));
+    let loaded = match handed.as_ref().map(|(path, handed)| (path, handed.load())) {
         None => None,
         Some((_, Ok(loaded))) => Some(loaded),
         Some((path, Err(problems))) => return report(io, path, &problems),
     };
-    export(io, task, loaded.as_ref(), variable)
+    let of_unit =
+        |name: &str| handed.as_ref().map_or_else(|| variable(name), |(_, handed)| handed.variable(name));
+    export(io, task, loaded.as_ref(), &of_unit)
         .unwrap_or_else(|why| fail(io, format_args!("gardenlet bundle: {why}")))
 }
 

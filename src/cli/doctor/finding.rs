@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::super::colour::{Text, Tone};
+use crate::api::meta;
 use crate::base::error::chain;
 use crate::kube;
 use crate::net::{self, Hop, TlsError};
@@ -226,6 +227,39 @@ pub(super) fn workers(names: &[String]) -> Option<Finding> {
     (!names.is_empty()).then(|| Finding::new("garden", SHOOTS, State::Odd, text).with(remedy))
 }
 
+/// The name of the check of StorageClasses.
+pub(super) const STORAGE: &str = "StorageClass";
+
+/// Whether the etcds of Shoots get volumes: of these classes, or of the default one.
+pub(super) fn storage(classes: &[Value], wanted: [Option<&str>; 2]) -> Finding {
+    let name = |class: &Value| meta::text(&class["metadata"]["name"]).to_owned();
+    let is_default = |class: &&Value| {
+        ["storageclass.kubernetes.io", "storageclass.beta.kubernetes.io"]
+            .iter()
+            .any(|group| class["metadata"]["annotations"][format!("{group}/is-default-class")] == "true")
+    };
+    let default = classes.iter().find(is_default).map(name);
+    let names: Vec<String> = classes.iter().map(name).collect();
+    let is_missing = |wanted: &&str| !names.iter().any(|known| known == wanted);
+    let finding = |state, text: String| Finding::new("seed", STORAGE, state, text);
+    let remedy = "mark one as default, or name existing ones in edge.etcd.main.storageClass and edge.etcd.events.storageClass";
+    if let Some(missing) = wanted.iter().flatten().copied().find(is_missing) {
+        return finding(State::Odd, format!("no Shoot can come up: {missing} of edge.etcd does not exist"))
+            .with(remedy);
+    }
+    match default {
+        None if wanted.contains(&None) => {
+            let others = if names.is_empty() { "there are none".to_owned() } else { names.join(", ") };
+            finding(State::Odd, format!("no Shoot can come up: none is the default ({others})")).with(remedy)
+        }
+        default => {
+            let mut used: Vec<&str> = wanted.iter().filter_map(|name| name.or(default.as_deref())).collect();
+            used.dedup();
+            finding(State::Good, used.join(", "))
+        }
+    }
+}
+
 /// A smaller difference of the clocks is good. Gardener considers a seed lost after 40 s.
 const SKEW_ODD_S: i64 = 5;
 const SKEW_BROKEN_S: i64 = 30;
@@ -414,6 +448,30 @@ mod tests {
             let found = shoots(&all[..count]);
             assert_eq!((found.state, found.text.as_str()), (state, text));
             assert_eq!(found.remedy.is_empty(), count == 0);
+        }
+    }
+
+    #[test]
+    fn volumes_need_a_class() {
+        let class = |name: &str, default: &str| json!({"metadata": {"name": name, "annotations": {"storageclass.kubernetes.io/is-default-class": default}}});
+        let all = [class("slow", "false"), class("local-path", "true")];
+        let table = [
+            (&all[..], [None, None], State::Good, "local-path"),
+            (&all[..], [Some("slow"), None], State::Good, "slow, local-path"),
+            (&all[..1], [Some("slow"), Some("slow")], State::Good, "slow"),
+            (&all[..1], [Some("slow"), None], State::Odd, "no Shoot can come up: none is the default (slow)"),
+            (&[], [None, None], State::Odd, "no Shoot can come up: none is the default (there are none)"),
+            (
+                &all[..],
+                [None, Some("fast")],
+                State::Odd,
+                "no Shoot can come up: fast of edge.etcd does not exist",
+            ),
+        ];
+        for (classes, wanted, state, text) in table {
+            let found = storage(classes, wanted);
+            assert_eq!((found.state, found.text.as_str()), (state, text), "{wanted:?}");
+            assert_eq!(found.remedy.is_empty(), state == State::Good);
         }
     }
 

@@ -1,17 +1,18 @@
 //! `gardenlet doctor`: tries each hop that the agent needs, on this machine and with the settings of the configuration,
 //! and reports the first one that fails. It changes nothing anywhere.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::Value;
 
 use crate::api::gardener::{CONTROLLER_DEPLOYMENT, ControllerDeployment, SEED, SHOOT};
 use crate::api::meta::text;
+use crate::app::host;
 use crate::base::clock::{Clock, Timestamp};
 use crate::base::error::chain;
 use crate::base::garden_time::GardenTime;
+use crate::base::redact;
 use crate::base::stop::Stop;
-use crate::base::{redact, state};
 use crate::components::{hosting, webhooks};
 use crate::config::{Loaded, Settings};
 use crate::controllers::controller_installation::preview::Preview;
@@ -25,16 +26,18 @@ use crate::oci::{self, Order, Puller};
 
 use self::access::Access;
 use self::finding::{Finding, State, Stopped, way};
-use super::{FAILURE, Io, Variable, clusters, load_to_run, print, print_text};
+use super::unit::Handed;
+use super::{FAILURE, Io, Variable, clusters, print, print_text};
 
 mod access;
 mod finding;
+mod start;
 
 const NOT_OURS: &str =
     "the certificate must be of gardener.cloud:system:seed:<name of this seed>, and the Seed must exist";
 /// Runs the command.
 pub(super) fn main(io: &mut Io<'_>, config: &Path, variable: Variable<'_>, as_json: bool) -> u8 {
-    let findings = examine(config, variable);
+    let findings = examine(config, &Handed::new(config, variable));
     let printed = if as_json {
         print(io, &format!("{}\n", finding::json(&findings)))
     } else {
@@ -44,11 +47,12 @@ pub(super) fn main(io: &mut Io<'_>, config: &Path, variable: Variable<'_>, as_js
     if finding::is_good(&findings) { printed } else { FAILURE }
 }
 
-fn examine(config: &Path, variable: Variable<'_>) -> Vec<Finding> {
-    match load_to_run(config, variable) {
+fn examine(config: &Path, handed: &Handed<'_>) -> Vec<Finding> {
+    match handed.load() {
         Ok(loaded) => Doctor {
             settings: &loaded.settings,
-            variable,
+            variable: &|name| handed.variable(name),
+            handed,
             found: configuration(config, &loaded),
             clocks: Vec::new(),
         }
@@ -72,6 +76,7 @@ fn configuration(path: &Path, loaded: &Loaded) -> Vec<Finding> {
 struct Doctor<'a> {
     settings: &'a Settings,
     variable: Variable<'a>,
+    handed: &'a Handed<'a>,
     found: Vec<Finding>,
     /// How many nanoseconds the clocks of servers are ahead of this host's clock.
     clocks: Vec<(&'static str, Option<i64>)>,
@@ -79,7 +84,7 @@ struct Doctor<'a> {
 
 impl Doctor<'_> {
     fn examine(mut self) -> Vec<Finding> {
-        self.state_directory();
+        self.host_itself();
         let seed = self.seed();
         let garden = self.garden(seed.as_ref());
         let clocks = std::mem::take(&mut self.clocks);
@@ -96,27 +101,6 @@ impl Doctor<'_> {
 
     fn say(&mut self, place: &str, hop: &'static str, state: State, text: impl Into<String>, remedy: &str) {
         self.found.push(Finding::new(place, hop, state, text).with(remedy));
-    }
-
-    fn state_directory(&mut self) {
-        let systemd = clusters::set(self.variable, "STATE_DIRECTORY").map(PathBuf::from);
-        let hop = "state directory";
-        let Some(path) = self.settings.edge.state_dir.clone().or(systemd) else {
-            return self.say(
-                "",
-                hop,
-                State::Good,
-                "none: a pending certificate request is lost when the process ends",
-                "",
-            );
-        };
-        let (state, text, remedy) = match state_of(&path) {
-            Ok(how) => (State::Good, how, ""),
-            Err(why) => {
-                (State::Broken, why, "make it a directory that the agent's user can write to (edge.stateDir)")
-            }
-        };
-        self.say("", hop, state, format!("{}: {text}", path.display()), remedy);
     }
 
     /// Returns the client of the seed, if the seed answers.
@@ -138,6 +122,7 @@ impl Doctor<'_> {
         );
         self.shoots(&client);
         self.host(&client);
+        self.site(&client);
         self.webhooks(&client);
         Some(client)
     }
@@ -190,21 +175,20 @@ impl Doctor<'_> {
             self.say("garden", "identity", State::NotReached, "it is in a Secret of the seed", "");
             return None;
         };
-        let (connection, is_bootstrap) = match clusters::garden(self.settings, self.variable, seed) {
-            Ok(found) => {
-                self.say("garden", "identity", State::Good, found.place, "");
-                (found.connection, found.is_bootstrap)
-            }
-            Err((text, remedy)) => {
-                self.say("garden", "identity", State::Broken, text, remedy);
-                return None;
-            }
-        };
+        let (mut connection, is_bootstrap) = self.identity(seed)?;
+        if let Ok(Some(server)) = host::inside(seed) {
+            server.clone_into(&mut connection.server);
+        }
         if !is_bootstrap {
             self.own_certificate(&connection);
         }
         self.weakness("garden", &connection);
         let client = self.reach("garden", &connection)?;
+        if !self.gardener(&client) {
+            // The agent goes no further, so the garden knows no Seed and allows nothing.
+            self.say("garden", "permissions", State::NotReached, "", "");
+            return None;
+        }
         let name = self.settings.seed_config.name.as_str();
         let own = access::garden(name);
         let (wanted, remedy) = if is_bootstrap {
@@ -217,6 +201,28 @@ impl Doctor<'_> {
         };
         self.permissions("garden", &client, wanted, remedy);
         (!is_bootstrap).then_some(Garden(client))
+    }
+
+    /// Finds the connection to the garden, and whether it is only for the bootstrap.
+    fn identity(&mut self, seed: &Client) -> Option<(Connection, bool)> {
+        const HOP: &str = "identity";
+        let (text, remedy) = match clusters::garden(self.settings, self.variable, seed) {
+            Ok(found) => {
+                self.say("garden", HOP, State::Good, found.place, "");
+                return Some((found.connection, found.is_bootstrap));
+            }
+            Err(obstacle) => obstacle,
+        };
+        let Some(path) = self.handed.stray() else {
+            self.say("garden", HOP, State::Broken, text, remedy);
+            return None;
+        };
+        let lacks = self.handed.lacks().unwrap_or_default();
+        let text = format!("the agent does not get {}: {lacks}", path.display());
+        let remedy = "add the drop-in bootstrap.conf to the unit, then reload systemd and restart the service; or name the file in \
+            edge.bootstrap.kubeconfig";
+        self.say("garden", HOP, State::Broken, text, remedy);
+        clusters::garden_of(path).ok().map(|connection| (connection, true))
     }
 
     /// Reports why the last round of the Seed failed. The check of permissions reports whether the Seed can be read.
@@ -332,9 +338,10 @@ impl Doctor<'_> {
         let options =
             Options { time: Some(time.clone()), tells_time: true, ..clusters::options(self.variable) };
         let client = Client::new(connection.clone(), options);
-        let stopped = match &client {
-            Ok(client) => client.version().err().and_then(|error| Stopped::kube(&error)),
-            Err(error) => Stopped::kube(error),
+        let (version, stopped) = match client.as_ref().map(Client::version) {
+            Ok(Ok(version)) => (Some(version), None),
+            Ok(Err(error)) => (None, Stopped::kube(&error)),
+            Err(error) => (None, Stopped::kube(error)),
         };
         self.clocks.push((place, time.skew_nanos()));
         let mut hops = way(place, proxy.as_deref(), is_tls, stopped.as_ref());
@@ -342,6 +349,9 @@ impl Doctor<'_> {
             first.text = redact::url(&connection.server);
         }
         self.found.append(&mut hops);
+        if let Some(version) = version {
+            self.kubernetes(place, &version.git_version);
+        }
         client.ok().filter(|_| stopped.is_none())
     }
 
@@ -431,27 +441,4 @@ fn order(garden: &Garden, name: &str) -> Result<Option<Order>, String> {
         }
         _ => Ok(None),
     }
-}
-
-/// The state of the state directory. This changes nothing in it.
-fn state_of(path: &Path) -> Result<String, String> {
-    let metadata = match path.metadata() {
-        Ok(metadata) => metadata,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            let above = path.ancestors().skip(1).find(|above| above.exists()).unwrap_or(Path::new("/"));
-            return writable(above).map(|()| "will be created".to_owned());
-        }
-        Err(error) => return Err(error.to_string()),
-    };
-    if !metadata.is_dir() {
-        return Err("not a directory".to_owned());
-    }
-    writable(path)?;
-    let in_use = state::is_locked(path);
-    Ok(if in_use { "in use by a running agent" } else { "writable" }.to_owned())
-}
-
-fn writable(path: &Path) -> Result<(), String> {
-    let wanted = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
-    rustix::fs::access(path, wanted).map_err(|error| format!("{} is not writable: {error}", path.display()))
 }

@@ -13,7 +13,8 @@ use crate::api::meta::text;
 use crate::base::sorted::SortedMap;
 use crate::config::control_plane::{Exposure, ExposureType};
 use crate::flow::{Failed, Step};
-use crate::kube::{Error, ListParams, Seed};
+use crate::format::address::flaw;
+use crate::kube::{Client, Error, ListParams, Seed};
 
 /// The name of the Service.
 pub const NAME: &str = "kube-apiserver-exposure";
@@ -161,19 +162,58 @@ fn node_address(seed: &Seed, namespace: &str, settings: &Exposure) -> Result<Str
     if let Some(address) = &settings.address {
         return Ok(address.clone());
     }
+    let nodes = nodes(seed)?;
+    let service: Option<Value> = seed.find(&SERVICE, namespace, NAME)?;
+    let before = service.as_ref().map_or("", |service| text(&service["metadata"]["annotations"][ADDRESS]));
+    choose(nodes.values(), before).ok_or_else(|| Failed::new(NO_ADDRESS))
+}
+
+const NO_ADDRESS: &str = "no ready node of the seed has an ExternalIP or InternalIP under which the Shoot could be reached: set \
+    edge.exposure.address to an address that leads to the nodes, or edge.exposure.type to LoadBalancer";
+
+/// The nodes of the seed, by name.
+fn nodes(seed: &Client) -> Result<SortedMap<String, Value>, Error> {
     let mut nodes = SortedMap::new();
     seed.list_all::<Value>(&NODE, "", &ListParams::default(), &mut |node| {
         nodes.insert(text(&node["metadata"]["name"]).to_owned(), node);
     })?;
-    let service: Option<Value> = seed.find(&SERVICE, namespace, NAME)?;
-    let before = service.as_ref().map_or("", |service| text(&service["metadata"]["annotations"][ADDRESS]));
-    choose(nodes.values(), before).ok_or_else(|| {
-        Failed::new(
-            "no ready node of the seed has an ExternalIP or InternalIP under which the Shoot could be reached: set \
-             edge.exposure.address to an address that leads to the nodes, or edge.exposure.type to LoadBalancer",
-        )
-    })
+    Ok(nodes)
 }
+
+/// The host at which clients reach Shoots, as far as it is known without a Shoot; or why they may not reach it.
+///
+/// # Errors
+/// A request fails.
+pub fn examine(seed: &Client, settings: &Exposure) -> Result<Result<String, String>, Error> {
+    if settings.kind != ExposureType::NodePort {
+        return Ok(Ok(String::new()));
+    }
+    Ok(judge(nodes(seed)?.values(), settings.address.as_deref()))
+}
+
+/// Compares the configured address with those of the nodes. A name may have any address.
+fn judge<'n>(
+    nodes: impl Iterator<Item = &'n Value> + Clone,
+    address: Option<&str>,
+) -> Result<String, String> {
+    let Some(address) = address else { return choose(nodes, "").ok_or_else(|| NO_ADDRESS.to_owned()) };
+    let Ok(wanted) = address.parse::<IpAddr>() else { return Ok(address.to_owned()) };
+    let all = nodes.flat_map(|node| node["status"]["addresses"].as_array().into_iter().flatten());
+    let own: Vec<IpAddr> = all.filter_map(|each| text(&each["address"]).parse().ok()).collect();
+    let shown: Vec<String> = own.iter().take(ADDRESSES_NAMED_MAX).map(ToString::to_string).collect();
+    let flaw = flaw(wanted).map(|flaw| format!(" {flaw}, and")).unwrap_or_default();
+    if own.contains(&wanted) {
+        return Ok(address.to_owned());
+    }
+    Err(format!(
+        "edge.exposure.address {address}{flaw} is not an address of a node (they have {}): clients reach Shoots only if it \
+         leads to the nodes",
+        if shown.is_empty() { "none".to_owned() } else { shown.join(", ") }
+    ))
+}
+
+/// How many addresses of nodes a message names.
+const ADDRESSES_NAMED_MAX: usize = 4;
 
 /// The address that was chosen before if a node still has it, because clients know it. Otherwise the first ready node
 /// with an external address, or with an internal one, in the given order.
@@ -241,6 +281,39 @@ mod tests {
         ];
         for (nodes, before, expected) in table {
             assert_eq!(choose(nodes.iter().copied(), before).as_deref(), expected, "{nodes:?} {before}");
+        }
+    }
+
+    #[test]
+    fn a_configured_address_is_one_of_a_node() {
+        let a =
+            node("a", "True", &[("Hostname", "a"), ("InternalIP", "10.0.0.1"), ("InternalIP", "fd00::1")]);
+        let down = node("b", "False", &[("InternalIP", "10.0.0.2")]);
+        let table = [
+            (vec![&a], Some("10.0.0.1"), Ok("10.0.0.1")),
+            (vec![&a], Some("fd00:0::1"), Ok("fd00:0::1")),
+            (vec![&a, &down], Some("10.0.0.2"), Ok("10.0.0.2")),
+            (vec![&a], Some("edge.example.org"), Ok("edge.example.org")),
+            (vec![&a], None, Ok("10.0.0.1")),
+            (vec![&down], None, Err("no ready node of the seed")),
+            (
+                vec![&a],
+                Some("10.0.0.9"),
+                Err("10.0.0.9 is not an address of a node (they have 10.0.0.1, fd00::1)"),
+            ),
+            (
+                vec![&a],
+                Some("192.0.2.10"),
+                Err("192.0.2.10 is reserved for documentation, and is not an address of a node"),
+            ),
+            (vec![], Some("10.0.0.9"), Err("(they have none)")),
+        ];
+        for (nodes, address, expected) in table {
+            match (judge(nodes.iter().copied(), address), expected) {
+                (Ok(found), Ok(expected)) => assert_eq!(found, expected),
+                (Err(why), Err(expected)) => assert!(why.contains(expected), "{why}"),
+                (found, _) => panic!("{address:?}: {found:?}"),
+            }
         }
     }
 

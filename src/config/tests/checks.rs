@@ -424,6 +424,19 @@ fn shoots_are_exposed_at_an_address_that_the_agent_reaches() {
         let exposure = of(&[("edge.exposure.address", json!(address))]);
         assert_eq!(exposure.address.as_deref(), Some(address));
     }
+    for (address, flaw) in [
+        ("192.0.2.7", "reserved for documentation"),
+        ("2001:db8::7", "reserved for documentation"),
+        ("0.0.0.0", "means any address"),
+        ("::1", "a loopback address"),
+        ("224.0.0.1", "a multicast address"),
+    ] {
+        let found = warnings(&[("edge.exposure.address", json!(address))]);
+        assert!(found[0].starts_with("edge.exposure.address: ") && found[0].contains(flaw), "{found:?}");
+    }
+    for address in ["10.0.0.7", "fd00::7", "edge.example.org"] {
+        assert_eq!(warnings(&[("edge.exposure.address", json!(address))]), [""; 0], "{address}");
+    }
     let place = "edge.exposure.address: must be an IP address or a DNS name without scheme and port: ";
     for (path, value, words) in [
         ("edge.exposure.type", json!("Ingress"), "edge.exposure.type: unknown value \"Ingress\"; known: "),

@@ -9,6 +9,7 @@ use crate::api::meta::{Key, Resource, text};
 use crate::api::resources::MANAGED_RESOURCE;
 use crate::backup;
 use crate::base::clock::Timestamp;
+use crate::base::error::chain;
 use crate::components::rollout::{self, Account};
 use crate::components::shoot as managed;
 use crate::components::{etcd, exposure, kube_apiserver, kube_controller_manager, scale};
@@ -148,9 +149,7 @@ impl Looker<'_> {
                 self.rollout(&DEPLOYMENT, kube_apiserver::NAME)
             }
             "Deploying gardener-resource-manager" => self.managed(managed::RESOURCE_MANAGER, false),
-            "Waiting until gardener-resource-manager reports readiness" => {
-                self.managed(managed::RESOURCE_MANAGER, true)
-            }
+            "Waiting until gardener-resource-manager reports readiness" => self.applied(),
             "Deploying shoot namespaces system component" => self.managed(managed::NAMESPACES, false),
             "Waiting until shoot namespaces have been reconciled" => self.managed(managed::NAMESPACES, true),
             "Deploying Gardener shoot access resources" => self.managed(managed::GARDENER_ACCESS, false),
@@ -252,6 +251,19 @@ impl Looker<'_> {
         };
         let unhealthy = found.unhealthy(0).filter(|_| must_be_healthy);
         Ok(unhealthy.map_or(Seen::There, |why| missing(format!("ManagedResource {name} {why}"))))
+    }
+
+    /// The applier begins when it reaches the API server of the Shoot.
+    fn applied(&self) -> Found {
+        let mut seen = self.managed(managed::RESOURCE_MANAGER, true)?;
+        if let Seen::Missing(lines) = &mut seen
+            && let Err(error) = self.shoots.open(self.plane())
+        {
+            let doubt = exposure::examine(self.seed, &self.settings.edge.exposure).ok().and_then(Result::err);
+            let why = format!("its API server cannot be reached from here: {}", chain(&error));
+            lines.splice(0..0, std::iter::once(why).chain(doubt));
+        }
+        Ok(seen)
     }
 
     fn backup_entry(&self, must_be_ready: bool) -> Found {

@@ -1,0 +1,280 @@
+//! What the systemd unit of a configuration hands to the agent: variables and credentials. A command that is run by hand
+//! gets neither, so it reads the files of the unit.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::Variable;
+use super::clusters::set;
+use crate::base::capped;
+use crate::config::file::load_to_run;
+use crate::config::{Loaded, Problem};
+use crate::identity::bootstrap::CREDENTIAL;
+use crate::limits;
+
+/// Where systemd looks for units, in this order.
+const PLACES: &str = "/etc/systemd/system:/run/systemd/system:/usr/local/lib/systemd/system:/usr/lib/systemd/system:/lib/systemd/system";
+/// The packaged units: of the only agent of a host, and of one of several.
+const UNITS: [&str; 2] = ["gardenlet", "gardenlet@"];
+/// Where systemd keeps the state of services.
+const STATE: &str = "/var/lib";
+
+/// Names and values.
+type Pairs = Vec<(String, String)>;
+
+/// A unit, as far as it concerns the agent. The values have the specifier `%d` for the directory of credentials.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Service {
+    start: String,
+    state: Option<String>,
+    variables: Pairs,
+    /// Names and files.
+    credentials: Pairs,
+}
+
+impl Service {
+    /// Reads the files of a unit: its own one, then its drop-ins.
+    fn read(files: &[String], instance: &str) -> Self {
+        let mut service = Self::default();
+        for file in files {
+            let (text, mut section) = (file.replace("\\\n", " ").replace("%i", instance), "");
+            for line in text.lines().map(str::trim).filter(|line| !line.starts_with(['#', ';'])) {
+                if line.starts_with('[') {
+                    section = if line == "[Service]" { "Service" } else { "" };
+                } else if let Some((key, value)) = line.split_once('=').filter(|_| !section.is_empty()) {
+                    service.take(key.trim_end(), value.trim_start());
+                }
+            }
+        }
+        service
+    }
+
+    /// An empty value removes earlier ones.
+    fn take(&mut self, key: &str, value: &str) {
+        match key {
+            "ExecStart" => value.clone_into(&mut self.start),
+            "StateDirectory" => self.state = words(value).into_iter().next(),
+            "Environment" if value.is_empty() => self.variables.clear(),
+            "LoadCredential" if value.is_empty() => self.credentials.clear(),
+            "Environment" => {
+                for word in words(value) {
+                    self.variables.extend(pair(&word, '='));
+                }
+            }
+            "LoadCredential" => self.credentials.extend(pair(value, ':')),
+            _ => {}
+        }
+    }
+
+    /// The configuration that it starts the agent with.
+    fn config(&self) -> Option<PathBuf> {
+        let words = words(&self.start);
+        let at = words.iter().position(|word| word.starts_with("--config"))?;
+        let value = words[at].strip_prefix("--config=").or_else(|| words.get(at + 1).map(String::as_str));
+        value.map(PathBuf::from)
+    }
+
+    fn credential(&self, name: &str) -> Option<&str> {
+        last(&self.credentials, name)
+    }
+
+    /// A variable of the agent. A file in the directory of credentials is the file that systemd copies.
+    fn variable(&self, name: &str) -> Option<String> {
+        if name == "STATE_DIRECTORY" {
+            return self.state.as_ref().map(|state| format!("{STATE}/{state}"));
+        }
+        let value = last(&self.variables, name)?;
+        let value = value.strip_prefix("%d/").map_or(Some(value), |name| self.credential(name))?;
+        // Other specifiers are known only to systemd.
+        (!value.contains('%')).then(|| value.to_owned())
+    }
+}
+
+fn pair(text: &str, sign: char) -> Option<(String, String)> {
+    text.split_once(sign).map(|(name, value)| (name.to_owned(), value.to_owned()))
+}
+
+fn last<'p>(pairs: &'p Pairs, name: &str) -> Option<&'p str> {
+    pairs.iter().rev().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+}
+
+/// The words of a value, without their quotes.
+fn words(value: &str) -> Vec<String> {
+    let (mut found, mut word, mut quote) = (Vec::new(), String::new(), None);
+    for c in value.chars().chain([' ']) {
+        match (c, quote) {
+            (_, Some(open)) if c == open => quote = None,
+            ('"' | '\'', None) => quote = Some(c),
+            (_, None) if c.is_whitespace() => {
+                found.extend(Some(std::mem::take(&mut word)).filter(|word| !word.is_empty()));
+            }
+            _ => word.push(c),
+        }
+    }
+    found
+}
+
+/// The files of a unit: its own one, then its drop-ins, in the order of their names. An earlier place hides files of the
+/// same name in later places.
+fn files(places: &str, unit: &str, instance: &str) -> Option<Vec<String>> {
+    let places = || places.split(':').filter(|place| !place.is_empty()).map(Path::new);
+    let read = |path: &Path| {
+        let text = capped::read_file(path, limits::CONFIG_FILE_BYTES_MAX).ok()?;
+        Some(String::from_utf8_lossy(&text).into_owned())
+    };
+    let mut found = vec![places().find_map(|place| read(&place.join(format!("{unit}.service"))))?];
+    let mut drop_ins: Vec<PathBuf> = Vec::new();
+    let folders = [format!("{unit}.service.d"), format!("{unit}{instance}.service.d")];
+    let both = if instance.is_empty() { &folders[..1] } else { &folders[..] };
+    for folder in both.iter().flat_map(|folder| places().map(move |place| place.join(folder))) {
+        for path in fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()) {
+            let is_new = drop_ins.iter().all(|known| known.file_name() != path.file_name());
+            drop_ins
+                .extend(Some(path).filter(|path| is_new && path.extension().is_some_and(|it| it == "conf")));
+        }
+    }
+    drop_ins.sort_by(|a, b| a.file_name().cmp(&b.file_name()));
+    found.extend(drop_ins.iter().filter_map(|path| read(path)));
+    Some(found)
+}
+
+/// The unit that starts the agent with this configuration, and its name.
+fn find(places: &str, config: &Path) -> Option<(String, Service)> {
+    let stem = config.file_stem()?.to_str()?;
+    let is_same = |other: &Path| {
+        let whole = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        whole(other) == whole(config)
+    };
+    UNITS.into_iter().find_map(|unit| {
+        let instance = if unit.ends_with('@') { stem } else { "" };
+        let service = Service::read(&files(places, unit, instance)?, instance);
+        let is_ours = service.config().is_some_and(|other| is_same(&other));
+        is_ours.then(|| (format!("{unit}{instance}.service"), service))
+    })
+}
+
+/// The surroundings of a command: its own environment, and below it that of the unit if the command is run by hand.
+pub(super) struct Handed<'a> {
+    own: Variable<'a>,
+    config: &'a Path,
+    unit: Option<(String, Service)>,
+}
+
+impl<'a> Handed<'a> {
+    pub(super) fn new(config: &'a Path, own: Variable<'a>) -> Self {
+        let is_by_hand =
+            ["CREDENTIALS_DIRECTORY", "KUBERNETES_SERVICE_HOST"].iter().all(|name| set(own, name).is_none());
+        // systemd has this variable, too.
+        let places = set(own, "SYSTEMD_UNIT_PATH").unwrap_or_else(|| PLACES.to_owned());
+        let unit = is_by_hand.then(|| find(&places, config)).flatten();
+        Self { own, config, unit }
+    }
+
+    pub(super) fn variable(&self, name: &str) -> Option<String> {
+        set(self.own, name).or_else(|| self.unit.as_ref()?.1.variable(name))
+    }
+
+    /// Reads the configuration as the agent does, with the bootstrap kubeconfig that the unit hands over.
+    pub(super) fn load(&self) -> Result<Loaded, Vec<Problem>> {
+        let mut loaded = load_to_run(self.config, &|name| self.variable(name))?;
+        loaded.settings.edge.bootstrap_credential = self.bootstrap().map(PathBuf::from);
+        Ok(loaded)
+    }
+
+    /// The file of the bootstrap kubeconfig.
+    fn bootstrap(&self) -> Option<&str> {
+        self.unit.as_ref()?.1.credential(CREDENTIAL)
+    }
+
+    /// What remains to be done after a bootstrap is requested.
+    pub(super) fn after_bootstrap(&self) -> String {
+        let unit = self.bootstrap().and(self.unit.as_ref());
+        unit.map_or_else(String::new, |(name, _)| {
+            format!("systemd copies its file when the service starts. If the file is newer: systemctl restart {name}\n")
+        })
+    }
+
+    /// Why the agent gets no bootstrap kubeconfig from its unit, if it does not.
+    pub(super) fn lacks(&self) -> Option<String> {
+        let Some((name, service)) = &self.unit else {
+            return Some("no unit of systemd starts an agent with this configuration".to_owned());
+        };
+        let lacks = service.credential(CREDENTIAL).is_none();
+        lacks.then(|| format!("{name} has no LoadCredential={CREDENTIAL}"))
+    }
+
+    /// A bootstrap kubeconfig in its usual place that the unit does not hand over.
+    pub(super) fn stray(&self) -> Option<PathBuf> {
+        if self.bootstrap().is_some() || set(self.own, "KUBERNETES_SERVICE_HOST").is_some() {
+            return None;
+        }
+        let folder = self.config.parent()?;
+        let own = folder.join(self.config.file_stem()?);
+        let folder = if own.is_dir() { own } else { folder.to_owned() };
+        Some(folder.join("bootstrap.kubeconfig")).filter(|path| path.is_file())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SERVICE: &str = include_str!("../../packaging/systemd/gardenlet.service");
+    const OF_SEVERAL: &str = include_str!("../../packaging/systemd/gardenlet@.service");
+    const BOOTSTRAP: &str = include_str!("../../packaging/systemd/bootstrap.conf");
+    const BOOTSTRAP_OF_SEVERAL: &str = include_str!("../../packaging/systemd/bootstrap@.conf");
+
+    fn read(files: &[&str], instance: &str) -> Service {
+        Service::read(&files.iter().map(ToString::to_string).collect::<Vec<_>>(), instance)
+    }
+
+    #[test]
+    fn the_packaged_units_say_what_they_hand_over() {
+        let table = [
+            (&[SERVICE][..], "", "/etc/gardenlet/config.yaml", "/etc/gardenlet", None),
+            (
+                &[SERVICE, BOOTSTRAP],
+                "",
+                "/etc/gardenlet/config.yaml",
+                "/etc/gardenlet",
+                Some("/etc/gardenlet/bootstrap.kubeconfig"),
+            ),
+            (
+                &[OF_SEVERAL, BOOTSTRAP_OF_SEVERAL],
+                "edge-1",
+                "/etc/gardenlet/edge-1.yaml",
+                "/etc/gardenlet/edge-1",
+                Some("/etc/gardenlet/edge-1/bootstrap.kubeconfig"),
+            ),
+        ];
+        for (files, instance, config, folder, bootstrap) in table {
+            let service = read(files, instance);
+            assert_eq!(service.config().as_deref(), Some(Path::new(config)));
+            assert_eq!(service.credential(CREDENTIAL), bootstrap);
+            let variable = |name| service.variable(name).unwrap_or_default();
+            assert_eq!(variable("KUBECONFIG"), format!("{folder}/seed.kubeconfig"));
+            assert_eq!(variable("NAMESPACE"), "garden");
+            let dash = if instance.is_empty() { "" } else { "-" };
+            assert_eq!(variable("STATE_DIRECTORY"), format!("/var/lib/gardenlet{dash}{instance}"));
+            assert_eq!(service.variable("HOSTNAME"), None, "only systemd knows %H");
+        }
+    }
+
+    #[test]
+    fn a_drop_in_adds_and_removes() {
+        let proxy = "[Service]\nEnvironment=\"HTTPS_PROXY=http://p:1\" 'A=b c' \\\n  KUBECONFIG=/k\n";
+        let service = read(&[SERVICE, proxy], "");
+        let variable = |name| service.variable(name);
+        assert_eq!(variable("HTTPS_PROXY").as_deref(), Some("http://p:1"));
+        assert_eq!((variable("A").as_deref(), variable("KUBECONFIG").as_deref()), (Some("b c"), Some("/k")));
+        let other = "[Unit]\nEnvironment=B=c\n[Service]\n# LoadCredential=bootstrap-kubeconfig:/x\n\
+                     ExecStart=\nExecStart=/g run --config /c.yaml\nLoadCredential=\nEnvironment=\nEnvironment=C=%d/gone\n";
+        let service = read(&[SERVICE, BOOTSTRAP, other], "");
+        assert_eq!(service.config().as_deref(), Some(Path::new("/c.yaml")));
+        assert_eq!((service.credentials.len(), service.credential(CREDENTIAL)), (0, None));
+        assert_eq!(
+            (service.variable("B"), service.variable("C"), service.variable("NAMESPACE")),
+            (None, None, None)
+        );
+    }
+}

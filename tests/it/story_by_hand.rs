@@ -1,0 +1,252 @@
+//! Commands that a person runs on a host find what the unit of the agent has, and `doctor` makes the checks that the
+//! agent makes at its start.
+
+use std::net::TcpListener;
+
+use gardenlet::base::sorted::SortedMap;
+use gardenlet::config::Loaded;
+use gardenlet::{app, cli};
+use serde_json::{Value, json};
+
+use crate::story_operating::{Desk, equip};
+use crate::world::{Options, World};
+use support::json::text;
+
+const UNIT: &str = include_str!("../../packaging/systemd/gardenlet.service");
+const DROP_IN: &str = include_str!("../../packaging/systemd/bootstrap.conf");
+const BOOTSTRAP: (&str, &str) = ("garden", "gardenlet-kubeconfig-bootstrap");
+
+/// A host with the packaged unit, whose folder `/etc/gardenlet` is the folder of the world. The seed has no bootstrap
+/// kubeconfig.
+fn host(world: &World) -> Desk<'_> {
+    let mut desk = Desk::new(world, |_| {});
+    world.seed.delete("", "secrets", BOOTSTRAP.0, BOOTSTRAP.1);
+    // The kubeconfig of the unit, and nothing in the environment.
+    desk.variables.clear();
+    std::fs::create_dir_all(world.path("gardenlet.service.d")).unwrap();
+    let unit = UNIT.replace("/etc/gardenlet/config.yaml", &desk.config);
+    assert_ne!(unit, UNIT);
+    world.file("gardenlet.service", &here(world, &unit));
+    desk.variables.insert("SYSTEMD_UNIT_PATH".to_owned(), world.path("").display().to_string());
+    desk
+}
+
+fn here(world: &World, unit: &str) -> String {
+    unit.replace("/etc/gardenlet/", &format!("{}/", world.path("").display()).replace("//", "/"))
+}
+
+fn drop_in(world: &World) {
+    world.file("gardenlet.service.d/bootstrap.conf", &here(world, DROP_IN));
+}
+
+fn bootstrap_kubeconfig(world: &World) -> String {
+    let token = world.preparation.token();
+    world.file("bootstrap.kubeconfig", &world.garden.bootstrap_kubeconfig(&token)).display().to_string()
+}
+
+/// The command `rebootstrap`: its exit code and all it prints.
+fn rebootstrap(desk: &Desk<'_>) -> (u8, String) {
+    let (mut output, mut errors) = (Vec::new(), Vec::new());
+    let mut io =
+        cli::Io { input: &mut std::io::empty(), output: &mut output, errors: &mut errors, colour: false };
+    let variables: SortedMap<String, String> = desk.variables.clone().into_iter().collect();
+    let act = |loaded: &Loaded| app::ask_for_identity(loaded, variables.clone());
+    let args = ["rebootstrap", "--config", desk.config.as_str()].map(Into::into).to_vec();
+    let code =
+        cli::main(args, &|name| desk.variables.get(name).cloned(), &mut io, &act, |_, _| unreachable!());
+    (code, String::from_utf8([output, errors].concat()).unwrap())
+}
+
+#[test]
+fn commands_by_hand_find_what_the_unit_hands_over() {
+    let world = World::start(&Options::real("by-hand"));
+    let desk = host(&world);
+    let (code, refused) = rebootstrap(&desk);
+    assert!(
+        code == 1 && refused.ends_with("gardenlet.service has no LoadCredential=bootstrap-kubeconfig\n"),
+        "{refused}"
+    );
+    let problem = desk.broken("garden", "identity");
+    assert!(problem.contains("secret garden/gardenlet-kubeconfig-bootstrap of the seed"), "{problem}");
+
+    // The file is there, but the agent does not get it.
+    let file = bootstrap_kubeconfig(&world);
+    let problem = desk.broken("garden", "identity");
+    let expected = format!(
+        "the agent does not get {file}: gardenlet.service has no LoadCredential=bootstrap-kubeconfig"
+    );
+    assert_eq!(problem, expected);
+    let (_, output) = desk.doctor();
+    assert!(output.contains("good         garden: permissions\n"), "the way is tried nevertheless: {output}");
+    assert_eq!(rebootstrap(&desk).0, 1);
+
+    drop_in(&world);
+    let (code, output) = desk.doctor();
+    assert_eq!(code, 0, "{output}");
+    for line in [
+        format!("good         garden: identity: bootstrap credential in file {file}\n"),
+        "good         garden: authentication\n".to_owned(),
+        "good         garden: Gardener: v1.150.0\n".to_owned(),
+        "good         seed: permissions\n".to_owned(),
+    ] {
+        assert!(output.contains(&line), "{line}: {output}");
+    }
+    let (code, told) = rebootstrap(&desk);
+    assert!(
+        code == 0 && told.contains(&file) && told.ends_with("systemctl restart gardenlet.service\n"),
+        "{told}"
+    );
+    std::fs::write(&file, "no: {kubeconfig").unwrap();
+    assert!(desk.broken("garden", "identity").contains(&file));
+}
+
+/// A Secret of the agent asks for the operation.
+#[test]
+fn a_new_identity_is_requested_with_the_credential_of_the_unit() {
+    let world = World::start(&Options::real("by-hand-again"));
+    let agent = world.agent();
+    world.wait_until_ready();
+    agent.stop();
+    world.seed.apply(&[json!({"apiVersion": "v1", "kind": "Secret",
+        "metadata": {"name": BOOTSTRAP.1, "namespace": BOOTSTRAP.0}, "stringData": {"kubeconfig": "x"}})]);
+    let desk = host(&world);
+    bootstrap_kubeconfig(&world);
+    drop_in(&world);
+    let (code, told) = rebootstrap(&desk);
+    assert_eq!(code, 0, "{told}");
+    let secret = world.seed.get("", "secrets", "garden", "gardenlet-kubeconfig").unwrap();
+    assert_eq!(secret["metadata"]["annotations"]["gardener.cloud/operation"], "rebootstrap");
+    let told = desk.explain(&["seed/by-hand-again"]);
+    assert!(told.starts_with("Seed by-hand-again (garden): "), "{told}");
+}
+
+#[test]
+fn doctor_names_networks_that_are_not_those_of_the_seed() {
+    let world = World::start(&Options::real("astray"));
+    equip(&world);
+    let service = json!({"metadata": {"name": "dns", "namespace": "kube-system"}, "spec": {
+        "clusterIP": "10.52.0.10", "ports": [{"port": 53}]}});
+    world.seed.create("v1", "services", &service);
+    let pod = json!({"metadata": {"name": "dns", "namespace": "kube-system"}, "spec": {
+        "containers": [{"name": "dns", "image": "dns"}]}});
+    world.seed.create("v1", "pods", &pod);
+    world.seed.merge_status("", "pods", ("kube-system", "dns"), &json!({"status": {"podIP": "10.51.0.9"}}));
+    for (field, object) in [
+        ("services", "Service kube-system/dns of the seed has the address 10.52.0.10"),
+        ("pods", "Pod kube-system/dns of the seed has the address 10.51.0.9"),
+        ("nodes", "Node node-1 of the seed has the address 10.50.0.7"),
+    ] {
+        let desk = Desk::new(&world, |config| {
+            config["seedConfig"]["spec"]["networks"][field] = json!("10.77.0.0/16");
+        });
+        let problem = desk.broken("seed", "networks");
+        assert!(
+            problem.contains(&format!("networks.{field} is")) && problem.contains("10.77.0.0/16"),
+            "{problem}"
+        );
+        assert!(field == "services" || problem.contains(object), "{problem}");
+    }
+    let (code, well) = Desk::new(&world, |_| {}).doctor();
+    assert!(code == 0 && well.contains("good         seed: networks\n"), "{well}");
+}
+
+#[test]
+fn doctor_names_versions_that_do_not_fit() {
+    let world = World::start(&Options::real("unfit"));
+    let place = ("gardener-system-public", "gardener-info");
+    let info = |version: &str| json!({"data": {"gardenerAPIServer": format!("version: {version}\n")}});
+    let desk = Desk::new(&world, |_| {});
+    for (theirs, words) in [
+        ("v1.153.0", "the garden's API server v1.153.0 is too new for gardenlet v1.150.0"),
+        ("v1.149.0", "must not be newer than the garden's API server v1.149.0"),
+    ] {
+        world.garden.merge("", "configmaps", place, &info(theirs));
+        let problem = desk.broken("garden", "Gardener");
+        assert!(problem.contains(words), "{problem}");
+    }
+    world.garden.merge("", "configmaps", place, &info("v1.150.0"));
+    let agent = world.agent();
+    world.wait_until_ready();
+    agent.stop();
+    world.garden.merge("", "configmaps", place, &info("v1.160.1"));
+    // Whatever a garden allows that does not know the Seed.
+    world.expect_refusals();
+    world.garden.faults().on("GET", "/seeds/unfit").answer(403);
+    let problem = desk.broken("garden", "Gardener");
+    assert!(problem.contains("v1.160.1 is too new"), "{problem}");
+    let (_, output) = desk.doctor();
+    assert!(output.contains("not reached  garden: permissions\n"), "{output}");
+}
+
+#[test]
+fn doctor_finds_what_a_host_and_a_seed_lack() {
+    let world = World::start(&Options::real("lacking"));
+    equip(&world);
+    let other = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = other.local_addr().unwrap().port();
+    let listener = json!({"bindAddress": "127.0.0.1", "port": port});
+    let desk = Desk::new(&world, |config| config["server"]["metrics"] = listener.clone());
+    let problem = desk.broken("", "port of metrics");
+    assert!(problem.contains(&format!("127.0.0.1:{port}")) && problem.contains("in use"), "{problem}");
+    drop(other);
+
+    let desk = Desk::new(&world, |config| {
+        config["edge"]["exposure"] = json!({"address": "192.0.2.10"});
+        config["edge"]["etcd"] = json!({"main": {"storageClass": "fast"}});
+    });
+    let (code, output) = desk.doctor();
+    assert_eq!(code, 0, "{output}");
+    for line in [
+        "odd          configuration: edge.exposure.address: 192.0.2.10 is reserved for documentation: ",
+        "odd          seed: StorageClass: no Shoot can come up: fast of edge.etcd does not exist\n",
+        "odd          seed: exposure: edge.exposure.address 192.0.2.10 is reserved for documentation, and is not an address of a \
+         node (they have 10.50.0.7)",
+    ] {
+        assert!(output.contains(line), "{line}: {output}");
+    }
+    assert!(output.contains(" free\n"), "{output}");
+    let mut desk = Desk::new(&world, |_| {});
+    let (_, well) = desk.doctor();
+    assert!(well.contains("good         seed: StorageClass: local-path\n"), "{well}");
+    assert!(well.contains("good         seed: exposure: 10.50.0.7\n"), "{well}");
+    let images = world.file("images.yaml", "images: 7\n").display().to_string();
+    desk.variables.insert("IMAGEVECTOR_OVERWRITE".to_owned(), images.clone());
+    assert!(desk.broken("", "images").contains(&images));
+}
+
+/// Nobody reaches the Shoot at the configured address. `explain` says why it does not go on.
+#[test]
+fn a_shoot_behind_a_wrong_address_is_explained() {
+    let world = World::start(&Options::new("misplaced"));
+    equip(&world);
+    let site = world.site();
+    // The agent is no pod of the seed.
+    site.routes().leave_cluster();
+    let place = |config: &mut Value| {
+        support::shoot::object::make_edge(config);
+        config["edge"]["exposure"] = json!({"type": "NodePort", "address": "10.50.0.9"});
+    };
+    let mut config = world.config();
+    place(&mut config);
+    let agent = world.agent_of(&site, &config);
+    agent.launch();
+    world.wait_until_ready();
+    let shoot = support::shoot::object::Workerless::new("lost").build();
+    world.garden.apply(&[shoot]);
+    let desk = Desk::new(&world, place);
+    world.garden.wait_for("the task that waits", |garden| {
+        let shoot = garden.get(crate::world::CORE, "shoots", "garden-p", "lost")?;
+        text(&shoot, "/status/lastOperation/description")
+            .contains("Waiting until gardener-resource-manager reports readiness")
+            .then_some(())
+    });
+    let told = desk.explain(&["shoot", "garden-p/lost"]);
+    for words in [
+        "its API server cannot be reached from here: ",
+        "edge.exposure.address 10.50.0.9 is not an address of a node (they have \
+         10.50.0.7)",
+    ] {
+        assert!(told.contains(words), "{words}: {told}");
+    }
+    agent.stop();
+}
