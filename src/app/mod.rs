@@ -13,6 +13,7 @@ mod error;
 mod garden;
 pub(crate) mod host;
 pub(crate) mod networks;
+mod owed;
 mod process;
 mod rebootstrap;
 mod reload;
@@ -228,8 +229,6 @@ fn run_round(
     };
     let mut pool = Pool::start(env.clock.clone(), &env.stop, env.metrics.clone(), settings.edge.workers)
         .map_err(system("start workers"))?;
-    let election = &settings.leader_election;
-    status.lease(format!("{}/{}", election.resource_namespace, election.resource_name), &fence);
     let sources = report::Sources::new(settings, &env, (&pool, &state, &time));
     let (managed, charts) = (sources.managed.clone(), sources.charts.clone());
     // The workers end with the agent.
@@ -330,7 +329,9 @@ fn campaign(
     let changed = leading.changed.clone();
     shared.env.stop.on_stop(move || changed.stop());
     let election = &shared.settings.leader_election;
-    shared.status.lease(format!("{}/{}", election.resource_namespace, election.resource_name), &shared.fence);
+    shared
+        .status
+        .leaders_lease(format!("{}/{}", election.resource_namespace, election.resource_name), &shared.fence);
     if !election.leader_elect {
         shared.fence.extend(Duration::MAX);
         leading.elected();

@@ -16,6 +16,7 @@ use crate::runtime::health::Progress;
 use crate::runtime::store::StoreView;
 use crate::serve::{self, Checks, Response, Routes, Server};
 
+use super::owed::Owed;
 use super::report::{self, Report, Sources, Stores};
 use super::{Environment, Error};
 
@@ -68,8 +69,11 @@ pub(super) struct Snapshot {
 
 #[derive(Default)]
 struct State {
+    /// This agent's term runs; see [`State::leads`].
     leading: bool,
-    seed_is_gone: bool,
+    /// The leader's Lease.
+    fence: Option<Fence>,
+    owed: Owed,
     /// The leader, if it is another agent.
     leader: Option<String>,
     /// Whether the agent was ready before; see [`Status::is_ready`].
@@ -79,10 +83,6 @@ struct State {
     garden_remark: Option<String>,
     webhook_remark: Option<String>,
     parts: SortedMap<&'static str, Part>,
-    /// Since when the leader is unknown.
-    adrift_since: Option<Mono>,
-    /// Since when a problem in the garden has blocked the first heartbeat.
-    garden_blocked_since: Option<Mono>,
     informers: SortedMap<&'static str, (Look, Mono)>,
     /// The start and the end of the validity of the client certificate for the garden.
     validity: Option<(Timestamp, Timestamp)>,
@@ -93,18 +93,18 @@ struct State {
 }
 
 impl State {
+    /// Whether this agent leads now. A term needs a moment to end after the Lease was lost.
+    fn leads(&self) -> bool {
+        self.leading && self.fence.as_ref().is_none_or(Fence::is_held)
+    }
+
     fn mark_leader(&mut self, now: Mono) {
-        let is_known = self.leading || self.leader.is_some();
-        self.adrift_since = if is_known { None } else { self.adrift_since.or(Some(now)) };
-        // A new term gets the full time again.
-        if !self.leading {
-            self.garden_blocked_since = None;
-        }
+        self.owed.mark_leader(self.leading, self.leader.is_some(), now);
     }
 
     fn mark_garden(&mut self, now: Mono) {
         let has_problem = self.parts.get(super::garden::PART).is_some_and(|part| part.problem.is_some());
-        self.garden_blocked_since = has_problem.then(|| self.garden_blocked_since.unwrap_or(now));
+        self.owed.mark_garden(has_problem, now);
     }
 
     fn informers_synced(&self, now: Mono, without_garden: bool) -> bool {
@@ -137,9 +137,9 @@ impl std::fmt::Debug for Status {
 impl Status {
     /// The state of an agent that has not started.
     pub fn new(clock: Clock) -> Self {
-        let progress = Progress::new(clock.clone());
-        let state = State { adrift_since: Some(clock.mono()), ..State::default() };
-        Self { progress, begun: clock.mono(), clock, beat: Beat::new(), state: Arc::new(Mutex::new(state)) }
+        let (progress, beat) = (Progress::new(clock.clone()), Beat::new());
+        let state = State { owed: Owed::new(beat.clone(), clock.mono()), ..State::default() };
+        Self { progress, begun: clock.mono(), clock, beat, state: Arc::new(Mutex::new(state)) }
     }
 
     /// The stage and the problem of each part.
@@ -237,7 +237,8 @@ impl Status {
         (state.garden_remark, state.webhook_remark) = (None, None);
         state.parts.clear();
         state.leases.clear();
-        (state.adrift_since, state.garden_blocked_since) = (Some(self.clock.mono()), None);
+        state.fence = None;
+        state.owed.begin_anew(self.clock.mono());
     }
 
     /// Removes what only a leader knows, after a term.
@@ -245,23 +246,25 @@ impl Status {
         let mut state = self.lock();
         (state.garden_remark, state.webhook_remark, state.validity) = (None, None, None);
         state.parts.retain(|part, _| *part == super::clock::PART);
-        (state.garden_blocked_since, state.seed_is_gone) = (None, false);
+        state.mark_garden(self.clock.mono());
+        state.owed.seed_is_gone(false);
     }
 
+    /// Whether this agent leads, and holds the Lease.
     pub(super) fn is_leading(&self) -> bool {
-        self.lock().leading
+        self.lock().leads()
     }
 
     /// Whether the agent leads, or waits for its turn while another agent leads.
     pub(super) fn is_up(&self) -> bool {
         let state = self.lock();
-        state.leading || state.leader.is_some()
+        state.leads() || state.leader.is_some()
     }
 
     /// The stage in one line, for a service manager.
     pub(super) fn line(&self) -> String {
         let state = self.lock();
-        let mut line = match (state.leading, &state.leader) {
+        let mut line = match (state.leads(), &state.leader) {
             (true, _) => "leading".to_owned(),
             (false, Some(leader)) => format!("standing by for {leader}"),
             (false, None) => "looking for the leader's lease in the seed".to_owned(),
@@ -292,7 +295,7 @@ impl Status {
 
     /// Notes whether the Seed was deleted in the garden. Returns true if this is new.
     pub(super) fn seed_is_gone(&self, gone: bool) -> bool {
-        std::mem::replace(&mut self.lock().seed_is_gone, gone) != gone
+        self.lock().owed.seed_is_gone(gone)
     }
 
     /// Whether every informer has received its first list, or has waited less than [`PATIENCE_OF_WATCHES`] for it. The
@@ -301,17 +304,14 @@ impl Status {
         self.lock().informers_synced(self.clock.mono(), without_garden)
     }
 
-    /// Gardener's `periodic-health`. Before the first heartbeat is due, the check fails if a problem has blocked it for
-    /// `patience`: the Go program ends then. With `tolerant` only the seed counts.
-    fn is_beating(&self, patience: Duration, tolerant: bool) -> bool {
-        let now = self.clock.mono();
-        let is_overdue =
-            |since: Option<Mono>| since.is_some_and(|since| now >= since.saturating_add(patience));
-        let beats =
-            if tolerant { self.beat.passes_offline(&self.clock) } else { self.beat.passes(&self.clock) };
-        let state = self.lock();
-        let is_blocked = !tolerant && !state.seed_is_gone && is_overdue(state.garden_blocked_since);
-        beats && !is_overdue(state.adrift_since) && (self.beat.is_due() || !is_blocked)
+    /// Sets how long the first renewal of the seed's Lease may take, and whether the garden may be away.
+    pub(super) fn allow(&self, patience: Duration, is_tolerant: bool) {
+        self.lock().owed.allow(patience, is_tolerant);
+    }
+
+    /// Gardener's `periodic-health`.
+    fn is_beating(&self) -> bool {
+        self.lock().owed.passes(&self.clock)
     }
 
     /// The agent is ready if another agent leads, or if this one leads and has received the first list of all its
@@ -351,6 +351,17 @@ impl Status {
         self.lock().leases.insert(name, fence.clone());
     }
 
+    /// Notes the Lease of the leader: while it is not held, this agent does not lead.
+    pub(super) fn leaders_lease(&self, name: String, fence: &Fence) {
+        self.lease(name, fence);
+        self.lock().fence = Some(fence.clone());
+    }
+
+    /// The leaders' Leases that this process may hold.
+    pub(super) fn leases(&self) -> SortedMap<String, Fence> {
+        self.lock().leases.clone()
+    }
+
     /// The time since the last renewal of the seed's Lease.
     pub(super) fn lease_age(&self) -> Option<Duration> {
         self.beat.age(&self.clock)
@@ -370,9 +381,9 @@ impl Status {
             now: time.map_or_else(|| self.clock.now(), |time| time.garden_clock().now()),
             mono: self.clock.mono(),
             begun: self.begun,
-            leading: state.leading,
+            leading: state.leads(),
             leader: state.leader.clone(),
-            adrift_since: state.adrift_since,
+            adrift_since: state.owed.adrift_since(),
             was_ready: state.was_ready,
             parts: state.parts.clone(),
             watches: state.informers.iter().map(watch).collect(),
@@ -380,7 +391,7 @@ impl Status {
             lease_age: self.lease_age(),
             lease_trouble: self.beat.trouble(),
             leases: state.leases.clone(),
-            validity: state.validity.filter(|_| state.leading),
+            validity: state.validity.filter(|_| state.leads()),
             stores: state.stores.clone(),
         }
     }
@@ -403,11 +414,13 @@ pub(super) fn serve(
     status: &Status,
     sources: Sources,
 ) -> Result<Vec<Server>, Error> {
+    let tolerant = settings.edge.liveness_tolerate_offline;
+    status.allow(patience(settings), tolerant);
     let (page, numbers, sources) = (status.clone(), status.clone(), Arc::new(sources));
     let told = Arc::clone(&sources);
     report::introduce(&env.metrics, env.clock.now());
     let probes = Routes::new()
-        .checks(checks(status, patience(settings), settings.edge.liveness_tolerate_offline))
+        .checks(checks(status, tolerant))
         .get("", report::front)
         .get_local("/statusz", move |request| page.report(Some(&told)).response(request));
     let mut metrics = Routes::new().metrics(env.metrics.clone(), move |metrics| {
@@ -439,15 +452,15 @@ fn patience(settings: &Settings) -> Duration {
 }
 
 /// With `tolerant`, `/healthz` does not fail for a garden that does not answer.
-fn checks(status: &Status, patience: Duration, tolerant: bool) -> Checks {
+fn checks(status: &Status, tolerant: bool) -> Checks {
     let (patient, ready, beat, alive) = (status.clone(), status.clone(), status.clone(), status.clone());
     let joined = status.clone();
     Checks::new()
         .healthz("ping", || true)
         .healthz("runtime-informer-sync", move || patient.informers_synced(tolerant))
-        .healthz("periodic-health", move || beat.is_beating(patience, tolerant))
+        .healthz("periodic-health", move || beat.is_beating())
         .readyz("runtime-informer-sync", move || ready.is_ready())
-        .readyz("seed", move || !joined.lock().seed_is_gone)
+        .readyz("seed", move || !joined.lock().owed.is_seed_gone())
         .livez("threads", move || alive.progress.stuck().is_empty())
 }
 
@@ -466,6 +479,7 @@ mod tests {
 
     use super::*;
     use crate::base::clock::Simulated;
+    use crate::controllers::lease::Outcome;
 
     fn informer(status: &Status, name: &'static str) -> Arc<AtomicBool> {
         let synced = Arc::new(AtomicBool::new(false));
@@ -502,42 +516,74 @@ mod tests {
     #[test]
     fn health_fails_while_the_way_to_the_first_beat_is_blocked() {
         let time = Simulated::new(Timestamp::from_unix(0), 1);
-        let status = Status::new(Clock::new(time.clone()));
         let patience = Duration::from_secs(20);
-        // The expected results: for the plain check, and for the check of an agent whose garden may be offline.
-        let health =
-            |status: &Status| (status.is_beating(patience, false), status.is_beating(patience, true));
+        // A plain agent, and one whose garden may be offline.
+        let both = [false, true].map(|is_tolerant| {
+            let status = Status::new(Clock::new(time.clone()));
+            status.allow(patience, is_tolerant);
+            status
+        });
+        let health = |act: &dyn Fn(&Status)| {
+            both.iter().for_each(act);
+            (both[0].is_beating(), both[1].is_beating())
+        };
+        let problem = |why: &'static str| {
+            move |status: &Status| assert!(status.problem("garden", why), "{why} is news")
+        };
+        let gone = |is_gone| move |status: &Status| assert!(status.seed_is_gone(is_gone), "it is news");
+        let later = |seconds| time.advance(Duration::from_secs(seconds));
         let (good, bad, offline) = ((true, true), (false, false), (false, true));
-        assert_eq!(health(&status), good);
-        time.advance(Duration::from_secs(21));
-        assert_eq!(health(&status), bad, "nobody is known to lead");
-        status.leading(false);
-        assert_eq!(health(&status), bad);
-        status.standing_by("other");
-        assert_eq!(health(&status), good);
+        assert_eq!(health(&|_| {}), good);
+        later(21);
+        assert_eq!(health(&|_| {}), bad, "nobody is known to lead");
+        assert_eq!(health(&|status| status.leading(false)), bad);
+        assert_eq!(health(&|status| status.standing_by("other")), good);
+        health(&|status| status.leading(true));
+        health(&|status| status.stage("garden", "getting an identity"));
+        later(600);
+        assert_eq!(health(&|_| {}), good, "an approval may take its time");
+        assert_eq!(health(&problem("unreachable")), good);
+        later(21);
+        assert_eq!(health(&problem("still unreachable")), offline);
+        assert_eq!(health(&gone(true)), good, "no beat is due");
+        assert_eq!(health(&gone(false)), offline);
+        assert_eq!(health(&|status| status.recovered("garden")), offline, "it has not renewed yet");
+        health(&|status| status.beat.begin(status.clock.mono(), patience));
+        assert_eq!(health(&|_| {}), offline);
+        health(&|status| status.beat.record(Outcome::Renewed, status.clock.mono(), patience));
+        assert_eq!(health(&|_| {}), good);
+        health(&problem("refused"));
+        later(19);
+        assert_eq!(health(&|_| {}), good, "the beat decides");
+        health(&|status| status.beat.pause());
+        assert_eq!(health(&|status| status.leading(false)), good);
+        later(21);
+        assert_eq!(health(&|_| {}), bad, "the lease is lost and nobody has it");
+        assert_eq!(health(&|status| status.begin_anew()), bad);
+    }
+
+    #[test]
+    fn who_does_not_hold_the_lease_does_not_lead() {
+        let time = Simulated::new(Timestamp::from_unix(0), 1);
+        let clock = Clock::new(time.clone());
+        let (status, fence) = (Status::new(clock.clone()), Fence::new(clock.clone(), "l"));
+        status.leaders_lease("garden/l".to_owned(), &fence);
+        let leads = || {
+            let line = status.line().starts_with("leading");
+            assert_eq!(
+                (status.is_leading(), status.is_up(), status.snapshot(None).leading),
+                (line, line, line)
+            );
+            line
+        };
+        fence.renew(clock.mono(), Duration::from_secs(10));
+        assert!(!leads(), "the term has not begun");
         status.leading(true);
-        status.stage("garden", "getting an identity");
-        time.advance(Duration::from_secs(600));
-        assert_eq!(health(&status), good, "an approval may take its time");
-        status.problem("garden", "unreachable");
-        assert_eq!(health(&status), good);
-        time.advance(Duration::from_secs(21));
-        status.problem("garden", "still unreachable");
-        assert_eq!(health(&status), offline);
-        status.seed_is_gone(true);
-        assert_eq!(health(&status), good, "no beat is due");
-        status.seed_is_gone(false);
-        status.beat.begin(status.clock.mono(), patience);
-        assert_eq!(health(&status), good, "the beat decides");
-        status.beat.end();
-        assert_eq!(health(&status), offline);
-        status.recovered("garden");
-        assert_eq!(health(&status), good);
-        status.leading(false);
-        time.advance(Duration::from_secs(21));
-        assert_eq!(health(&status), bad, "the lease is lost and nobody has it");
-        status.begin_anew();
-        assert_eq!(health(&status), good);
+        assert!(leads());
+        time.advance(Duration::from_secs(10));
+        assert!(!leads(), "the term has not ended yet");
+        fence.renew(clock.mono(), Duration::from_secs(10));
+        assert!(leads());
     }
 
     #[test]

@@ -89,6 +89,21 @@ impl Left {
     }
 }
 
+/// Metric: whether a Lease is held.
+const MASTER: &str = "leader_election_master_status";
+
+fn master(metrics: &Metrics, name: &str, is_held: bool) {
+    let help = "Whether this process holds the lease (1) or not (0).";
+    metrics.set(MASTER, help, &[("name", name)], if is_held { 1.0 } else { 0.0 });
+}
+
+/// Corrects the metric of a Lease: an elector that waits for an answer does not see that its Lease has expired.
+pub fn refresh(metrics: &Metrics, name: &str, fence: &Fence) {
+    if metrics.value(MASTER, &[("name", name)]).is_some() {
+        master(metrics, name, fence.is_held());
+    }
+}
+
 /// A listener that does nothing, for a kept Lease.
 struct Nobody;
 
@@ -367,12 +382,7 @@ impl Elector {
     }
 
     fn report(&self) {
-        self.metrics.set(
-            "leader_election_master_status",
-            "Whether this process holds the lease (1) or not (0).",
-            &[("name", &self.options.name)],
-            if self.leading { 1.0 } else { 0.0 },
-        );
+        master(&self.metrics, &self.options.name, self.leading);
     }
 
     fn create(&self) -> Result<Lease, Error> {

@@ -1,8 +1,11 @@
 //! The agent's reports about itself: probes, metrics, a status page.
 
+use std::time::Duration;
+
+use gardenlet::base::clock::Timestamp;
 use serde_json::{Value, json};
 
-use support::http::faults::Seen;
+use support::http::faults::{Action, Ordered, Seen};
 
 use crate::world::{Options, World, wait_for};
 use support::encoding::from_rfc3339;
@@ -102,7 +105,7 @@ fn metrics_have_upstreams_names_and_their_values_change() {
         "controller_runtime_reconcile_time_seconds_bucket{controller=\"seed-lease\",le=\"+Inf\"}",
         "workqueue_adds_total{name=\"seed-lease\"}",
     ];
-    world.pass(std::time::Duration::from_secs(60));
+    world.pass(Duration::from_secs(60));
     let last = agent.get(2729, "/metrics").1;
     for name in growing {
         let (before, after) = (series(&first, name).unwrap_or(0.0), series(&last, name));
@@ -199,7 +202,7 @@ fn an_unhealthy_seed_is_not_reported_as_healthy() {
     world.wait_until_ready();
     world.seed.server().set_healthy(false);
     world.wait_for_log(&["WARN", "Cannot renew the seed's lease", "seed=unwell", "/healthz answered 500"]);
-    world.skip(std::time::Duration::from_secs(60));
+    world.skip(Duration::from_secs(60));
     world.wait_for_condition("GardenletReady", "Unknown");
     assert_eq!(world.seed_condition("GardenletReady").unwrap().1, "StatusUnknown");
     assert_eq!(agent.get(2728, "/healthz").0, 500);
@@ -219,7 +222,7 @@ fn health_fails_where_nothing_was_reachable_from_the_start() {
     let agent = world.agent();
     world.wait_for_log(&["Listening", "what=metrics", &agent.probes]);
     assert_eq!(agent.get(2728, "/healthz/periodic-health"), ok);
-    world.skip(std::time::Duration::from_secs(30));
+    world.skip(Duration::from_secs(30));
     let body = "[+]ping ok\n[+]runtime-informer-sync ok\n[-]periodic-health failed: reason withheld\n\
         healthz check failed\n";
     wait_for("bad health", || (agent.get(2728, "/healthz") == (500, body.to_owned())).then_some(()));
@@ -229,7 +232,7 @@ fn health_fails_where_nothing_was_reachable_from_the_start() {
     world.seed.server().up().unwrap();
     wait_for("a leader", || agent.get(2728, "/statusz").1.contains("leading: true").then_some(()));
     agent.wait_for_problem("garden", &["identity"]);
-    world.skip(std::time::Duration::from_secs(30));
+    world.skip(Duration::from_secs(30));
     // On a busy machine the skipped time can end the term, and the next one counts anew.
     wait_for("bad health", || (agent.get(2728, "/healthz").0 == 500).then_some(()));
     assert_eq!(agent.get(2728, "/livez"), ok);
@@ -237,6 +240,49 @@ fn health_fails_where_nothing_was_reachable_from_the_start() {
     world.garden.server().up().unwrap();
     world.wait_until_ready();
     wait_for("good health", || (agent.get(2728, "/healthz") == ok).then_some(()));
+    agent.stop();
+}
+
+/// Both clusters take connections and do not answer, as behind a broken link.
+#[test]
+fn health_fails_without_a_break_while_both_clusters_hang() {
+    let world = World::start(&Options::calm("hanging"));
+    let agent = world.agent();
+    world.wait_until_ready();
+    let get = |path| agent.get(2728, path);
+    wait_for("good health", || (get("/healthz").0 == 200).then_some(()));
+    let leads = || {
+        let page: Value = serde_json::from_str(&get("/statusz?format=json").1).unwrap();
+        let metrics = agent.get(2729, "/metrics").1;
+        let master = series(&metrics, "leader_election_master_status{name=\"gardenlet-leader-election\"}");
+        (page["leading"] == true, page["leases"]["garden/gardenlet-leader-election"]["held"] == true, master)
+    };
+    assert_eq!(leads(), (true, true, Some(1.0)));
+    // The agent gives up after a while, as it does when its own deadline passes.
+    let silence = || Action::Silence(Duration::from_secs(3));
+    let hung = [&world.garden, &world.seed].map(|cluster| cluster.faults().when(|_| true).then(silence()));
+    let mut seen: Vec<(Option<Timestamp>, u16)> = Vec::new();
+    for _ in 0..150 {
+        world.skip(Duration::from_secs(1));
+        let (beat, waited) = (world.beat(), world.clock.now().since(world.beat().unwrap()));
+        let status = get("/healthz").0;
+        assert!(status == 500 || waited < Duration::from_secs(21), "after {waited:?}: {seen:?}");
+        let has_failed = seen.iter().any(|(then, status)| *status == 500 && *then == beat);
+        assert!(status == 500 || !has_failed, "well without a renewal: {seen:?}");
+        seen.push((beat, status));
+        let (leading, held, master) = leads();
+        assert!(held || !leading, "it leads without a Lease");
+        assert_eq!(master.is_some_and(|master| master > 0.0), held);
+    }
+    assert_eq!(leads(), (false, false, Some(0.0)));
+    hung.iter().for_each(Ordered::cancel);
+    let renewed = world.beat();
+    wait_for("good health", || {
+        let is_well = get("/healthz").0 == 200;
+        assert!(!is_well || world.beat() != renewed, "it was not renewed");
+        is_well.then_some(())
+    });
+    wait_for("the lead", || (leads() == (true, true, Some(1.0))).then_some(()));
     agent.stop();
 }
 

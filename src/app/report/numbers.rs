@@ -8,7 +8,7 @@ use crate::base::process;
 use crate::config::version::{GARDENER, PROGRAM};
 use crate::controllers::lease::INTERVAL;
 use crate::kube::{ANSWERED, REACHABLE, RESPONSE_SECONDS};
-use crate::runtime::pool;
+use crate::runtime::{leader, pool};
 
 use super::super::status::Status;
 use super::{Sources, Stores};
@@ -55,6 +55,9 @@ pub(in crate::app) fn withdraw(metrics: &Metrics) {
 pub(in crate::app) fn refresh(status: &Status, sources: &Sources, metrics: &Metrics) {
     refresh_term(status, metrics);
     refresh_process(metrics);
+    for (lease, fence) in &status.leases() {
+        leader::refresh(metrics, lease.rsplit('/').next().unwrap_or_default(), fence);
+    }
     for lane in sources.pool.lanes() {
         refresh_lane(metrics, &lane);
     }

@@ -19,8 +19,11 @@ pub enum Outcome {
 
 #[derive(Debug, Default)]
 struct Shared {
-    /// The heartbeat runs. Before that, it cannot be unhealthy.
-    begun: AtomicBool,
+    /// The heartbeat runs.
+    running: AtomicBool,
+    /// A renewal is due since the heartbeat ran here: it is, too, while the heartbeat cannot run. Before that, nothing
+    /// can be unhealthy.
+    due: AtomicBool,
     healthy: AtomicBool,
     /// A beat has succeeded since the heartbeat started.
     beaten: AtomicBool,
@@ -45,19 +48,29 @@ impl Beat {
         Self::default()
     }
 
-    /// Starts the heartbeat. Its first beat is due within `threshold`, as in upstream.
+    /// Starts the heartbeat. Its first beat is due within `threshold`, as in upstream, unless an earlier heartbeat left a
+    /// renewal due.
     pub fn begin(&self, now: Mono, threshold: Duration) {
-        self.0.until_ms.store(ms(now.saturating_add(threshold)), Ordering::SeqCst);
+        if !self.0.due.load(Ordering::SeqCst) {
+            self.0.until_ms.store(ms(now.saturating_add(threshold)), Ordering::SeqCst);
+            self.0.healthy.store(true, Ordering::SeqCst);
+        }
         self.0.offline_until_ms.store(0, Ordering::SeqCst);
-        self.0.healthy.store(true, Ordering::SeqCst);
         self.0.beaten.store(false, Ordering::SeqCst);
         self.explain(None, now);
-        self.0.begun.store(true, Ordering::SeqCst);
+        self.0.due.store(true, Ordering::SeqCst);
+        self.0.running.store(true, Ordering::SeqCst);
     }
 
-    /// Ends the heartbeat regularly, because another instance leads.
+    /// The heartbeat cannot run any more. Its next renewal stays due.
+    pub fn pause(&self) {
+        self.0.running.store(false, Ordering::SeqCst);
+    }
+
+    /// No renewal is due: another instance leads, or the Seed is gone.
     pub fn end(&self) {
-        self.0.begun.store(false, Ordering::SeqCst);
+        self.pause();
+        self.0.due.store(false, Ordering::SeqCst);
     }
 
     /// Records a beat. A miss makes the heartbeat unhealthy at once; a success keeps it healthy for `threshold`.
@@ -83,24 +96,37 @@ impl Beat {
 
     /// Why beats fail, and since when, while they are due.
     pub fn trouble(&self) -> Option<(Mono, String)> {
-        self.0.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone().filter(|_| self.is_due())
+        self.0.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone().filter(|_| self.is_running())
     }
 
-    /// Gardener's `periodic-health`: passes if the heartbeat does not run here, succeeds, or its first beat is not
-    /// overdue.
+    /// Passes if no renewal is due here, the last beat succeeded and is recent enough, or the first beat is not overdue.
     pub fn passes(&self, clock: &Clock) -> bool {
-        !self.0.begun.load(Ordering::SeqCst) || self.is_not_late(clock)
+        !self.is_due() || self.is_not_late(clock)
     }
 
     /// The same, but tolerates a garden that does not answer (`edge.liveness.tolerateOffline`): it fails only for an
     /// unhealthy seed, or if the heartbeat has stopped trying.
     pub fn passes_offline(&self, clock: &Clock) -> bool {
-        self.passes(clock) || ms(clock.mono()) < self.0.offline_until_ms.load(Ordering::SeqCst)
+        self.passes(clock) || self.is_offline(clock)
     }
 
-    /// Whether the heartbeat runs here.
+    /// Whether the last beat is recent, and only the garden did not answer it.
+    pub fn is_offline(&self, clock: &Clock) -> bool {
+        ms(clock.mono()) < self.0.offline_until_ms.load(Ordering::SeqCst)
+    }
+
+    /// Whether a renewal is due here.
     pub fn is_due(&self) -> bool {
-        self.0.begun.load(Ordering::SeqCst)
+        self.0.due.load(Ordering::SeqCst)
+    }
+
+    fn is_running(&self) -> bool {
+        self.0.running.load(Ordering::SeqCst)
+    }
+
+    /// Whether the Lease was renewed at this time or later.
+    pub fn has_renewed_since(&self, since: Mono) -> bool {
+        self.0.last_ms.load(Ordering::SeqCst) >= ms(since).max(1)
     }
 
     /// Whether the last beat succeeded and is recent enough.
@@ -154,6 +180,28 @@ mod tests {
         assert!(!beat.passes(&clock));
         beat.end();
         assert!(beat.passes(&clock));
+    }
+
+    #[test]
+    fn a_renewal_stays_due_whoever_begins_and_ends() {
+        let sim = Simulated::new(Timestamp::from_unix(0), 1);
+        let clock = Clock::new(sim.clone());
+        let (beat, threshold) = (Beat::new(), Duration::from_secs(20));
+        beat.begin(clock.mono(), threshold);
+        beat.record(Outcome::Renewed, clock.mono(), threshold);
+        beat.pause();
+        assert!(beat.passes(&clock));
+        sim.advance(Duration::from_secs(21));
+        assert!(!beat.passes(&clock), "nobody renews it");
+        beat.begin(clock.mono(), threshold);
+        assert!(!beat.passes(&clock), "it was not renewed yet");
+        beat.record(Outcome::Unwell, clock.mono(), threshold);
+        beat.pause();
+        assert!(!beat.passes(&clock) && !beat.has_renewed_since(clock.mono()));
+        beat.begin(clock.mono(), threshold);
+        assert!(!beat.passes(&clock));
+        beat.record(Outcome::Renewed, clock.mono(), threshold);
+        assert!(beat.passes(&clock) && beat.has_renewed_since(clock.mono()));
     }
 
     use super::*;

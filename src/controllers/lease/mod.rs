@@ -193,7 +193,7 @@ impl Heartbeat {
             };
             stop.wait(&self.clock, pause);
         }
-        self.beat.end();
+        self.beat.pause();
         self.garden.go_first(None);
         self.progress.end("heartbeat");
     }
