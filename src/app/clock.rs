@@ -1,9 +1,9 @@
-//! Watches the machine's clock: reports a wrong clock, and stores the garden's time for the next start.
+//! Watches the machine's clock: reports a wrong clock, and stores the garden's time for the next start. It also reports a
+//! state directory that cannot be written.
 
 use std::time::Duration;
 
 use crate::base::clock::{Mono, Timestamp};
-use crate::base::error::chain;
 use crate::base::garden_time::GardenTime;
 use crate::base::state::StateDir;
 use crate::format::duration::rough;
@@ -13,10 +13,14 @@ use super::{Environment, Status};
 
 /// Name of this part on the status page.
 pub(super) const PART: &str = "clock";
+/// The part for the state directory.
+pub(super) const STATE: &str = "state directory";
 /// The file in the state directory that stores the last garden time, in seconds since 1970.
 const SLOT: &str = "clock";
 /// The shortest time between two writes of the file: flash wears out.
 const STORE_PERIOD: Duration = Duration::from_secs(3_600);
+/// How often to try again to write the state directory.
+const RETRY_PERIOD: Duration = Duration::from_secs(60);
 /// How often the clock is checked.
 pub(super) const LOOK: Duration = Duration::from_secs(10);
 /// A skew that is not reported. The garden considers a seed lost after 40 s.
@@ -34,15 +38,17 @@ pub(super) struct Keeper {
     time: GardenTime,
     state: StateDir,
     stored: Option<Mono>,
+    retried: Mono,
 }
 
 impl Keeper {
     pub(super) const fn new(time: GardenTime, state: StateDir) -> Self {
-        Self { time, state, stored: None }
+        Self { time, state, stored: None, retried: Mono::ZERO }
     }
 
     /// Checks the clock; called at intervals.
     pub(super) fn look(&mut self, env: &Environment, status: &Status) {
+        self.look_at_state(env, status);
         let skew = self.time.skew_nanos();
         if let Some(nanos) = skew {
             let help = "By how much the machine's clock is ahead of the garden's.";
@@ -66,6 +72,22 @@ impl Keeper {
         }
     }
 
+    fn look_at_state(&mut self, env: &Environment, status: &Status) {
+        let now = env.clock.mono();
+        if now >= self.retried.saturating_add(RETRY_PERIOD) {
+            self.retried = now;
+            self.state.retry();
+        }
+        match self.state.trouble() {
+            Some(why) => {
+                let remedy = "the agent works, and forgets new state at its end: repair or replace the disk";
+                status.doing(STATE, "in memory");
+                status.problem(STATE, &format!("{why}: {remedy}"));
+            }
+            None => status.forget(STATE),
+        }
+    }
+
     fn store_when_due(&mut self) {
         let now = self.time.local_clock().mono();
         if self.stored.is_none_or(|at| now.saturating_sub(at) >= STORE_PERIOD) {
@@ -77,10 +99,7 @@ impl Keeper {
     pub(super) fn store(&mut self) {
         let Some(garden) = self.time.garden() else { return };
         self.stored = Some(self.time.local_clock().mono());
-        if let Err(e) = self.state.write(SLOT, garden.unix().to_string().as_bytes()) {
-            let err = chain(&e);
-            log::warn!(err = err.as_str(); "Cannot store the time; it is lost on a restart");
-        }
+        self.state.write(SLOT, garden.unix().to_string().as_bytes());
     }
 }
 

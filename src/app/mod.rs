@@ -199,6 +199,8 @@ fn run_rounds(
                 let Some(before) = previous.take() else { return Err(error) };
                 let err = chain(&error);
                 log::error!(err = err.as_str(); "The new configuration cannot be used; keeping the previous one");
+                reload::refused(status, &err);
+                reloader.returned();
                 settings = before;
             }
         }
@@ -218,7 +220,7 @@ fn run_round(
     process::refuse_self_hosted(&env)?;
     let images = Images::load(env.variable(images::VARIABLE).map(Path::new)).map_err(Error::Images)?;
     let state = process::open_state(settings, &env, kept)?;
-    let instance_id = process::instance_id(&state, &env)?;
+    let instance_id = process::instance_id(&state, &env);
     let time = clock::garden_time(&env, &state);
     env.clock = time.local_clock();
     let fence = Fence::new(env.clock.clone(), &settings.leader_election.resource_name);

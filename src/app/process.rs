@@ -24,7 +24,7 @@ use crate::limits;
 use crate::net::SystemDialer;
 use crate::pki::keys::Stock;
 
-use super::reload::{Files, Reloader, needs_restart};
+use super::reload::{self, Files, Reloader, needs_restart};
 use super::{Environment, Error, Service, Status, rebootstrap, run_reloading};
 
 /// Exit code after a signal, and after an error or an overrun grace period.
@@ -54,6 +54,7 @@ pub fn process(
         present: Mutex::new(Arc::clone(&settings)),
         env: env.clone(),
         service: service.clone(),
+        status: status.clone(),
         reloader: reloader.clone(),
     };
     let watch = signal::watch(&env.stop, move || reloading.reload(), move || give_up(FAILURE));
@@ -111,25 +112,33 @@ struct Reloading {
     present: Mutex<Arc<Settings>>,
     files: Mutex<Option<Files>>,
     service: Service,
+    status: Status,
     reloader: Reloader,
 }
 
 impl Reloading {
     fn reload(&self) {
         log::info!("Reading the configuration again");
-        self.service.reloading();
         match self.read() {
             // The agent reports the service as ready again when the parts that restart have ended.
-            Ok(Some(settings)) => self.reloader.offer(settings),
+            Ok(Some(settings)) => {
+                self.status.forget(reload::PART);
+                self.service.reloading();
+                self.reloader.offer(settings);
+            }
             Ok(None) => {
                 log::info!("Nothing has changed that needs a restart of parts");
+                self.status.forget(reload::PART);
+                self.service.reloading();
                 self.service.reloaded();
             }
+            // The service manager hears of no reload, only of the problem.
             Err(problems) => {
-                for problem in problems {
+                for problem in &problems {
                     log::error!(err = problem.as_str(); "The configuration cannot be used; keeping the present one");
                 }
-                self.service.reloaded();
+                reload::refused(&self.status, &problems.join("; "));
+                self.service.look();
             }
         }
     }
@@ -144,7 +153,9 @@ impl Reloading {
         warn(&loaded);
         let mut present = self.present.lock().unwrap_or_else(PoisonError::into_inner);
         let mut known = self.files.lock().unwrap_or_else(PoisonError::into_inner);
-        let restart = needs_restart(&present, &loaded.settings) || known.as_ref() != Some(&files);
+        let restart = needs_restart(&present, &loaded.settings)
+            || known.as_ref() != Some(&files)
+            || self.reloader.has_returned();
         *known = Some(files);
         *present = Arc::new(loaded.settings);
         Ok(restart.then(|| Arc::clone(&present)))
@@ -180,12 +191,12 @@ fn limit_grace(stop: &Stop, clock: &Clock, give_up: fn(u8) -> !) {
 }
 
 /// A pod without a volume is one instance as long as it lives, even if its containers restart.
-pub(super) fn instance_id(state: &StateDir, env: &Environment) -> Result<String, Error> {
+pub(super) fn instance_id(state: &StateDir, env: &Environment) -> String {
     if let (None, Some(uid)) = (state.path(), env.variable("POD_UID")) {
         let digest = ring::digest::digest(&ring::digest::SHA256, uid.as_bytes());
-        return Ok(hex::encode(digest.as_ref()));
+        return hex::encode(digest.as_ref());
     }
-    state.instance_id().map_err(Error::State)
+    state.instance_id()
 }
 
 fn hostname(variables: &SortedMap<String, String>) -> String {

@@ -11,7 +11,7 @@ use crate::limits;
 use crate::runtime::leader::{Keep, Left};
 
 use super::clients;
-use super::{Environment, Error};
+use super::{Environment, Error, Status};
 
 /// Signals for the parts between two restarts.
 #[derive(Clone, Debug, Default)]
@@ -22,9 +22,20 @@ pub(super) struct Round {
     pub(super) keep_leases: Keep,
 }
 
+/// The part of the status page for a configuration that was refused.
+pub(super) const PART: &str = "configuration";
+
+/// Notes that a configuration was refused, until a good one comes.
+pub(super) fn refused(status: &Status, why: &str) {
+    status.doing(PART, "the last good one is in use");
+    status.problem(PART, &format!("{why}: correct it and reload, or the next start of the agent fails"));
+}
+
 #[derive(Debug, Default)]
 struct State {
     next: Option<Arc<Settings>>,
+    /// The parts could not start with the last settings.
+    has_returned: bool,
     round: Option<(Round, Arc<Settings>)>,
     left: Left,
 }
@@ -47,7 +58,7 @@ impl Reloader {
                 round.keep_leases.want(has_same_leases(present, &settings));
                 round.clone()
             });
-            state.next = Some(settings);
+            (state.next, state.has_returned) = (Some(settings), false);
             round
         };
         if let Some(round) = round {
@@ -70,6 +81,16 @@ impl Reloader {
     pub(super) fn end(&self) {
         let left = self.lock().left.clone();
         left.give_back();
+    }
+
+    /// The parts could not start with the settings of the last offer, and have started with those before.
+    pub(super) fn returned(&self) {
+        self.lock().has_returned = true;
+    }
+
+    /// Whether the settings in use are not those of the last offer.
+    pub(super) fn has_returned(&self) -> bool {
+        self.lock().has_returned
     }
 
     /// The settings that were offered.

@@ -140,6 +140,13 @@ impl Service {
         inner.told().reloading = false;
         inner.news.wake();
     }
+
+    /// Something has changed that the service manager should know soon.
+    pub(super) fn look(&self) {
+        if let Some(inner) = &self.0 {
+            inner.news.wake();
+        }
+    }
 }
 
 impl Inner {

@@ -235,7 +235,7 @@ impl Status {
         let mut state = self.lock();
         (state.leading, state.leader, state.remark) = (false, None, None);
         (state.garden_remark, state.webhook_remark) = (None, None);
-        state.parts.clear();
+        state.parts.retain(|part, _| *part == super::reload::PART);
         state.leases.clear();
         state.fence = None;
         state.owed.begin_anew(self.clock.mono());
@@ -245,7 +245,8 @@ impl Status {
     pub(super) fn end_term(&self) {
         let mut state = self.lock();
         (state.garden_remark, state.webhook_remark, state.validity) = (None, None, None);
-        state.parts.retain(|part, _| *part == super::clock::PART);
+        let stays = [super::clock::PART, super::clock::STATE, super::reload::PART];
+        state.parts.retain(|part, _| stays.contains(part));
         state.mark_garden(self.clock.mono());
         state.owed.seed_is_gone(false);
     }

@@ -2,19 +2,21 @@
 //! clock floor, the pending key and CSR, and the instance id, but never copies of garden Secrets.
 //!
 //! The agent writes a file only if its content changes (flash wears out), as a whole and atomically. A checksum detects
-//! a torn file, which counts as absent. Without a directory everything stays in memory, and is lost with the process.
+//! a torn file, which counts as absent. Without a directory everything stays in memory, and is lost with the process. The
+//! same is true while the directory cannot be written, as at the end of an SD card: then [`StateDir::trouble`] says why.
 
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ring::digest;
 
 use crate::base::clock::Clock;
+use crate::base::error::chain;
 use crate::base::random;
 use crate::base::sorted::SortedMap;
 use crate::base::stop::Stop;
@@ -61,6 +63,18 @@ impl std::error::Error for Error {
     }
 }
 
+impl Error {
+    /// Whether the directory is there, or could be there if the disk were good. Everything else is a wrong path.
+    fn is_of_disk(&self, path: &Path) -> bool {
+        let Self::Io { source, .. } = self else { return false };
+        let is_worn = matches!(
+            source.kind(),
+            io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+        );
+        is_worn || source.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error()) || path.is_dir()
+    }
+}
+
 fn create(path: &Path) -> io::Result<()> {
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent)?;
@@ -84,15 +98,25 @@ fn io_error(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> E
 
 struct Disk {
     path: PathBuf,
-    /// Holds the lock. Only one process may use a directory, because the instance id is its holder id.
-    _lock: File,
+    /// Only one process may use a directory, because the instance id is its holder id.
+    lock: Option<File>,
+}
+
+/// What this process has written, and what it has removed (`None`).
+#[derive(Default)]
+struct Memory {
+    files: SortedMap<String, Option<Vec<u8>>>,
+    /// The names that the disk does not have yet.
+    unwritten: Vec<String>,
+    /// Why the directory cannot be written.
+    trouble: Option<String>,
 }
 
 /// See the module. Cheap to clone.
 #[derive(Clone)]
 pub struct StateDir {
     disk: Option<Arc<Disk>>,
-    memory: Arc<Mutex<SortedMap<String, Vec<u8>>>>,
+    memory: Arc<Mutex<Memory>>,
 }
 
 impl fmt::Debug for StateDir {
@@ -114,22 +138,25 @@ impl StateDir {
         Self { disk: None, memory: Arc::default() }
     }
 
-    /// Opens the directory, or creates it for this user alone, and locks it.
+    /// Opens the directory, or creates it for this user alone, and locks it. A directory that cannot be written is read.
     ///
     /// # Errors
-    /// If it cannot be created, is not writable, or another process uses it.
+    /// If another process uses it, or if it cannot be a directory of this user.
     pub fn open(path: &Path) -> Result<Self, Error> {
-        create(path).map_err(io_error("create state directory", path))?;
-        if fs::metadata(path).is_ok_and(|found| is_open_to_others(found.mode(), found.uid())) {
-            let (path, command) = (path.display().to_string(), format!("chmod 700 {}", path.display()));
-            log::warn!(path = path.as_str(), remedy = command.as_str(); "Other users of this machine have access to the state directory");
-        }
-        let lock_path = path.join("lock");
-        let mut options = OpenOptions::new();
-        let lock = options.create(true).truncate(false).write(true).mode(0o600).open(&lock_path);
-        let lock = lock.map_err(io_error("open", &lock_path))?;
-        take_lock(&lock, path, &lock_path)?;
-        Ok(Self { disk: Some(Arc::new(Disk { path: path.to_owned(), _lock: lock })), memory: Arc::default() })
+        let mut memory = Memory::default();
+        let lock = match prepare(path) {
+            Ok(lock) => Some(lock),
+            Err(error) if !error.is_of_disk(path) => return Err(error),
+            Err(error) => {
+                memory.complain(path, &error);
+                let lock_path = path.join("lock");
+                let lock = File::open(&lock_path).ok();
+                lock.as_ref().map_or(Ok(()), |lock| take_lock(lock, path, &lock_path))?;
+                lock
+            }
+        };
+        let disk = Disk { path: path.to_owned(), lock };
+        Ok(Self { disk: Some(Arc::new(disk)), memory: Arc::new(Mutex::new(memory)) })
     }
 
     /// The path, if the state is on disk.
@@ -137,10 +164,28 @@ impl StateDir {
         self.disk.as_ref().map(|d| d.path.as_path())
     }
 
+    fn memory(&self) -> MutexGuard<'_, Memory> {
+        // The fields are plain values.
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Why the directory cannot be written. What was written meanwhile is lost with the process.
+    pub fn trouble(&self) -> Option<String> {
+        self.memory().trouble.clone()
+    }
+
+    /// Tries to write what could not be written before.
+    pub fn retry(&self) {
+        let (Some(disk), mut memory) = (&self.disk, self.memory()) else { return };
+        if memory.trouble.is_some() {
+            memory.flush(disk);
+        }
+    }
+
     /// The content of `name`; `None` if the file is absent or torn.
     pub fn read(&self, name: &str) -> Option<Vec<u8>> {
-        let known = self.memory.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned();
-        if known.is_some() {
+        let known = self.memory().files.get(name).cloned();
+        if let Some(known) = known {
             return known;
         }
         let path = self.disk.as_ref()?.path.join(name);
@@ -155,48 +200,98 @@ impl StateDir {
     }
 
     /// Writes `name` if its content differs.
-    ///
-    /// # Errors
-    /// The error of the system. The old content stays.
-    pub fn write(&self, name: &str, content: &[u8]) -> Result<(), Error> {
-        if self.read(name).as_deref() == Some(content) {
-            return Ok(());
+    pub fn write(&self, name: &str, content: &[u8]) {
+        if self.read(name).as_deref() != Some(content) {
+            self.set(name, Some(content.to_owned()));
         }
-        if let Some(disk) = &self.disk {
-            write_file(&disk.path, name, content)?;
-        }
-        self.memory
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(name.to_owned(), content.to_owned());
-        Ok(())
     }
 
     /// Removes `name`; does nothing if it does not exist.
-    ///
-    /// # Errors
-    /// The error of the system.
-    pub fn remove(&self, name: &str) -> Result<(), Error> {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
-        let Some(disk) = &self.disk else { return Ok(()) };
-        let path = disk.path.join(name);
-        match fs::remove_file(&path) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(io_error("remove", &path)(e)),
-            _ => Ok(()),
+    pub fn remove(&self, name: &str) {
+        self.set(name, None);
+    }
+
+    fn set(&self, name: &str, content: Option<Vec<u8>>) {
+        let mut memory = self.memory();
+        memory.files.insert(name.to_owned(), content);
+        if let Some(disk) = &self.disk {
+            memory.unwritten.retain(|unwritten| unwritten != name);
+            memory.unwritten.push(name.to_owned());
+            memory.flush(disk);
         }
     }
 
     /// 64 hexadecimal digits that stay the same across restarts of this instance.
-    ///
-    /// # Errors
-    /// If a new id cannot be written.
-    pub fn instance_id(&self) -> Result<String, Error> {
+    pub fn instance_id(&self) -> String {
         if let Some(id) = self.read("instance-id").and_then(|bytes| String::from_utf8(bytes).ok()) {
-            return Ok(id);
+            return id;
         }
         let id = random::hex(64);
-        self.write("instance-id", id.as_bytes())?;
-        Ok(id)
+        self.write("instance-id", id.as_bytes());
+        id
+    }
+}
+
+impl Memory {
+    /// Writes what the disk does not have yet.
+    fn flush(&mut self, disk: &Disk) {
+        while let Some(name) = self.unwritten.last() {
+            let stored = match self.files.get(name) {
+                Some(Some(content)) => write_file(&disk.path, name, content),
+                _ => remove_file(&disk.path.join(name)),
+            };
+            if let Err(error) = stored {
+                return self.complain(&disk.path, &error);
+            }
+            self.unwritten.pop();
+        }
+        let path = disk.path.as_path();
+        match is_writable(path) {
+            Err(error) => self.complain(path, &error),
+            // Without a lock, another process may use the directory.
+            Ok(()) if disk.lock.is_some() && self.trouble.take().is_some() => {
+                log::info!(path = path.display().to_string().as_str(); "The state directory can be written again");
+            }
+            Ok(()) => {}
+        }
+    }
+
+    fn complain(&mut self, path: &Path, error: &Error) {
+        let err = chain(error);
+        if self.trouble.is_none() {
+            let path = path.display().to_string();
+            log::warn!(path = path.as_str(), err = err.as_str(); "The state directory cannot be written; new state is kept in memory");
+        }
+        self.trouble = Some(err);
+    }
+}
+
+/// Makes a directory that can be written, and locks it.
+fn prepare(path: &Path) -> Result<File, Error> {
+    create(path).map_err(io_error("create state directory", path))?;
+    if fs::metadata(path).is_ok_and(|found| is_open_to_others(found.mode(), found.uid())) {
+        let (path, command) = (path.display().to_string(), format!("chmod 700 {}", path.display()));
+        log::warn!(path = path.as_str(), remedy = command.as_str(); "Other users of this machine have access to the state directory");
+    }
+    is_writable(path)?;
+    let lock_path = path.join("lock");
+    let mut options = OpenOptions::new();
+    let lock = options.create(true).truncate(false).write(true).mode(0o600).open(&lock_path);
+    let lock = lock.map_err(io_error("open", &lock_path))?;
+    take_lock(&lock, path, &lock_path)?;
+    Ok(lock)
+}
+
+/// Asks the system, which knows a file system that is mounted read-only, without writing anything.
+fn is_writable(path: &Path) -> Result<(), Error> {
+    let may = rustix::fs::access(path, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK);
+    may.map_err(io::Error::from).map_err(io_error("write to", path))
+}
+
+fn remove_file(path: &Path) -> Result<(), Error> {
+    match fs::remove_file(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(io_error("remove", path)(e)),
+        _ => Ok(()),
     }
 }
 
@@ -264,22 +359,74 @@ mod tests {
         let path = scratch("keep");
         let id = {
             let state = StateDir::open(&path).unwrap();
-            state.write("floor", b"42").unwrap();
-            state.instance_id().unwrap()
+            state.write("floor", b"42");
+            state.instance_id()
         };
         let state = StateDir::open(&path).unwrap();
         assert_eq!(state.read("floor").as_deref(), Some(b"42".as_slice()));
-        assert_eq!(state.instance_id().unwrap(), id);
-        state.remove("floor").unwrap();
+        assert_eq!(state.instance_id(), id);
+        state.remove("floor");
         assert_eq!(state.read("floor"), None);
         fs::remove_dir_all(&path).unwrap();
+    }
+
+    /// A disk that takes no file: where the agent wants to write a file beside the old one, there is a folder.
+    #[test]
+    fn a_directory_that_cannot_be_written_is_read_and_the_rest_is_in_memory() {
+        let path = scratch("worn");
+        let state = StateDir::open(&path).unwrap();
+        let id = state.instance_id();
+        state.write("floor", b"1");
+        state.write("request", b"a");
+        drop(state);
+        for name in ["floor.new", "request/x"] {
+            let _ = fs::remove_file(path.join("request"));
+            fs::create_dir_all(path.join(name)).unwrap();
+        }
+        let state = StateDir::open(&path).unwrap();
+        assert_eq!((state.trouble(), state.instance_id()), (None, id.clone()));
+        state.write("floor", b"2");
+        state.remove("request");
+        assert_eq!((state.read("floor").as_deref(), state.read("request")), (Some(b"2".as_slice()), None));
+        let trouble = state.trouble().unwrap();
+        assert!(trouble.contains("remove ") && trouble.contains("worn"), "{trouble}");
+        state.retry();
+        assert!(state.trouble().is_some());
+        drop(state);
+        // The next process has what the disk has.
+        let state = StateDir::open(&path).unwrap();
+        assert_eq!((state.read("floor").as_deref(), state.instance_id()), (Some(b"1".as_slice()), id));
+        state.write("floor", b"3");
+        fs::remove_dir(path.join("floor.new")).unwrap();
+        state.retry();
+        assert_eq!(state.trouble(), None);
+        drop(state);
+        assert_eq!(StateDir::open(&path).unwrap().read("floor").as_deref(), Some(b"3".as_slice()));
+        fs::remove_dir_all(&path).unwrap();
+    }
+
+    #[test]
+    fn a_lock_that_can_only_be_read_is_still_a_lock() {
+        let path = scratch("read");
+        // A folder can be locked, and not be opened to write.
+        fs::create_dir_all(path.join("lock")).unwrap();
+        let first = StateDir::open(&path).unwrap();
+        assert!(first.trouble().unwrap().contains("/lock"));
+        assert!(matches!(StateDir::open(&path), Err(Error::InUse { .. })));
+        fs::remove_dir_all(&path).unwrap();
+        // Wrong paths are errors.
+        fs::write(&path, "").unwrap();
+        for wrong in [path.clone(), path.join("below")] {
+            assert!(matches!(StateDir::open(&wrong), Err(Error::Io { .. })), "{}", wrong.display());
+        }
+        fs::remove_file(&path).unwrap();
     }
 
     #[test]
     fn a_torn_file_reads_as_absent() {
         let path = scratch("torn");
         let state = StateDir::open(&path).unwrap();
-        state.write("floor", b"a long enough content").unwrap();
+        state.write("floor", b"a long enough content");
         drop(state);
         let file = path.join("floor");
         let whole = fs::read(&file).unwrap();
@@ -294,11 +441,11 @@ mod tests {
     fn nothing_is_written_when_nothing_changed() {
         let path = scratch("same");
         let state = StateDir::open(&path).unwrap();
-        state.write("floor", b"1").unwrap();
+        state.write("floor", b"1");
         let inode = fs::metadata(path.join("floor")).unwrap().ino();
-        state.write("floor", b"1").unwrap();
+        state.write("floor", b"1");
         assert_eq!(fs::metadata(path.join("floor")).unwrap().ino(), inode);
-        state.write("floor", b"2").unwrap();
+        state.write("floor", b"2");
         assert_ne!(fs::metadata(path.join("floor")).unwrap().ino(), inode);
         fs::remove_dir_all(&path).unwrap();
     }

@@ -137,10 +137,7 @@ impl Issuer {
     /// Deletes the request and its key.
     pub fn discard(&mut self) {
         self.pending = None;
-        if let Err(e) = self.state.remove(self.slot) {
-            let err = crate::base::error::chain(&e);
-            log::warn!(err = err.as_str(); "The finished certificate request stays in the state directory");
-        }
+        self.state.remove(self.slot);
     }
 
     fn look(&mut self, garden: &Garden, pending: Pending) -> Result<Progress, Error> {
@@ -225,10 +222,7 @@ impl Issuer {
             begun_unix_s: pending.begun.unix(),
             key: base64::encode(pending.key.pkcs8()),
         };
-        if let Err(e) = self.state.write(self.slot, miniserde::json::to_string(&saved).as_bytes()) {
-            let err = crate::base::error::chain(&e);
-            log::warn!(err = err.as_str(); "The pending certificate request will not survive a crash");
-        }
+        self.state.write(self.slot, miniserde::json::to_string(&saved).as_bytes());
     }
 
     fn load(&self) -> Option<Pending> {

@@ -25,9 +25,24 @@ impl Process {
         config["edge"]["stateDir"] = json!(world.path("state"));
         config["server"] = json!({"healthProbes": {"bindAddress": own_address()}, "metrics": {"bindAddress": own_address()}});
         let config = world.file("config.yaml", &config.to_string());
-        let child = Command::new(env!("CARGO_BIN_EXE_gardenlet"))
-            .arg("--config")
-            .arg(config)
+        Self::of(world, Command::new(env!("CARGO_BIN_EXE_gardenlet")).arg("--config").arg(config), variables)
+    }
+
+    /// Like [`Process::start_with`] for an agent that ran before: its state directory is mounted read-only, in a mount
+    /// namespace of its own.
+    pub fn start_read_only(world: &World, variables: &[(&str, &str)]) -> Self {
+        let script =
+            "mount --bind \"$1\" \"$1\" && mount -o remount,bind,ro \"$1\" && exec \"$2\" --config \"$3\"";
+        let (state, config) = (world.path("state"), world.path("config.yaml"));
+        let mut command = Command::new("/usr/bin/unshare");
+        command.args(["--user", "--map-root-user", "--mount", "/bin/sh", "-c", script, "sh"]);
+        command.arg(state).arg(env!("CARGO_BIN_EXE_gardenlet")).arg(config);
+        let path = ("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+        Self::of(world, &mut command, &[variables, &[path]].concat())
+    }
+
+    fn of(world: &World, command: &mut Command, variables: &[(&str, &str)]) -> Self {
+        let child = command
             .env_clear()
             // One heap for all threads, as in the released programs: the system's allocator keeps free memory once per
             // thread.
