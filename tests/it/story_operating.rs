@@ -15,6 +15,7 @@ use crate::world::{CORE, MANAGED_RESOURCES, Options, World, own_address, state_f
 use support::encoding::{base64, from_base64};
 use support::garden::prepare;
 use support::http::faults::Action;
+use support::http::record::Recorded;
 use support::json::text;
 use support::registry::{Access, Registry};
 
@@ -178,8 +179,7 @@ fn doctor_names_the_first_hop_that_breaks_and_changes_nothing() {
     assert!(problem.contains("connect to 127.0.0.1:1") && !problem.contains("hunter2"), "{problem}");
     agent.stop();
 
-    let is_doctors =
-        |r: &support::http::record::Recorded| r.is_write() && r.info.resource == "selfsubjectaccessreviews";
+    let is_doctors = |r: &Recorded| r.is_write() && r.info.resource == "selfsubjectaccessreviews";
     assert!(world.garden.requests().iter().chain(&world.seed.requests()).any(is_doctors));
 }
 
@@ -354,6 +354,10 @@ fn explain_reports_what_an_object_waits_for() {
         assert_eq!((code, output.as_str()), (1, ""), "{errors}");
         errors
     };
+    // No seed may read the Events of the garden, so nobody asks for them.
+    let is_of_events = |seen: &Recorded| seen.method == "GET" && seen.path.contains("/events");
+    let seen = world.garden.requests();
+    assert!(!seen.iter().any(is_of_events) && world.seed.requests().iter().any(is_of_events));
     assert_eq!(refused("teapot/x"), "gardenlet explain: the seed serves no kind \"teapot\"\n");
     let suggested = "gardenlet explain: the seed serves no kind \"sekrets\"; did you mean \"secret\"?\n";
     assert_eq!(refused("sekrets/x"), suggested);

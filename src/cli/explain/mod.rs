@@ -161,7 +161,11 @@ impl Explainer<'_> {
                 .map_err(|e| format!("read what the Shoot needs: {}", chain(&e)))?;
             self.unread.append(&mut told.unread);
         }
-        let events = self.events(&client, &resource, &object);
+        // No seed may read the garden's Events.
+        let events = match cluster {
+            "garden" => Vec::new(),
+            _ => self.events(&client, &resource, &object),
+        };
         let Self { related, unread, .. } = self;
         let shoot::Told { why, tasks, .. } = told;
         Ok(Gathered { cluster, object, related, events, unread, told: why, tasks, now })
