@@ -43,7 +43,7 @@ type Families = SortedMap<&'static str, Family>;
 
 /// All metrics of the process. Cheap to clone.
 #[derive(Clone, Default)]
-pub struct Metrics(Arc<Mutex<Families>>);
+pub struct Metrics(Arc<Mutex<Families>>, Arc<Mutex<SortedMap<String, String>>>);
 
 impl std::fmt::Debug for Metrics {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -55,6 +55,18 @@ impl Metrics {
     /// No metrics yet.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Notes why a gauge with these labels has its value, for people who look at the status page.
+    pub fn explain(&self, name: &str, labels: &[(&str, &str)], why: String) {
+        let key = format!("{name}{}", label_text(labels));
+        self.1.lock().unwrap_or_else(PoisonError::into_inner).insert(key, why);
+    }
+
+    /// The last reason that was noted.
+    pub fn reason(&self, name: &str, labels: &[(&str, &str)]) -> Option<String> {
+        let key = format!("{name}{}", label_text(labels));
+        self.1.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned()
     }
 
     /// Adds `by` to a counter.

@@ -75,7 +75,7 @@ pub fn last_error(object: &Value) -> Option<Failed> {
     Some(Failed {
         text: format!("error during reconciliation: {text}"),
         codes: codes.filter_map(Value::as_str).map(str::to_owned).collect(),
-        postponed: None,
+        ..Failed::default()
     })
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::api::condition::Status;
+use crate::api::condition::{self, Status, urgency};
 use crate::api::gardener::{ControllerInstallation, ControllerRegistration, ControllerResource};
 use crate::api::meta::text;
 use crate::base::sorted::SortedSet;
@@ -119,18 +119,20 @@ fn installations_of<'a>(
     installations.iter().map(|i| &**i).filter(move |i| i.spec.registration_ref.name == registration)
 }
 
-/// Why an installation is not ready.
+/// Why an installation is not ready, by the most urgent of its conditions.
 fn unready(installation: &ControllerInstallation) -> Option<String> {
     let wanted = [("Installed", Status::True), ("Healthy", Status::True), ("Progressing", Status::False)];
     let name = &installation.metadata.name;
-    wanted.into_iter().find_map(|(kind, status)| {
-        match installation.status.conditions.iter().find(|condition| condition.kind == kind) {
-            None => Some(format!("ControllerInstallation {name} has no condition {kind} yet")),
-            Some(condition) if condition.status == status => None,
-            Some(condition) => Some(format!(
-                "ControllerInstallation {name}: condition {kind} is {}: {}",
-                condition.status, condition.message
-            )),
+    let find = |kind: &str| condition::find(&installation.status.conditions, kind);
+    let bad = wanted.into_iter().filter(|(kind, status)| find(kind).is_none_or(|it| it.status != *status));
+    let order = |kind: &str| urgency(kind, find(kind).map_or("Unknown", |it| it.status.as_str()));
+    let (worst, _) = bad.min_by_key(|(kind, _)| order(kind))?;
+    // A chart that cannot be rendered is the reason for all others.
+    let invalid = find("Valid").filter(|valid| valid.status == Status::False);
+    Some(match invalid.or_else(|| find(worst)) {
+        None => format!("ControllerInstallation {name} has no condition {worst} yet"),
+        Some(it) => {
+            format!("ControllerInstallation {name}: condition {} is {}: {}", it.kind, it.status, it.message)
         }
     })
 }
@@ -191,6 +193,36 @@ mod tests {
 
     const NOBODY: &str = "no ControllerInstallation of this seed supports ControlPlane/Lab, Worker/Lab: register an \
         extension for it in the garden";
+
+    #[test]
+    fn the_cause_comes_before_what_nobody_knows() {
+        let of = |statuses: &[(&str, &str)]| {
+            let conditions: Vec<Value> = statuses
+                .iter()
+                .map(|(kind, status)| json!({"type": kind, "status": status, "message": "m"}))
+                .collect();
+            let object = json!({"metadata": {"name": "x"}, "spec": {"registrationRef": {"name": "x"}},
+                "status": {"conditions": conditions}});
+            unready(&serde_json::from_value(object).unwrap()).unwrap_or_default()
+        };
+        let well = [("Installed", "True"), ("Healthy", "True"), ("Progressing", "False")];
+        let table = [
+            (vec![("Installed", "Unknown"), ("Valid", "False")], "condition Valid is False"),
+            (vec![("Installed", "Unknown"), ("Healthy", "False")], "condition Healthy is False"),
+            (vec![("Valid", "Unknown"), ("Installed", "Unknown")], "condition Installed is Unknown"),
+            (vec![("Healthy", "False")], "condition Healthy is False"),
+            (vec![("Healthy", "True")], "has no condition Installed yet"),
+            // It was installed before the chart broke: the extension works.
+            ([&[("Valid", "False")], &well[..]].concat(), ""),
+        ];
+        for (statuses, expected) in table {
+            let found = of(&statuses);
+            assert!(
+                found.contains(expected) && found.is_empty() == expected.is_empty(),
+                "{statuses:?}: {found}"
+            );
+        }
+    }
 
     #[test]
     fn missing_extensions_are_named() {

@@ -49,12 +49,19 @@ pub struct Failed {
     pub codes: Vec<String>,
     /// Set if nothing was sent: when to try again. The task has not failed then.
     pub postponed: Option<Duration>,
+    /// The text stands beside the task's name while the task waits: it takes long, and it goes on.
+    pub is_progress: bool,
 }
 
 impl Failed {
     /// Without codes.
     pub fn new(text: impl Into<String>) -> Self {
         Self { text: text.into(), ..Self::default() }
+    }
+
+    /// What a task is doing, for the progress of its flow.
+    pub fn progress(text: impl Into<String>) -> Self {
+        Self { is_progress: true, ..Self::new(text) }
     }
 }
 
@@ -88,7 +95,7 @@ impl From<Failed> for Failure {
 
 impl From<kube::Error> for Failed {
     fn from(error: kube::Error) -> Self {
-        Self { text: chain(&error), codes: Vec::new(), postponed: error.postponed() }
+        Self { postponed: error.postponed(), ..Self::new(chain(&error)) }
     }
 }
 
@@ -312,10 +319,14 @@ impl<C> Flow<C> {
     pub fn progress(&self) -> Progress {
         let count = |wanted: &State| self.states.iter().filter(|state| *state == wanted).count();
         let all = self.states.len() - count(&State::Skipped);
-        let mut running: Vec<&str> = Vec::new();
+        let mut running: Vec<String> = Vec::new();
         for (task, state) in self.tasks.iter().zip(&self.states) {
-            if matches!(state, State::Waiting { .. } | State::Trying) {
-                running.push(&task.name);
+            match state {
+                State::Waiting { last: Some(last), .. } if last.is_progress => {
+                    running.push(format!("{} ({})", task.name, last.text));
+                }
+                State::Waiting { .. } | State::Trying => running.push(task.name.clone()),
+                _ => {}
             }
         }
         running.sort_unstable();

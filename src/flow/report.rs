@@ -14,7 +14,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    pub(super) fn new(flow: &str, done: usize, all: usize, running: &[&str]) -> Self {
+    pub(super) fn new(flow: &str, done: usize, all: usize, running: &[String]) -> Self {
         let percent = u32::try_from(100 * done / all.max(1)).unwrap_or(100);
         let description = match percent {
             _ if all == 0 || done == all => format!("{flow} finished"),
@@ -71,8 +71,8 @@ mod tests {
     #[test]
     fn words_of_a_flow() {
         let table = [
-            ((0, 4, &["a"][..]), 0, "Starting Flow"),
-            ((1, 4, &["a", "b"]), 25, "a, b"),
+            ((0, 4, &["a".to_owned()][..]), 0, "Starting Flow"),
+            ((1, 4, &["a".to_owned(), "b".to_owned()]), 25, "a, b"),
             ((1, 3, &[]), 33, ""),
             ((4, 4, &[]), 100, "Flow finished"),
             ((0, 0, &[]), 100, "Flow finished"),

@@ -58,6 +58,26 @@ fn run(flow: &mut Flow<World>, world: &mut World, observer: &mut dyn Observer) -
 const ENDED_WELL: Ended = Ended { errors: Vec::new(), is_cancelled: false };
 
 #[test]
+fn a_task_that_takes_long_says_how_far_it_is() {
+    let mut flow: Flow<u32> = Flow::new("Flow");
+    let first = flow.task("First", |_, _| Ok(Step::Done)).add();
+    let keys = |made: &mut u32, _: &Attempt| {
+        *made += 1;
+        let why = Failed::progress(format!("making RSA keys, {made} of 2"));
+        Ok(if *made > 2 { Step::Done } else { Step::again(Duration::ZERO, why) })
+    };
+    flow.task("Keys", keys).after(&[first]).add();
+    flow.task("Other", |_, _| Ok(Step::again(Duration::from_secs(9), "it waits"))).after(&[first]).add();
+    let mut made = 0;
+    for expected in
+        ["Keys (making RSA keys, 1 of 2), Other", "Keys (making RSA keys, 2 of 2), Other", "Other"]
+    {
+        flow.turn(&mut made, &|| Duration::ZERO, &mut Silent);
+        assert_eq!(flow.progress().description, expected);
+    }
+}
+
+#[test]
 fn tasks_run_when_their_dependencies_are_done() {
     let mut flow = Flow::new("Flow");
     let a = flow.task("a", does("a")).add();
@@ -92,7 +112,7 @@ fn a_failure_stops_only_its_dependents() {
     let mut flow = Flow::new("Flow");
     let a = flow.task("a", does("a")).add();
     let codes = vec!["ERR_CONFIGURATION_PROBLEM".to_owned()];
-    let failed = Failed { text: "broken".to_owned(), codes, postponed: None };
+    let failed = Failed { codes, ..Failed::new("broken") };
     let told = failed.clone();
     let b = flow.task("b", move |_: &mut World, _| Err(told.clone())).after(&[a]).add();
     flow.task("c", does("c")).after(&[b]).add();

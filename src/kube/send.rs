@@ -17,6 +17,7 @@ use super::session::Session;
 use super::status;
 use super::watch::{Line, LongEvents};
 use crate::base::clock::{Clock, Mono};
+use crate::base::cut::cut;
 use crate::base::error::chain;
 use crate::limits;
 use crate::net::{self, Limits, Traffic};
@@ -25,6 +26,8 @@ use crate::net::{self, Limits, Traffic};
 pub const REACHABLE: &str = "gardenlet_api_reachable";
 /// A metric: how long the server takes to answer, by `peer`.
 pub const RESPONSE_SECONDS: &str = "gardenlet_api_response_seconds";
+/// The most that is kept of the reason why a server does not answer.
+const REASON_BYTES_MAX: usize = 400;
 /// How much one request changes that.
 const SMOOTHING: f64 = 0.2;
 /// A metric: when a server last answered, by `peer`.
@@ -344,7 +347,11 @@ impl Sender {
             self.measure(request, sent);
         }
         self.count_bytes();
-        result.map_err(|error| self.broken(error))
+        result.map_err(|error| {
+            let error = self.broken(error);
+            metrics.explain(REACHABLE, &[("peer", peer)], cut(chain(&error), REASON_BYTES_MAX));
+            error
+        })
     }
 
     /// Records how long the server took. A watch has no such time.

@@ -152,7 +152,7 @@ impl From<Error> for Failed {
             Error::Kube { source, .. } => source.postponed(),
             _ => None,
         };
-        Self { text: chain(&error), codes: Vec::new(), postponed }
+        Self { postponed, ..Self::new(chain(&error)) }
     }
 }
 

@@ -108,17 +108,38 @@ impl Made {
     }
 }
 
-/// Finds all Secrets, or creates missing ones. `None` while an RSA key is being generated: ask again after
-/// [`crate::secrets::KEY_AGAIN`].
+/// The result of [`ensure`].
+#[derive(Debug)]
+pub enum Ensured {
+    /// All are there.
+    All(Made),
+    /// An RSA key is being made: ask again after [`crate::secrets::KEY_AGAIN`].
+    Making(Failed),
+}
+
+/// The part of a text about keys that are made.
+pub const MAKING: &str = "making RSA keys, ";
+
+/// Which of the keys is being made, if it is that of the last of these configurations.
+fn making(begun: &[(Config, Options)], all: usize) -> Failed {
+    Failed::progress(format!("{MAKING}{} of {all}", count_of_keys(begun)))
+}
+
+fn count_of_keys(configs: &[(Config, Options)]) -> usize {
+    configs.iter().filter(|(config, _)| config.rsa_bits().is_some()).count()
+}
+
+/// Finds all Secrets, or creates missing ones.
 ///
 /// The certificate of the API server contains the address of the exposure, so it is created once `outside` is known.
 ///
 /// # Errors
 /// The secrets manager fails.
-pub fn ensure(secrets: &mut Secrets, view: &View, outside: Option<&Outside>) -> Result<Option<Made>, Failed> {
-    for (config, options) in authorities(view).into_iter().chain(keys(view)) {
-        if secrets.ensure(&config, &options)?.is_none() {
-            return Ok(None);
+pub fn ensure(secrets: &mut Secrets, view: &View, outside: Option<&Outside>) -> Result<Ensured, Failed> {
+    let first: Vec<_> = authorities(view).into_iter().chain(keys(view)).collect();
+    for (index, (config, options)) in first.iter().enumerate() {
+        if secrets.ensure(config, options)?.is_none() {
+            return Ok(Ensured::Making(making(&first[..=index], count_of_keys(&first))));
         }
     }
     let bundle: Option<Arc<Stored>> = secrets.get("ca").and_then(|set| set.bundle.clone());
@@ -130,7 +151,7 @@ pub fn ensure(secrets: &mut Secrets, view: &View, outside: Option<&Outside>) -> 
     }
     let all = names(view, outside);
     let sets = all.into_iter().filter_map(|name| secrets.get(&name).cloned().map(|set| (name, set)));
-    Ok(Some(Made(sets.collect())))
+    Ok(Ensured::All(Made(sets.collect())))
 }
 
 /// Deletes unused Secrets. A flow calls it after it has succeeded.
@@ -291,6 +312,16 @@ mod tests {
                         service-account-key";
         assert_eq!(ours.join(","), expected);
         assert!(!names(&golden("s2"), None).contains(&SERVER.to_owned()));
+    }
+
+    #[test]
+    fn a_key_that_is_made_is_counted() {
+        let view = golden("s1");
+        let all: Vec<_> = authorities(&view).into_iter().chain(keys(&view)).collect();
+        let told = |begun: usize| making(&all[..begun], count_of_keys(&all));
+        assert_eq!(told(3), Failed::progress("making RSA keys, 3 of 7"));
+        // The key of the encryption comes before the last one, and is no RSA key.
+        assert_eq!(told(8).text, "making RSA keys, 7 of 7");
     }
 
     #[test]

@@ -15,7 +15,7 @@ use gardenlet::pki::issue::{Authority, Issuer, Names, Template, Usage, subject};
 use gardenlet::secrets::{self, Secrets};
 use gardenlet::shoot::addresses::{self, Outside};
 use gardenlet::shoot::rotation::{ENCRYPTION_KEY, rotation};
-use gardenlet::shoot::secrets::{Made, ensure};
+use gardenlet::shoot::secrets::{Ensured, Made, ensure};
 use gardenlet::shoot::view::{Sources, View};
 use serde_json::{Value, json};
 
@@ -68,7 +68,9 @@ impl Rig {
         };
         let mut secrets = Secrets::load(place, &rotation(&view)).unwrap();
         let outside = expose(&seed, &view.technical_id);
-        let made = ensure(&mut secrets, &view, Some(&outside)).unwrap().unwrap();
+        let Ensured::All(made) = ensure(&mut secrets, &view, Some(&outside)).unwrap() else {
+            panic!("the keys are there");
+        };
         Self { site, seed, client, view, made }
     }
 

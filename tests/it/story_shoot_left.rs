@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::story_offline::pass;
 use crate::story_operating::Desk;
-use crate::world::{AGENT, CORE, Options, World, condition};
+use crate::world::{AGENT, CORE, Options, World, condition, wait_for};
 use support::api::store::Id;
 use support::encoding::from_rfc3339;
 use support::http::record::Recorded;
@@ -138,7 +138,14 @@ fn shoots_that_cannot_be_served_are_not_touched() {
         })
     };
     let fresh = says("fresh", "cannot serve Shoots with workers");
-    assert_eq!((text(&fresh, "/lastOperation/state"), text(&fresh, "/uid")), ("Pending", ""));
+    assert_eq!((text(&fresh, "/lastOperation/state"), text(&fresh, "/uid")), ("Error", ""));
+    // It is a problem, and does not look like one in progress.
+    let page = wait_for("both problems", || {
+        let page = agent.get(2728, "/statusz").1;
+        let told = ["fresh", "old"].map(|name| format!("Shoot {PROJECT_NAMESPACE}/{name}"));
+        told.iter().all(|name| page.contains(name)).then_some(page)
+    });
+    assert!(page.contains("Create Error: This gardenlet cannot serve Shoots with workers"), "{page}");
     let old = says("old", "cannot serve Shoots with workers");
     assert_eq!(old["lastOperation"]["state"], "Error");
     let leaves = says("leaves", "cannot prepare the migration");

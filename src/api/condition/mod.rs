@@ -186,6 +186,17 @@ pub fn find<'a>(conditions: &'a [Condition], kind: &str) -> Option<&'a Condition
     conditions.iter().find(|c| c.kind == kind)
 }
 
+/// The order of conditions that are not good, in a text that has room for few: what is certain comes before what nobody
+/// knows yet, and `Valid` before the conditions that depend on it.
+pub fn urgency(kind: &str, status: &str) -> (u8, bool) {
+    let doubt = match status {
+        "Unknown" => 2,
+        "Progressing" => 1,
+        _ => 0,
+    };
+    (doubt, kind != "Valid")
+}
+
 /// The status of the condition of a type.
 pub fn status_of(conditions: &[Condition], kind: &str) -> Option<Status> {
     find(conditions, kind).map(|c| c.status)

@@ -79,7 +79,12 @@ fn peers(metrics: &Metrics, names: &[&'static str]) -> Vec<Peer> {
     let peer = |name: &&'static str| {
         let labels = [("peer", *name)];
         let is_reachable = metrics.value(REACHABLE, &labels)? > 0.0;
-        Some(Peer { name, is_reachable, answered: answered(metrics, name) })
+        Some(Peer {
+            name,
+            is_reachable,
+            answered: answered(metrics, name),
+            why: metrics.reason(REACHABLE, &labels).filter(|_| !is_reachable),
+        })
     };
     names.iter().filter_map(peer).collect()
 }

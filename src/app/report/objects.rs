@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::api::condition::Status;
+use crate::api::condition::{Status, urgency};
 use crate::api::gardener::{ControllerInstallation, LastOperation, Seed, ShootHead};
 use crate::api::meta::{Key, ObjectMeta};
 use crate::api::resources::INSTALLATION_LABEL;
@@ -132,7 +132,8 @@ pub(super) fn judge(said: &Said<'_>, now: Timestamp) -> Option<Problem> {
         Reading::Final => true,
         Reading::Bad => !is_made_or_unmade && !is_young && is_old(check.changed),
     };
-    let bad: Vec<&Check<'_>> = said.conditions.iter().filter(is_problem).collect();
+    let mut bad: Vec<&Check<'_>> = said.conditions.iter().filter(is_problem).collect();
+    bad.sort_by_key(|check| urgency(check.kind, check.status.as_str()));
     let since = bad.iter().map(|check| check.changed).min()?;
     let words = |check: &&Check<'_>| format!("{} is {}: {}", check.kind, check.status, check.message);
     let error = bad.iter().map(words).collect::<Vec<_>>().join("; ");
@@ -374,6 +375,16 @@ mod tests {
         for (conditions, expected) in table {
             assert_eq!(installation(conditions.clone()), expected, "{conditions}");
         }
+    }
+
+    #[test]
+    fn the_reason_comes_before_what_it_leaves_unknown() {
+        let conditions = [("Installed", "Unknown"), ("Healthy", "False"), ("Valid", "False")];
+        let conditions = conditions.map(|(kind, status)| condition(kind, status, "R", 900));
+        let meta = json!({"name": "i", "creationTimestamp": at(900)});
+        let it = json!({"metadata": meta, "status": {"conditions": conditions}});
+        let error = of_installation(&serde_json::from_value(it).unwrap(), NOW).unwrap().error;
+        assert_eq!(error, "Valid is False: why; Healthy is False: why; Installed is Unknown: why");
     }
 
     #[test]

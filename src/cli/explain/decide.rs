@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::super::colour::{Text, Tone};
 use super::finalizers::remover;
 use super::verdict::{Line, Verdict, Weight};
+use crate::api::condition::urgency;
 use crate::api::extensions::SERVED;
 use crate::base::clock::Timestamp;
 use crate::components::webhooks;
@@ -187,10 +188,9 @@ fn with_others(own: Verdict, others: &[(String, Verdict)], has_unread: bool) -> 
         return (own, state);
     }
     let find = |is: fn(&Verdict) -> bool| others.iter().find(|(_, verdict)| is(verdict));
-    let is_bad = |verdict: &Verdict| {
-        matches!(verdict, Verdict::NotReady(_) | Verdict::Unknown(_) | Verdict::Deleted(_))
-    };
-    if let Some((what, _)) = find(is_bad) {
+    let is_doubtful = |verdict: &Verdict| matches!(verdict, Verdict::Unknown(_) | Verdict::Deleted(_));
+    let bad = find(|verdict| matches!(verdict, Verdict::NotReady(_))).or_else(|| find(is_doubtful));
+    if let Some((what, _)) = bad {
         let verdict = Verdict::NotReady(what.clone());
         let state = verdict.text();
         return (verdict, state);
@@ -340,7 +340,9 @@ fn reasons(object: &Value, now: Timestamp) -> Vec<Line> {
     let errors = items(&status["lastErrors"]).chain(std::iter::once(&status["lastError"]));
     let errors = errors.map(|e| text(&e["description"])).filter(|d| !d.is_empty());
     out.extend(errors.map(|d| Line::new(Weight::Error, format!("last error: {d}"))));
-    out.extend(items(&status["conditions"]).filter_map(|c| condition(c, metadata, now)));
+    let mut conditions: Vec<&Value> = items(&status["conditions"]).collect();
+    conditions.sort_by_key(|c| urgency(text(&c["type"]), text(&c["status"])));
+    out.extend(conditions.into_iter().filter_map(|c| condition(c, metadata, now)));
     if items(&status["conditions"]).any(|c| webhooks::is_unanswered(text(&c["message"]))) {
         out.push(Line::note(webhooks::remedy()));
     }
@@ -467,6 +469,16 @@ mod tests {
                 json!({"status": {"conditions": [condition("Healthy", "False"), condition("Required", "True")]}}),
                 "not ready: condition Healthy is False for 1m0s",
                 vec!["condition Healthy is False for 1m0s: R: M"],
+            ),
+            (
+                json!({"status": {"conditions": [condition("Installed", "Unknown"), condition("Healthy", "False"),
+                    condition("Valid", "False")]}}),
+                "not ready: condition Valid is False for 1m0s",
+                vec![
+                    "condition Valid is False for 1m0s: R: M",
+                    "condition Healthy is False for 1m0s: R: M",
+                    "condition Installed is Unknown for 1m0s: R: M",
+                ],
             ),
             (
                 json!({"metadata": {"deletionTimestamp": since, "finalizers": ["kubernetes", "x.org/y"]},

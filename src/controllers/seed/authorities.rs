@@ -51,7 +51,7 @@ pub(super) fn ensure(work: &mut Work) -> Result<Step, Failed> {
     };
     Ok(match secrets.ensure(&config(), &options())? {
         Some(_) => Step::Done,
-        None => Step::again(KEY_AGAIN, "an RSA key is being generated"),
+        None => Step::again(KEY_AGAIN, Failed::progress("making RSA keys, 1 of 1")),
     })
 }
 

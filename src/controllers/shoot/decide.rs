@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::api::condition::{self, Condition, Status};
+use crate::api::condition::{self, Condition, Status, urgency};
 use crate::api::gardener::OPERATION;
 use crate::api::meta::{annotation, is_true, text};
 use crate::base::clock::Timestamp;
@@ -368,12 +368,14 @@ fn seed_problem(seed: &Value, agent: &Value) -> Option<String> {
         return Some("the Seed has changed and has not been reconciled yet".to_owned());
     }
     let conditions: Vec<Condition> = view::look(&status["conditions"]).unwrap_or_default();
-    SEED_CONDITIONS.iter().find_map(|kind| match condition::find(&conditions, kind) {
-        None => Some(format!("the Seed has no condition {kind} yet")),
-        Some(found) if found.status != Status::True => {
-            Some(format!("the Seed's condition {kind} is {}: {}", found.status, found.message))
-        }
-        Some(_) => None,
+    let find = |kind: &str| condition::find(&conditions, kind);
+    let bad =
+        SEED_CONDITIONS.into_iter().filter(|kind| find(kind).is_none_or(|it| it.status != Status::True));
+    let order = |kind: &str| urgency(kind, find(kind).map_or("Unknown", |it| it.status.as_str()));
+    let worst = bad.min_by_key(|kind| order(kind))?;
+    Some(match find(worst) {
+        None => format!("the Seed has no condition {worst} yet"),
+        Some(found) => format!("the Seed's condition {worst} is {}: {}", found.status, found.message),
     })
 }
 

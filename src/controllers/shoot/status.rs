@@ -21,14 +21,16 @@ pub fn pending(shoot: &Value) -> Option<Value> {
 /// (`is_error`) is an error.
 pub fn blocked(shoot: &Value, (why, is_error): (&str, bool), now: Timestamp) -> Option<Value> {
     let last = &shoot["status"]["lastOperation"];
-    if last["description"] == why {
+    // Earlier versions wrote Pending for a lasting problem of a new Shoot.
+    let is_told = !is_error || last["state"] != "Pending";
+    if last["description"] == why && is_told {
         return None;
     }
     let mut said = json!({"description": why, "lastUpdateTime": rfc3339(now)});
     match (text(&last["type"]), text(&last["state"])) {
         ("", _) => {
             said["type"] = json!("Create");
-            said["state"] = json!("Pending");
+            said["state"] = json!(if is_error { "Error" } else { "Pending" });
         }
         ("Migrate" | "Restore", _) | (_, "Failed") => {}
         (_, state) if is_error => {
@@ -72,10 +74,12 @@ mod tests {
         let pending = json!({"type": "Create", "state": "Pending"});
         let (error, nothing) = (json!({"state": "Error"}), json!({}));
         let failed = json!({"type": "Reconcile", "state": "Error"});
+        let never = json!({"type": "Create", "state": "Error"});
         // The present status, the patch while something blocks it, and the patch if that lasts.
         let table = [
-            (Value::Null, &pending, &pending),
-            (json!({"state": "Pending"}), &pending, &pending),
+            (Value::Null, &pending, &never),
+            (json!({"state": "Pending"}), &pending, &never),
+            (json!({"type": "Create", "state": "Pending"}), &nothing, &error),
             (json!({"type": "Reconcile", "state": "Succeeded"}), &nothing, &failed),
             (json!({"type": "Create", "state": "Succeeded"}), &nothing, &failed),
             (json!({"type": "Create", "state": "Processing"}), &nothing, &error),

@@ -170,10 +170,12 @@ pub(super) fn secrets(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
         work.secrets = Some(Secrets::load(work.place.clone(), &rotation::rotation(&work.view))?);
     }
     let Some(found) = &mut work.secrets else { return Ok(Step::Done) };
-    work.made = secrets::ensure(found, &work.view, work.outside.as_ref())?;
-    let Some(made) = &work.made else { return Ok(Step::again(KEY_AGAIN, "an RSA key is being generated")) };
+    let made = match secrets::ensure(found, &work.view, work.outside.as_ref())? {
+        secrets::Ensured::All(made) => made,
+        secrets::Ensured::Making(why) => return Ok(Step::again(KEY_AGAIN, why)),
+    };
     super::begin::name_kubeconfig(&work.seed, work.plane(), made.generic_kubeconfig())?;
-    garden::ensure(&work.garden, &work.view, made)
+    garden::ensure(&work.garden, &work.view, work.made.insert(made))
 }
 
 pub(super) fn advertise(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {

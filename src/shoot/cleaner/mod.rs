@@ -68,7 +68,7 @@ impl Left {
             "; remove their finalizers, or let their controllers do it; annotation {name} of the Shoot shortens the \
              time until the agent removes them"
         ));
-        Some(Failed { text, codes: decide::code(), postponed: None })
+        Some(Failed { codes: decide::code(), ..Failed::new(text) })
     }
 }
 

@@ -120,6 +120,8 @@ pub(super) struct Peer {
     pub(super) name: &'static str,
     pub(super) is_reachable: bool,
     pub(super) answered: Option<Timestamp>,
+    /// Why the last request was not answered, if anybody knows.
+    pub(super) why: Option<String>,
 }
 
 /// A reconciliation that failed.
@@ -226,7 +228,9 @@ fn of_servers(facts: &Facts, known: &[Problem], now: Timestamp) -> Vec<Problem> 
         if !is_away || is_known {
             continue;
         }
-        let why = lease.take().map(|(why, _)| format!(": {why}")).unwrap_or_default();
+        // The heartbeat says the same in other words.
+        let renewal = lease.take().map(|(why, _)| why);
+        let why = peer.why.as_ref().or(renewal).map(|why| format!(": {why}")).unwrap_or_default();
         let error = format!("the API server does not answer{why}");
         problems.push(Problem::part(peer.name, error, peer.answered));
     }

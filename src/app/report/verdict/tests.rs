@@ -17,8 +17,8 @@ fn good() -> Facts {
         was_ready: true,
         parts: vec![part("garden", "running"), part("seed", "running")],
         peers: vec![
-            Peer { name: "garden", is_reachable: true, answered: Some(before(1)) },
-            Peer { name: "seed", is_reachable: true, answered: Some(before(1)) },
+            Peer { name: "garden", is_reachable: true, answered: Some(before(1)), why: None },
+            Peer { name: "seed", is_reachable: true, answered: Some(before(1)), why: None },
         ],
         expires: Some(NOW.plus(Duration::from_secs(1))),
         ..Facts::default()
@@ -54,7 +54,7 @@ fn without_problems_the_verdict_says_how_far_the_agent_is() {
         ("starting: waiting for the first list of each watch", |f| f.listing = true),
         // One lost request, and one failed reconciliation that the agent retries.
         ("healthy", |f| {
-            f.peers[0] = Peer { name: "garden", is_reachable: false, answered: Some(before(9)) };
+            f.peers[0] = Peer { name: "garden", is_reachable: false, answered: Some(before(9)), why: None };
             f.lease = Some(("refused".to_owned(), before(3)));
         }),
         ("healthy", |f| f.failed = vec![failed("shoot", 4)]),
@@ -72,7 +72,7 @@ fn without_problems_the_verdict_says_how_far_the_agent_is() {
 #[test]
 fn each_problem_has_a_place_an_error_and_a_time() {
     type Change = fn(&mut Facts);
-    let table: [(&str, &str, Option<u64>, Change); 12] = [
+    let table: [(&str, &str, Option<u64>, Change); 13] = [
         ("clock", "wrong", Some(7), |f| {
             f.parts.push(Part {
                 name: "clock",
@@ -86,11 +86,16 @@ fn each_problem_has_a_place_an_error_and_a_time() {
         }),
         ("garden certificate", "the certificate has expired", Some(0), |f| f.expires = Some(NOW)),
         ("garden", "the API server does not answer", Some(10), |f| {
-            f.peers[0] = Peer { name: "garden", is_reachable: false, answered: Some(before(10)) };
+            f.peers[0] = Peer { name: "garden", is_reachable: false, answered: Some(before(10)), why: None };
         }),
         ("garden", "the API server does not answer: refused", None, |f| {
-            f.peers[0] = Peer { name: "garden", is_reachable: false, answered: None };
+            f.peers[0] = Peer { name: "garden", is_reachable: false, answered: None, why: None };
             f.lease = Some(("refused".to_owned(), before(3)));
+        }),
+        ("seed", "the API server does not answer: no route to host", None, |f| {
+            let why = Some("no route to host".to_owned());
+            f.peers[1] = Peer { name: "seed", is_reachable: false, answered: None, why };
+            f.lease = Some(("not the leader".to_owned(), before(30)));
         }),
         ("seed lease", "the Lease is not renewed: refused", Some(10), |f| {
             f.lease = Some(("refused".to_owned(), before(10)));
@@ -129,7 +134,7 @@ fn each_problem_has_a_place_an_error_and_a_time() {
 fn a_cause_is_named_once_and_first() {
     let mut facts = good();
     facts.parts[0].problem = Some(("connection refused".to_owned(), before(60)));
-    facts.peers[0] = Peer { name: "garden", is_reachable: false, answered: None };
+    facts.peers[0] = Peer { name: "garden", is_reachable: false, answered: None, why: None };
     facts.objects = vec![shoot(&"long\n".repeat(100), 5)];
     let (verdict, problems) = judge(&facts, NOW);
     assert_eq!(problems.len(), 2, "{problems:?}");

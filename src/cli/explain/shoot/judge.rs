@@ -10,6 +10,7 @@ use crate::api::meta::text;
 use crate::base::sorted::SortedSet;
 use crate::controllers::shoot::status::INITIALIZE;
 use crate::flow::Outline;
+use crate::shoot::secrets::MAKING;
 
 /// The state of a task.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -111,7 +112,7 @@ impl Judge<'_> {
 
     fn reported(&self, last: &Value) -> Run {
         let percent = last["progress"].as_u64().and_then(|percent| usize::try_from(percent).ok());
-        let description = text(&last["description"]);
+        let description = without_keys(text(&last["description"]));
         let running: Option<SortedSet<usize>> = match percent {
             // Tasks without dependencies start at once.
             None | Some(0) => Some(self.open(&SortedSet::new())),
@@ -202,6 +203,15 @@ impl Judge<'_> {
     }
 }
 
+/// A description of running tasks without the number of the key that one of them makes.
+fn without_keys(description: &str) -> String {
+    let begin = format!(" ({MAKING}");
+    match description.split_once(&begin).and_then(|(front, rest)| Some((front, rest.split_once(')')?.1))) {
+        Some((front, back)) => format!("{front}{back}"),
+        None => description.to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -256,6 +266,7 @@ mod tests {
             (going(0, "Starting Flow"), "rww-ww"),
             (json!({"lastOperation": {"state": "Processing", "description": "Initialized."}}), "rww-ww"),
             (going(20, "b, c, e"), "drr-wr"),
+            (going(20, "b (making RSA keys, 3 of 7), c, e"), "drr-wr"),
             // Three of five are done: a, b, e.
             (going(60, "c"), "ddr-wd"),
             // Either b or e has failed; the report does not show which.
