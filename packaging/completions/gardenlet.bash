@@ -7,18 +7,18 @@ _gardenlet() {
   if [ "$cur" = = ]; then cur=; elif [ "$prev" = = ]; then prev=${COMP_WORDS[COMP_CWORD - 2]}; fi
   local store="--directory --s3 --prefix"
   case $prev in
-    --config | -f | --values | --registry-config | --to | --output-dir | --give | --etcd | --etcdutl | --etcd-config | --data-dir | \
+    --config | --kubeconfig | -f | --values | --registry-config | --to | --output-dir | --give | --etcd | --etcdutl | --etcd-config | --data-dir | \
       --ca | --cert | --key | --result | --directory | --s3) files=yes ;;
     -o | --output)
       if [ "$command $verb" = "bundle export" ]; then files=yes; else words="json text"; fi ;;
     --version) words="true false raw" ;;
-    --chart | --kubernetes | --digest | --address | --endpoint | --keep | --maintenance-window | --wait | --prefix) return ;;
+    --context | --validity | --chart | --kubernetes | --digest | --address | --endpoint | --keep | --maintenance-window | --wait | --prefix) return ;;
     -n | --namespace | --set | --set-string | --set-json | --set-file | --set-literal | --kube-version | -a | --api-versions | -s | \
       --show-only | --name-template) return ;;
     *)
       case $command in
         "$cur")
-          words="config rebootstrap status doctor explain bundle etcd render completion version help --config --version --help" ;;
+          words="config rebootstrap bootstrap-token status doctor explain bundle etcd render completion version help --config --version --help" ;;
         config)
           case $verb in
             "$cur") words="validate print-defaults --help" ;;
@@ -26,11 +26,12 @@ _gardenlet() {
             print-defaults) words="--config --output -o --help" ;;
           esac ;;
         run) words="--config --help" ;;
-        rebootstrap) words="--config --help" ;;
+        rebootstrap) words="--config --kubeconfig --context --help" ;;
+        bootstrap-token) words="--kubeconfig --context --validity --to --help" ;;
         status) words="--config --address --output -o --watch -w --help" ;;
-        doctor) words="--config --output -o --help" ;;
+        doctor) words="--config --pre --kubeconfig --context --output -o --help" ;;
         explain)
-          words="--config --namespace -n --output -o --help"
+          words="--config --namespace -n --kubeconfig --context --output -o --help"
           if [[ $cur != -* && $COMP_CWORD = 2 ]]; then
             words="backupbucket/ backupentry/ bastion/ controllerinstallation/ managedresource/ managedseed/ seed/ shoot/"
             compopt -o nospace
@@ -59,7 +60,7 @@ _gardenlet() {
         version) words="--output -o --help" ;;
         help)
           case $verb in
-            "$cur") words="config rebootstrap status doctor explain bundle etcd render completion version run" ;;
+            "$cur") words="config rebootstrap bootstrap-token status doctor explain bundle etcd render completion version run" ;;
             config) words="validate print-defaults" ;;
             bundle) words="export import list" ;;
             etcd) words="install start snapshot list" ;;

@@ -1,6 +1,6 @@
 # Completions of gardenlet for fish.
 
-set -l commands run config rebootstrap status doctor explain bundle etcd render completion version help
+set -l commands run config rebootstrap bootstrap-token status doctor explain bundle etcd render completion version help
 set -l none "not __fish_seen_subcommand_from $commands"
 
 # Of a command with commands of its own: none of them yet, or one of them.
@@ -17,6 +17,7 @@ end
 complete -c gardenlet -f
 complete -c gardenlet -n $none -a config -d "check a configuration, or print its defaults"
 complete -c gardenlet -n $none -a rebootstrap -d "get a new identity for the garden"
+complete -c gardenlet -n $none -a bootstrap-token -d "make a token with which a seed joins the garden"
 complete -c gardenlet -n $none -a status -d "show the state of the running agent"
 complete -c gardenlet -n $none -a doctor -d "try each hop from this machine"
 complete -c gardenlet -n $none -a explain -d "explain why an object is not ready"
@@ -34,7 +35,7 @@ complete -c gardenlet -n "__gardenlet_group config" -a "validate print-defaults"
 complete -c gardenlet -n "__gardenlet_group bundle" -a "export import list"
 complete -c gardenlet -n "__gardenlet_group etcd" -a "install start snapshot list"
 complete -c gardenlet -n "__gardenlet_group completion" -a "bash zsh fish"
-complete -c gardenlet -n "__gardenlet_group help" -a "config rebootstrap status doctor explain bundle etcd render completion version run"
+complete -c gardenlet -n "__gardenlet_group help" -a "config rebootstrap bootstrap-token status doctor explain bundle etcd render completion version run"
 complete -c gardenlet -n "__gardenlet_in help config" -a "validate print-defaults"
 complete -c gardenlet -n "__gardenlet_in help bundle" -a "export import list"
 complete -c gardenlet -n "__gardenlet_in help etcd" -a "install start snapshot list"
@@ -45,6 +46,13 @@ end
 for place in "config validate print-defaults" status doctor explain "bundle list" "etcd list" version
     complete -c gardenlet -n "__gardenlet_in $place" -s o -l output -x -a "json text" -d "form of the answer"
 end
+for place in rebootstrap bootstrap-token doctor explain
+    complete -c gardenlet -n "__gardenlet_in $place" -l kubeconfig -r -F -d "kubeconfig of the cluster"
+    complete -c gardenlet -n "__gardenlet_in $place" -l context -x -d "its context"
+end
+complete -c gardenlet -n "__gardenlet_in bootstrap-token" -l validity -x -d "how long it is valid"
+complete -c gardenlet -n "__gardenlet_in bootstrap-token" -l to -r -F -d "write the kubeconfig here"
+complete -c gardenlet -n "__gardenlet_in doctor" -l pre -d "check what an installation needs"
 complete -c gardenlet -n "__gardenlet_in config validate" -l strict -d "fail for warnings"
 complete -c gardenlet -n "__gardenlet_in status" -l address -x -d "address of the agent"
 complete -c gardenlet -n "__gardenlet_in status" -s w -l watch -d "show it again and again"

@@ -2,12 +2,30 @@
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use lexopt::Arg::{Long, Short, Value};
 use lexopt::Parser;
 
+use super::bootstrap_token::Asked;
 use super::help::{self, COMMANDS};
 use super::usage::Usage;
+use crate::format::duration;
+
+/// The configuration of the packages.
+pub(super) const CONFIG: &str = "/etc/gardenlet/config.yaml";
+/// The default validity of a bootstrap token, and its bounds.
+const VALIDITY: &str = "24h";
+const VALIDITY_MIN: Duration = Duration::from_secs(600);
+const VALIDITY_MAX: Duration = Duration::from_secs(8_760 * 3_600);
+
+/// The way to a cluster, if options name it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Way {
+    pub(super) kubeconfig: Option<PathBuf>,
+    /// The context of the kubeconfig; empty for the current one.
+    pub(super) context: String,
+}
 
 /// The command and its arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,15 +47,22 @@ pub(super) enum Command {
     /// Requests a new identity.
     Rebootstrap {
         config: PathBuf,
+        way: Way,
     },
+    /// Makes a bootstrap token for a seed.
+    BootstrapToken(Asked),
     /// Tries each hop from this machine.
     Doctor {
         config: PathBuf,
+        way: Way,
         as_json: bool,
+        /// Before the agent is installed.
+        is_before: bool,
     },
     /// Explains whether an object is ready, and why not.
     Explain {
         config: PathBuf,
+        way: Way,
         as_json: bool,
         kind: String,
         name: String,
@@ -63,12 +88,18 @@ pub(super) enum Command {
 }
 
 /// The options that this module parses, and the commands that accept them.
-const OWNERS: [(&str, &[&str]); 4] = [
+const OWNERS: [(&str, &[&str]); 9] = [
     ("--config", &["run", "config validate", "config print-defaults", "rebootstrap", "doctor", "explain"]),
     ("--strict", &["config validate"]),
     ("--output", &["config validate", "config print-defaults", "doctor", "explain", "version"]),
     ("--namespace", &["explain"]),
+    ("--kubeconfig", &TO_CLUSTERS),
+    ("--context", &TO_CLUSTERS),
+    ("--pre", &["doctor"]),
+    ("--validity", &["bootstrap-token"]),
+    ("--to", &["bootstrap-token"]),
 ];
+const TO_CLUSTERS: [&str; 4] = ["rebootstrap", "bootstrap-token", "doctor", "explain"];
 
 /// Commands that read their arguments themselves, and therefore take none before them.
 const READERS: [&str; 4] = ["bundle", "etcd", "status", "render"];
@@ -80,14 +111,21 @@ struct Given {
     /// The options of [`OWNERS`]: the long name and the form that the user wrote.
     options: Vec<(&'static str, &'static str)>,
     config: Option<PathBuf>,
+    /// The configuration that the environment names.
+    usual: Option<PathBuf>,
+    kubeconfig: Option<PathBuf>,
+    to: Option<PathBuf>,
+    context: String,
+    validity: Option<String>,
     as_json: bool,
     strict: bool,
+    is_before: bool,
     namespace: String,
     version: Option<String>,
 }
 
-/// Parses the arguments after the program's name.
-pub(super) fn parse(args: Vec<OsString>) -> Result<Command, Usage> {
+/// Parses the arguments after the program's name. `usual` is the configuration that the environment names.
+pub(super) fn parse(args: Vec<OsString>, usual: Option<PathBuf>) -> Result<Command, Usage> {
     let first = args.first().map(|first| first.to_string_lossy().into_owned()).unwrap_or_default();
     let others = |args: Vec<OsString>| args.into_iter().skip(1).collect();
     match first.as_str() {
@@ -98,7 +136,7 @@ pub(super) fn parse(args: Vec<OsString>) -> Result<Command, Usage> {
         "render-child" => return Ok(Command::RenderChild(others(args))),
         _ => {}
     }
-    let mut given = Given::default();
+    let mut given = Given { usual, ..Given::default() };
     let reader = args.iter().find_map(|word| READERS.into_iter().find(|reader| word == reader));
     let read = given.read(args);
     let is_own = |reader: &&str| match (given.words.first(), &read) {
@@ -146,7 +184,27 @@ impl Given {
             match arg {
                 Long("config") => {
                     self.options.push(("--config", "--config"));
-                    self.config = Some(PathBuf::from(parser.value()?));
+                    path("--config", &mut self.config, &mut parser)?;
+                }
+                Long("kubeconfig") => {
+                    self.options.push(("--kubeconfig", "--kubeconfig"));
+                    path("--kubeconfig", &mut self.kubeconfig, &mut parser)?;
+                }
+                Long("to") => {
+                    self.options.push(("--to", "--to"));
+                    path("--to", &mut self.to, &mut parser)?;
+                }
+                Long("context") => {
+                    self.options.push(("--context", "--context"));
+                    self.context = parser.value()?.to_string_lossy().into_owned();
+                }
+                Long("validity") => {
+                    self.options.push(("--validity", "--validity"));
+                    self.validity = Some(parser.value()?.to_string_lossy().into_owned());
+                }
+                Long("pre") => {
+                    self.options.push(("--pre", "--pre"));
+                    self.is_before = true;
                 }
                 Long("strict") => {
                     self.options.push(("--strict", "--strict"));
@@ -235,27 +293,35 @@ impl Given {
     }
 
     fn with_words(self, command: &str, words: &[String]) -> Result<Command, Usage> {
-        let Self { config, as_json, strict, namespace, .. } = self;
+        let Self { config, usual, as_json, strict, namespace, kubeconfig, context, .. } = self;
+        let way = Way { kubeconfig, context };
         let wanted = match command {
             "explain" | "help" => usize::MAX,
-            "completion" => 1,
+            "completion" | "bootstrap-token" => 1,
             _ => 0,
         };
         if let Some(word) = words.get(wanted) {
             return Err(Usage::unexpected(command, &Value(word.into())));
         }
-        let needed = || {
-            let why = "--config is missing: it names the configuration file";
-            config.clone().ok_or_else(|| Usage::new(command, why))
-        };
+        let found = config.clone().or(usual);
+        if command.is_empty() && found.is_none() {
+            let why =
+                format!("--config is missing: it names the configuration file; gardenlet run reads {CONFIG}");
+            return Err(Usage::new(command, why));
+        }
+        let used = found.unwrap_or_else(|| PathBuf::from(CONFIG));
         Ok(match command {
-            "config validate" => Command::ConfigValidate { config: needed()?, strict, as_json },
+            "config validate" => Command::ConfigValidate { config: used, strict, as_json },
             "config print-defaults" => Command::ConfigPrintDefaults { config, as_json },
-            "rebootstrap" => Command::Rebootstrap { config: needed()? },
-            "doctor" => Command::Doctor { config: needed()?, as_json },
+            "rebootstrap" => Command::Rebootstrap { config: used, way },
+            "bootstrap-token" => {
+                let validity = validity(self.validity.as_deref().unwrap_or(VALIDITY))?;
+                Command::BootstrapToken(Asked { seed: seed(words)?, validity, way, to: self.to })
+            }
+            "doctor" => Command::Doctor { config: used, way, as_json, is_before: self.is_before },
             "explain" => {
                 let (kind, namespace, name) = object(words, namespace)?;
-                Command::Explain { config: needed()?, as_json, kind, name, namespace }
+                Command::Explain { config: used, way, as_json, kind, name, namespace }
             }
             "completion" => match words.first() {
                 Some(shell) if help::completion(shell).is_some() => Command::Completion(shell.clone()),
@@ -269,9 +335,39 @@ impl Given {
             },
             "version" => Command::Version { as_json },
             "help" => Command::Help(whole_command(words)?.to_owned()),
-            _ => Command::Run { config: needed()? },
+            _ => Command::Run { config: used },
         })
     }
+}
+
+/// Reads the path of an option that may be given once.
+pub(super) fn path(option: &str, into: &mut Option<PathBuf>, parser: &mut Parser) -> Result<(), Usage> {
+    let value = PathBuf::from(parser.value()?);
+    if value.as_os_str().is_empty() {
+        return Err(Usage::new("", format!("{option} needs a value")));
+    }
+    match into.replace(value) {
+        Some(_) => Err(Usage::new("", format!("{option} is given twice"))),
+        None => Ok(()),
+    }
+}
+
+fn validity(text: &str) -> Result<Duration, Usage> {
+    let why = || format!("--validity={text}: expected a duration from 10m to 8760h, such as {VALIDITY}");
+    let found = duration::parse(text).ok().filter(|it| (VALIDITY_MIN..=VALIDITY_MAX).contains(it));
+    found.ok_or_else(|| Usage::new("bootstrap-token", why()))
+}
+
+/// The name of a Seed.
+fn seed(words: &[String]) -> Result<String, Usage> {
+    let wrong = |why: String| Usage::new("bootstrap-token", why);
+    let name = words.first().ok_or_else(|| wrong("the name of the Seed is missing".to_owned()))?;
+    let is_char = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
+    let is_name = !name.is_empty() && name.len() <= 63 && name.chars().all(is_char);
+    if is_name && !name.starts_with(['-', '.']) && !name.ends_with(['-', '.']) {
+        return Ok(name.clone());
+    }
+    Err(wrong(format!("{name:?} is no name of a Seed: expected lower-case letters, digits, dashes and dots")))
 }
 
 /// Kind, namespace and name of `KIND/NAME`, `KIND/NAMESPACE/NAME`, `KIND NAME` or `KIND NAMESPACE/NAME`.
@@ -319,12 +415,19 @@ mod tests {
 
     fn parsed(line: &str) -> Result<Command, String> {
         let args = line.split_whitespace().map(OsString::from).collect();
-        parse(args).map_err(|usage| usage.to_string())
+        parse(args, None).map_err(|usage| usage.to_string())
     }
 
     fn explain(kind: &str, namespace: &str, name: &str) -> Command {
         let (kind, namespace, name) = (kind.to_owned(), namespace.to_owned(), name.to_owned());
-        Command::Explain { config: PathBuf::from("c.yaml"), as_json: false, kind, name, namespace }
+        Command::Explain {
+            config: PathBuf::from("c.yaml"),
+            way: Way::default(),
+            as_json: false,
+            kind,
+            name,
+            namespace,
+        }
     }
 
     #[test]
@@ -332,6 +435,13 @@ mod tests {
         let config = || PathBuf::from("c.yaml");
         let validate = |config, strict, as_json| Command::ConfigValidate { config, strict, as_json };
         let help = |about: &str| Command::Help(about.to_owned());
+        let usual = || PathBuf::from(CONFIG);
+        let way = || Way { kubeconfig: Some(PathBuf::from("k")), context: "c".to_owned() };
+        let doctor = |config, way, as_json, is_before| Command::Doctor { config, way, as_json, is_before };
+        let token = |hours: u64, way, to| {
+            let validity = Duration::from_secs(hours * 3_600);
+            Command::BootstrapToken(Asked { seed: "edge-1".to_owned(), validity, way, to })
+        };
         let table = [
             ("--config=c.yaml", Command::Run { config: config() }),
             ("--config c.yaml", Command::Run { config: config() }),
@@ -350,7 +460,17 @@ mod tests {
             ("config validate --config c.yaml", validate(config(), false, false)),
             ("config --config c.yaml validate", validate(config(), false, false)),
             ("config validate --strict --config=- --output=json", validate(PathBuf::from("-"), true, true)),
-            ("doctor --config=c.yaml -o json", Command::Doctor { config: config(), as_json: true }),
+            ("doctor --config=c.yaml -o json", doctor(config(), Way::default(), true, false)),
+            ("doctor", doctor(usual(), Way::default(), false, false)),
+            ("doctor --pre --kubeconfig=k --context c", doctor(usual(), way(), false, true)),
+            ("rebootstrap --context=c --kubeconfig k", Command::Rebootstrap { config: usual(), way: way() }),
+            ("run", Command::Run { config: usual() }),
+            ("config validate", validate(usual(), false, false)),
+            ("bootstrap-token edge-1", token(24, Way::default(), None)),
+            (
+                "bootstrap-token edge-1 --validity=48h --kubeconfig=k --context=c --to=b",
+                token(48, way(), Some(PathBuf::from("b"))),
+            ),
             ("explain mr x -n garden --config c.yaml", explain("mr", "garden", "x")),
             ("explain mr/x -n garden --config c.yaml", explain("mr", "garden", "x")),
             ("explain seed/edge-1 --config c.yaml", explain("seed", "", "edge-1")),
@@ -386,11 +506,23 @@ mod tests {
     fn command_lines_without_meaning_say_why() {
         let table = [
             ("", ": --config is missing: it names the configuration file"),
-            ("config validate", " config validate: --config is missing: it names the configuration file"),
             ("config", " config: a command is missing:\n  validate "),
             ("config valdate", ": unknown command \"config valdate\"; did you mean \"config validate\"?"),
             ("doctor -o yaml", " doctor: --output=yaml: expected text or json"),
-            ("doctor", " doctor: --config is missing: it names the configuration file"),
+            ("--config=", ": --config needs a value"),
+            ("doctor --config=", " doctor: --config needs a value"),
+            ("doctor --config=a --config b", " doctor: --config is given twice"),
+            ("doctor --kubeconfig=a --kubeconfig=b", " doctor: --kubeconfig is given twice"),
+            ("run --pre", " run: --pre belongs to gardenlet doctor"),
+            ("run --kubeconfig=k", " run: --kubeconfig is not an option of this command"),
+            ("bootstrap-token", " bootstrap-token: the name of the Seed is missing"),
+            ("bootstrap-token Edge", " bootstrap-token: \"Edge\" is no name of a Seed"),
+            ("bootstrap-token a b", " bootstrap-token: unexpected argument \"b\""),
+            (
+                "bootstrap-token a --validity=1s",
+                " bootstrap-token: --validity=1s: expected a duration from 10m to 8760h",
+            ),
+            ("bootstrap-token a --validity=soon", " bootstrap-token: --validity=soon: expected"),
             ("doctor seed --config c", " doctor: unexpected argument \"seed\""),
             ("doctor --strict", " doctor: --strict belongs to"),
             ("doctor -n x", " doctor: -n is not an option of this command"),
@@ -452,6 +584,25 @@ mod tests {
             let said = parsed(line).unwrap_err();
             assert!(said.starts_with(&format!("gardenlet{expected}")), "{line}: {said}");
         }
+    }
+
+    #[test]
+    fn the_environment_names_the_usual_configuration() {
+        let parsed = |line: &str| {
+            let args = line.split_whitespace().map(OsString::from).collect();
+            parse(args, Some(PathBuf::from("e.yaml"))).map_err(|usage| usage.to_string())
+        };
+        let run = |config: &str| Ok(Command::Run { config: PathBuf::from(config) });
+        assert_eq!(parsed(""), run("e.yaml"));
+        assert_eq!(parsed("run"), run("e.yaml"));
+        assert_eq!(parsed("--config=c.yaml"), run("c.yaml"));
+        let rebootstrap = Command::Rebootstrap { config: PathBuf::from("e.yaml"), way: Way::default() };
+        assert_eq!(parsed("rebootstrap"), Ok(rebootstrap));
+        // This one prints the defaults alone.
+        assert_eq!(
+            parsed("config print-defaults"),
+            Ok(Command::ConfigPrintDefaults { config: None, as_json: false })
+        );
     }
 
     #[test]

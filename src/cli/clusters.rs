@@ -62,8 +62,9 @@ pub(super) fn network(variable: Variable<'_>) -> oci::Network {
 pub(super) type Obstacle = (String, &'static str);
 
 pub(super) fn seed(settings: &Settings, variable: Variable<'_>) -> Result<Connection, Obstacle> {
-    let path = settings.seed_client_connection.kubeconfig.as_deref();
-    match in_cluster::or_kubeconfig(path, variable, Path::new(SERVICE_ACCOUNT_DIRECTORY)) {
+    let seed = &settings.seed_client_connection;
+    let place = (seed.kubeconfig.as_deref(), seed.context.as_str());
+    match in_cluster::or_kubeconfig(place, variable, Path::new(SERVICE_ACCOUNT_DIRECTORY)) {
         Ok(Some(connection)) => Ok(connection),
         Ok(None) => Err((
             "the configuration does not say how to reach the seed".to_owned(),

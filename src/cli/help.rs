@@ -5,12 +5,13 @@ use crate::components::archive;
 const PACKED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/texts"));
 
 /// Every command and sub-command.
-pub(super) const COMMANDS: [&str; 21] = [
+pub(super) const COMMANDS: [&str; 22] = [
     "run",
     "config",
     "config validate",
     "config print-defaults",
     "rebootstrap",
+    "bootstrap-token",
     "status",
     "doctor",
     "explain",
@@ -123,7 +124,7 @@ mod tests {
 
     #[test]
     fn options_are_found() {
-        assert_eq!(options(&page("doctor")), ["--config", "-o", "--output", "-h", "--help"]);
+        assert_eq!(options(&page("version")), ["-o", "--output", "-h", "--help"]);
         let render = page("render");
         let options = options(&render);
         for option in ["-f", "--values", "--set-json", "--dry-run", "--unlimited"] {

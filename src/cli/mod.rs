@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
@@ -12,6 +12,7 @@ use crate::config::{self, Loaded, Problem};
 use crate::format::yaml;
 
 mod arguments;
+mod bootstrap_token;
 mod bundle;
 mod clusters;
 mod colour;
@@ -71,7 +72,8 @@ pub fn main(
     rebootstrap: &dyn Fn(&Loaded) -> Result<String, String>,
     run: impl FnOnce(Loaded, &Path) -> u8,
 ) -> u8 {
-    let command = match arguments::parse(args) {
+    let usual = clusters::set(variable, "GARDENLET_CONFIG").map(PathBuf::from);
+    let command = match arguments::parse(args, usual) {
         Ok(command) => command,
         Err(usage) => return refuse(io, &usage),
     };
@@ -80,8 +82,8 @@ pub fn main(
             Ok(loaded) => run(loaded, &config),
             Err(problems) => report(io, &config, &problems),
         },
-        Command::Rebootstrap { config } => {
-            let handed = Handed::new(&config, variable);
+        Command::Rebootstrap { config, way } => {
+            let handed = Handed::new(&config, variable, &way);
             match handed.load().map(|loaded| rebootstrap(&loaded)) {
                 Ok(Ok(done)) => print(io, &format!("{done}{}", handed.after_bootstrap())),
                 Ok(Err(why)) => {
@@ -94,10 +96,13 @@ pub fn main(
         }
         Command::ConfigValidate { config, strict, as_json } => validate(io, &config, strict, as_json),
         Command::ConfigPrintDefaults { config, as_json } => print_defaults(io, config.as_deref(), as_json),
-        Command::Doctor { config, as_json } => doctor::main(io, &config, variable, as_json),
-        Command::Explain { config, as_json, kind, name, namespace } => {
+        Command::BootstrapToken(asked) => bootstrap_token::main(io, &asked, variable),
+        Command::Doctor { config, way, as_json, is_before } => {
+            doctor::main(io, &config, &Handed::new(&config, variable, &way), (as_json, is_before))
+        }
+        Command::Explain { config, way, as_json, kind, name, namespace } => {
             let question = explain::Question { kind, name, namespace };
-            let handed = Handed::new(&config, variable);
+            let handed = Handed::new(&config, variable, &way);
             let variable = |name: &str| handed.variable(name);
             match handed.load() {
                 Ok(loaded) => explain::main(io, &loaded.settings, &variable, &question, as_json),

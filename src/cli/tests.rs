@@ -224,7 +224,10 @@ fn a_new_identity_is_asked_for() {
     let file = TempFile::new("keeping", format!("{GOOD}{garden}edge: {{bootstrap: {{keep: true}}}}\n"));
     let ended = command(&format!("rebootstrap --config={}", file.name()), &[]);
     assert_eq!((ended.code, ended.output.as_str()), (0, "done\n"));
-    assert!(command("rebootstrap", &[]).errors.contains("--config is missing"));
+    let unread = "/etc/gardenlet/config.yaml: the configuration cannot be read";
+    assert!(command("rebootstrap", &[]).errors.contains(unread));
+    let ended = command("rebootstrap", &[("GARDENLET_CONFIG", &file.name())]);
+    assert_eq!((ended.code, ended.output.as_str()), (0, "done\n"));
 }
 
 #[test]
@@ -271,11 +274,20 @@ fn exit_codes_are_0_for_success_1_for_failure_2_for_wrong_usage() {
         (2, String::new()),
         (2, "nothing".to_owned()),
         (2, "config".to_owned()),
-        (2, "config validate".to_owned()),
+        (1, "config validate".to_owned()),
+        (1, "run".to_owned()),
+        (1, "bootstrap-token x".to_owned()),
+        (1, "bootstrap-token x --kubeconfig=/nowhere".to_owned()),
+        (1, format!("doctor --context=c --config={good}")),
         (2, format!("config validate --config={good} -o yaml")),
-        (2, "doctor".to_owned()),
+        (1, "doctor".to_owned()),
+        (2, "doctor --config=".to_owned()),
+        (2, "status --config=".to_owned()),
+        (2, "bundle export -o x --config=".to_owned()),
         (2, format!("explain --config={good}")),
-        (2, "rebootstrap".to_owned()),
+        (1, "rebootstrap".to_owned()),
+        (2, "rebootstrap --config=a --config=b".to_owned()),
+        (2, "bootstrap-token".to_owned()),
         (2, "bundle".to_owned()),
         (2, "bundle export".to_owned()),
         (2, "bundle list".to_owned()),
@@ -330,6 +342,7 @@ fn json_is_printed_or_refused() {
     for line in [
         "--config=x",
         "rebootstrap --config=x",
+        "bootstrap-token x",
         "bundle import x --to=y",
         "etcd install x",
         "etcd snapshot",

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::Variable;
+use super::arguments::Way;
 use super::clusters::set;
 use crate::base::capped;
 use crate::config::file::load_to_run;
@@ -157,20 +158,25 @@ fn find(places: &str, config: &Path) -> Option<(String, Service)> {
 pub(super) struct Handed<'a> {
     own: Variable<'a>,
     config: &'a Path,
+    /// The options of the command.
+    way: &'a Way,
     unit: Option<(String, Service)>,
 }
 
 impl<'a> Handed<'a> {
-    pub(super) fn new(config: &'a Path, own: Variable<'a>) -> Self {
+    pub(super) fn new(config: &'a Path, own: Variable<'a>, way: &'a Way) -> Self {
         let is_by_hand =
             ["CREDENTIALS_DIRECTORY", "KUBERNETES_SERVICE_HOST"].iter().all(|name| set(own, name).is_none());
         // systemd has this variable, too.
         let places = set(own, "SYSTEMD_UNIT_PATH").unwrap_or_else(|| PLACES.to_owned());
         let unit = is_by_hand.then(|| find(&places, config)).flatten();
-        Self { own, config, unit }
+        Self { own, config, way, unit }
     }
 
     pub(super) fn variable(&self, name: &str) -> Option<String> {
+        if let Some(path) = self.way.kubeconfig.as_ref().filter(|_| name == "KUBECONFIG") {
+            return Some(path.display().to_string());
+        }
         set(self.own, name).or_else(|| self.unit.as_ref()?.1.variable(name))
     }
 
@@ -178,6 +184,12 @@ impl<'a> Handed<'a> {
     pub(super) fn load(&self) -> Result<Loaded, Vec<Problem>> {
         let mut loaded = load_to_run(self.config, &|name| self.variable(name))?;
         loaded.settings.edge.bootstrap_credential = self.bootstrap().map(PathBuf::from);
+        let seed = &mut loaded.settings.seed_client_connection;
+        self.way.context.clone_into(&mut seed.context);
+        if seed.kubeconfig.is_none() && !seed.context.is_empty() {
+            let message = "is part of a kubeconfig: name it with --kubeconfig or KUBECONFIG".to_owned();
+            return Err(vec![Problem { path: "--context".to_owned(), message }]);
+        }
         Ok(loaded)
     }
 

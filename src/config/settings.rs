@@ -80,6 +80,8 @@ pub struct ClientConnection {
     /// A kubeconfig file. Without it the agent uses its in-cluster configuration, or the kubeconfig comes from a
     /// Secret.
     pub kubeconfig: Option<PathBuf>,
+    /// Its context; empty for the current one. Only options of commands set it.
+    pub context: String,
     /// Requests per second; negative means without a limit.
     pub qps: f64,
     /// Requests at once before the `qps` limit applies.
@@ -307,7 +309,12 @@ impl GardenClientConnection {
 
 impl ClientConnection {
     fn read(r: Reader<'_>) -> Self {
-        Self { kubeconfig: r.path("kubeconfig"), qps: r.float("qps"), burst: r.count("burst") }
+        Self {
+            kubeconfig: r.path("kubeconfig"),
+            context: String::new(),
+            qps: r.float("qps"),
+            burst: r.count("burst"),
+        }
     }
 }
 

@@ -31,6 +31,21 @@ pub fn key(namespace: &str, name: &str) -> Key {
     Key::new("kube-system", format!("bootstrap-token-{}", id(namespace, name)))
 }
 
+/// When the token expires; empty if it never does.
+pub fn expiration(secret: &Value) -> String {
+    field(secret, "expiration")
+}
+
+/// The Secret of a new token for a seed, and the token. The agent of the seed may delete this Secret after use.
+pub fn of_seed(seed: &str, until: Timestamp) -> (Value, String) {
+    let (owner, fresh) = (("garden", seed), random::text(SECRET_CHARS, ALPHABET));
+    let (id, key) = (id(owner.0, owner.1), key(owner.0, owner.1));
+    let mut secret = json!({"apiVersion": "v1", "kind": "Secret",
+        "metadata": {"name": key.name, "namespace": key.namespace}});
+    fill(&mut secret, (&id, &fresh), ("Gardenlet", owner), until);
+    (secret, format!("{id}.{fresh}"))
+}
+
 fn field(secret: &Value, name: &str) -> String {
     let decoded = base64::decode(text(&secret["data"][name]).as_bytes()).unwrap_or_default();
     String::from_utf8_lossy(&decoded).into_owned()
@@ -49,22 +64,27 @@ pub fn ensure(garden: &Garden, (namespace, name): (&str, &str), now: Timestamp) 
     let (id, fresh) = (id(namespace, name), random::text(SECRET_CHARS, ALPHABET));
     let secret = write::ensure(garden, &SECRET, &key(namespace, name), |secret| {
         if !is_valid(secret, now) {
-            fill(secret, (&id, &fresh), (namespace, name), now);
+            fill(secret, (&id, &fresh), ("ManagedSeed", (namespace, name)), now.plus(VALIDITY));
         }
     })?;
     Ok(format!("{id}.{}", field(&secret, "token-secret")))
 }
 
 /// An existing token keeps its secret part, because an agent may already have it.
-fn fill(secret: &mut Value, (id, fresh): (&str, &str), (namespace, name): (&str, &str), now: Timestamp) {
+fn fill(
+    secret: &mut Value,
+    (id, fresh): (&str, &str),
+    (kind, (namespace, name)): (&str, (&str, &str)),
+    until: Timestamp,
+) {
     let known = field(secret, "token-secret");
     let known = if known.len() == SECRET_CHARS { known.as_str() } else { fresh };
     // The garden parses this text.
     let description = format!(
-        "A bootstrap token for the Gardenlet for seedmanagement.gardener.cloud/v1alpha1.ManagedSeed resource {namespace}/{name}."
+        "A bootstrap token for the Gardenlet for seedmanagement.gardener.cloud/v1alpha1.{kind} resource {namespace}/{name}."
     );
     secret["type"] = json!("bootstrap.kubernetes.io/token");
-    let end = rfc3339(now.plus(VALIDITY));
+    let end = rfc3339(until);
     for (name, value) in [
         ("description", description.as_str()),
         ("token-id", id),
@@ -84,11 +104,33 @@ mod tests {
     const NOW: Timestamp = Timestamp::from_unix(1_767_225_600);
 
     #[test]
+    fn a_token_of_a_seed_has_the_id_by_which_its_agent_may_delete_it() {
+        let (secret, token) = of_seed("edge-1", NOW);
+        let (id, rest) = token.split_once('.').unwrap();
+        assert_eq!((id, rest.len()), (&sha256_hex(b"garden--edge-1")[..6], 16));
+        assert_eq!(
+            secret["metadata"],
+            json!({"name": format!("bootstrap-token-{id}"), "namespace": "kube-system"})
+        );
+        assert_eq!(
+            (field(&secret, "token-id").as_str(), field(&secret, "token-secret").as_str()),
+            (id, rest)
+        );
+        assert_eq!(
+            (secret["type"].as_str(), expiration(&secret).as_str()),
+            (Some("bootstrap.kubernetes.io/token"), "2026-01-01T00:00:00Z")
+        );
+        assert!(field(&secret, "description").ends_with(".Gardenlet resource garden/edge-1."));
+        assert_ne!(of_seed("edge-1", NOW).1, token);
+    }
+
+    #[test]
     fn a_token_is_used_until_shortly_before_its_end() {
         assert_eq!(id("garden", "edge-1"), &sha256_hex(b"garden--edge-1")[..6]);
         let mut secret = json!({});
-        let make =
-            |secret: &mut Value, fresh: &str, now| fill(secret, ("abcdef", fresh), ("garden", "s"), now);
+        let make = |secret: &mut Value, fresh: &str, now: Timestamp| {
+            fill(secret, ("abcdef", fresh), ("ManagedSeed", ("garden", "s")), now.plus(VALIDITY));
+        };
         make(&mut secret, "0123456789abcdef", NOW);
         assert_eq!(field(&secret, "expiration"), "2026-01-02T00:00:00Z");
         assert!(field(&secret, "description").ends_with(".ManagedSeed resource garden/s."));

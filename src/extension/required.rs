@@ -55,6 +55,19 @@ pub fn of_shoot(
     all
 }
 
+/// The required extensions that no registration supports, as `kind/type`.
+pub fn unregistered(required: &Required, registrations: &[Arc<ControllerRegistration>]) -> Vec<String> {
+    let is_missing = |(kind, name): &&(&'static str, String)| {
+        let mut all = registrations.iter().flat_map(|registration| &registration.spec.resources);
+        !all.any(|resource| supports(resource, kind, name))
+    };
+    required.iter().filter(is_missing).map(|(kind, name)| format!("{kind}/{name}")).collect()
+}
+
+fn supports(resource: &ControllerResource, kind: &str, name: &str) -> bool {
+    resource.kind == *kind && resource.type_name.eq_ignore_ascii_case(name)
+}
+
 /// A text with what is missing; `None` if every extension is installed and healthy.
 pub fn missing(
     required: &Required,
@@ -64,12 +77,9 @@ pub fn missing(
     let mut complaints: Vec<String> = Vec::new();
     let mut unsupported: Vec<String> = Vec::new();
     for (kind, name) in required {
-        let supports = |resource: &ControllerResource| {
-            resource.kind == *kind && resource.type_name.eq_ignore_ascii_case(name)
-        };
         let mut installed = registrations
             .iter()
-            .filter(|registration| registration.spec.resources.iter().any(supports))
+            .filter(|registration| registration.spec.resources.iter().any(|it| supports(it, kind, name)))
             .flat_map(|registration| installations_of(installations, &registration.metadata.name));
         let complaint = match installed.next() {
             None => {

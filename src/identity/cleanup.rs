@@ -140,7 +140,8 @@ fn bootstrapper(username: &str) -> Option<Bootstrapper> {
 /// Removes the credentials that bootstrapped the current certificate, in the garden and in the seed.
 ///
 /// The name of the request is a digest of the certificate's key. So the next start finds the request after a crash at
-/// any point, without stored state. If the request no longer exists, nothing is left to do.
+/// any point, without stored state. If the request no longer exists, nothing is left to do. Returns what the garden does not
+/// let the agent remove.
 ///
 /// # Errors
 /// If something could not be removed.
@@ -149,16 +150,17 @@ pub fn remove_bootstrap_credentials(
     seed: &Client,
     current: &Certificate,
     bootstrap_secret: Option<&Key>,
-) -> Result<(), Error> {
+) -> Result<Vec<String>, Error> {
     let name = csr::name(&current.public_key, &current.subject);
     let found = garden.get::<CertificateSigningRequest>(&CERTIFICATE_SIGNING_REQUEST, "", &name);
     let request = match found {
         Ok(request) => request,
         // The authorizer forgets a deleted request, so 403 means the same as 404.
-        Err(e) if matches!(e.verdict(), Verdict::NotFound | Verdict::Denied) => return Ok(()),
+        Err(e) if matches!(e.verdict(), Verdict::NotFound | Verdict::Denied) => return Ok(Vec::new()),
         Err(e) => return Err(Error::kube(format!("read certificate request {name}"))(e)),
     };
-    let Some(who) = bootstrapper(&request.spec.username) else { return Ok(()) };
+    let Some(who) = bootstrapper(&request.spec.username) else { return Ok(Vec::new()) };
+    let mut left = Vec::new();
     if let Some(key) = bootstrap_secret
         && used_by(seed, key, &who)?
     {
@@ -170,6 +172,7 @@ pub fn remove_bootstrap_credentials(
             Err(e) if e.is_denied() => {
                 let (kind, key, err) = (&*resource.kind, key.to_string(), chain(&e));
                 log::warn!(kind, key = key.as_str(), err = err.as_str(); "Bootstrap credentials stay in the garden");
+                left.push(format!("{kind} {key} of the garden"));
             }
             Err(e) if !e.is_not_found() => {
                 return Err(Error::kube(format!("delete {} {key} in the garden", resource.kind))(e));
@@ -177,7 +180,7 @@ pub fn remove_bootstrap_credentials(
             _ => {}
         }
     }
-    Ok(())
+    Ok(left)
 }
 
 /// Whether the Secret in the seed holds this credential, not a later one.

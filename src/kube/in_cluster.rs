@@ -22,18 +22,18 @@ pub fn connection(host: &str, port: &str, directory: &Path) -> Connection {
         .with_trust(Trust::Bundle(Material::File(directory.join("ca.crt"))))
 }
 
-/// The connection to a cluster in which the program may run: the kubeconfig if one is named, else the pod's
+/// The connection to a cluster in which the program may run: the kubeconfig if one is named, and its context, else the pod's
 /// ServiceAccount; `None` outside of a pod.
 ///
 /// # Errors
 /// If the kubeconfig is unusable.
 pub fn or_kubeconfig(
-    kubeconfig: Option<&Path>,
+    (kubeconfig, context): (Option<&Path>, &str),
     variable: &dyn Fn(&str) -> Option<String>,
     directory: &Path,
 ) -> Result<Option<Connection>, Error> {
     if let Some(path) = kubeconfig {
-        return kubeconfig::load(&[path.to_owned()]).and_then(|config| config.select("")).map(Some);
+        return kubeconfig::load(&[path.to_owned()]).and_then(|config| config.select(context)).map(Some);
     }
     let set = |name| variable(name).filter(|value| !value.is_empty());
     let port = set("KUBERNETES_SERVICE_PORT").unwrap_or_else(|| "443".to_owned());

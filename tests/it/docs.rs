@@ -40,10 +40,7 @@ const LEFT_OUT: &[(&str, &str)] = &[
         "needs a release: tests/packaging verifies one",
     ),
     ("sha256sum --check SHA256SUMS", "needs a release: tests/packaging verifies one"),
-    (
-        "KUBECONFIG=/etc/gardenlet/seed.kubeconfig gardenlet explain shoot garden-p/s1 --config=/etc/gardenlet/config.yaml",
-        "needs a Shoot: the story of Shoots in trouble runs it",
-    ),
+    ("gardenlet explain shoot garden-p/s1", "needs a Shoot: the story of Shoots in trouble runs it"),
     (
         "gardenlet explain shoot garden-p/s1 --config=gardenlet.yaml",
         "needs a Shoot: the story of Shoots in trouble runs it",
@@ -185,6 +182,7 @@ impl Desk {
         world.file("seed.kubeconfig", &world.seed.bootstrap_kubeconfig(&token));
         let repository = json!({"ref": format!("{}/charts/echo:1", registry.address)});
         crate::story_oci::register(&world, &repository);
+        world.garden.apply(&[crate::story_by_hand::dns_secret()]);
         let agent = world.agent_with(&config);
         world.wait_until_ready();
         let installation = installed(&world, "echo");
@@ -211,7 +209,9 @@ impl Desk {
     /// Runs `gardenlet ...`. Returns the reason of a failure.
     fn run(&self, variables: &[(String, String)], words: &[&str]) -> Result<(), String> {
         let mut environment: SortedMap<String, String> =
-            [("KUBECONFIG".to_owned(), self.meant("seed.kubeconfig"))].into();
+            [("KUBECONFIG", "seed.kubeconfig"), ("GARDENLET_CONFIG", "gardenlet.yaml")]
+                .map(|(name, value)| (name.to_owned(), self.meant(value)))
+                .into();
         environment.extend(variables.iter().map(|(name, value)| (name.clone(), self.meant(value))));
         let mut args: Vec<String> = words.iter().map(|word| self.meant(word)).collect();
         if args.first().is_some_and(|command| command == "status") {
@@ -227,11 +227,20 @@ impl Desk {
         // An agent runs already: this command would start it with the same settings.
         let run = |_: Loaded, _: &Path| cli::SUCCESS;
         let code = cli::main(args.iter().map(Into::into).collect(), &variable, &mut io, &rebootstrap, run);
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         if code == cli::SUCCESS {
+            if args[0] == "bootstrap-token" {
+                self.apply_token(&yaml::parse(&text(&output)).unwrap());
+            }
             return Ok(());
         }
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         Err(format!("ends with {code}: {}{}", text(&output), text(&errors)))
+    }
+
+    /// As kubectl does behind the pipe. The garden has a token with this name.
+    fn apply_token(&self, secret: &Value) {
+        let name = secret["metadata"]["name"].as_str().unwrap();
+        self.world.garden.merge("", "secrets", ("kube-system", name), &json!({"data": secret["data"]}));
     }
 
     /// Runs a command, or checks the names in it.
@@ -247,12 +256,12 @@ impl Desk {
         }
         let (program, rest) = (words[0], &words[1..]);
         match program {
-            "gardenlet" => self.run(&variables, rest),
+            "gardenlet" => self.run(&variables, of_pipe(rest)),
+            _ if program.starts_with("./gardenlet-") => self.run(&variables, of_pipe(rest)),
             "curl" => self.served(rest),
             // Commands in the agent's pod.
             "kubectl" => {
-                // The rest of a pipe is another program.
-                let rest = rest.split(|word| *word == "|").next().unwrap_or_default();
+                let rest = of_pipe(rest);
                 one_of(rest, KUBECTL).and(files_exist(rest))
             }
             "helm" => one_of(rest, &["install", "rollback", "uninstall", "upgrade"]).and(files_exist(rest)),
@@ -275,6 +284,11 @@ impl Desk {
         let (status, body) = self.agent.get(port.parse().unwrap(), &format!("/{path}"));
         if status == 200 { Ok(()) } else { Err(format!("{status}: {body}")) }
     }
+}
+
+/// The words of the first program: the rest of a pipe is another one.
+fn of_pipe<'w, 'a>(words: &'w [&'a str]) -> &'w [&'a str] {
+    words.split(|word| *word == "|").next().unwrap_or_default()
 }
 
 /// Verbs of kubectl.
@@ -478,7 +492,7 @@ fn literals(path: &str) -> Vec<String> {
 }
 
 /// Texts of `doctor` that describe a state and contain no remedy.
-const STATES: [&str; 41] = [
+const STATES: [&str; 47] = [
     "none: a pending certificate request is lost when the process ends",
     "it is in a Secret of the seed",
     "expired at {until}",
@@ -518,6 +532,12 @@ const STATES: [&str; 41] = [
     "in use by the running agent",
     "in use by this agent, or by another program",
     "no file can be created there",
+    "no ControllerRegistration supports {}",
+    "credentialsRef of the Seed",
+    "{key} is valid until {end}",
+    "{key} expired at {end}",
+    "{key} never expires",
+    "the garden has no {key}",
     "port of probes",
     "port of metrics",
 ];
@@ -530,7 +550,8 @@ fn every_remedy_of_doctor_is_documented_and_none_is_invented() {
         .skip(1)
         .map(|item| item.split("*:").next().unwrap().trim_end_matches('*').to_owned())
         .collect();
-    let files = ["mod.rs", "finding.rs", "start.rs"].map(|file| format!("src/cli/doctor/{file}"));
+    let files =
+        ["mod.rs", "finding.rs", "start.rs", "before.rs"].map(|file| format!("src/cli/doctor/{file}"));
     let sources = files.iter().map(String::as_str).chain(["src/cli/clusters.rs"]);
     let all: BTreeSet<String> = sources.flat_map(literals).collect();
     let is_sentence = |text: &&String| text.split_whitespace().count() > 2 || text.starts_with("correct ");
@@ -592,7 +613,17 @@ fn options_that_are_named_exist() {
         assert_eq!(code, cli::SUCCESS);
         String::from_utf8(output).unwrap()
     };
-    let pages = ["", "config validate", "config print-defaults", "status", "doctor", "explain"];
+    let pages = [
+        "",
+        "run",
+        "config validate",
+        "config print-defaults",
+        "rebootstrap",
+        "bootstrap-token",
+        "status",
+        "doctor",
+        "explain",
+    ];
     let pages = pages.iter().chain(&["bundle export", "bundle import", "bundle list", "etcd list", "render"]);
     let known: String =
         pages.map(|page| help(&[vec!["help"], page.split_whitespace().collect()].concat())).collect();

@@ -1,15 +1,20 @@
 //! Commands that a person runs on a host find what the unit of the agent has, and `doctor` makes the checks that the
 //! agent makes at its start.
 
+use std::collections::BTreeMap;
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
+use std::time::Duration;
 
 use gardenlet::base::sorted::SortedMap;
 use gardenlet::config::Loaded;
+use gardenlet::format::yaml;
 use gardenlet::{app, cli};
 use serde_json::{Value, json};
 
-use crate::story_operating::{Desk, equip};
-use crate::world::{Options, World};
+use crate::story_operating::{Desk, command, equip};
+use crate::world::{Options, World, wait_for};
+use support::encoding::{base64, from_base64};
 use support::json::text;
 
 const UNIT: &str = include_str!("../../packaging/systemd/gardenlet.service");
@@ -249,4 +254,151 @@ fn a_shoot_behind_a_wrong_address_is_explained() {
         assert!(told.contains(words), "{words}: {told}");
     }
     agent.stop();
+}
+
+/// The command `bootstrap-token`: the Secret that it prints. It writes the kubeconfig to `bootstrap.kubeconfig`.
+fn make_token(world: &World, more: &[&str]) -> Value {
+    let admin = world.file("admin.kubeconfig", &world.garden.admin_kubeconfig()).display().to_string();
+    let to = format!("--to={}", world.path("bootstrap.kubeconfig").display());
+    let args = [&["bootstrap-token", world.name, "--kubeconfig", &admin, &to], more].concat();
+    let (code, output, errors) = command(&args, &BTreeMap::new());
+    assert_eq!(code, 0, "{errors}");
+    assert!(errors.contains("bootstrap.kubeconfig is valid until "), "{errors}");
+    yaml::parse(&output).unwrap()
+}
+
+/// Replaces the token that the world has.
+fn apply_token(world: &World, secret: &Value) {
+    let name = text(secret, "/metadata/name");
+    world.garden.merge("", "secrets", ("kube-system", name), &json!({"data": secret["data"]}));
+}
+
+#[test]
+fn an_agent_joins_with_a_token_that_the_command_makes() {
+    let world = World::start(&Options::new("invited"));
+    let secret = make_token(&world, &["--validity=30m"]);
+    let field = |name: &str| {
+        let bytes = from_base64(text(&secret, &format!("/data/{name}"))).unwrap();
+        String::from_utf8(bytes).unwrap()
+    };
+    assert_eq!(field("token-id"), world.preparation.token_id());
+    assert!(field("expiration").ends_with('Z') && field("usage-bootstrap-authentication") == "true");
+    let kubeconfig = std::fs::read_to_string(world.path("bootstrap.kubeconfig")).unwrap();
+    let token = format!("token: {}.{}\n", field("token-id"), field("token-secret"));
+    assert!(kubeconfig.contains(&token) && !kubeconfig.contains("client-key"), "{kubeconfig}");
+    let mode = std::fs::metadata(world.path("bootstrap.kubeconfig")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+
+    // The command uses the time of this machine, and the world has its own.
+    let mut now = secret.clone();
+    now["data"].as_object_mut().unwrap().remove("expiration");
+    apply_token(&world, &now);
+    let encoded = base64(kubeconfig.as_bytes());
+    world.seed.merge("", "secrets", BOOTSTRAP, &json!({"data": {"kubeconfig": encoded}}));
+    let agent = world.agent();
+    world.wait_until_ready();
+    let name = text(&secret, "/metadata/name").to_owned();
+    world.garden.wait_for("the agent to delete the token", |garden| {
+        garden.get("", "secrets", "kube-system", &name).is_none().then_some(())
+    });
+    agent.stop();
+}
+
+#[test]
+fn both_documents_are_printed_without_a_file() {
+    let world = World::start(&Options::real("printed"));
+    let admin = world.file("admin.kubeconfig", &world.garden.admin_kubeconfig()).display().to_string();
+    let variables = BTreeMap::from([("GARDEN_KUBECONFIG".to_owned(), admin.clone())]);
+    let (code, output, errors) = command(&["bootstrap-token", "printed"], &variables);
+    assert_eq!((code, errors.as_str()), (0, ""));
+    let kinds: Vec<Value> = yaml::parse_all(&output)
+        .into_iter()
+        .map(|document| document.value.unwrap()["kind"].clone())
+        .collect();
+    assert_eq!(kinds, ["Secret", "Config"]);
+    let (code, _, errors) = command(&["bootstrap-token", "printed", "--context=other"], &variables);
+    assert!(code == 1 && errors.contains("no context \"other\""), "{errors}");
+}
+
+/// The garden does not let the agent delete the token, and nobody deletes the file.
+#[test]
+fn leftovers_of_a_bootstrap_are_in_the_status() {
+    let world = World::start(&Options::new("untidy"));
+    world.seed.delete("", "secrets", BOOTSTRAP.0, BOOTSTRAP.1);
+    let file = bootstrap_kubeconfig(&world);
+    let denied = world.garden.faults().on("DELETE", "/secrets/bootstrap-token-").answer(403);
+    world.expect_refusals();
+    let mut config = world.config();
+    config["edge"]["bootstrap"] = json!({"kubeconfig": file});
+    let agent = world.agent_with(&config);
+    world.wait_until_ready();
+    let status = || agent.get(2728, "/statusz?format=text").1;
+    let token = format!("Secret kube-system/bootstrap-token-{} of the garden", world.preparation.token_id());
+    let expected = format!("bootstrap credentials: left over: {token}, file {file}; delete them");
+    wait_for("the leftovers in the status", || status().contains(&expected).then_some(()));
+    assert!(denied.hits() > 0);
+    std::fs::remove_file(&file).unwrap();
+    world.skip(Duration::from_secs(320));
+    wait_for("the token alone", || {
+        let status = status();
+        (status.contains(&token) && !status.contains(&file)).then_some(())
+    });
+    agent.stop();
+}
+
+/// The Secret that the configuration of a world names.
+pub fn dns_secret() -> Value {
+    json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "dns", "namespace": "garden"}})
+}
+
+#[test]
+fn doctor_checks_a_garden_before_an_installation() {
+    let world = World::start(&Options::real("planned"));
+    equip(&world);
+    let mut desk = Desk::new(&world, |_| {});
+    let admin = world.file("admin.kubeconfig", &world.garden.admin_kubeconfig()).display().to_string();
+    desk.variables.insert("GARDEN_KUBECONFIG".to_owned(), admin);
+    let seed = desk.variables.remove("KUBECONFIG").unwrap();
+    let examine = || {
+        let args = ["doctor", "--pre", "--config", &desk.config, "--kubeconfig", &seed];
+        let (code, output, errors) = command(&args, &desk.variables);
+        assert_eq!(errors, "");
+        (code, output)
+    };
+    world.garden.apply(&[dns_secret()]);
+    let (code, well) = examine();
+    assert_eq!(code, 0, "{well}");
+    for line in [
+        "good         garden: Gardener: v1.150.0\n".to_owned(),
+        "good         garden: extensions\n".to_owned(),
+        "good         garden: credentials\n".to_owned(),
+        format!(
+            "good         garden: bootstrap token: kube-system/bootstrap-token-{} is valid",
+            world.preparation.token_id()
+        ),
+        "good         seed: networks\n".to_owned(),
+    ] {
+        assert!(well.contains(&line), "{line}: {well}");
+    }
+    assert!(!well.contains("own certificate"), "{well}");
+
+    world.garden.delete("", "secrets", "garden", "dns");
+    let token = ("kube-system", format!("bootstrap-token-{}", world.preparation.token_id()));
+    world.garden.merge("", "secrets", (token.0, &token.1), &json!({"data": {"expiration": null}}));
+    let spec = json!({"spec": {"resources": [{"kind": "Worker", "type": "local"}]}});
+    world.garden.merge(crate::world::CORE, "controllerregistrations", ("", "provider-local"), &spec);
+    let (code, told) = examine();
+    assert_eq!(code, 1, "{told}");
+    for words in [
+        "BROKEN: garden: extensions: no ControllerRegistration supports ControlPlane/local, DNSRecord/local, Infrastructure/local\n",
+        "BROKEN: garden: credentials: credentialsRef of the Seed refers to Secret garden/dns, which the garden does not have",
+        "never expires\n             make another one with gardenlet bootstrap-token\n",
+    ] {
+        assert!(told.contains(words), "{words}: {told}");
+    }
+    let (code, _, errors) = command(
+        &["explain", "seed/planned", "--config", &desk.config, "--kubeconfig", &seed, "--context", "no"],
+        &desk.variables,
+    );
+    assert!(code == 1 && errors.contains("no context \"no\""), "{errors}");
 }

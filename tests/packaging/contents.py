@@ -152,7 +152,7 @@ def the_manual_is_well_formed():
 
 
 COMMANDS = [
-    "config validate", "config print-defaults", "rebootstrap", "status", "doctor", "explain", "bundle export", "bundle import",
+    "config validate", "config print-defaults", "rebootstrap", "bootstrap-token", "status", "doctor", "explain", "bundle export", "bundle import",
     "bundle list", "etcd install", "etcd start", "etcd snapshot", "etcd list", "render", "completion", "version",
 ]
 
@@ -221,7 +221,7 @@ def run(binary, packages, newer, target):
     with tempfile.TemporaryDirectory() as empty:
         check(unknown_targets_and_missing_binaries_are_told, pathlib.Path(empty))
     check(the_manual_is_well_formed)
-    commands = "config rebootstrap status doctor explain bundle etcd render completion version help"
+    commands = "config rebootstrap bootstrap-token status doctor explain bundle etcd render completion version help"
     kinds = "backupbucket/ backupentry/ bastion/ controllerinstallation/ managedresource/ managedseed/ seed/ shoot/"
     for command in COMMANDS:
         check(bash_knows_the_options_of, command, binary)

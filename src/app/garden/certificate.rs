@@ -22,10 +22,12 @@ use crate::kube::Connection;
 use crate::runtime::events::{About, News};
 
 use super::trust::{CA_LOOK, CA_OVERLAP};
-use super::{BringUp, Error, RETRY};
+use super::{BringUp, Error, RETRY, sources};
 
 /// Name of this part on the status page: a certificate may fail while everything else works.
 const PART: &str = "garden certificate";
+/// Name of what remains of a bootstrap.
+const LEFT: &str = "bootstrap credentials";
 /// Longest time between two tries to get a new identity: an operator may be supplying a credential right now.
 const RETRY_MAX: Duration = Duration::from_secs(10);
 /// Time between two tries of a refused identity.
@@ -176,6 +178,7 @@ impl BringUp {
                     keeper.clean_up = false;
                 }
                 self.tell_problem();
+                self.tell_left();
                 self.follow_ca(keeper)?;
                 Ok(after)
             }
@@ -194,6 +197,22 @@ impl BringUp {
         if status.problem(PART, &cause) {
             log::warn!(cause = cause.as_str(); "The identity for the garden has a problem");
         }
+    }
+
+    /// Shows bootstrap credentials that still exist, unless they are meant to stay.
+    pub(super) fn tell_left(&self) {
+        let (status, settings) = (&self.shared.status, &self.shared.settings);
+        let files = sources(settings, &self.shared.env).bootstrap_files;
+        let files = files.iter().filter(|file| file.exists()).map(|file| format!("file {}", file.display()));
+        let all: Vec<String> = self.left.iter().cloned().chain(files).collect();
+        if settings.edge.bootstrap_keep || all.is_empty() {
+            return status.forget(LEFT);
+        }
+        let all = all.join(", ");
+        status.doing(
+            LEFT,
+            &format!("left over: {all}; delete them, unless the agent shall join again with them"),
+        );
     }
 
     /// Switches to another identity.

@@ -192,6 +192,8 @@ struct BringUp {
     told_at: Mono,
     keeper: Option<certificate::Keeper>,
     withheld: withheld::Withheld,
+    /// Bootstrap credentials that the agent may not remove.
+    left: Vec<String>,
 }
 
 /// Runs until `stop`.
@@ -227,6 +229,7 @@ impl BringUp {
             told_at: Mono::default(),
             keeper: None,
             withheld: withheld::Withheld::default(),
+            left: Vec::new(),
         }
     }
 
@@ -395,12 +398,9 @@ impl BringUp {
             return Ok(Step::Done);
         }
         let garden = &self.garden()?.controllers;
-        cleanup::remove_bootstrap_credentials(
-            garden,
-            &self.shared.clients.seed,
-            &current,
-            bootstrap.as_ref(),
-        )?;
+        let seed = &self.shared.clients.seed;
+        self.left = cleanup::remove_bootstrap_credentials(garden, seed, &current, bootstrap.as_ref())?;
+        self.tell_left();
         Ok(Step::Done)
     }
 

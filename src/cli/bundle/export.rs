@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
+use super::super::arguments::Way;
 use super::super::unit::Handed;
 use super::super::{FAILURE, Io, Variable, clusters, fail, print, report, say};
 use super::Export;
@@ -53,7 +54,8 @@ struct Collected {
 
 /// Runs the command and returns the exit code.
 pub(super) fn main(io: &mut Io<'_>, task: &Export, variable: Variable<'_>) -> u8 {
-    let handed = task.config.as_deref().map(|path| (path, Handed::new(path, variable)));
+    let way = Way::default();
+    let handed = task.config.as_deref().map(|path| (path, Handed::new(path, variable, &way)));
     let loaded = match handed.as_ref().map(|(path, handed)| (path, handed.load())) {
         None => None,
         Some((_, Ok(loaded))) => Some(loaded),

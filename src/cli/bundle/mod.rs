@@ -8,7 +8,7 @@ use lexopt::Parser;
 
 use serde_json::json;
 
-use super::arguments::is_json;
+use super::arguments::{is_json, path};
 use super::usage::Usage;
 use super::{Io, SUCCESS, Variable, fail, fail_as, help, print, refuse};
 use crate::base::sorted::SortedSet;
@@ -120,7 +120,7 @@ impl Given {
             match arg {
                 Long("help") | Short('h') => return Ok(true),
                 Long("output") | Short('o') => self.output = Some(parser.value()?),
-                Long("config") => self.export.config = Some(parser.value()?.into()),
+                Long("config") => path("--config", &mut self.export.config, &mut parser)?,
                 Long("all") => self.export.all = true,
                 Long("chart") => {
                     let text = parser.value()?.to_string_lossy().into_owned();
@@ -331,7 +331,7 @@ mod tests {
             ("list a b", "unexpected argument \"b\""),
             ("list a --nope", "unknown option --nope"),
             ("list a -o yaml", "--output=yaml: expected text or json"),
-            ("list a --to x", "--to belongs to gardenlet bundle import"),
+            ("list a --to x", "--to is not an option of this command"),
             ("import a --to x -o json", "-o is not an option of this command: its output has"),
             ("export --config c --output x --images", "--images belongs"),
         ];

@@ -30,14 +30,20 @@ use super::unit::Handed;
 use super::{FAILURE, Io, Variable, clusters, print, print_text};
 
 mod access;
+mod before;
 mod finding;
 mod start;
 
 const NOT_OURS: &str =
     "the certificate must be of gardener.cloud:system:seed:<name of this seed>, and the Seed must exist";
 /// Runs the command.
-pub(super) fn main(io: &mut Io<'_>, config: &Path, variable: Variable<'_>, as_json: bool) -> u8 {
-    let findings = examine(config, &Handed::new(config, variable));
+pub(super) fn main(
+    io: &mut Io<'_>,
+    config: &Path,
+    handed: &Handed<'_>,
+    (as_json, is_before): (bool, bool),
+) -> u8 {
+    let findings = examine(config, handed, is_before);
     let printed = if as_json {
         print(io, &format!("{}\n", finding::json(&findings)))
     } else {
@@ -47,7 +53,7 @@ pub(super) fn main(io: &mut Io<'_>, config: &Path, variable: Variable<'_>, as_js
     if finding::is_good(&findings) { printed } else { FAILURE }
 }
 
-fn examine(config: &Path, handed: &Handed<'_>) -> Vec<Finding> {
+fn examine(config: &Path, handed: &Handed<'_>, is_before: bool) -> Vec<Finding> {
     match handed.load() {
         Ok(loaded) => Doctor {
             settings: &loaded.settings,
@@ -56,7 +62,7 @@ fn examine(config: &Path, handed: &Handed<'_>) -> Vec<Finding> {
             found: configuration(config, &loaded),
             clocks: Vec::new(),
         }
-        .examine(),
+        .examine(is_before),
         Err(problems) => {
             let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
             let broken = Finding::new("", "configuration", State::Broken, texts.join("; "));
@@ -83,10 +89,17 @@ struct Doctor<'a> {
 }
 
 impl Doctor<'_> {
-    fn examine(mut self) -> Vec<Finding> {
+    fn examine(mut self, is_before: bool) -> Vec<Finding> {
         self.host_itself();
         let seed = self.seed();
-        let garden = self.garden(seed.as_ref());
+        let administrator = self.settings.garden_client_connection.connection.kubeconfig.clone();
+        let garden = match administrator.filter(|_| is_before) {
+            Some(path) => {
+                self.before(path);
+                None
+            }
+            None => self.garden(seed.as_ref()),
+        };
         let clocks = std::mem::take(&mut self.clocks);
         self.found.extend(clocks.into_iter().map(|(server, ahead)| finding::clock(server, ahead)));
         if let Some(garden) = &garden {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use lexopt::Arg::{Long, Short};
 use lexopt::Parser;
 
-use super::super::arguments::is_json;
+use super::super::arguments::{is_json, path};
 use super::super::usage::Usage;
 
 /// The parsed arguments.
@@ -47,7 +47,11 @@ fn read(args: Vec<OsString>) -> Result<Task, Usage> {
     while let Some(arg) = parser.next()? {
         match arg {
             Long("help") | Short('h') => return Ok(Task::Help),
-            Long("config") => show.to(Place::Config(parser.value()?.into()))?,
+            Long("config") => {
+                let mut file = None;
+                path("--config", &mut file, &mut parser)?;
+                show.to(Place::Config(file.unwrap_or_default()))?;
+            }
             Long("address") => {
                 let text = parser.value()?.to_string_lossy().into_owned();
                 let why = || wrong(format!("--address={text}: expected HOST:PORT, such as 127.0.0.1:2728"));
@@ -70,7 +74,7 @@ impl Show {
     fn to(&mut self, place: Place) -> Result<(), Usage> {
         match std::mem::replace(&mut self.place, place) {
             Place::Default => Ok(()),
-            _ => Err(wrong("give --config or --address, and not both")),
+            _ => Err(wrong("give --config or --address, and only one of them")),
         }
     }
 }
@@ -114,7 +118,7 @@ mod tests {
 
     #[test]
     fn command_lines_without_meaning_say_why() {
-        let two = "give --config or --address, and not both";
+        let two = "give --config or --address, and only one of them";
         for address in ["localhost", "::1:80", ":80", "h:0", "h:99999", "http://h:80", ""] {
             let expected = format!("--address={address}: expected HOST:PORT, such as 127.0.0.1:2728");
             let found = parsed(&format!("--address={address}")).unwrap_err();

@@ -1,0 +1,70 @@
+//! `gardenlet bootstrap-token`: makes what an administrator of the garden needs to let a seed join: the Secret of a
+//! bootstrap token, and a kubeconfig with this token. It sends no request.
+
+use std::fs::{OpenOptions, Permissions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::arguments::Way;
+use super::{Io, Variable, clusters, fail, print, say};
+use crate::base::clock::Clock;
+use crate::base::error::chain;
+use crate::deployer::token;
+use crate::format::time::rfc3339;
+use crate::format::yaml;
+use crate::kube::kubeconfig;
+
+/// The parsed arguments.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Asked {
+    pub(super) seed: String,
+    pub(super) validity: Duration,
+    /// The way to the garden.
+    pub(super) way: Way,
+    /// The file for the kubeconfig.
+    pub(super) to: Option<PathBuf>,
+}
+
+/// Runs the command.
+pub(super) fn main(io: &mut Io<'_>, asked: &Asked, variable: Variable<'_>) -> u8 {
+    match make(io, asked, variable) {
+        Ok(text) => print(io, &text),
+        Err(why) => fail(io, format_args!("gardenlet bootstrap-token: {why}")),
+    }
+}
+
+fn make(io: &mut Io<'_>, asked: &Asked, variable: Variable<'_>) -> Result<String, String> {
+    let path = asked.way.kubeconfig.clone();
+    let path = path.or_else(|| clusters::set(variable, "GARDEN_KUBECONFIG").map(PathBuf::from)).ok_or(
+        "the way to the garden is missing: name a kubeconfig with --kubeconfig or GARDEN_KUBECONFIG; the server and the CA \
+         are copied from it",
+    )?;
+    let read =
+        kubeconfig::load(std::slice::from_ref(&path)).and_then(|config| config.select(&asked.way.context));
+    let connection = read.map_err(|error| format!("{}: {}", path.display(), chain(&error)))?;
+    if let Some(weakness) = connection.weakness() {
+        say(io, format_args!("gardenlet bootstrap-token: warning: {}: {weakness}\n", path.display()));
+    }
+    let until = Clock::system().now().plus(asked.validity);
+    let (secret, token) = token::of_seed(&asked.seed, until);
+    let rendered = kubeconfig::render(&connection.with_token(token)).map_err(|error| chain(&error))?;
+    let mut text = yaml::emit(&secret, yaml::Dialect::V4);
+    match &asked.to {
+        Some(path) => {
+            write(path, &rendered).map_err(|error| format!("write {}: {error}", path.display()))?;
+            let (path, until) = (path.display(), rfc3339(until));
+            say(io, format_args!("{path} is valid until {until}, once the garden has the Secret.\n"));
+        }
+        None => text.push_str(&format!("---\n{rendered}")),
+    }
+    Ok(text)
+}
+
+/// Only the owner may read the file, even if it existed before.
+fn write(path: &Path, text: &str) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    file.set_permissions(Permissions::from_mode(0o600))?;
+    file.write_all(text.as_bytes())
+}
