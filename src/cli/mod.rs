@@ -73,7 +73,7 @@ pub fn main(
     run: impl FnOnce(Loaded, &Path) -> u8,
 ) -> u8 {
     let usual = clusters::set(variable, "GARDENLET_CONFIG").map(PathBuf::from);
-    let command = match arguments::parse(args, usual) {
+    let command = match arguments::parse(args, usual.clone()) {
         Ok(command) => command,
         Err(usage) => return refuse(io, &usage),
     };
@@ -114,10 +114,20 @@ pub fn main(
         Command::Completion(shell) => print(io, &help::completion(&shell).unwrap_or_default()),
         Command::Bundle(args) => bundle::main(io, args, variable),
         Command::Etcd(args) => etcd::main(io, args, variable),
-        Command::Status(args) => status::main(io, args),
+        Command::Status(args) => status::main(io, with_usual(args, usual)),
         Command::Render(args) => render::main(io, args),
         Command::RenderChild(_) => child::main(io.input, io.output),
     }
+}
+
+/// The arguments of `status` with the configuration that the environment names, unless they name an agent.
+fn with_usual(mut args: Vec<OsString>, usual: Option<PathBuf>) -> Vec<OsString> {
+    let names =
+        |word: &OsString| ["--config", "--address"].iter().any(|it| word.to_string_lossy().starts_with(it));
+    if let Some(path) = usual.filter(|_| !args.iter().any(names)) {
+        args.extend(["--config".into(), path.into_os_string()]);
+    }
+    args
 }
 
 /// Prints a result and returns the exit code.

@@ -231,6 +231,17 @@ fn a_new_identity_is_asked_for() {
 }
 
 #[test]
+fn the_environment_names_the_configuration_of_the_agent_whose_status_is_shown() {
+    let broken = TempFile::new("usual.yaml", "a: [1\n");
+    let usual = [("GARDENLET_CONFIG", broken.name())];
+    let usual = usual.each_ref().map(|(name, value)| (*name, value.as_str()));
+    assert!(command("status", &usual).errors.starts_with(&broken.name()));
+    for line in ["status --address=127.0.0.1:1", "status --config=/nowhere"] {
+        assert!(!command(line, &usual).errors.contains(&broken.name()), "{line}");
+    }
+}
+
+#[test]
 fn exit_codes_are_0_for_success_1_for_failure_2_for_wrong_usage() {
     let good = TempFile::new("codes.yaml", GOOD);
     let odd = TempFile::new("codes-odd.yaml", format!("loglevel: info\n{GOOD}"));

@@ -130,11 +130,12 @@ fn files(places: &str, unit: &str, instance: &str) -> Option<Vec<String>> {
     for folder in both.iter().flat_map(|folder| places().map(move |place| place.join(folder))) {
         for path in fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()) {
             let is_new = drop_ins.iter().all(|known| known.file_name() != path.file_name());
-            drop_ins
-                .extend(Some(path).filter(|path| is_new && path.extension().is_some_and(|it| it == "conf")));
+            if is_new && path.extension().is_some_and(|it| it == "conf") {
+                let at = drop_ins.partition_point(|known| known.file_name() < path.file_name());
+                drop_ins.insert(at, path);
+            }
         }
     }
-    drop_ins.sort_by(|a, b| a.file_name().cmp(&b.file_name()));
     found.extend(drop_ins.iter().filter_map(|path| read(path)));
     Some(found)
 }

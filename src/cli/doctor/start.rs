@@ -20,8 +20,8 @@ use crate::kube::{Client, ListParams};
 use crate::serve;
 
 use super::super::clusters;
+use super::Doctor;
 use super::finding::{self, State};
-use super::{Doctor, NOT_OURS};
 
 const STORAGE_CLASS: Resource =
     Resource::new("storage.k8s.io", "v1", "StorageClass", "storageclasses", false);
@@ -64,6 +64,9 @@ impl Doctor<'_> {
 
     fn ports(&mut self, is_running: Option<bool>) {
         let settings = self.settings;
+        // A pod has its ports for itself.
+        let is_in_pod = clusters::set(self.variable, "KUBERNETES_SERVICE_HOST").is_some();
+        let is_running = if is_in_pod { Some(true) } else { is_running };
         for (hop, at) in [("port of probes", &settings.health_probes), ("port of metrics", &settings.metrics)]
         {
             let taken = serve::listen(&at.bind_address, at.port).err();
@@ -139,12 +142,14 @@ impl Doctor<'_> {
                     Err(why) => (State::Broken, why, "use versions of garden and agent that fit together"),
                 }
             }
-            Err(error) => (State::Odd, chain(&error), NOT_OURS),
+            Err(error) => (State::Odd, chain(&error), UNTOLD),
         };
         self.say("garden", "Gardener", state, text, remedy);
         state != State::Broken
     }
 }
+
+const UNTOLD: &str = "let every client of the garden read ConfigMap gardener-system-public/gardener-info, as gardener-operator does";
 
 /// With less space, the agent cannot replace its files.
 const FREE_BYTES_MIN: u64 = 1 << 20;
