@@ -10,7 +10,7 @@ _gardenlet() {
     --config | --kubeconfig | -f | --values | --registry-config | --to | --output-dir | --give | --etcd | --etcdutl | --etcd-config | --data-dir | \
       --ca | --cert | --key | --result | --directory | --s3) files=yes ;;
     -o | --output)
-      if [ "$command $verb" = "bundle export" ]; then files=yes; else words="json text"; fi ;;
+      if [ "$command $verb" = "bundle export" ]; then files=yes; else words="json text yaml"; fi ;;
     --version) words="true false raw" ;;
     --context | --validity | --chart | --kubernetes | --digest | --address | --endpoint | --keep | --maintenance-window | --wait | --prefix) return ;;
     -n | --namespace | --set | --set-string | --set-json | --set-file | --set-literal | --kube-version | -a | --api-versions | -s | \
@@ -28,7 +28,7 @@ _gardenlet() {
         run) words="--config --help" ;;
         rebootstrap) words="--config --kubeconfig --context --help" ;;
         bootstrap-token) words="--kubeconfig --context --validity --to --help" ;;
-        status) words="--config --address --output -o --watch -w --help" ;;
+        status) words="--config --address --output -o --verbose --watch -w --help" ;;
         doctor) words="--config --pre --kubeconfig --context --output -o --help" ;;
         explain)
           words="--config --namespace -n --kubeconfig --context --output -o --help"

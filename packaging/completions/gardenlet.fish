@@ -44,7 +44,7 @@ for place in run "config validate print-defaults" rebootstrap status doctor expl
     complete -c gardenlet -n "__gardenlet_in $place" -l config -r -F -d "configuration file"
 end
 for place in "config validate print-defaults" status doctor explain "bundle list" "etcd list" version
-    complete -c gardenlet -n "__gardenlet_in $place" -s o -l output -x -a "json text" -d "form of the answer"
+    complete -c gardenlet -n "__gardenlet_in $place" -s o -l output -x -a "json text yaml" -d "form of the answer"
 end
 for place in rebootstrap bootstrap-token doctor explain
     complete -c gardenlet -n "__gardenlet_in $place" -l kubeconfig -r -F -d "kubeconfig of the cluster"
@@ -55,6 +55,7 @@ complete -c gardenlet -n "__gardenlet_in bootstrap-token" -l to -r -F -d "write 
 complete -c gardenlet -n "__gardenlet_in doctor" -l pre -d "check what an installation needs"
 complete -c gardenlet -n "__gardenlet_in config validate" -l strict -d "fail for warnings"
 complete -c gardenlet -n "__gardenlet_in status" -l address -x -d "address of the agent"
+complete -c gardenlet -n "__gardenlet_in status" -l verbose -d "show what is at rest, too"
 complete -c gardenlet -n "__gardenlet_in status" -s w -l watch -d "show it again and again"
 complete -c gardenlet -n "__gardenlet_in explain" -s n -l namespace -x -d "namespace of the object"
 complete -c gardenlet -n "__gardenlet_group explain" \

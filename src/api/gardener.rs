@@ -181,6 +181,9 @@ pub struct LastOperation {
 pub struct ShootHead {
     /// Metadata.
     pub metadata: ObjectMeta,
+    /// The part of the spec that the status page shows.
+    #[serde(deserialize_with = "or_default")]
+    pub spec: ShootHeadSpec,
     /// The part of the status that its care needs.
     #[serde(deserialize_with = "or_default")]
     pub status: ShootStatus,
@@ -188,8 +191,41 @@ pub struct ShootHead {
 
 /// See [`ShootHead`].
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ShootHeadSpec {
+    /// Its Kubernetes.
+    #[serde(deserialize_with = "or_default")]
+    pub kubernetes: ShootKubernetes,
+}
+
+/// See [`ShootHeadSpec`].
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ShootKubernetes {
+    /// The version.
+    #[serde(deserialize_with = "or_default")]
+    pub version: String,
+}
+
+/// An address of a Shoot's API server.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct AdvertisedAddress {
+    /// Whom it is for: `external`, `internal`, `unmanaged`, and others.
+    #[serde(deserialize_with = "or_default")]
+    pub name: String,
+    /// The URL.
+    #[serde(deserialize_with = "or_default")]
+    pub url: String,
+}
+
+/// See [`ShootHead`].
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ShootStatus {
+    /// Where its API server answers.
+    #[serde(deserialize_with = "or_default")]
+    pub advertised_addresses: Vec<AdvertisedAddress>,
     /// Keyed by type; several writers.
     #[serde(deserialize_with = "or_default")]
     pub conditions: Vec<Condition>,

@@ -12,6 +12,7 @@ mod controllers;
 mod error;
 mod garden;
 pub(crate) mod host;
+mod listen;
 pub(crate) mod networks;
 mod owed;
 mod process;
@@ -62,7 +63,7 @@ pub use error::Error;
 pub use process::{ask_for_identity, process};
 pub use rebootstrap::rebootstrap;
 pub use reload::Reloader;
-pub use report::State as Verdict;
+pub use report::{BRIEF, RUN, State as Verdict};
 pub use service::Service;
 pub use status::Status;
 

@@ -46,6 +46,7 @@ pub fn process(
     warn(&loaded);
     let env = environment(clock, Stop::new(), variables);
     let status = Status::new(env.clock.clone());
+    status.configured_by(config);
     let settings = Arc::new(loaded.settings);
     let (service, reloader) = (Service::new(&env, &status), Reloader::new());
     let reloading = Reloading {

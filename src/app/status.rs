@@ -1,5 +1,6 @@
 //! The state of the agent as it reports it: probes, metrics, and the stage of each part.
 
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -9,13 +10,14 @@ use crate::base::error::chain;
 use crate::base::garden_time::GardenTime;
 use crate::base::process;
 use crate::base::sorted::SortedMap;
-use crate::config::settings::{Listener, Settings};
+use crate::config::settings::Settings;
 use crate::controllers::lease::Beat;
 use crate::runtime::fence::Fence;
 use crate::runtime::health::Progress;
 use crate::runtime::store::StoreView;
-use crate::serve::{self, Checks, Response, Routes, Server};
+use crate::serve::{Checks, Response, Routes, Server};
 
+use super::listen::listen;
 use super::owed::Owed;
 use super::report::{self, Report, Sources, Stores};
 use super::{Environment, Error};
@@ -65,6 +67,8 @@ pub(super) struct Snapshot {
     pub(super) leases: SortedMap<String, Fence>,
     pub(super) validity: Option<(Timestamp, Timestamp)>,
     pub(super) stores: Option<Stores>,
+    pub(super) known: SortedMap<&'static str, String>,
+    pub(super) config: String,
 }
 
 #[derive(Default)]
@@ -90,6 +94,10 @@ struct State {
     leases: SortedMap<String, Fence>,
     /// The watches of the garden side.
     stores: Option<Stores>,
+    /// What is known about garden and seed, by its label on the status page.
+    known: SortedMap<&'static str, String>,
+    /// The option that names the configuration of this agent.
+    config: String,
 }
 
 impl State {
@@ -245,6 +253,7 @@ impl Status {
     pub(super) fn end_term(&self) {
         let mut state = self.lock();
         (state.garden_remark, state.webhook_remark, state.validity) = (None, None, None);
+        state.known.clear();
         let stays = [super::clock::PART, super::clock::STATE, super::reload::PART];
         state.parts.retain(|part, _| stays.contains(part));
         state.mark_garden(self.clock.mono());
@@ -338,6 +347,16 @@ impl Status {
         self.lock().validity
     }
 
+    /// Notes something about garden or seed that people want to know, by its label.
+    pub(super) fn know(&self, label: &'static str, what: impl Into<String>) {
+        self.lock().known.insert(label, what.into());
+    }
+
+    /// Names the configuration, for commands that people copy.
+    pub(super) fn configured_by(&self, config: &Path) {
+        self.lock().config = format!(" --config={}", config.display());
+    }
+
     /// Sets the watches of the garden side, while it runs.
     pub(super) fn watched(&self, stores: Option<Stores>) {
         self.lock().stores = stores;
@@ -394,6 +413,8 @@ impl Status {
             leases: state.leases.clone(),
             validity: state.validity.filter(|_| state.leads()),
             stores: state.stores.clone(),
+            known: state.known.clone(),
+            config: state.config.clone(),
         }
     }
 
@@ -431,19 +452,9 @@ pub(super) fn serve(
         metrics = metrics.get("/debug/pprof", |_| Response::text(200, process::profile()));
     }
     Ok(vec![
-        listen("probes", &settings.health_probes, probes, env)?,
-        listen("metrics", &settings.metrics, metrics, env)?,
+        listen(("probes", "server.healthProbes"), &settings.health_probes, probes, env)?,
+        listen(("metrics", "server.metrics"), &settings.metrics, metrics, env)?,
     ])
-}
-
-fn listen(what: &str, at: &Listener, routes: Routes, env: &Environment) -> Result<Server, Error> {
-    let server = serve::start(&at.bind_address, at.port, routes, &env.stop).map_err(|source| {
-        let operation = format!("listen for {what} on {}:{}", at.bind_address, at.port);
-        Error::System { operation, source }
-    })?;
-    let address = server.addr().to_string();
-    log::info!(what = what, address = address.as_str(); "Listening");
-    Ok(server)
 }
 
 /// The time for which the first heartbeat may be blocked. It is the time for which later ones may fail.
@@ -598,7 +609,7 @@ mod tests {
         status.clock_remark(Some("c".to_owned()));
         status.seed_is_gone(true);
         status.certificate(Some((Timestamp::from_unix(0), Timestamp::from_unix(50))));
-        let page = || status.report(None).text();
+        let page = || status.report(None).text(false);
         assert!(page().starts_with("3 problems: "), "{}", page());
         status.end_term();
         status.leading(false);
@@ -630,7 +641,7 @@ mod tests {
                 let at = |unix| Timestamp::from_unix(NOW + unix);
                 status.certificate(Some((at(-hour), at(until))));
                 let snapshot = status.snapshot(Some(&time));
-                Report::of(&snapshot, None).text()
+                Report::of(&snapshot, None).text(false)
             };
             assert!(!validity(hour / 2).contains("expired"), "{off}");
             assert!(validity(-hour / 2).contains("the certificate has expired"), "{off}");
@@ -660,7 +671,7 @@ mod tests {
         let status = Status::new(Clock::new(Simulated::new(Timestamp::from_unix(0), 1)));
         status.standing_by("host-2_0a1b");
         assert!(status.is_ready());
-        let page = || status.report(None).text();
+        let page = || status.report(None).text(false);
         let expected = "standing by for host-2_0a1b\n\nAgent\n  leading: false\n  leader: host-2_0a1b\n";
         assert!(page().starts_with(expected), "{}", page());
         status.leading(true);

@@ -400,12 +400,14 @@ pub(super) fn truth(value: &str) -> Option<bool> {
     }
 }
 
-/// Whether the value of `--output` is json.
+/// Whether the value of `--output` is json. YAML is made of it at the end.
 pub(super) fn is_json(value: &OsStr) -> Result<bool, Usage> {
     match value.to_str() {
-        Some("json") => Ok(true),
+        Some("json" | "yaml") => Ok(true),
         Some("text") => Ok(false),
-        _ => Err(Usage::new("", format!("--output={}: expected text or json", value.to_string_lossy()))),
+        _ => {
+            Err(Usage::new("", format!("--output={}: expected text, json or yaml", value.to_string_lossy())))
+        }
     }
 }
 
@@ -508,7 +510,7 @@ mod tests {
             ("", ": --config is missing: it names the configuration file"),
             ("config", " config: a command is missing:\n  validate "),
             ("config valdate", ": unknown command \"config valdate\"; did you mean \"config validate\"?"),
-            ("doctor -o yaml", " doctor: --output=yaml: expected text or json"),
+            ("doctor -o xml", " doctor: --output=xml: expected text, json or yaml"),
             ("--config=", ": --config needs a value"),
             ("doctor --config=", " doctor: --config needs a value"),
             ("doctor --config=a --config b", " doctor: --config is given twice"),

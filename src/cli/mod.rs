@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::chart::child;
 use crate::config::file;
 use crate::config::{self, Loaded, Problem};
-use crate::format::yaml;
+use crate::format::yaml::{Dialect, emit};
 
 mod arguments;
 mod bootstrap_token;
@@ -25,6 +25,8 @@ mod status;
 mod unit;
 mod usage;
 mod visible;
+mod window;
+mod yaml;
 
 use arguments::Command;
 pub use colour::is_wanted as is_coloured;
@@ -72,11 +74,26 @@ pub fn main(
     rebootstrap: &dyn Fn(&Loaded) -> Result<String, String>,
     run: impl FnOnce(Loaded, &Path) -> u8,
 ) -> u8 {
-    let usual = clusters::set(variable, "GARDENLET_CONFIG").map(PathBuf::from);
-    let command = match arguments::parse(args, usual.clone()) {
+    let is_yaml = yaml::is_wanted(&args);
+    let command = match arguments::parse(args, usual(variable)) {
         Ok(command) => command,
         Err(usage) => return refuse(io, &usage),
     };
+    if !is_yaml {
+        return perform(command, variable, io, rebootstrap, run);
+    }
+    let (mut output, colour) = (yaml::Converter::new(io.output), false);
+    let mut io = Io { input: io.input, output: &mut output, errors: io.errors, colour };
+    perform(command, variable, &mut io, rebootstrap, run)
+}
+
+fn perform(
+    command: Command,
+    variable: Variable<'_>,
+    io: &mut Io<'_>,
+    rebootstrap: &dyn Fn(&Loaded) -> Result<String, String>,
+    run: impl FnOnce(Loaded, &Path) -> u8,
+) -> u8 {
     match command {
         Command::Run { config } => match load(io, &config).and_then(|loaded| loaded.to_run(variable)) {
             Ok(loaded) => run(loaded, &config),
@@ -114,10 +131,15 @@ pub fn main(
         Command::Completion(shell) => print(io, &help::completion(&shell).unwrap_or_default()),
         Command::Bundle(args) => bundle::main(io, args, variable),
         Command::Etcd(args) => etcd::main(io, args, variable),
-        Command::Status(args) => status::main(io, with_usual(args, usual)),
+        Command::Status(args) => status::main(io, with_usual(args, usual(variable))),
         Command::Render(args) => render::main(io, args),
         Command::RenderChild(_) => child::main(io.input, io.output),
     }
+}
+
+/// The configuration that the environment names.
+fn usual(variable: Variable<'_>) -> Option<PathBuf> {
+    clusters::set(variable, "GARDENLET_CONFIG").map(PathBuf::from)
 }
 
 /// The arguments of `status` with the configuration that the environment names, unless they name an agent.
@@ -244,7 +266,7 @@ fn print_defaults(io: &mut Io<'_>, config: Option<&Path>, as_json: bool) -> u8 {
         }
         Some(_) => "",
     };
-    print(io, &format!("{comment}{}", yaml::emit(&document, yaml::Dialect::V4)))
+    print(io, &format!("{comment}{}", emit(&document, Dialect::V4)))
 }
 
 fn report(io: &mut Io<'_>, path: &Path, problems: &[Problem]) -> u8 {

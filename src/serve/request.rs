@@ -1,7 +1,7 @@
 //! Reads the head of a request. Requests have no body.
 
 use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, Ipv6Addr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
 use crate::base::clock::Clock;
@@ -93,7 +93,8 @@ pub(super) fn read(socket: &TcpStream, timeout: Duration) -> Result<Request, Err
             return Err(Error::Refused(408, "the request took too long"));
         }
     }
-    let is_local = socket.peer_addr().is_ok_and(|peer| peer.ip().to_canonical().is_loopback());
+    let address = |found: io::Result<SocketAddr>| found.ok().map(|address| address.ip().to_canonical());
+    let is_local = is_same_machine(address(socket.peer_addr()), address(socket.local_addr()));
     parse(&head).map(|request| Request { is_local, ..request })
 }
 
@@ -168,6 +169,12 @@ fn headers(head: &[u8], wanted: &str) -> impl Iterator<Item = String> {
     })
 }
 
+/// Whether both ends of a connection are on one machine: a client that connects to an address of its own machine comes from
+/// this address.
+fn is_same_machine(peer: Option<IpAddr>, own: Option<IpAddr>) -> bool {
+    peer.is_some_and(|peer| peer.is_loopback() || Some(peer) == own)
+}
+
 /// Whether a `Host` is an IP address or `localhost`, with any port.
 fn is_address(host: &str) -> bool {
     let (name, port) = match host.rsplit_once(':') {
@@ -239,5 +246,22 @@ mod tests {
             assert!(matches!(parsed(head), Err(Error::Refused(status, _)) if status == expected), "{head}");
         }
         assert_eq!(parse(b"\xff\xfe\r\n\r\n"), Err(Error::Refused(400, "not a request")));
+    }
+
+    #[test]
+    fn who_is_on_the_same_machine() {
+        let at = |text: &str| text.parse::<IpAddr>().ok();
+        let table = [
+            ("127.0.0.1", "127.0.0.1", true),
+            ("127.0.0.9", "127.0.0.1", true),
+            ("::1", "::1", true),
+            ("192.0.2.1", "192.0.2.1", true),
+            ("2001:db8::1", "2001:db8::1", true),
+            ("192.0.2.2", "192.0.2.1", false),
+            ("", "", false),
+        ];
+        for (peer, own, expected) in table {
+            assert_eq!(is_same_machine(at(peer), at(own)), expected, "{peer} {own}");
+        }
     }
 }

@@ -21,6 +21,7 @@ use crate::story_operating::command;
 use crate::story_probes::series;
 use crate::story_shoot_others::{reconcile_at, register, wait_for_task};
 use crate::world::{Agent, CORE, Options, World, wait_for};
+use support::encoding::from_rfc3339;
 use support::json::{list, text};
 use support::options::patience;
 use support::shoot::object::{PROJECT_NAMESPACE, Workerless};
@@ -96,10 +97,37 @@ fn a_broken_chart_and_a_garden_that_is_away_are_problems() {
     {
         assert!(output.contains(words), "{words}: {output}");
     }
+    // What is at rest is counted, and shown on request.
+    let is_of_work = |line: &&str| line.starts_with("  queue ") || line.starts_with("  watch ");
+    assert!(
+        output.lines().all(|line| !is_of_work(&line)) && output.contains(" at rest (--verbose shows them)\n"),
+        "{output}"
+    );
+    assert!(output.lines().count() < 50, "{output}");
+    let (_, all, _) = status(&agent, &["--verbose"]);
+    assert!(all.lines().filter(is_of_work).count() > 30 && !all.contains("at rest"), "{all}");
+    // The report has a date, and says whom the agent talks to.
+    assert!(from_rfc3339(text(&well, "/time")).is_some(), "{well}");
+    assert_eq!(text(&well, "/gardenAddress"), world.garden.url());
+    let versions = ["/gardenKubernetes", "/seedKubernetes", "/gardenVersion"].map(|path| text(&well, path));
+    assert!(versions.iter().all(|version| version.starts_with("v1.")), "{versions:?}");
+    assert_eq!(text(&well, "/seedOperation/state"), "Succeeded", "{well}");
+    assert!(
+        output.contains("  seed operation: ")
+            && output.contains(&format!("  garden address: {}\n", world.garden.url()))
+    );
+    let (code, yaml, _) = status(&agent, &["-o", "yaml"]);
+    assert!(code == 0 && yaml.contains("\nverdict:\n  state: healthy\n  text: healthy\n"), "{yaml}");
+    let (code, refused) = agent.get(2728, "/statusz?format=xml");
+    assert!(code == 400 && refused.starts_with("unknown format: use ?format=text"), "{refused}");
     assert_eq!(agent.get(2728, "/").0, 302);
 
     world.extend("bad", &broken(MARKUP), &json!({}));
     let problem = wait_for_problem(&agent, "object", "ControllerInstallation bad", "<b>not</b>");
+    assert_eq!(
+        text(&problem, "/remedy"),
+        format!("gardenlet explain {}", text(&problem, "/object").replace(' ', "/"))
+    );
     assert!(problem["seconds"].is_u64() && text(&problem, "/since").ends_with('Z'), "{problem}");
     let told = page(&agent);
     assert!(text(&told, "/verdict/text").contains("ControllerInstallation bad"), "{told}");
@@ -112,6 +140,7 @@ fn a_broken_chart_and_a_garden_that_is_away_are_problems() {
     );
     let (code, output, _) = status(&agent, &[]);
     assert!(code == 1 && output.contains("\nProblems\n  ControllerInstallation bad"), "{output}");
+    assert!(output.contains("\n    run: gardenlet explain ControllerInstallation/bad"), "{output}");
     let metrics = agent.get(2729, "/metrics").1;
     let value = |name: &str| series(&metrics, name).unwrap_or_else(|| panic!("no {name}: {metrics}"));
     let invalid = "gardenlet_controller_installation_conditions{condition=\"Valid\",status=\"False\"}";
@@ -166,6 +195,7 @@ fn a_shoot_in_progress_shows_how_far_it_is() {
     assert_eq!((&shoot["operation"], &shoot["state"]), (&json!("Create"), &json!("Processing")));
     assert!(shoot["progress"].as_u64().is_some_and(|percent| percent > 0 && percent < 100), "{shoot}");
     assert_eq!(told["shootsTotal"], 1);
+    assert!(text(shoot, "/version").starts_with("1."), "{shoot}");
     let html = agent.get(2728, "/statusz?format=html").1;
     assert!(html.contains("<i style=\"width:") && html.contains(task), "{html}");
     let (_, output, _) = status(&agent, &[]);

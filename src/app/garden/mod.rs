@@ -353,6 +353,7 @@ impl BringUp {
             .clients
             .use_garden(&self.as_reached(&connection))
             .map_err(failed("connect to the garden"))?;
+        self.shared.status.know("garden address", self.as_reached(&connection).server);
         let validity = cleanup::certificate(&connection).ok().map(|it| (it.not_before, it.not_after));
         self.shared.status.certificate(validity);
         self.connection = Some(connection);
@@ -411,11 +412,15 @@ impl BringUp {
             {
                 let version =
                     client.version().map_err(failed(format!("read the version of the {cluster}")))?;
+                let label = if cluster == "garden" { "garden Kubernetes" } else { "seed Kubernetes" };
+                self.shared.status.know(label, version.git_version.as_str());
                 versions::check_kubernetes(cluster, &version.git_version).map_err(Error::Version)?;
             }
         }
         let Some(info) = self.gardener_info()? else { return Ok(Step::Done) };
-        versions::check_skew(GARDENER, &versions::gardener(&info)).map_err(Error::Version)?;
+        let theirs = versions::gardener(&info);
+        self.shared.status.know("garden version", &theirs);
+        versions::check_skew(GARDENER, &theirs).map_err(Error::Version)?;
         Ok(Step::Done)
     }
 

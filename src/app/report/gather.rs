@@ -17,7 +17,10 @@ pub(super) fn at(since: Mono, snapshot: &Snapshot) -> Timestamp {
 impl Report {
     /// The whole page.
     pub(in crate::app) fn of(snapshot: &Snapshot, sources: Option<&Sources>) -> Self {
-        let (verdict, problems) = verdict::judge(&facts(snapshot, sources), snapshot.now);
+        let (verdict, mut problems) = verdict::judge(&facts(snapshot, sources), snapshot.now);
+        problems
+            .iter_mut()
+            .for_each(|problem| problem.remedy = verdict::remedy(&problem.place, &snapshot.config));
         let mut report = Self::new(verdict, problems, snapshot.now);
         tell::agent(&mut report, snapshot, sources);
         if let Some(stores) = &snapshot.stores {
@@ -27,6 +30,7 @@ impl Report {
         tell::leases(&mut report, snapshot, sources);
         if let Some(sources) = sources {
             tell::servers(&mut report, snapshot, sources);
+            tell::clusters(&mut report, snapshot);
         }
         tell::parts(&mut report, snapshot);
         if let Some(sources) = sources {

@@ -34,6 +34,13 @@ pub(super) use objects::Stores;
 pub use verdict::State;
 use verdict::{Problem, Verdict};
 
+/// The values of `format`.
+const FORMATS: [&str; 3] = ["text", "html", "json"];
+/// In a query: leave out what is at rest.
+pub const BRIEF: &str = "brief";
+/// In front of a command that helps with a problem.
+pub const RUN: &str = "run: ";
+
 /// Parts of the agent that contribute to the report.
 pub(super) struct Sources {
     pub(super) seed: String,
@@ -86,6 +93,8 @@ struct Row {
     /// Percent of a bar.
     bar: Option<u32>,
     tone: Tone,
+    /// Nothing happens there: only people who look for it want to see it.
+    is_at_rest: bool,
 }
 
 /// Rows that belong together.
@@ -108,6 +117,7 @@ pub(super) struct Report {
 impl Report {
     fn new(verdict: Verdict, problems: Vec<Problem>, now: Timestamp) -> Self {
         let mut json = Map::new();
+        json.insert("time".to_owned(), json!(rfc3339(now)));
         json.insert("verdict".to_owned(), json!({"state": verdict.state.as_str(), "text": verdict.text}));
         let shown = problems.iter().take(limits::STATUS_PROBLEMS_MAX);
         json.insert("problems".to_owned(), shown.map(|problem| in_json(problem, now)).collect());
@@ -142,6 +152,13 @@ impl Report {
         self.row(Row { label: format!("{prefix}{name}"), text, problem, tone, ..Row::default() });
     }
 
+    /// The row before is at rest.
+    fn rest(&mut self, is_at_rest: bool) {
+        if let Some(row) = self.sections.last_mut().and_then(|section| section.rows.last_mut()) {
+            row.is_at_rest = is_at_rest;
+        }
+    }
+
     /// How long a problem has existed, for people.
     fn since(&self, problem: &Problem) -> String {
         let since = problem.since.map(|since| human::lasting(self.now.since(since)));
@@ -152,8 +169,9 @@ impl Report {
         self.problems.len().saturating_sub(limits::STATUS_PROBLEMS_MAX)
     }
 
-    /// Text for a terminal: the verdict, then sections. Only titles start in the first column.
-    pub(super) fn text(&self) -> String {
+    /// Text for a terminal: the verdict, then sections. Only titles start in the first column. `is_brief` leaves out what is
+    /// at rest.
+    pub(super) fn text(&self, is_brief: bool) -> String {
         let mut out = format!("{}\n", one_line(&self.verdict.text));
         // Writing to a String cannot fail.
         if !self.problems.is_empty() {
@@ -166,11 +184,15 @@ impl Report {
             };
             let place = one_line(&problem.place.to_string());
             let _ = writeln!(out, "  {place}{since}: {}", one_line(&problem.error));
+            if !problem.remedy.is_empty() {
+                let _ = writeln!(out, "    {RUN}{}", one_line(&problem.remedy));
+            }
         }
         tell_left_out(&mut out, self.problems_left_out());
         for Section { title, rows, more } in &self.sections {
             let _ = writeln!(out, "\n{title}");
-            for Row { label, text, problem, bar, .. } in rows {
+            let is_shown = |row: &&Row| !(is_brief && row.is_at_rest);
+            for Row { label, text, problem, bar, .. } in rows.iter().filter(is_shown) {
                 let bar = bar.map(|percent| format!("{} ", drawn(percent))).unwrap_or_default();
                 let _ = writeln!(out, "  {}: {bar}{}", one_line(label), one_line(text));
                 if let Some(problem) = problem {
@@ -178,14 +200,22 @@ impl Report {
                 }
             }
             tell_left_out(&mut out, *more);
+            let rests = rows.len() - rows.iter().filter(is_shown).count();
+            if rests > 0 {
+                let _ = writeln!(out, "  {rests} at rest (--verbose shows them)");
+            }
         }
         out
     }
 
     /// Returns the form that the client requests. Without a request it is text, as always.
     pub(super) fn response(self, request: &Request) -> Response {
-        let wants = |format: &str, media_type: &str| match request.values("format").next() {
-            Some(wanted) => wanted == format,
+        let format = request.values("format").next();
+        if format.is_some_and(|format| !FORMATS.contains(&format)) {
+            return Response::text(400, "unknown format: use ?format=text, ?format=html or ?format=json\n");
+        }
+        let wants = |wanted: &str, media_type: &str| match format {
+            Some(format) => format == wanted,
             None => request.accepts(media_type),
         };
         if wants("html", "text/html") {
@@ -194,7 +224,7 @@ impl Report {
         } else if wants("json", "application/json") {
             Response::new(200, "application/json", format!("{}\n", Value::Object(self.json)))
         } else {
-            Response::text(200, self.text())
+            Response::text(200, self.text(request.has(BRIEF)))
         }
     }
 }
@@ -212,6 +242,7 @@ fn in_json(problem: &Problem, now: Timestamp) -> Value {
     json!({
         key: problem.place.to_string(),
         "error": problem.error,
+        "remedy": problem.remedy,
         "since": problem.since.map(rfc3339),
         "seconds": problem.since.map(|since| now.since(since).as_secs()),
     })

@@ -23,9 +23,7 @@ const SHOOT_CONDITIONS: [&str; 5] = [
     "EveryNodeReady",
     "SystemComponentsHealthy",
 ];
-/// In the order in which an installation reaches them.
-pub(super) const INSTALLATION_CONDITIONS: [&str; 5] =
-    ["Valid", "Installed", "Healthy", "Progressing", "Required"];
+const INSTALLATION_CONDITIONS: [&str; 5] = ["Valid", "Installed", "Healthy", "Progressing", "Required"];
 const SEED_CONDITIONS: [&str; 5] = [
     "GardenletReady",
     "SeedSystemComponentsHealthy",

@@ -108,7 +108,8 @@ pub(super) fn written(operation: &LastOperation) -> Option<Timestamp> {
 pub(super) fn judge(said: &Said<'_>, now: Timestamp) -> Option<Problem> {
     let problem = |error: String, since| {
         let place = Place::Object(said.kind, said.meta.key());
-        Some(Problem { place, error: cut(error, limits::FAILED_TEXT_BYTES_MAX), since })
+        let error = cut(error, limits::FAILED_TEXT_BYTES_MAX);
+        Some(Problem { place, error, since, remedy: String::new() })
     };
     let state = said.operation.map_or("", |operation| operation.state.as_str());
     let has_failed = ["Error", "Failed", "Aborted"].contains(&state);
@@ -438,6 +439,7 @@ mod tests {
             place: Place::Object(kind, Key::new("", "i")),
             error: String::new(),
             since: None,
+            remedy: String::new(),
         };
         assert!(of_seed(&seed, &[other("Shoot")], NOW).is_some());
         assert_eq!(of_seed(&seed, &[other("ControllerInstallation")], NOW), None);

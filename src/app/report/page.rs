@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use serde_json::Value;
 
 use crate::format::human;
+use crate::format::time::rfc3339;
 use crate::limits;
 
 use super::verdict::State;
@@ -20,7 +21,7 @@ const STYLE: &str = "\
 @media(prefers-color-scheme:dark){:root{--paper:#11161d;--card:#1a212b;--ink:#e4e9f0;--soft:#95a1b2;--line:#2a3441;\
 --good:#4cc38a;--bad:#ff7b72;--busy:#6cb0ff;--wait:#e3b341;--goodbg:#14301f;--badbg:#3b1a1a;--busybg:#14283f;--waitbg:#33280f}}\
 *{box-sizing:border-box}body{margin:0;background:var(--paper);color:var(--ink);\
-font:15px/1.45 system-ui,-apple-system,'Segoe UI',Roboto,'Noto Sans','DejaVu Sans',sans-serif;overflow-wrap:anywhere}\
+font:15px/1.45 system-ui,-apple-system,'Segoe UI',Roboto,'Noto Sans','DejaVu Sans',sans-serif;overflow-wrap:break-word}\
 main,header,footer{max-width:76rem;margin:0 auto;padding:0 1rem}\
 header{display:flex;flex-wrap:wrap;align-items:baseline;gap:.2rem .8rem;padding-top:1.1rem}\
 h1{font-size:1.15rem;margin:0}header p{margin:0;color:var(--soft);font-size:.87rem}\
@@ -29,19 +30,19 @@ h1{font-size:1.15rem;margin:0}header p{margin:0;color:var(--soft);font-size:.87r
 .good{color:var(--good)}.bad{color:var(--bad)}.busy{color:var(--busy)}.wait{color:var(--wait)}\
 .verdict.good{background:var(--goodbg)}.verdict.bad{background:var(--badbg)}\
 .verdict.busy{background:var(--busybg)}.verdict.wait{background:var(--waitbg)}\
-main{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,24rem),1fr));gap:1rem;align-items:start}\
+main{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,30rem),1fr));gap:1rem;align-items:start}\
 section{background:var(--card);border:1px solid var(--line);border-radius:.7rem;padding:.7rem 1.1rem .8rem;min-width:0}\
 .wide{grid-column:1/-1}h2{font-size:.78rem;letter-spacing:.06em;text-transform:uppercase;color:var(--soft);margin:.1rem 0 .4rem}\
 table{width:100%;border-collapse:collapse;table-layout:fixed}tbody{display:block}\
-tr{display:grid;grid-template-columns:minmax(0,11rem) minmax(0,1fr);gap:0 1rem;padding:.34rem 0;border-top:1px solid var(--line)}\
+tr{display:grid;grid-template-columns:minmax(0,14rem) minmax(0,1fr);gap:0 1rem;padding:.34rem 0;border-top:1px solid var(--line)}\
 tr:first-child{border-top:0}th{text-align:left;font-weight:400;color:var(--soft)}\
-.wide tr{grid-template-columns:minmax(0,20rem) minmax(0,1fr)}td p{margin:.1rem 0}\
+.wide tr{grid-template-columns:minmax(0,20rem) minmax(0,1fr)}td p{margin:.1rem 0}code{font-size:.87rem;user-select:all}summary{cursor:pointer}\
 th.good{color:var(--good)}th.bad{color:var(--bad)}th.busy{color:var(--busy)}\
 .dot::before{content:'';display:inline-block;width:.6em;height:.6em;border-radius:50%;background:currentColor;margin-right:.55em}\
 .dot b{font-weight:600;color:var(--ink)}td small,td .since{color:var(--soft);font-size:.87rem}\
 .bar{height:.5rem;border-radius:.25rem;background:var(--busybg);margin:.45rem 0 .3rem;max-width:36rem;overflow:hidden}\
 .bar i{display:block;height:100%;border-radius:.25rem;background:var(--busy)}\
-.more{color:var(--soft);margin:.4rem 0 0}footer{color:var(--soft);padding:1rem;font-size:.87rem}a{color:var(--busy)}\
+.more,summary{color:var(--soft);margin:.4rem 0 0}footer{color:var(--soft);padding:1rem;font-size:.87rem}a{color:var(--busy)}\
 @media(max-width:40rem){tr,.wide tr{grid-template-columns:minmax(0,1fr)}body{font-size:14px}}";
 
 /// The sections that have long rows.
@@ -90,8 +91,9 @@ fn about(report: &Report) -> String {
     let version = report.json.get("version").and_then(Value::as_str);
     let uptime = report.json.get("uptime").and_then(|uptime| uptime["seconds"].as_u64());
     let uptime = uptime.map(|s| format!("up {}", human::lasting(std::time::Duration::from_secs(s))));
-    let words: Vec<String> =
-        version.map(|version| format!("version {version}")).into_iter().chain(uptime).collect();
+    let version = version.map(|version| format!("version {version}"));
+    let time = Some(format!("seen {}", rfc3339(report.now)));
+    let words: Vec<String> = [version, uptime, time].into_iter().flatten().collect();
     escape(&words.join(", "))
 }
 
@@ -108,6 +110,9 @@ fn problems(out: &mut String, report: &Report) {
             out,
             "<tr><th class=\"dot bad\"><b>{place}</b><td>{error} <span class=since>{since}</span>"
         );
+        if !problem.remedy.is_empty() {
+            let _ = write!(out, "<p><code>{}</code></p>", escape(&problem.remedy));
+        }
     }
     out.push_str("</table>");
     left_out(out, report.problems_left_out());
@@ -116,7 +121,20 @@ fn problems(out: &mut String, report: &Report) {
 
 fn section(out: &mut String, section: &Section, class: &str) {
     let _ = write!(out, "<section{class}><h2>{}</h2><table>", escape(section.title));
-    for Row { label, text, problem, bar, tone } in &section.rows {
+    let (resting, busy): (Vec<&Row>, Vec<&Row>) = section.rows.iter().partition(|row| row.is_at_rest);
+    rows(out, &busy);
+    out.push_str("</table>");
+    left_out(out, section.more);
+    if !resting.is_empty() {
+        let _ = write!(out, "<details><summary>{} at rest</summary><table>", resting.len());
+        rows(out, &resting);
+        out.push_str("</table></details>");
+    }
+    out.push_str("</section>");
+}
+
+fn rows(out: &mut String, rows: &[&Row]) {
+    for Row { label, text, problem, bar, tone, .. } in rows {
         let (label, text) = (escape(label), escape(text));
         let dot = match tone {
             Tone::Plain => "",
@@ -144,9 +162,6 @@ fn section(out: &mut String, section: &Section, class: &str) {
             let _ = write!(out, "<p class=bad>{}</p>", escape(problem));
         }
     }
-    out.push_str("</table>");
-    left_out(out, section.more);
-    out.push_str("</section>");
 }
 
 fn left_out(out: &mut String, count: usize) {

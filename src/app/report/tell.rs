@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::api::condition::Condition;
+use crate::api::condition::{self, Condition, Status, urgency};
 use crate::api::gardener::ShootHead;
 use crate::api::meta::Key;
 use crate::base::clock::Timestamp;
@@ -21,8 +21,10 @@ use crate::runtime::pool;
 
 use super::super::status::{Snapshot, Watch};
 use super::gather::answered;
-use super::numbers::INSTALLATION_CONDITIONS;
 use super::{Report, Row, Sources, Stores, Tone, objects};
+
+/// The conditions that an extension must have.
+const READY: [&str; 2] = ["Installed", "Healthy"];
 
 /// A time span in JSON, in whole seconds.
 fn ago(age: Option<Duration>) -> (Value, String) {
@@ -41,6 +43,7 @@ pub(super) fn agent(report: &mut Report, snapshot: &Snapshot, sources: Option<&S
     report.line("version", json!(PROGRAM), format!("{PROGRAM} (as Gardener {GARDENER})"));
     let uptime = snapshot.mono.saturating_sub(snapshot.begun);
     report.line("uptime", json!({"seconds": uptime.as_secs()}), human::lasting(uptime));
+    report.line("time", json!(rfc3339(snapshot.now)), rfc3339(snapshot.now));
 }
 
 /// The Leases of this process, and the certificate for the garden.
@@ -110,6 +113,21 @@ pub(super) fn servers(report: &mut Report, snapshot: &Snapshot, sources: &Source
     report.line("chart cache", value, text);
 }
 
+/// What is known about garden and seed, and what the agent did last with its Seed.
+pub(super) fn clusters(report: &mut Report, snapshot: &Snapshot) {
+    for (label, what) in &snapshot.known {
+        report.line(label, json!(what), what.as_str());
+    }
+    let stores = snapshot.stores.as_ref();
+    let Some(seed) = stores.and_then(|stores| stores.seeds.store().get(&stores.seed)) else { return };
+    let Some(last) = &seed.status.last_operation else { return };
+    let age = objects::written(last).map(|at| report.now.since(at));
+    let value = json!({"type": last.kind, "state": last.state, "progress": last.progress,
+        "secondsAgo": age.map(|age| age.as_secs())});
+    let text = format!("{} {} ({} %), {}", last.kind, last.state, last.progress, human::ago(age));
+    report.line("seed operation", value, text);
+}
+
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "counters of bytes")]
 fn server(report: &mut Report, sources: &Sources, peer: &str) {
     let (metrics, labels) = (&sources.metrics, [("peer", peer)]);
@@ -172,6 +190,7 @@ fn queue(report: &mut Report, lane: &pool::LaneView) {
         let _ = write!(text, ", longest for {}", human::lasting(lane.longest));
     }
     report.member("queues", ("queue ", name), value, text);
+    report.rest(depth == 0 && failing == 0 && active == 0);
 }
 
 /// The watches.
@@ -185,6 +204,7 @@ pub(super) fn watches(report: &mut Report, snapshot: &Snapshot) {
         let synced = if view.synced { "synced" } else { "not synced" };
         let text = format!("{synced}, {} objects, last event {text}", view.objects);
         report.member("watches", ("watch ", name), value, text);
+        report.rest(view.synced);
     }
 }
 
@@ -236,25 +256,37 @@ fn shoot_in_json(key: &Key, shoot: &ShootHead, now: Timestamp) -> Value {
         "description": cut(last.description, limits::FAILED_TEXT_BYTES_MAX),
         "secondsAgo": written.map(|at| now.since(at).as_secs()),
         "hibernated": shoot.status.is_hibernated,
+        "version": shoot.spec.kubernetes.version,
+        "address": address(shoot),
         "conditions": in_short(&shoot.status.conditions),
     })
 }
 
+/// Where the owner reaches the API server.
+fn address(shoot: &ShootHead) -> Option<&str> {
+    let all = &shoot.status.advertised_addresses;
+    let external = all.iter().find(|address| address.name == "external");
+    external.or_else(|| all.first()).map(|address| address.url.as_str())
+}
+
 /// What happens to a Shoot. During an operation, its description contains the running tasks.
 fn shoot_row(rank: u8, key: &Key, shoot: &ShootHead, now: Timestamp) -> Row {
-    let sleeps = if shoot.status.is_hibernated { ", hibernated" } else { "" };
+    let mut more = if shoot.status.is_hibernated { ", hibernated".to_owned() } else { String::new() };
+    let facts =
+        [Some(shoot.spec.kubernetes.version.as_str()).filter(|version| !version.is_empty()), address(shoot)];
+    facts.into_iter().flatten().for_each(|fact| more.push_str(&format!(", {fact}")));
     let Some(last) = &shoot.status.last_operation else {
-        return Row { label: key.to_string(), text: format!("no operation yet{sleeps}"), ..Row::default() };
+        return Row { label: key.to_string(), text: format!("no operation yet{more}"), ..Row::default() };
     };
     let runs = last.state == "Processing";
     let mut text = format!("{} {}", last.kind, last.state);
     if runs {
         let _ = write!(text, " {} %", last.progress);
     }
-    text.push_str(sleeps);
     if let Some(at) = objects::written(last) {
         let _ = write!(text, ", {} ago", human::lasting(now.since(at)));
     }
+    text.push_str(&more);
     // The list of problems contains the error of another state.
     if runs && !last.description.is_empty() {
         let _ = write!(text, ": {}", cut(last.description.clone(), limits::FAILED_TEXT_BYTES_MAX));
@@ -265,7 +297,7 @@ fn shoot_row(rank: u8, key: &Key, shoot: &ShootHead, now: Timestamp) -> Row {
         (2, _) => Tone::Good,
         _ => Tone::Plain,
     };
-    Row { label: key.to_string(), text, bar: runs.then_some(last.progress.min(100)), tone, problem: None }
+    Row { label: key.to_string(), text, bar: runs.then_some(last.progress.min(100)), tone, ..Row::default() }
 }
 
 /// The extensions of the seed.
@@ -291,18 +323,30 @@ pub(super) fn installations(report: &mut Report, stores: &Stores) {
     for (rank, key, it) in &all {
         let label = key.name.clone();
         let tone = if *rank == 0 { Tone::Bad } else { Tone::Good };
-        report.row(Row { label, text: in_order(&it.status.conditions), tone, ..Row::default() });
+        report.row(Row { label, text: readiness(&it.status.conditions), tone, ..Row::default() });
     }
     leave_out(report, more);
 }
 
-fn in_order(conditions: &[Condition]) -> String {
-    let place =
-        |condition: &Condition| INSTALLATION_CONDITIONS.iter().position(|step| *step == condition.kind);
-    let mut all: Vec<&Condition> = conditions.iter().collect();
-    all.sort_by_key(|condition| place(condition).unwrap_or(INSTALLATION_CONDITIONS.len()));
-    let words: Vec<String> = all.iter().map(|it| format!("{} {}", it.kind, it.status)).collect();
-    if words.is_empty() { "no condition yet".to_owned() } else { words.join(", ") }
+/// Whether an extension is ready, or why it is not.
+fn readiness(conditions: &[Condition]) -> String {
+    let is_good = |it: &Condition| match it.kind.as_str() {
+        // Only its deletion needs this.
+        "Required" => true,
+        "Progressing" => it.status == Status::False,
+        _ => it.status == Status::True,
+    };
+    let mut bad: Vec<&Condition> = conditions.iter().filter(|it| !is_good(it)).collect();
+    bad.sort_by_key(|it| urgency(&it.kind, it.status.as_str()));
+    let missing = READY.iter().find(|kind| condition::find(conditions, kind).is_none());
+    match (bad.is_empty(), missing) {
+        (true, None) => "ready".to_owned(),
+        (true, Some(kind)) => format!("not ready: no condition {kind} yet"),
+        (false, _) => {
+            let words: Vec<String> = bad.iter().map(|it| format!("{} is {}", it.kind, it.status)).collect();
+            format!("not ready: {}", words.join(", "))
+        }
+    }
 }
 
 fn leave_out(report: &mut Report, more: usize) {
@@ -328,11 +372,30 @@ mod tests {
     }
 
     #[test]
-    fn conditions_of_an_installation_have_an_order() {
-        let of = |kind: &str| Condition { kind: kind.to_owned(), ..Condition::default() };
-        let all = ["Other", "Required", "Healthy", "Valid"].map(of);
-        assert_eq!(in_order(&all), "Valid Unknown, Healthy Unknown, Required Unknown, Other Unknown");
-        assert_eq!(in_order(&[]), "no condition yet");
+    fn an_extension_is_ready_or_says_why_not() {
+        let of = |all: &[(&str, Status)]| {
+            let condition = |(kind, status): &(&str, Status)| Condition {
+                kind: (*kind).to_owned(),
+                status: *status,
+                ..Condition::default()
+            };
+            readiness(&all.iter().map(condition).collect::<Vec<_>>())
+        };
+        let well = [("Progressing", Status::False), ("Installed", Status::True), ("Healthy", Status::True)];
+        let with = |more: &[(&'static str, Status)]| [&well[..], more].concat();
+        let table = [
+            (well.to_vec(), "ready"),
+            (with(&[("Required", Status::False), ("Valid", Status::True)]), "ready"),
+            (well[..2].to_vec(), "not ready: no condition Healthy yet"),
+            (vec![], "not ready: no condition Installed yet"),
+            (
+                vec![("Installed", Status::Unknown), ("Progressing", Status::True), ("Valid", Status::False)],
+                "not ready: Valid is False, Progressing is True, Installed is Unknown",
+            ),
+        ];
+        for (conditions, expected) in table {
+            assert_eq!(of(&conditions), expected, "{conditions:?}");
+        }
     }
 
     #[test]
@@ -340,27 +403,33 @@ mod tests {
         let now = Timestamp::from_unix(1_767_600_000);
         let key = Key::new("garden-p", "s1");
         let shoot = |last: Value| {
-            let status = json!({"lastOperation": last, "hibernated": false});
-            serde_json::from_value::<ShootHead>(json!({"metadata": {"name": "s1"}, "status": status}))
-                .unwrap()
+            let status = json!({"lastOperation": last, "hibernated": false, "advertisedAddresses": [
+                {"name": "internal", "url": "https://i"}, {"name": "external", "url": "https://e"}]});
+            let spec = json!({"kubernetes": {"version": "1.36.2"}});
+            let object = json!({"metadata": {"name": "s1"}, "spec": spec, "status": status});
+            serde_json::from_value::<ShootHead>(object).unwrap()
         };
         let at = |state: &str| {
             json!({"type": "Create", "state": state, "progress": 43, "description": "Deploying etcd, Waiting",
                 "lastUpdateTime": "2026-01-05T07:59:57Z"})
         };
         let row = shoot_row(1, &key, &shoot(at("Processing")), now);
-        assert_eq!(row.text, "Create Processing 43 %, 3 s ago: Deploying etcd, Waiting");
+        assert_eq!(row.text, "Create Processing 43 %, 3 s ago, 1.36.2, https://e: Deploying etcd, Waiting");
         assert_eq!((row.label.as_str(), row.bar, row.tone), ("garden-p/s1", Some(43), Tone::Busy));
         let row = shoot_row(0, &key, &shoot(at("Error")), now);
-        assert_eq!((row.text.as_str(), row.bar, row.tone), ("Create Error, 3 s ago", None, Tone::Bad));
+        assert_eq!(
+            (row.text.as_str(), row.bar, row.tone),
+            ("Create Error, 3 s ago, 1.36.2, https://e", None, Tone::Bad)
+        );
         let row = shoot_row(1, &key, &shoot(Value::Null), now);
-        assert_eq!((row.text.as_str(), row.tone), ("no operation yet", Tone::Plain));
+        assert_eq!((row.text.as_str(), row.tone), ("no operation yet, 1.36.2, https://e", Tone::Plain));
         let mut long = at("Processing");
         long["description"] = json!("x".repeat(limits::FAILED_TEXT_BYTES_MAX + 1));
         let cut = format!("{}\u{2026}", "x".repeat(limits::FAILED_TEXT_BYTES_MAX));
         assert_eq!(shoot_in_json(&key, &shoot(long.clone()), now)["description"], json!(cut));
         assert!(shoot_row(1, &key, &shoot(long), now).text.ends_with(&format!(": {cut}")));
         let told = shoot_in_json(&key, &shoot(at("Processing")), now);
+        assert_eq!((&told["version"], &told["address"]), (&json!("1.36.2"), &json!("https://e")));
         assert_eq!(
             (&told["progress"], &told["secondsAgo"], &told["state"]),
             (&json!(43), &json!(3), &json!("Processing"))

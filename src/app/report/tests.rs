@@ -7,7 +7,12 @@ fn report() -> Report {
     let place = verdict::Place::Object("Shoot", Key::new("n", "<s1>"));
     let since = Some(Timestamp::from_unix(1_767_600_000 - 7_500));
     let problems = vec![
-        Problem { place, error: "it said\n\"<script>&'\"".to_owned(), since },
+        Problem {
+            place,
+            error: "it said\n\"<script>&'\"".to_owned(),
+            since,
+            remedy: "gardenlet explain".to_owned(),
+        },
         Problem::part("garden", "away", None),
     ];
     let verdict = Verdict { state: State::Problems, text: "2 problems: \u{2026}".to_owned() };
@@ -19,6 +24,7 @@ fn report() -> Report {
     report.member("parts", ("", "garden"), part, "running".to_owned());
     report.section("Watches");
     report.member("watches", ("watch ", "garden/seeds"), json!({"synced": true}), "synced".to_owned());
+    report.rest(true);
     report.row(Row { label: "s2".to_owned(), text: "x".to_owned(), bar: Some(47), ..Row::default() });
     report
 }
@@ -26,10 +32,14 @@ fn report() -> Report {
 #[test]
 fn the_three_forms_say_the_same() {
     let mut report = report();
-    let text = "2 problems: \u{2026}\n\nProblems\n  Shoot n/<s1> (for 2 h 5 min): it said \"<script>&'\"\n  garden: away\n\n\
+    let text = "2 problems: \u{2026}\n\nProblems\n  Shoot n/<s1> (for 2 h 5 min): it said \"<script>&'\"\n    run: gardenlet explain\n  garden: away\n\n\
         Agent\n  seed lease renewed: 3 s ago\n  seed: a<b>\n  garden: running\n    problem: it said \"<script>&'\"\n\n\
         Watches\n  watch garden/seeds: synced\n  s2: [####......] x\n";
-    assert_eq!(report.text(), text);
+    assert_eq!(report.text(false), text);
+    let brief = text
+        .replace("  watch garden/seeds: synced\n", "")
+        .replace(" x\n", " x\n  1 at rest (--verbose shows them)\n");
+    assert_eq!(report.text(true), brief);
     let html = page::html(&report, Some(5));
     assert!(html.contains("<title>2 problems \u{b7} a&lt;b&gt;</title>"), "{html}");
     let row = "<th>garden<td>running<p class=bad>it said &quot;&lt;script&gt;&amp;&#39;&quot;</p>";
@@ -38,14 +48,20 @@ fn the_three_forms_say_the_same() {
         html.contains("width:47%") && html.contains("content=5") && html.contains("for 2 h 5 min"),
         "{html}"
     );
+    let rest =
+        "<details><summary>1 at rest</summary><table><tr><th>watch garden/seeds<td>synced</table></details>";
+    assert!(
+        html.contains(rest) && html.contains("seen 2026-01-05T08:00:00Z") && html.contains("<code>gardenlet"),
+        "{html}"
+    );
     // The page loads nothing.
     assert!(!html.contains("src=") && !html.contains("url(") && !html.contains("//"), "{html}");
     let problems = report.json.remove("problems").unwrap();
     let first = json!({"object": "Shoot n/<s1>", "error": "it said\n\"<script>&'\"",
-        "since": "2026-01-05T05:55:00Z", "seconds": 7_500});
-    let second = json!({"part": "garden", "error": "away", "since": null, "seconds": null});
+        "remedy": "gardenlet explain", "since": "2026-01-05T05:55:00Z", "seconds": 7_500});
+    let second = json!({"part": "garden", "error": "away", "remedy": "", "since": null, "seconds": null});
     assert_eq!(problems, json!([first, second]));
-    let expected = json!({"verdict": {"state": "problems", "text": "2 problems: \u{2026}"}, "problemsTotal": 2,
+    let expected = json!({"time": "2026-01-05T08:00:00Z", "verdict": {"state": "problems", "text": "2 problems: \u{2026}"}, "problemsTotal": 2,
         "seedLeaseRenewed": {"secondsAgo": 3}, "seed": "a<b>",
         "parts": {"garden": {"stage": "running", "problem": "it said \"<script>&'\""}},
         "watches": {"garden/seeds": {"synced": true}}});
@@ -68,7 +84,7 @@ fn problems_have_a_maximum() {
     let problem = |n: usize| Problem::part(&format!("p{n}"), "x", None);
     let all: Vec<Problem> = (0..limits::STATUS_PROBLEMS_MAX + 7).map(problem).collect();
     let report = Report::new(Verdict::default(), all, NOW);
-    assert!(report.text().ends_with("  and 7 more\n"), "{}", report.text());
+    assert!(report.text(false).ends_with("  and 7 more\n"), "{}", report.text(false));
     assert!(page::html(&report, None).contains("and 7 more"));
     assert_eq!(report.json["problems"].as_array().unwrap().len(), limits::STATUS_PROBLEMS_MAX);
 }

@@ -330,7 +330,7 @@ mod tests {
             ("list", "the path of the bundle is missing"),
             ("list a b", "unexpected argument \"b\""),
             ("list a --nope", "unknown option --nope"),
-            ("list a -o yaml", "--output=yaml: expected text or json"),
+            ("list a -o xml", "--output=xml: expected text, json or yaml"),
             ("list a --to x", "--to is not an option of this command"),
             ("import a --to x -o json", "-o is not an option of this command: its output has"),
             ("export --config c --output x --images", "--images belongs"),

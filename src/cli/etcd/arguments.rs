@@ -277,7 +277,10 @@ mod tests {
                 "list --prefix=p --s3=a --directory=b".to_owned(),
                 "give --directory or --s3, and not both".to_owned(),
             ),
-            ("list --prefix=p --s3=a -o yaml".to_owned(), "--output=yaml: expected text or json".to_owned()),
+            (
+                "list --prefix=p --s3=a -o xml".to_owned(),
+                "--output=xml: expected text, json or yaml".to_owned(),
+            ),
             ("list --prefix=p --s3=a --scratch=x".to_owned(), "unknown option --scratch".to_owned()),
             ("start --prefix=p --s3=a".to_owned(), "--etcd is missing".to_owned()),
             (snapshot.to_owned(), "--endpoint is missing".to_owned()),

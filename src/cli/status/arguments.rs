@@ -23,6 +23,8 @@ pub(super) struct Show {
     pub(super) as_json: bool,
     /// Whether to repeat it.
     pub(super) watch: bool,
+    /// Whether to show what is at rest, too.
+    pub(super) verbose: bool,
 }
 
 /// The agent to ask.
@@ -60,6 +62,7 @@ fn read(args: Vec<OsString>) -> Result<Task, Usage> {
             }
             Long("output") | Short('o') => show.as_json = is_json(&parser.value()?)?,
             Long("watch") | Short('w') => show.watch = true,
+            Long("verbose") => show.verbose = true,
             other => return Err(Usage::unexpected("status", &other)),
         }
     }
@@ -101,13 +104,15 @@ mod tests {
     #[test]
     fn command_lines_say_whom_to_ask_and_how_to_show_it() {
         let at = |host: &str, port| Place::Address(host.to_owned(), port);
-        let show = |place, as_json, watch| Ok(Task::Show(Show { place, as_json, watch }));
+        let show = |place, as_json, watch| Ok(Task::Show(Show { place, as_json, watch, verbose: false }));
         let table = [
             ("", show(Place::Default, false, false)),
             ("--config=c.yaml", show(Place::Config("c.yaml".into()), false, false)),
             ("--address 127.0.0.1:2728 -o json", show(at("127.0.0.1", 2728), true, false)),
             ("--address=[::1]:80 --watch", show(at("::1", 80), false, true)),
             ("--address=localhost:80 -w --output=text", show(at("localhost", 80), false, true)),
+            ("--verbose", Ok(Task::Show(Show { verbose: true, ..Show::default() }))),
+            ("--verbose -o yaml", Ok(Task::Show(Show { verbose: true, as_json: true, ..Show::default() }))),
             ("-h", Ok(Task::Help)),
             ("--watch --help", Ok(Task::Help)),
         ];
@@ -125,7 +130,7 @@ mod tests {
             assert!(found.starts_with(&format!("gardenlet status: {expected}\n")), "{found}");
         }
         let table = [
-            ("-o yaml", "--output=yaml: expected text or json"),
+            ("-o xml", "--output=xml: expected text, json or yaml"),
             ("--config=c --address=h:1", two),
             ("--config=c --config=d", two),
             ("x", "unexpected argument \"x\""),

@@ -9,8 +9,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::colour::{Tone, paint};
+use super::window::{self, fit};
 use super::{Io, SUCCESS, code_of, fail, help, lines, load, print, put, refuse, visible, write};
-use crate::app::Verdict;
+use crate::app::{BRIEF, RUN, Verdict};
 use crate::base::clock::Clock;
 use crate::base::error::chain;
 use crate::base::signal;
@@ -42,17 +43,18 @@ pub(super) fn main(io: &mut Io<'_>, args: Vec<OsString>) -> u8 {
         Ok(Task::Help) => return print(io, &help::page("status")),
         Ok(Task::Show(show)) => show,
     };
-    let (host, port) = match place(io, &show) {
+    let (hosts, port) = match place(io, &show) {
         Ok(place) => place,
         Err(code) => return code,
     };
-    let agent = Agent { host, port, patience: PATIENCE, stop: Stop::new() };
+    let (verbose, stop) = (show.verbose, Stop::new());
+    let agent = Agent { hosts, port, verbose, patience: PATIENCE, stop };
     if show.watch {
         return watch(io, &agent, show.as_json);
     }
     match agent.ask(show.as_json) {
         Ok(answer) => {
-            let printed = write(io, &answer.shown(io.colour));
+            let printed = write(io, &answer.shown(io.colour, None));
             if answer.is_good { printed } else { NOT_GOOD }
         }
         Err(why) => failed(io, show.as_json, "gardenlet status: ", &why),
@@ -75,26 +77,30 @@ fn unreachable(why: &str) -> String {
 }
 
 /// Where the agent listens, or the exit code.
-fn place(io: &mut Io<'_>, show: &Show) -> Result<(String, u16), u8> {
+fn place(io: &mut Io<'_>, show: &Show) -> Result<(Vec<String>, u16), u8> {
     match &show.place {
-        Place::Default => Ok(("127.0.0.1".to_owned(), PORT)),
-        Place::Address(host, port) => Ok((host.clone(), *port)),
+        Place::Default => Ok((inside(""), PORT)),
+        Place::Address(host, port) => Ok((vec![host.clone()], *port)),
         Place::Config(path) => match load(io, path) {
-            Ok(loaded) => Ok(within(&loaded.settings.health_probes)),
+            Ok(loaded) => {
+                let Listener { bind_address, port } = &loaded.settings.health_probes;
+                Ok((inside(bind_address), *port))
+            }
             Err(problems) => Err(failed(io, show.as_json, "", &lines(path, &problems))),
         },
     }
 }
 
-/// The address at which a program on the same machine reaches a listener.
-fn within(listener: &Listener) -> (String, u16) {
-    let is_any = listener.bind_address.parse::<IpAddr>().is_ok_and(|address| address.is_unspecified());
-    let host = match listener.bind_address.as_str() {
-        "" => "127.0.0.1",
-        _ if is_any => "127.0.0.1",
-        host => host,
-    };
-    (host.to_owned(), listener.port)
+/// The addresses at which a program on the same machine reaches a listener, in the order in which to try them. An agent
+/// that listens everywhere may do so for one family only.
+fn inside(bind_address: &str) -> Vec<String> {
+    let loopback = |both: &[&str]| both.iter().map(|&host| host.to_owned()).collect();
+    match bind_address.parse::<IpAddr>() {
+        _ if bind_address.is_empty() => loopback(&["127.0.0.1", "::1"]),
+        Ok(IpAddr::V4(address)) if address.is_unspecified() => loopback(&["127.0.0.1"]),
+        Ok(IpAddr::V6(address)) if address.is_unspecified() => loopback(&["::1", "127.0.0.1"]),
+        _ => vec![bind_address.to_owned()],
+    }
 }
 
 /// Prints the status again and again until a signal arrives.
@@ -113,14 +119,17 @@ fn watch(io: &mut Io<'_>, agent: &Agent, as_json: bool) -> u8 {
             return SUCCESS;
         }
         let text = match (answer, as_json) {
-            (Ok(answer), true) => answer.shown(false),
+            (Ok(answer), true) => answer.shown(false, None),
             (Err(why), true) => unreachable(&why),
             (answer, false) => {
                 let time = paint(io.colour, Tone::Faint, &rfc3339(clock.now()));
                 let begin = if io.colour { CLEAR } else { "" };
+                // The time and the cursor have lines of their own.
+                let room = window::size().filter(|_| io.colour);
+                let room = room.map(|(lines, columns)| (lines.saturating_sub(2), columns));
                 let text = answer.map_or_else(
                     |why| format!("{}\n", paint(io.colour, Tone::Bad, &visible(&why))),
-                    |answer| answer.shown(io.colour),
+                    |answer| answer.shown(io.colour, room),
                 );
                 let end = if io.colour { "" } else { "\n" };
                 format!("{begin}{time}\n{text}{end}")
@@ -135,8 +144,11 @@ fn watch(io: &mut Io<'_>, agent: &Agent, as_json: bool) -> u8 {
 
 /// Where an agent listens for probes.
 struct Agent {
-    host: String,
+    /// Tried one after the other.
+    hosts: Vec<String>,
     port: u16,
+    /// Whether to ask for what is at rest, too.
+    verbose: bool,
     patience: Duration,
     /// Ends a request, too.
     stop: Stop,
@@ -161,12 +173,13 @@ impl Answer {
         Ok(Self { text, is_json, is_good })
     }
 
-    /// The text for a terminal or for a program.
-    fn shown(&self, colour: bool) -> String {
+    /// The text for a terminal or for a program, cut to the lines and columns of a window if it has one.
+    fn shown(&self, colour: bool, window: Option<(usize, usize)>) -> String {
         let text = visible(&self.text);
         if self.is_json || !colour {
             return text.into_owned();
         }
+        let text = window.map_or_else(|| text.clone().into_owned(), |window| fit(&text, window));
         let mut out = String::with_capacity(text.len() + 512);
         let mut title = "";
         for (index, line) in text.lines().enumerate() {
@@ -177,6 +190,7 @@ impl Answer {
                 (0, _) => paint(true, self.tone(line), line),
                 (_, "") => String::new(),
                 _ if !line.starts_with(' ') => paint(true, Tone::Strong, line),
+                _ if line.trim_start().starts_with(RUN) => line.to_owned(),
                 _ if title == "Problems" || line.starts_with("    problem: ") => paint(true, Tone::Bad, line),
                 _ => line.split_once(": ").map_or_else(
                     || line.to_owned(),
@@ -204,25 +218,26 @@ const REMEDY: &str = "\nIs the agent running on this machine? If it listens else
 
 impl Agent {
     fn name(&self) -> String {
-        if self.host.contains(':') {
-            format!("[{}]:{}", self.host, self.port)
-        } else {
-            format!("{}:{}", self.host, self.port)
-        }
+        let host = self.hosts.first().map_or("", String::as_str);
+        if host.contains(':') { format!("[{host}]:{}", self.port) } else { format!("{host}:{}", self.port) }
     }
 
     /// Requests the status. On failure, returns the reason and a remedy.
     fn ask(&self, as_json: bool) -> Result<Answer, String> {
         let format = if as_json { "json" } else { "text" };
         let refused = |why: &str| format!("{} answers, but {why}{REMEDY}", self.name());
-        let answer = self.get(&format!("/statusz?format={format}"));
+        let brief = if self.verbose { String::new() } else { format!("&{BRIEF}") };
+        let target = format!("/statusz?format={format}{brief}");
+        let mut answers = self.hosts.iter().map(|host| self.get(host, &target));
+        let first = answers.next().unwrap_or_else(|| Err(io::ErrorKind::AddrNotAvailable.into()));
+        // If nobody answers anywhere, the first address tells.
+        let answer = first.or_else(|error| answers.find_map(Result::ok).ok_or(error));
         let answer = answer
             .map_err(|error| format!("no agent answers at {}: {}{REMEDY}", self.name(), chain(&error)))?;
         match split(&answer).map_err(|why| refused(&why))? {
             (200, text) => Answer::new(text, as_json).map_err(|why| refused(&why)),
             (403, _) => Err(format!(
-                "{} shows the status only to clients that reach it over a loopback address: leave \
-                 server.healthProbes.bindAddress empty, or set it to 127.0.0.1",
+                "{} shows the status only to clients on its own machine: run the command there, or forward the port",
                 self.name()
             )),
             (status, _) => Err(refused(&format!("with status {status}: {NO_AGENT}"))),
@@ -230,7 +245,7 @@ impl Agent {
     }
 
     /// One plain request, past all proxies: all that comes back until the agent closes the connection.
-    fn get(&self, target: &str) -> io::Result<Vec<u8>> {
+    fn get(&self, host: &str, target: &str) -> io::Result<Vec<u8>> {
         let clock = Clock::system();
         let deadline = clock.mono().saturating_add(self.patience);
         // The hooks end with the child: a watch asks for days.
@@ -240,7 +255,7 @@ impl Agent {
             stop.on_stop(move || attempt.cancel());
             if stop.is_stopped() { Err(io::ErrorKind::Interrupted.into()) } else { Ok(()) }
         };
-        let mut socket = SystemDialer.dial_telling((&self.host, self.port), self.patience, &mut opening)?;
+        let mut socket = SystemDialer.dial_telling((host, self.port), self.patience, &mut opening)?;
         let other = socket.try_clone()?;
         stop.on_stop(move || drop(other.shutdown(Shutdown::Both)));
         // The agent refuses other names than this one, and its clients are on its machine.

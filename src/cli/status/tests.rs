@@ -86,7 +86,7 @@ fn server(answer: impl FnOnce(TcpStream) + Send + 'static) -> Agent {
         answer(client);
     }));
     let (host, port) = (address.ip().to_string(), address.port());
-    Agent { host, port, patience: Duration::from_secs(60), stop: Stop::new() }
+    Agent { hosts: vec![host], port, verbose: false, patience: Duration::from_secs(60), stop: Stop::new() }
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn an_agent_that_refuses_says_why() {
     let routes = Routes::new().get("/statusz", |_| Response::text(403, "no"));
     let server = serve::start("127.0.0.1", 0, routes, &Stop::new()).unwrap();
     let (_, errors, code) = run(&format!("--address={}", server.addr()), false);
-    assert!(code == 1 && errors.contains("server.healthProbes.bindAddress"), "{errors}");
+    assert!(code == 1 && errors.contains("only to clients on its own machine"), "{errors}");
 }
 
 #[test]
@@ -181,19 +181,53 @@ fn a_command_line_without_meaning_ends_with_another_code() {
 
 #[test]
 fn an_agent_is_asked_over_loopback() {
-    let listener = |address: &str| Listener { bind_address: address.to_owned(), port: 1 };
-    let table = [
-        ("", "127.0.0.1"),
-        ("0.0.0.0", "127.0.0.1"),
-        ("::", "127.0.0.1"),
-        ("::1", "::1"),
-        ("localhost", "localhost"),
+    let table: [(&str, &[&str]); 6] = [
+        ("", &["127.0.0.1", "::1"]),
+        ("0.0.0.0", &["127.0.0.1"]),
+        ("::", &["::1", "127.0.0.1"]),
+        ("::1", &["::1"]),
+        ("192.0.2.1", &["192.0.2.1"]),
+        ("localhost", &["localhost"]),
     ];
     for (address, expected) in table {
-        assert_eq!(within(&listener(address)), (expected.to_owned(), 1));
+        assert_eq!(inside(address), expected);
     }
-    let agent = Agent { host: "::1".to_owned(), port: 1, patience: PATIENCE, stop: Stop::new() };
-    assert_eq!(agent.name(), "[::1]:1");
+    let agent = Agent { hosts: inside("::1"), ..server(drop) };
+    assert!(agent.name().starts_with("[::1]:"));
+}
+
+#[test]
+fn an_agent_that_listens_for_one_family_is_found() {
+    let server = agent("healthy\n", "");
+    let mut asked = Agent { hosts: inside("::"), ..self::server(drop) };
+    asked.port = server.addr().port();
+    assert!(asked.ask(false).unwrap().is_good, "it does not listen at ::1");
+    drop(server);
+    let why = asked.ask(false).err().unwrap();
+    assert!(why.starts_with(&format!("no agent answers at [::1]:{}: ", asked.port)), "{why}");
+}
+
+#[test]
+fn only_those_who_look_for_it_see_what_is_at_rest() {
+    let routes = || {
+        Routes::new().get_local("/statusz", |request| {
+            Response::text(200, if request.has("brief") { "healthy\nbrief\n" } else { "healthy\nall\n" })
+        })
+    };
+    let server = serve::start("127.0.0.1", 0, routes(), &Stop::new()).unwrap();
+    for (more, expected) in [("", "healthy\nbrief\n"), (" --verbose", "healthy\nall\n")] {
+        assert_eq!(run(&format!("--address={}{more}", server.addr()), false).0, expected);
+    }
+}
+
+#[test]
+fn a_window_cuts_the_text_and_not_its_colours() {
+    let text = "healthy\n\nAgent\n  leading: true\n  seed: edge-north\n".to_owned();
+    let answer = Answer::new(text, false).unwrap();
+    let shown = answer.shown(true, Some((5, 15)));
+    assert!(shown.ends_with("  seed\u{1b}[0m: edge-n\u{2026}\n"), "{shown:?}");
+    assert!(answer.shown(true, Some((2, 15))).lines().last().unwrap().contains("and 4 more l\u{2026}"));
+    assert_eq!(answer.shown(false, Some((2, 15))).lines().count(), 5, "without a terminal, all is printed");
 }
 
 #[test]

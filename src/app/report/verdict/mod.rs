@@ -97,12 +97,30 @@ pub(super) struct Problem {
     pub(super) error: String,
     /// `None` if the time is unknown.
     pub(super) since: Option<Timestamp>,
+    /// A command that tells more, or what to do.
+    pub(super) remedy: String,
+}
+
+/// The command for a problem at this place. `config` is the option that names the configuration.
+pub(super) fn remedy(place: &Place, config: &str) -> String {
+    match place {
+        Place::Object(kind, key) if key.namespace.is_empty() => {
+            format!("gardenlet explain {kind}/{}{config}", key.name)
+        }
+        Place::Object(kind, key) => {
+            format!("gardenlet explain {kind}/{}/{}{config}", key.namespace, key.name)
+        }
+        // Their errors say what to do, which no command can.
+        Place::Part(part) if ["clock", "state directory"].contains(&part.as_str()) => String::new(),
+        Place::Part(part) if part == "configuration" => format!("gardenlet config validate{config}"),
+        Place::Part(_) => format!("gardenlet doctor{config}"),
+    }
 }
 
 impl Problem {
     pub(super) fn part(name: &str, error: impl Into<String>, since: Option<Timestamp>) -> Self {
         let error = cut(error.into(), limits::FAILED_TEXT_BYTES_MAX);
-        Self { place: Place::Part(name.to_owned()), error, since }
+        Self { place: Place::Part(name.to_owned()), error, since, remedy: String::new() }
     }
 }
 
@@ -257,7 +275,8 @@ fn of_objects(facts: &Facts, now: Timestamp) -> Vec<Problem> {
             continue;
         }
         places.insert(place.clone(), problems.len());
-        problems.push(Problem { place, error: failed.error.clone(), since: Some(failed.since) });
+        let (error, since) = (failed.error.clone(), Some(failed.since));
+        problems.push(Problem { place, error, since, remedy: String::new() });
     }
     problems
 }

@@ -32,7 +32,7 @@ fn failed(controller: &'static str, age: u64) -> Failed {
 
 fn shoot(error: &str, age: u64) -> Problem {
     let place = Place::Object("Shoot", Key::new("n", "x"));
-    Problem { place, error: error.to_owned(), since: Some(before(age)) }
+    Problem { place, error: error.to_owned(), since: Some(before(age)), remedy: String::new() }
 }
 
 #[test]
@@ -144,4 +144,20 @@ fn a_cause_is_named_once_and_first() {
     let text = judge(&facts, NOW).0.text;
     assert!(text.starts_with("1 problem: Shoot n/x: long long ") && text.ends_with('\u{2026}'), "{text}");
     assert!(text.chars().count() < 140, "{text}");
+}
+
+#[test]
+fn a_problem_has_a_command_to_copy() {
+    let object = |kind, namespace: &str| Place::Object(kind, Key::new(namespace, "x"));
+    let part = |name: &str| Place::Part(name.to_owned());
+    let table = [
+        (object("Shoot", "garden-p"), "gardenlet explain Shoot/garden-p/x --config=c.yaml"),
+        (object("Seed", ""), "gardenlet explain Seed/x --config=c.yaml"),
+        (part("garden"), "gardenlet doctor --config=c.yaml"),
+        (part("configuration"), "gardenlet config validate --config=c.yaml"),
+        (part("clock"), ""),
+    ];
+    for (place, expected) in table {
+        assert_eq!(remedy(&place, " --config=c.yaml"), expected);
+    }
 }
