@@ -245,6 +245,9 @@ fn a_shoot_behind_a_wrong_address_is_explained() {
             .contains("Waiting until gardener-resource-manager reports readiness")
             .then_some(())
     });
+    let doubt = "exposure: edge.exposure.address 10.50.0.9 is not an address of a node (they have 10.50.0.7)";
+    let (_, status) = agent.get(2728, "/statusz?format=text");
+    assert!(status.contains(doubt), "{status}");
     let told = desk.explain(&["shoot", "garden-p/lost"]);
     for words in [
         "its API server cannot be reached from here: ",

@@ -19,7 +19,7 @@ use crate::base::backoff::Backoff;
 use crate::base::clock::Mono;
 use crate::base::random;
 use crate::base::stop::Stop;
-use crate::components::hosting;
+use crate::components::{exposure, hosting};
 use crate::config::settings::Settings;
 use crate::config::version::GARDENER;
 use crate::identity::bootstrap::{Obtain, Obtained, Sources};
@@ -34,6 +34,8 @@ use super::status::complain;
 use super::{Environment, Shared, controllers, host, versions};
 
 pub(super) const PART: &str = "garden";
+/// Name of the address of Shoots on the status page.
+const EXPOSURE: &str = "exposure";
 /// The first and the longest delay after a failed stage.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 /// The first and the longest delay before a new registration. After a term of the longest delay, the delay starts again
@@ -321,9 +323,25 @@ impl BringUp {
         }
         let networks = &self.shared.settings.seed_config.spec["networks"];
         match networks::check(&self.shared.clients.seed, networks) {
-            Ok(()) => Ok(Step::Done),
+            Ok(()) => {
+                self.doubt_exposure();
+                Ok(Step::Done)
+            }
             Err(Mismatch::Differs(why)) => Err(Error::Config(why)),
             Err(Mismatch::Kube(operation, source)) => Err(failed(operation)(source)),
+        }
+    }
+
+    /// Warns if clients may not reach Shoots at the configured address. A router may lead to the nodes, so the agent
+    /// continues.
+    fn doubt_exposure(&self) {
+        let (status, settings) = (&self.shared.status, &self.shared.settings.edge.exposure);
+        if settings.address.is_none() {
+            return;
+        }
+        if let Ok(Err(why)) = exposure::examine(&self.shared.clients.seed, settings) {
+            log::warn!(why = why.as_str(); "Clients may not reach Shoots at the configured address");
+            status.stage(EXPOSURE, &why);
         }
     }
 
