@@ -1,11 +1,11 @@
-//! The program: arguments in, exit code out. Everything else is in the library.
+//! The program: arguments in, exit code out. Everything else is in the library. The playground contains this file, too.
 
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
 use gardenlet::{app, cli};
 
-fn main() -> ExitCode {
+pub(crate) fn main() -> ExitCode {
     let args: Vec<_> = std::env::args_os().skip(1).collect();
     cli::limit_process(&args);
     #[allow(clippy::disallowed_methods)] // the one place that reads the environment

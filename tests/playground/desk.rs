@@ -1,8 +1,10 @@
 //! The files of a playground: kubeconfigs, the agent's configuration, and what a person applies. With them `kubectl` and the
 //! commands of the program work while the playground runs.
 
+use std::fs::DirBuilder;
+use std::io;
 use std::net::{Ipv4Addr, TcpListener};
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, symlink};
 use std::path::{Path, PathBuf};
 
 use gardenlet::format::yaml;
@@ -13,6 +15,9 @@ use support::garden::prepare;
 
 /// The default ports of an agent for probes and metrics.
 const PORTS: [u16; 2] = [2728, 2729];
+
+/// Under this name, the playground's program is the agent.
+pub const PROGRAM: &str = "gardenlet";
 
 /// A folder with files.
 pub struct Desk {
@@ -29,14 +34,30 @@ impl Desk {
     pub fn new() -> Self {
         let folder = std::env::temp_dir().join(format!("gardenlet-playground-{}", std::process::id()));
         // It holds keys of administrators.
-        std::fs::DirBuilder::new().mode(0o700).recursive(true).create(&folder).unwrap();
+        DirBuilder::new().mode(0o700).recursive(true).create(&folder).unwrap();
         Self { folder, is_ours: true, configuration: String::new(), probes: 0 }
     }
 
-    /// In a given folder, which stays.
-    pub fn at(folder: &Path) -> Self {
-        let folder = std::fs::canonicalize(folder).unwrap();
-        Self { folder, is_ours: false, configuration: String::new(), probes: 0 }
+    /// In a given folder, which is made if it is missing, and stays.
+    ///
+    /// # Errors
+    /// The folder cannot be made or used.
+    pub fn at(folder: &Path) -> io::Result<Self> {
+        DirBuilder::new().mode(0o700).recursive(true).create(folder)?;
+        let folder = std::fs::canonicalize(folder)?;
+        Ok(Self { folder, is_ours: false, configuration: String::new(), probes: 0 })
+    }
+
+    /// Writes a link to this program, which is the agent under the name `gardenlet`: nothing has to be compiled for its commands.
+    ///
+    /// # Errors
+    /// The folder has something else under this name, or is not writable.
+    pub fn link_program(&self) -> io::Result<()> {
+        let link = self.folder.join(PROGRAM);
+        if link.is_symlink() {
+            std::fs::remove_file(&link)?;
+        }
+        symlink(std::env::current_exe()?, link)
     }
 
     pub fn path(&self) -> &Path {
@@ -87,10 +108,4 @@ fn free_ports() -> [u16; 2] {
     let port = |listener: &TcpListener| listener.local_addr().unwrap().port();
     let found = PORTS.map(|wanted| listen(wanted).or_else(|_| listen(0)).unwrap());
     [port(&found[0]), port(&found[1])]
-}
-
-/// The program that was built beside this one.
-pub fn program() -> Option<PathBuf> {
-    let folder = std::env::current_exe().ok()?.parent()?.parent()?.to_owned();
-    Some(folder.join("gardenlet")).filter(|path| path.exists())
 }

@@ -7,18 +7,25 @@
 //! cargo run --release --example playground -- --serve-bare FOLDER   the same before an operator has done anything
 //! ```
 //!
+//! Under the name `gardenlet`, it is the agent with its commands; it links itself under this name into its folder.
+//!
 //! Each cluster is the API server that the tests use, over TLS on loopback. A stand-in for the seed's node starts the API server
 //! of the Shoot with the Secrets and arguments of the Deployment that the agent writes. Its etcd is memory, and a pod is
 //! available after one second instead of thirty. The playground changes nothing on the machine except a temporary folder with
 //! kubeconfigs, which it removes at the end.
 
 // It writes to a terminal. Like a test it may panic if its own preparation fails.
-#![allow(clippy::print_stderr, clippy::unwrap_used, unreachable_pub, missing_docs)]
+#![allow(clippy::print_stderr, clippy::print_stdout, clippy::unwrap_used, unreachable_pub, missing_docs)]
 
 #[path = "../it/charts.rs"]
 mod charts;
 
+/// The agent's own program, so that its commands need no other build.
+#[path = "../../src/main.rs"]
+mod program;
+
 mod agent;
+mod arguments;
 mod control_plane;
 mod desk;
 mod news;
@@ -27,6 +34,7 @@ mod service;
 mod shoot;
 mod summary;
 
+use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -39,6 +47,7 @@ use gardenlet::config::Settings;
 use serde_json::{Value, json};
 
 use agent::Agent;
+use arguments::Wish;
 use desk::Desk;
 use news::News;
 use screen::Screen;
@@ -126,32 +135,22 @@ fn cluster_admin() -> Value {
 }
 
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let interrupted = Stop::new();
-    let _watch = signal::stop_on_signal(&interrupted, || std::process::abort());
-    let keep = arguments == ["--keep"];
-    match arguments.as_slice() {
-        [option, folder] if option == "--serve" => {
-            service::serve(Path::new(folder), &interrupted);
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let keep = match arguments::wish(&words) {
+        Wish::Program => return program::main(),
+        Wish::Help => {
+            print!("{}", arguments::USAGE);
             return ExitCode::SUCCESS;
         }
-        [option, folder] if option == "--serve-bare" => {
-            service::serve_bare(Path::new(folder), &interrupted);
-            return ExitCode::SUCCESS;
-        }
-        rest if keep || rest.is_empty() => {}
-        _ => {
-            eprintln!(
-                "usage: playground [--keep | --serve FOLDER | --serve-bare FOLDER]\n\n\
-                (nothing)             runs the story and ends\n\
-                --keep                runs the story and leaves everything running until Ctrl-C\n\
-                --serve FOLDER        runs everything but the agent, and writes what an agent needs into FOLDER\n\
-                --serve-bare FOLDER   runs a new garden and a new seed, as README.md expects them, and writes only\n\
-                                      kubeconfigs of administrators into FOLDER"
-            );
+        Wish::Wrong(why) => {
+            eprint!("playground: {why}\n\n{}", arguments::USAGE);
             return ExitCode::from(2);
         }
-    }
+        Wish::Serve(folder) => return serve(service::serve, &folder),
+        Wish::ServeBare(folder) => return serve(service::serve_bare, &folder),
+        Wish::Story { keep } => keep,
+    };
+    let (interrupted, _watch) = until_interrupted();
     let screen = Arc::new(Screen::new());
     screen.title("A garden and a seed start");
     let world = World::start(&screen);
@@ -163,18 +162,43 @@ fn main() -> ExitCode {
         world.garden.wait_within(PATIENCE, "a healthy Shoot", |_| {
             if interrupted.is_stopped() { Some(()) } else { shoot::is_healthy(&world) }
         });
+    }
+    let took = screen.elapsed();
+    if keep {
         wait_for_interrupt(&world, &screen, &desk, &interrupted);
     }
     screen.title("The agent stops");
     let ended = agent.is_ok_and(|agent| agent.stop());
     news.end();
-    let good = summary::print(&world, &screen);
+    let good = summary::print(&world, &screen, took);
     if ended && good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Ctrl-C, as long as the second value lives.
+fn until_interrupted() -> (Stop, signal::Watch) {
+    let interrupted = Stop::new();
+    let watch = signal::stop_on_signal(&interrupted, || std::process::abort());
+    (interrupted, watch.unwrap())
+}
+
+/// Runs clusters in a folder until Ctrl-C.
+fn serve(run: fn(Desk, &Stop), folder: &Path) -> ExitCode {
+    let (interrupted, _watch) = until_interrupted();
+    let desk = Desk::at(folder).and_then(|desk| desk.link_program().map(|()| desk));
+    match desk {
+        Ok(desk) => run(desk, &interrupted),
+        Err(error) => {
+            eprintln!("playground: cannot use the folder {}: {error}; give another one", folder.display());
+            return ExitCode::FAILURE;
+        }
+    }
+    ExitCode::SUCCESS
 }
 
 /// Writes the files for the agent, and for a person.
 fn desk(world: &World) -> Desk {
     let mut desk = Desk::new();
+    desk.link_program().unwrap();
     let account = world.seed.get("", "serviceaccounts", "garden", "gardenlet").unwrap();
     let token = world.seed.server().shared.tokens().issue(&account, &[], world.clock.now(), 86_400);
     desk.write("seed.kubeconfig", &world.seed.bootstrap_kubeconfig(&token));
@@ -246,16 +270,12 @@ fn wait_for_interrupt(world: &World, screen: &Screen, desk: &Desk, interrupted: 
         line("kubectl --kubeconfig=$PLAYGROUND/shoot get namespaces,configmaps,serviceaccounts -A");
     }
     line(&format!("curl http://127.0.0.1:{}/statusz", desk.probes));
-    let program = match desk::program() {
-        Some(program) => program.display().to_string(),
-        None => "cargo run --quiet --release --".to_owned(),
-    };
-    line(&format!("{program} doctor --config=$PLAYGROUND/gardenlet.yaml"));
+    line("$PLAYGROUND/gardenlet doctor --config=$PLAYGROUND/gardenlet.yaml");
     line(&format!(
-        "{program} explain shoot {}/{} --config=$PLAYGROUND/gardenlet.yaml",
+        "$PLAYGROUND/gardenlet explain shoot {}/{} --config=$PLAYGROUND/gardenlet.yaml",
         shoot::NAMESPACE,
         shoot::NAME
     ));
-    line(&format!("{program} status --address=127.0.0.1:{}", desk.probes));
+    line(&format!("$PLAYGROUND/gardenlet status --address=127.0.0.1:{}", desk.probes));
     while !interrupted.wait(&world.clock, Duration::from_secs(3_600)) {}
 }

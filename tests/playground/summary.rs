@@ -1,5 +1,7 @@
 //! The summary: one line for each thing that had to become ready.
 
+use std::time::Duration;
+
 use serde_json::Value;
 
 use crate::screen::Screen;
@@ -15,8 +17,8 @@ pub const INSTALLATION: [(&str, &str); 5] = [
     ("Required", "False"),
 ];
 
-/// Prints it. Returns whether everything is good.
-pub fn print(world: &World, screen: &Screen) -> bool {
+/// Prints it, with the time that it took. Returns whether everything is good.
+pub fn print(world: &World, screen: &Screen, took: Duration) -> bool {
     screen.title("Summary");
     let mut good = true;
     let mut check = |is_good: bool, what: &str, how: &str| {
@@ -72,7 +74,7 @@ pub fn print(world: &World, screen: &Screen) -> bool {
     screen.plain(&format!(
         "\n{} in {:.1} s (20 s at most, if nobody else keeps the machine busy), with {} and {}.",
         if good { "Everything became ready" } else { "Not everything became ready" },
-        screen.elapsed().as_secs_f64(),
+        took.as_secs_f64(),
         asked(garden, "garden"),
         asked(seeds, "seed"),
     ));
