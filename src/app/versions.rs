@@ -85,6 +85,14 @@ mod tests {
     }
 
     #[test]
+    fn the_chart_takes_the_same_versions() {
+        let (oldest, newest) = KUBERNETES_MINORS;
+        let chart = include_str!("../../packaging/chart/Chart.yaml");
+        let line = format!("kubeVersion: \">= 1.{oldest}.0-0 < 1.{}.0-0\"", newest + 1);
+        assert!(chart.lines().any(|it| it == line), "no line {line} in {chart}");
+    }
+
+    #[test]
     fn version_skew() {
         let table = [
             ("v1.150.0", "v1.150.0", true),

@@ -66,8 +66,10 @@ const LEFT_OUT: &[(&str, &str)] = &[
         "needs all binaries, and skopeo",
     ),
     ("docker load --input=armv7.tar", "needs an engine of Docker"),
-    ("apt install ./gardenlet_0.1.0_amd64.deb", "tests/packaging installs packages, on a machine of its own"),
-    ("$EDITOR /etc/gardenlet/config.yaml", "is done by a person"),
+    (
+        "apt-get install --yes ./gardenlet_0.1.0_amd64.deb",
+        "tests/packaging installs packages, on a machine of its own",
+    ),
 ];
 /// Files that the reader creates or receives before a command needs them. A document must explain each one.
 const MADE: &[&str] = &[
@@ -86,6 +88,10 @@ const MADE: &[&str] = &[
     "example-project.yaml",
     "example-shoot.yaml",
 ];
+
+/// Files that a package brings, and where they are in the project.
+const PACKAGED: &[(&str, &str)] =
+    &[("/usr/share/gardenlet/bootstrap.conf", "packaging/systemd/bootstrap.conf")];
 
 pub fn read(path: &str) -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path))
@@ -138,11 +144,14 @@ fn prose(document: &str) -> String {
     document.split("```").step_by(2).collect()
 }
 
-/// The commands of a document, without prompts and comments.
+/// The commands of a document, without prompts, comments and `sudo`.
 fn commands(document: &str) -> Vec<String> {
+    let to_copy = blocks(document, "sh");
+    let to_copy = to_copy.iter().flat_map(|block| block.lines()).filter(|line| !line.is_empty());
+    let mut found: Vec<String> =
+        to_copy.map(|line| line.strip_prefix("sudo ").unwrap_or(line).to_owned()).collect();
     let blocks = blocks(document, "console");
     let lines = blocks.iter().flat_map(|block| block.lines()).filter(|line| !line.is_empty());
-    let mut found = Vec::new();
     for line in lines {
         let command = line.strip_prefix("$ ").or_else(|| line.strip_prefix("# "));
         let command = command.unwrap_or_else(|| panic!("neither a command nor empty: {line}"));
@@ -266,7 +275,13 @@ impl Desk {
             }
             "helm" => one_of(rest, &["install", "rollback", "uninstall", "upgrade"]).and(files_exist(rest)),
             "echo" if rest.last() == Some(&"admin.json") => Ok(()),
-            "install" => files_exist(&rest[..rest.len() - 1]),
+            "install" => {
+                let target = rest.iter().position(|word| *word == "-t").map(|at| at + 1);
+                let target = target.unwrap_or(rest.len() - 1);
+                let files: Vec<&str> =
+                    rest.iter().enumerate().filter(|(at, _)| *at != target).map(|(_, word)| *word).collect();
+                files_exist(&files)
+            }
             "systemctl" => unit(rest),
             "journalctl" if matches!(rest, ["-u", "gardenlet" | "gardenlet@edge-1"]) => Ok(()),
             "cross/build" | "packaging/build" | "packaging/image" => script(program, rest),
@@ -333,12 +348,18 @@ fn files_exist(words: &[&str]) -> Result<(), String> {
     for word in words {
         let value = word.rsplit('=').next().unwrap();
         let is_file = value.contains('/') || value.ends_with(".yaml") || value.ends_with(".kubeconfig");
-        let is_there = MADE.contains(&value) || Path::new(env!("CARGO_MANIFEST_DIR")).join(value).exists();
+        let is_there = MADE.contains(&value)
+            || PACKAGED.iter().any(|(place, source)| *place == value && exists(source))
+            || exists(value);
         if is_file && !word.starts_with('-') && !is_there && !NO_FILES.contains(&value) {
             return Err(format!("{value} does not exist"));
         }
     }
     Ok(())
+}
+
+fn exists(path: &str) -> bool {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path).exists()
 }
 
 fn unit(words: &[&str]) -> Result<(), String> {
@@ -451,9 +472,72 @@ fn blocks_are_commands_or_yaml() {
         let content = read(&document);
         let fences = content.lines().filter_map(|line| line.trim_start().strip_prefix("```"));
         for language in fences.step_by(2) {
-            assert!(["console", "text", "yaml"].contains(&language), "{document}: a block of {language:?}");
+            assert!(
+                ["console", "sh", "text", "yaml"].contains(&language),
+                "{document}: a block of {language:?}"
+            );
         }
     }
+}
+
+/// Why a line of a block to copy does not work for everybody who pastes it.
+fn unsafe_to_paste(line: &str) -> Option<&'static str> {
+    let (mut outside, mut quoted) = (String::new(), None);
+    for c in line.chars() {
+        match quoted {
+            Some(quote) if c == quote => quoted = None,
+            Some(_) => {}
+            None if c == '\'' || c == '"' => quoted = Some(c),
+            None => outside.push(c),
+        }
+    }
+    let has_alternatives = outside.split('{').skip(1).any(|rest| {
+        let inside = rest.split('}').next().unwrap();
+        inside.contains(',') || inside.contains("..")
+    });
+    match line {
+        _ if ["$ ", "# ", "> "].iter().any(|prompt| line.starts_with(prompt)) => {
+            Some("it begins with a prompt")
+        }
+        _ if quoted.is_some() || line.ends_with('\\') => Some("it does not end on its line"),
+        _ if outside.contains('#') => Some("not every shell knows comments"),
+        _ if has_alternatives => Some("not every shell expands braces"),
+        _ if line.contains("$EDITOR") || line.contains("sudoedit") => {
+            Some("an editor takes the lines after it")
+        }
+        _ if line.contains("install ./") && !line.contains("--yes") => {
+            Some("it asks, and the next line answers")
+        }
+        _ => None,
+    }
+}
+
+#[test]
+fn blocks_to_copy_are_safe_to_paste() {
+    for line in [
+        "$ kubectl get seeds",
+        "# systemctl stop gardenlet",
+        "sudo $EDITOR /etc/gardenlet/config.yaml",
+        "install {a,b}/c",
+        "gardenlet status   # also a page",
+        "kubectl apply \\",
+        "sudo apt install ./gardenlet_0.1.0_amd64.deb",
+    ] {
+        assert!(unsafe_to_paste(line).is_some(), "{line}");
+    }
+    let mut lines = 0;
+    for document in documents() {
+        let content = read(&document);
+        for line in blocks(&content, "sh").iter().flat_map(|block| block.lines()) {
+            assert_eq!(unsafe_to_paste(line), None, "{document}: {line}");
+            lines += 1;
+        }
+    }
+    // A reader of these copies from above to below.
+    for document in ["README.md", "docs/install.md"] {
+        assert!(blocks(&read(document), "console").is_empty(), "{document} has blocks with prompts");
+    }
+    assert!(lines > 40, "{lines}");
 }
 
 /// The string literals of a source file without tests and comments, as they are at run time.

@@ -15,6 +15,10 @@ const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/packaging/chart");
 
 /// What `gardenlet render` prints about the chart.
 fn render(more: &[&str]) -> String {
+    try_render(more).unwrap_or_else(|why| panic!("{why}"))
+}
+
+fn try_render(more: &[&str]) -> Result<String, String> {
     let args = [&["render", "gardenlet", CHART, "--namespace", "garden"], more].concat();
     let (mut output, mut errors) = (Vec::new(), Vec::new());
     let mut io = Io { input: &mut std::io::empty(), output: &mut output, errors: &mut errors, colour: false };
@@ -25,8 +29,10 @@ fn render(more: &[&str]) -> String {
         &|_| unreachable!("rendering makes no request"),
         |_, _| unreachable!("rendering starts no agent"),
     );
-    assert_eq!(code, cli::SUCCESS, "{}", String::from_utf8_lossy(&errors));
-    String::from_utf8(output).unwrap()
+    match code {
+        cli::SUCCESS => Ok(String::from_utf8(output).unwrap()),
+        _ => Err(String::from_utf8(errors).unwrap()),
+    }
 }
 
 /// The objects of the chart, in the order of their installation.
@@ -74,6 +80,20 @@ fn the_agent_reads_the_configuration_of_the_chart() {
         assert_eq!(loaded.settings.seed_config.name, name);
         assert!(loaded.settings.edge.state_dir.is_some());
     }
+}
+
+#[test]
+fn the_chart_refuses_a_seed_without_a_name() {
+    for without in
+        [&[][..], &["--set-json", "config.seedConfig={\"spec\": {}}"], &["--set", "config.seedConfig=null"]]
+    {
+        let why = try_render(without).unwrap_err();
+        assert!(
+            why.contains("config.seedConfig is missing or has no metadata.name: describe the Seed"),
+            "{why}"
+        );
+    }
+    assert!(try_render(&["--set", "config.seedConfig.metadata.name=edge-1"]).is_ok());
 }
 
 #[test]

@@ -3,12 +3,14 @@ import gzip
 import hashlib
 import pathlib
 import re
+import shutil
 import tarfile
 import tempfile
 
 from harness import ROOT, check, same, sh
 
 DOC = "/usr/share/doc/gardenlet"
+SHARE = "/usr/share/gardenlet"
 # Path and mode of the files of every package; Debian has another folder for completions of zsh.
 FILES = {
     "/etc/gardenlet/config.yaml": "rw-r--r--",
@@ -18,12 +20,13 @@ FILES = {
     "/usr/share/bash-completion/completions/gardenlet": "rw-r--r--",
     "/usr/share/fish/vendor_completions.d/gardenlet.fish": "rw-r--r--",
     "/usr/share/man/man1/gardenlet.1.gz": "rw-r--r--",
+    f"{DOC}/CHANGELOG.md.gz": "rw-r--r--",
     f"{DOC}/LICENSE": "rw-r--r--",
-    f"{DOC}/examples/bootstrap.conf": "rw-r--r--",
-    f"{DOC}/examples/bootstrap@.conf": "rw-r--r--",
-    f"{DOC}/examples/dashboard.json": "rw-r--r--",
-    f"{DOC}/examples/rbac.yaml": "rw-r--r--",
-    f"{DOC}/examples/rules.yaml": "rw-r--r--",
+    f"{SHARE}/bootstrap.conf": "rw-r--r--",
+    f"{SHARE}/bootstrap@.conf": "rw-r--r--",
+    f"{SHARE}/dashboard.json": "rw-r--r--",
+    f"{SHARE}/rbac.yaml": "rw-r--r--",
+    f"{SHARE}/rules.yaml": "rw-r--r--",
     f"{DOC}/gardenlet.cdx.json": "rw-r--r--",
     f"{DOC}/third-party.txt.gz": "rw-r--r--",
 }
@@ -79,7 +82,7 @@ def the_deb_has_what_belongs_into_it(binary, packages, target):
     same(fields, f"gardenlet 0.1.0 {NAMES[target][0]} init-system-helpers")
     lines = [line.split() for line in sh("dpkg-deb", "--contents", deb).splitlines()]
     found = {line[5][1:]: line[0][1:] for line in lines if line[0][0] == "-"}
-    same(found, FILES | {ZSH_DEBIAN: "rw-r--r--", f"{DOC}/copyright": "rw-r--r--"})
+    same(found, FILES | {ZSH_DEBIAN: "rw-r--r--", f"{DOC}/copyright": "rw-r--r--", f"{DOC}/changelog.gz": "rw-r--r--"})
     same({line[1] for line in lines}, {"root/root"})
     same({line[0] for line in lines if line[0][0] == "d"}, {"drwxr-xr-x"})
     with tempfile.TemporaryDirectory() as folder:
@@ -88,11 +91,40 @@ def the_deb_has_what_belongs_into_it(binary, packages, target):
         same((folder / "usr/bin/gardenlet").read_bytes() == pathlib.Path(binary).read_bytes(), True, "the binary")
         same((folder / "DEBIAN/conffiles").read_text(), "/etc/gardenlet/config.yaml\n")
         sh("md5sum", "--check", "--quiet", "DEBIAN/md5sums", cwd=folder)
+        the_changelog_is_debians(folder, deb)
         notices = gzip.decompress((folder / DOC[1:] / "third-party.txt.gz").read_bytes()).decode()
         bill = one(packages, "*.cdx.json").read_text()
         same((folder / DOC[1:] / "gardenlet.cdx.json").read_text(), bill)
         for word in ["rustls", "ring", "musl", "MIT License", "Apache License"]:
             assert word in notices, word
+
+
+def the_changelog_is_debians(folder, deb):
+    maintainer = sh("dpkg-deb", "--show", "--showformat", "${Maintainer}", deb)
+    assert re.fullmatch(r"[^<>]+ <[^@\s]+@[^@\s]+\.[^@\s.]+>", maintainer), maintainer
+    text = gzip.decompress((folder / DOC[1:] / "changelog.gz").read_bytes()).decode()
+    first, last = text.splitlines()[0], text.splitlines()[-1]
+    same(first, "gardenlet (0.1.0) stable; urgency=medium")
+    assert re.fullmatch(rf" -- {re.escape(maintainer)}  \w{{3}}, \d\d \w{{3}} \d{{4}} \d\d:\d\d:\d\d [-+]\d{{4}}", last), last
+    items = (ROOT / "CHANGELOG.md").read_text().split("\n## ")[1].count("\n- ")
+    same(text.count("\n  * "), items)
+    for word in ["](", "`", "**"]:
+        assert word not in text, word
+    same(max(map(len, text.splitlines()[1:-1])) <= 80, True)
+    if shutil.which("dpkg-parsechangelog"):
+        (folder / "changelog").write_text(text)
+        same(sh("dpkg-parsechangelog", "--file", folder / "changelog", "--show-field", "Maintainer").strip(), maintainer)
+
+
+def another_maintainer_is_in_the_packages(binary, target):
+    with tempfile.TemporaryDirectory() as out:
+        built = {"CARGO_TARGET_DIR": str(pathlib.Path(binary).parents[2])}
+        pack = lambda maintainer, code: sh(ROOT / "packaging/build", "--out", out, "--maintainer", maintainer, target, env=built, code=code)
+        pack("Edge Team <edge@example.org>", 0)
+        same(sh("dpkg-deb", "--show", "--showformat", "${Maintainer}", one(out, "*.deb")), "Edge Team <edge@example.org>")
+        same(sh("rpm", "--query", "--package", "--queryformat", "%{packager}", one(out, "*.rpm")), "Edge Team <edge@example.org>")
+        pack("edge@example.org", 2)
+        pack("Edge Team <edge@localhost>", 2)
 
 
 def the_rpm_has_what_belongs_into_it(binary, packages, target):
@@ -215,6 +247,7 @@ def run(binary, packages, newer, target):
     check(the_same_input_gives_the_same_bytes, binary, packages, target)
     check(another_version_gives_other_packages, newer, packages)
     check(the_deb_has_what_belongs_into_it, binary, packages, target)
+    check(another_maintainer_is_in_the_packages, binary, target)
     check(the_rpm_has_what_belongs_into_it, binary, packages, target)
     check(the_archive_has_what_belongs_into_it, binary, packages)
     check(distributions_know_the_names_of_machines)

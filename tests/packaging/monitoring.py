@@ -321,8 +321,20 @@ def what_is_written_by_render_is_up_to_date():
     sh(MONITORING / "render", "--chekc", code=2)
 
 
+def each_alert_leads_to_its_runbook():
+    """An address of docs/monitoring.md, with the anchor of the heading that names the alert."""
+    text = (ROOT / "docs/monitoring.md").read_text()
+    anchors = {name: re.sub(r"[^a-z0-9 -]", "", heading.lower()).replace(" ", "-")
+               for heading in re.findall(r"^### (.*)$", text, re.M) for name in heading.split(", ")}
+    rules = (MONITORING / "rules.yaml").read_text().split("  - alert: ")[1:]
+    links = {rule.split()[0]: re.findall(r"^      runbook_url: (\S+)$", rule, re.M) for rule in rules}
+    begin = re.search(r"`(https://\S+/docs/)`", text)[1]
+    same(links, {name: [f"{begin}monitoring.md#{anchors.get(name)}"] for name in CASES})
+
+
 def run():
     check(what_is_written_by_render_is_up_to_date)
+    check(each_alert_leads_to_its_runbook)
     # The setup of tests/run has built it already, so this is fast.
     built = subprocess.run([ROOT / "tests/cluster/tools/build", "promcheck"], capture_output=True, text=True, check=False)
     if built.returncode != 0:

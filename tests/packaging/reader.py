@@ -12,7 +12,7 @@ from harness import CACHE, ROOT, check, leave_out, patience
 from host import serve_clusters, start, take_playground
 
 SECTION = re.compile(r"^## From nothing to a Shoot$(.*?)^## ", re.M | re.S)
-BLOCK = re.compile(r"^ *```console\n(.*?)^ *```$", re.M | re.S)
+BLOCK = re.compile(r"^ *```sh\n(.*?)^ *```$", re.M | re.S)
 FOLDER = "/mnt/release"
 # What a reader changes in the configuration: the networks of the seed.
 EDITS = {"10.42.0.0/16": "10.51.0.0/16", "10.43.0.0/16": "10.52.0.0/16"}
@@ -27,23 +27,23 @@ def steps():
     blocks = BLOCK.findall(SECTION.search(text)[1])
     package = MACHINES.get(os.uname().machine, "amd64")
     here = lambda line: line.replace("_amd64", f"_{package}").replace("-x86_64-", f"-{os.uname().machine}-")
-    return [[here(line.strip()[2:]) for line in block.splitlines()] for block in blocks]
+    return [[here(line.strip()) for line in block.splitlines()] for block in blocks]
 
 
 class Reader:
     def __init__(self, host):
         self.host = host
-        edits = "; ".join(f"s|{old}|{new}|" for old, new in EDITS.items())
-        editor = self.path("/mnt/editor")
-        editor.write_text(f"#!/bin/sh\nexec sed -i '{edits}' \"$1\"\n")
-        editor.chmod(0o755)
+        # The reader is root already, on a machine that may not have sudo.
+        sudo = self.path("/mnt/bin/sudo")
+        sudo.write_text('#!/bin/sh\nexec env "$@"\n')
+        sudo.chmod(0o755)
 
     def path(self, inside):
         return self.host.path(inside)
 
     def type(self, line):
         """One line in the reader's terminal."""
-        return self.host.run("env", "PATH=/mnt/bin:/usr/sbin:/usr/bin:/sbin:/bin", "EDITOR=/mnt/editor", "HOME=/root", "bash", "-c",
+        return self.host.run("env", "PATH=/mnt/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "bash", "-c",
                              f"set -o pipefail; cd {FOLDER} && {line}")
 
     def all(self, lines):
@@ -62,6 +62,14 @@ def the_garden_is_prepared(reader, lines):
 
 
 def the_agent_is_installed(reader, lines):
+    reader.all(lines)
+    config = reader.path("/etc/gardenlet/config.yaml")
+    for old, new in EDITS.items():
+        assert old in config.read_text(), old
+        config.write_text(config.read_text().replace(old, new))
+
+
+def the_agent_starts(reader, lines):
     reader.all(lines)
     garden = f"kubectl --kubeconfig garden.kubeconfig wait --timeout={patience(120)}s"
     reader.host.wait("the Seed", lambda: "edge-1" in reader.type("kubectl --kubeconfig garden.kubeconfig get seeds 2>&1"))
@@ -102,10 +110,11 @@ def run(folder, binary, machine):
         return
     try:
         reader = Reader(host)
-        garden, agent, looks, shoot, owner = steps()
+        garden, agent, start_it, looks, shoot, owner = steps()
         check(clusters_are_new, host)
         check(the_garden_is_prepared, reader, garden)
         check(the_agent_is_installed, reader, agent)
+        check(the_agent_starts, reader, start_it)
         check(it_says_that_it_is_well, reader, looks)
         check(a_shoot_is_created, reader, shoot)
         check(its_owner_uses_it, reader, owner)
