@@ -1,5 +1,5 @@
 //! Packs the files that the agent installs (`src/components`, all except Rust) into one compressed stream for the binary,
-//! and records the time of the build.
+//! and records the commit and the time of the build.
 //!
 //! The stream contains the files sorted by path. Each file is a line `<path> <bytes>`, followed by that many bytes.
 //! `src/components/archive.rs` reads it.
@@ -28,13 +28,17 @@ const COMPLETIONS: &str = "packaging/completions";
 /// The files of the chart's folder that Helm packs.
 const CHART_FILES: [&str; 4] = ["Chart.yaml", "values.yaml", "values.schema.json", "templates/"];
 const BLOCK_BYTES: usize = 512;
+/// The commit, in the environment of those who have no repository, or know better.
+const COMMIT: &str = "GARDENLET_COMMIT";
 
 fn main() -> io::Result<()> {
     println!("cargo::rerun-if-changed=build.rs");
     for folder in [ROOT, CHART, HELP, COMPLETIONS] {
         println!("cargo::rerun-if-changed={folder}");
     }
-    println!("cargo::rerun-if-env-changed=SOURCE_DATE_EPOCH");
+    for variable in ["SOURCE_DATE_EPOCH", COMMIT] {
+        println!("cargo::rerun-if-env-changed={variable}");
+    }
 
     let mut files = BTreeMap::new();
     collect(Path::new(ROOT), "", &mut files)?;
@@ -51,6 +55,7 @@ fn main() -> io::Result<()> {
     chart.retain(|path, _| CHART_FILES.iter().any(|packed| path.starts_with(packed)));
     fs::write(out.join("chart.tgz"), archive(&chart)?)?;
     fs::write(out.join("built"), built_unix_s().to_string())?;
+    fs::write(out.join("commit"), commit())?;
     println!("components: {} files, {bytes} bytes, {} packed", files.len(), packed.len());
     Ok(())
 }
@@ -58,12 +63,36 @@ fn main() -> io::Result<()> {
 /// `SOURCE_DATE_EPOCH`, or the time of the commit: the same sources give the same program. A working copy keeps the time
 /// of its first build, because a new commit alone must not cause a full rebuild.
 fn built_unix_s() -> i64 {
-    let commit = || {
-        let shown = Command::new("git").args(["log", "-1", "--format=%ct"]).output().ok()?;
-        String::from_utf8(shown.stdout).ok()
-    };
-    let text = env::var_os("SOURCE_DATE_EPOCH").and_then(|text| text.into_string().ok()).or_else(commit);
-    text.and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+    let given = variable("SOURCE_DATE_EPOCH").filter(|text| !text.is_empty());
+    let text = given.unwrap_or_else(|| git(&["log", "-1", "--format=%ct"]));
+    text.parse().unwrap_or(0)
+}
+
+/// The commit; empty if it is not known, as in an archive of the sources. A program for development has none either: it has the
+/// changes of its working copy, too.
+fn commit() -> String {
+    if let Some(given) = variable(COMMIT) {
+        return given;
+    }
+    if variable("PROFILE").as_deref() != Some("release") {
+        return String::new();
+    }
+    // This file grows with every commit and checkout.
+    let moves = git(&["rev-parse", "--git-path", "logs/HEAD"]);
+    if Path::new(&moves).is_file() {
+        println!("cargo::rerun-if-changed={moves}");
+    }
+    git(&["rev-parse", "HEAD"])
+}
+
+fn variable(name: &str) -> Option<String> {
+    env::var_os(name)?.into_string().ok()
+}
+
+/// What git prints; nothing outside of a repository.
+fn git(words: &[&str]) -> String {
+    let shown = Command::new("git").args(words).output().ok().filter(|shown| shown.status.success());
+    shown.and_then(|shown| String::from_utf8(shown.stdout).ok()).unwrap_or_default().trim().to_owned()
 }
 
 /// Reads all files below a folder, by their relative path with `/` on every platform.

@@ -7,18 +7,18 @@ _gardenlet() {
   if [ "$cur" = = ]; then cur=; elif [ "$prev" = = ]; then prev=${COMP_WORDS[COMP_CWORD - 2]}; fi
   local store="--directory --s3 --prefix"
   case $prev in
-    --config | --kubeconfig | -f | --values | --registry-config | --to | --output-dir | --give | --etcd | --etcdutl | --etcd-config | --data-dir | \
+    --config | --kubeconfig | --log | -f | --values | --registry-config | --to | --output-dir | --give | --etcd | --etcdutl | --etcd-config | --data-dir | \
       --ca | --cert | --key | --result | --directory | --s3) files=yes ;;
     -o | --output)
-      if [ "$command $verb" = "bundle export" ]; then files=yes; else words="json text yaml"; fi ;;
+      if [[ "$command $verb" = "bundle export" || $command = support-bundle ]]; then files=yes; else words="json text yaml"; fi ;;
     --version) words="true false raw" ;;
-    --context | --validity | --chart | --kubernetes | --digest | --address | --endpoint | --keep | --maintenance-window | --wait | --prefix) return ;;
+    --context | --validity | --chart | --kubernetes | --digest | --address | --endpoint | --keep | --maintenance-window | --wait | --prefix | --unit) return ;;
     -n | --namespace | --set | --set-string | --set-json | --set-file | --set-literal | --kube-version | -a | --api-versions | -s | \
       --show-only | --name-template) return ;;
     *)
       case $command in
         "$cur")
-          words="config rebootstrap bootstrap-token status doctor explain bundle etcd render completion version help --config --version --help" ;;
+          words="config rebootstrap bootstrap-token status doctor explain support-bundle bundle etcd render completion version help --config --version --help" ;;
         config)
           case $verb in
             "$cur") words="validate print-defaults --help" ;;
@@ -34,8 +34,11 @@ _gardenlet() {
           words="--config --namespace -n --kubeconfig --context --output -o --help"
           if [[ $cur != -* && $COMP_CWORD = 2 ]]; then
             words="backupbucket/ backupentry/ bastion/ controllerinstallation/ managedresource/ managedseed/ seed/ shoot/"
+            # The objects that the agent on this machine knows.
+            words+=" $("${COMP_WORDS[0]}" completion names 2>/dev/null)"
             compopt -o nospace
           fi ;;
+        support-bundle) words="--config --output --unit --log --help" ;;
         bundle)
           case $verb in
             "$cur") words="export import list --help" ;;
@@ -60,7 +63,7 @@ _gardenlet() {
         version) words="--output -o --help" ;;
         help)
           case $verb in
-            "$cur") words="config rebootstrap bootstrap-token status doctor explain bundle etcd render completion version run" ;;
+            "$cur") words="config rebootstrap bootstrap-token status doctor explain support-bundle bundle etcd render completion version run" ;;
             config) words="validate print-defaults" ;;
             bundle) words="export import list" ;;
             etcd) words="install start snapshot list" ;;

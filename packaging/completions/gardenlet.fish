@@ -1,6 +1,6 @@
 # Completions of gardenlet for fish.
 
-set -l commands run config rebootstrap bootstrap-token status doctor explain bundle etcd render completion version help
+set -l commands run config rebootstrap bootstrap-token status doctor explain support-bundle bundle etcd render completion version help
 set -l none "not __fish_seen_subcommand_from $commands"
 
 # Of a command with commands of its own: none of them yet, or one of them.
@@ -21,6 +21,7 @@ complete -c gardenlet -n $none -a bootstrap-token -d "make a token with which a 
 complete -c gardenlet -n $none -a status -d "show the state of the running agent"
 complete -c gardenlet -n $none -a doctor -d "try each hop from this machine"
 complete -c gardenlet -n $none -a explain -d "explain why an object is not ready"
+complete -c gardenlet -n $none -a support-bundle -d "write what helpers need into one file"
 complete -c gardenlet -n $none -a bundle -d "carry charts to a site that reaches no registry"
 complete -c gardenlet -n $none -a etcd -d "take, list and restore snapshots of an etcd"
 complete -c gardenlet -n $none -a render -d "render a chart"
@@ -35,12 +36,12 @@ complete -c gardenlet -n "__gardenlet_group config" -a "validate print-defaults"
 complete -c gardenlet -n "__gardenlet_group bundle" -a "export import list"
 complete -c gardenlet -n "__gardenlet_group etcd" -a "install start snapshot list"
 complete -c gardenlet -n "__gardenlet_group completion" -a "bash zsh fish"
-complete -c gardenlet -n "__gardenlet_group help" -a "config rebootstrap bootstrap-token status doctor explain bundle etcd render completion version run"
+complete -c gardenlet -n "__gardenlet_group help" -a "config rebootstrap bootstrap-token status doctor explain support-bundle bundle etcd render completion version run"
 complete -c gardenlet -n "__gardenlet_in help config" -a "validate print-defaults"
 complete -c gardenlet -n "__gardenlet_in help bundle" -a "export import list"
 complete -c gardenlet -n "__gardenlet_in help etcd" -a "install start snapshot list"
 
-for place in run "config validate print-defaults" rebootstrap status doctor explain "bundle export"
+for place in run "config validate print-defaults" rebootstrap status doctor explain support-bundle "bundle export"
     complete -c gardenlet -n "__gardenlet_in $place" -l config -r -F -d "configuration file"
 end
 for place in "config validate print-defaults" status doctor explain "bundle list" "etcd list" version
@@ -60,6 +61,11 @@ complete -c gardenlet -n "__gardenlet_in status" -s w -l watch -d "show it again
 complete -c gardenlet -n "__gardenlet_in explain" -s n -l namespace -x -d "namespace of the object"
 complete -c gardenlet -n "__gardenlet_group explain" \
     -a "backupbucket/ backupentry/ bastion/ controllerinstallation/ managedresource/ managedseed/ seed/ shoot/"
+# The objects that the agent on this machine knows.
+complete -c gardenlet -n "__gardenlet_group explain" -a "(gardenlet completion names 2>/dev/null)"
+complete -c gardenlet -n "__gardenlet_in support-bundle" -l output -r -F -d "the file that is written"
+complete -c gardenlet -n "__gardenlet_in support-bundle" -l unit -x -d "the unit whose journal has the log"
+complete -c gardenlet -n "__gardenlet_in support-bundle" -l log -r -F -d "a file with the log"
 
 complete -c gardenlet -n "__gardenlet_in bundle import list" -F
 complete -c gardenlet -n "__gardenlet_in bundle export" -s o -l output -r -F -d "the bundle that is made"

@@ -74,6 +74,10 @@ pub(super) enum Command {
     Etcd(Vec<OsString>),
     /// Shows the status of the running agent; another module parses the arguments.
     Status(Vec<OsString>),
+    /// Collects what helpers need; another module parses the arguments.
+    SupportBundle(Vec<OsString>),
+    /// Prints the objects that the agent knows, for the completions of shells.
+    Names,
     /// Renders a chart; another module parses the arguments.
     Render(Vec<OsString>),
     /// Renders charts for an agent, as its child process.
@@ -102,7 +106,7 @@ const OWNERS: [(&str, &[&str]); 9] = [
 const TO_CLUSTERS: [&str; 4] = ["rebootstrap", "bootstrap-token", "doctor", "explain"];
 
 /// Commands that read their arguments themselves, and therefore take none before them.
-const READERS: [&str; 4] = ["bundle", "etcd", "status", "render"];
+const READERS: [&str; 5] = ["bundle", "etcd", "status", "support-bundle", "render"];
 
 /// What was given.
 #[derive(Default)]
@@ -132,6 +136,7 @@ pub(super) fn parse(args: Vec<OsString>, usual: Option<PathBuf>) -> Result<Comma
         "bundle" => return Ok(Command::Bundle(others(args))),
         "etcd" => return Ok(Command::Etcd(others(args))),
         "status" => return Ok(Command::Status(others(args))),
+        "support-bundle" => return Ok(Command::SupportBundle(others(args))),
         "render" => return Ok(Command::Render(others(args))),
         "render-child" => return Ok(Command::RenderChild(others(args))),
         _ => {}
@@ -324,6 +329,7 @@ impl Given {
                 Command::Explain { config: used, way, as_json, kind, name, namespace }
             }
             "completion" => match words.first() {
+                Some(word) if word == "names" => Command::Names,
                 Some(shell) if help::completion(shell).is_some() => Command::Completion(shell.clone()),
                 Some(other) => {
                     return Err(Usage::new(
@@ -488,6 +494,8 @@ mod tests {
             ("etcd list -h", Command::Etcd(["list", "-h"].map(OsString::from).to_vec())),
             ("status --watch", Command::Status(vec![OsString::from("--watch")])),
             ("render-child", Command::RenderChild(Vec::new())),
+            ("support-bundle --log -", Command::SupportBundle(["--log", "-"].map(OsString::from).to_vec())),
+            ("completion names", Command::Names),
             ("completion zsh", Command::Completion("zsh".to_owned())),
             ("-h", help("")),
             ("help", help("")),
@@ -611,7 +619,7 @@ mod tests {
     fn pages_list_the_options_that_are_taken() {
         for command in COMMANDS {
             let (page, group) = (help::page(command), command.split(' ').next().unwrap());
-            if matches!(group, "bundle" | "etcd" | "render" | "status") {
+            if READERS.contains(&group) {
                 continue;
             }
             for (option, owners) in OWNERS {

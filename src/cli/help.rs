@@ -5,7 +5,7 @@ use crate::components::archive;
 const PACKED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/texts"));
 
 /// Every command and sub-command.
-pub(super) const COMMANDS: [&str; 22] = [
+pub(super) const COMMANDS: [&str; 23] = [
     "run",
     "config",
     "config validate",
@@ -15,6 +15,7 @@ pub(super) const COMMANDS: [&str; 22] = [
     "status",
     "doctor",
     "explain",
+    "support-bundle",
     "bundle",
     "bundle export",
     "bundle import",

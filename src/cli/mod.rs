@@ -6,9 +6,11 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
+use crate::base::clock::Timestamp;
 use crate::chart::child;
 use crate::config::file;
 use crate::config::{self, Loaded, Problem};
+use crate::format::time::rfc3339;
 use crate::format::yaml::{Dialect, emit};
 
 mod arguments;
@@ -22,6 +24,7 @@ mod explain;
 mod help;
 mod render;
 mod status;
+mod support;
 mod unit;
 mod usage;
 mod visible;
@@ -128,10 +131,12 @@ fn perform(
         }
         Command::Version { as_json } => print(io, &version(as_json)),
         Command::Help(about) => print(io, &help::page(&about)),
+        Command::Names => print(io, &status::names()),
         Command::Completion(shell) => print(io, &help::completion(&shell).unwrap_or_default()),
         Command::Bundle(args) => bundle::main(io, args, variable),
         Command::Etcd(args) => etcd::main(io, args, variable),
         Command::Status(args) => status::main(io, with_usual(args, usual(variable))),
+        Command::SupportBundle(args) => support::main(io, args, variable),
         Command::Render(args) => render::main(io, args),
         Command::RenderChild(_) => child::main(io.input, io.output),
     }
@@ -292,15 +297,21 @@ fn lines(path: &Path, problems: &[Problem]) -> String {
 }
 
 fn version(as_json: bool) -> String {
-    let (program, gardener) = (config::version::PROGRAM, config::version::GARDENER);
+    use config::version::{BUILT_UNIX_S, COMMIT, GARDENER, PROGRAM};
+    let built = (BUILT_UNIX_S > 0).then(|| rfc3339(Timestamp::from_unix(BUILT_UNIX_S)));
     if as_json {
-        let fields =
-            [("version", program), ("gardenerVersion", gardener), ("architecture", std::env::consts::ARCH)];
-        let object: serde_json::Map<_, _> =
-            fields.map(|(key, value)| (key.to_owned(), Value::from(value))).into_iter().collect();
-        return format!("{}\n", Value::Object(object));
+        let told = json!({"version": PROGRAM, "gardenerVersion": GARDENER, "architecture": std::env::consts::ARCH,
+            "commit": COMMIT, "date": built.unwrap_or_default()});
+        return format!("{told}\n");
     }
-    format!("gardenlet {program} (as Gardener {gardener})\n")
+    format!("gardenlet {PROGRAM} (as Gardener {GARDENER}){}\n", origin(COMMIT, built.as_deref()))
+}
+
+/// The commit and the day of a build, as far as they are known.
+fn origin(commit: &str, built: Option<&str>) -> String {
+    let commit = if commit.is_empty() { String::new() } else { format!(", commit {commit}") };
+    let day = built.and_then(|built| built.split('T').next());
+    commit + &day.map(|day| format!(", {day}")).unwrap_or_default()
 }
 
 #[cfg(test)]

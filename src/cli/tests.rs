@@ -1,6 +1,7 @@
 use std::path::PathBuf;
 
 use super::*;
+use crate::config::version::{BUILT_UNIX_S, COMMIT};
 
 struct Ended {
     code: u8,
@@ -192,10 +193,7 @@ fn the_other_mode_is_refused() {
 
 #[test]
 fn information_goes_to_the_output() {
-    assert_eq!(
-        command("--version", &[]).output,
-        format!("gardenlet {} (as Gardener v1.150.0)\n", config::version::PROGRAM)
-    );
+    assert_eq!(command("--version", &[]).output, version(false));
     assert!(command("--version=raw", &[]).output.contains(r#""gardenerVersion":"v1.150.0""#));
     assert!(command("--help", &[]).output.starts_with("gardenlet joins"));
     let ended = command("--nonsense", &[]);
@@ -203,6 +201,24 @@ fn information_goes_to_the_output() {
         (ended.code, ended.errors.as_str()),
         (2, "gardenlet: unknown option --nonsense\nTry gardenlet --help.\n")
     );
+}
+
+#[test]
+fn the_version_names_the_build_as_far_as_it_is_known() {
+    let table = [
+        ("", None, ""),
+        ("", Some("2026-11-27T10:00:00Z"), ", 2026-11-27"),
+        ("1a2b3c", None, ", commit 1a2b3c"),
+        ("1a2b3c-dirty", Some("2026-11-27T10:00:00Z"), ", commit 1a2b3c-dirty, 2026-11-27"),
+    ];
+    for (commit, built, expected) in table {
+        assert_eq!(origin(commit, built), expected);
+    }
+    let begin = format!("gardenlet {} (as Gardener v1.150.0)", config::version::PROGRAM);
+    assert!(version(false).starts_with(&begin), "{}", version(false));
+    let told: Value = serde_json::from_str(&version(true)).unwrap();
+    let built = if BUILT_UNIX_S > 0 { rfc3339(Timestamp::from_unix(BUILT_UNIX_S)) } else { String::new() };
+    assert_eq!((&told["commit"], &told["date"]), (&json!(COMMIT), &json!(built)));
 }
 
 #[test]

@@ -70,6 +70,22 @@ impl Usage {
     }
 }
 
+/// Words of other programs, and the commands that do what they mean.
+const ELSEWHERE: [(&str, &str); 12] = [
+    ("check", "doctor"),
+    ("diagnose", "doctor"),
+    ("test", "doctor"),
+    ("get", "explain"),
+    ("describe", "explain"),
+    ("why", "explain"),
+    ("log", "status"),
+    ("logs", "status"),
+    ("top", "status"),
+    ("template", "render"),
+    ("start", "run"),
+    ("bundle-support", "support-bundle"),
+];
+
 /// The message for a command that does not exist.
 fn unknown_command(words: &str) -> String {
     let first = words.split(' ').next().unwrap_or_default();
@@ -77,7 +93,8 @@ fn unknown_command(words: &str) -> String {
     let is_group =
         COMMANDS.iter().any(|known| known.split_once(' ').is_some_and(|(group, _)| group == first));
     let wanted = if is_group { words } else { first };
-    let hint = match nearest(wanted, COMMANDS.into_iter()) {
+    let meant = ELSEWHERE.iter().find(|(word, _)| *word == wanted).map(|(_, command)| *command);
+    let hint = match meant.or_else(|| nearest(wanted, COMMANDS.into_iter())) {
         Some(near) => format!("; did you mean {near:?}?"),
         None => String::new(),
     };
@@ -118,12 +135,22 @@ mod tests {
             ("etcd lst", "unknown command \"etcd lst\"; did you mean \"etcd list\"?"),
             ("bundle inport", "unknown command \"bundle inport\"; did you mean \"bundle import\"?"),
             ("versoin", "unknown command \"versoin\"; did you mean \"version\"?"),
-            ("start", "unknown command \"start\""),
+            ("start", "unknown command \"start\"; did you mean \"run\"?"),
+            ("check", "unknown command \"check\"; did you mean \"doctor\"?"),
+            ("get shoots", "unknown command \"get\"; did you mean \"explain\"?"),
+            ("logs -f", "unknown command \"logs\"; did you mean \"status\"?"),
             ("stauts", "unknown command \"stauts\"; did you mean \"status\"?"),
             ("teapot", "unknown command \"teapot\""),
         ];
         for (words, expected) in table {
             assert_eq!(unknown_command(words), expected);
+        }
+    }
+
+    #[test]
+    fn words_of_other_programs_lead_to_commands() {
+        for (word, command) in ELSEWHERE {
+            assert!(COMMANDS.contains(&command) && !COMMANDS.contains(&word), "{word}");
         }
     }
 

@@ -7,6 +7,9 @@ pub const PROGRAM: &str = env!("CARGO_PKG_VERSION");
 /// known.
 pub const BUILT_UNIX_S: i64 = include!(concat!(env!("OUT_DIR"), "/built"));
 
+/// The commit of which this program was built; empty if it is not known, and for a program of a working copy.
+pub const COMMIT: &str = include_str!(concat!(env!("OUT_DIR"), "/commit"));
+
 /// The Gardener version that the agent reports, and that the version-skew rule compares with the garden's: not newer
 /// than the garden's, and at most two minor versions older. This program follows the objects, names and conditions of
 /// that version. The version changes only after a comparison with a newer release.

@@ -184,13 +184,18 @@ def the_manual_is_well_formed():
 
 
 COMMANDS = [
-    "config validate", "config print-defaults", "rebootstrap", "bootstrap-token", "status", "doctor", "explain", "bundle export", "bundle import",
+    "config validate", "config print-defaults", "rebootstrap", "bootstrap-token", "status", "doctor", "explain", "support-bundle", "bundle export", "bundle import",
     "bundle list", "etcd install", "etcd start", "etcd snapshot", "etcd list", "render", "completion", "version",
 ]
 
 
-def by_bash(line):
+# What an agent on this machine tells.
+NAMES_OF_AGENT = "#!/bin/sh\n[ \"$*\" = 'completion names' ] && echo shoot/garden-p/s1\n"
+
+
+def by_bash(line, path=""):
     script = f"""
+        PATH={path}:$PATH
         source {ROOT}/packaging/completions/gardenlet.bash
         compopt() {{ :; }}
         COMP_WORDS=({line}) COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
@@ -204,8 +209,18 @@ def bash_completes(line, expected):
     same(by_bash(line), sorted(expected.split()))
 
 
-def by_fish(line):
-    script = f"source {ROOT}/packaging/completions/gardenlet.fish; complete -C '{line}'"
+def names_of_objects_are_completed():
+    with tempfile.TemporaryDirectory() as folder:
+        stub = pathlib.Path(folder) / "gardenlet"
+        stub.write_text(NAMES_OF_AGENT)
+        stub.chmod(0o755)
+        same("shoot/garden-p/s1" in by_bash("gardenlet explain ''", folder), True)
+        same(by_bash("gardenlet explain shoot/g", folder), ["shoot/garden-p/s1"])
+        same(by_fish("gardenlet explain shoot/g", folder), ["shoot/garden-p/s1"])
+
+
+def by_fish(line, path=""):
+    script = f"set -x PATH {path or '/nowhere'} $PATH; source {ROOT}/packaging/completions/gardenlet.fish; complete -C '{line}'"
     with tempfile.TemporaryDirectory() as home:
         printed = sh("fish", "--no-config", "-c", script, cwd=ROOT / "packaging/deb", env={"HOME": home})
     return sorted(line.split("\t")[0] for line in printed.splitlines())
@@ -254,11 +269,12 @@ def run(binary, packages, newer, target):
     with tempfile.TemporaryDirectory() as empty:
         check(unknown_targets_and_missing_binaries_are_told, pathlib.Path(empty))
     check(the_manual_is_well_formed)
-    commands = "config rebootstrap bootstrap-token status doctor explain bundle etcd render completion version help"
+    commands = "config rebootstrap bootstrap-token status doctor explain support-bundle bundle etcd render completion version help"
     kinds = "backupbucket/ backupentry/ bastion/ controllerinstallation/ managedresource/ managedseed/ seed/ shoot/"
     for command in COMMANDS:
         check(bash_knows_the_options_of, command, binary)
         check(fish_knows_the_options_of, command, binary)
+    check(names_of_objects_are_completed)
     for shell in ["bash", "zsh", "fish"]:
         check(completions_are_printed, shell, binary)
     check(bash_completes, "gardenlet ''", f"{commands} --config --version --help")

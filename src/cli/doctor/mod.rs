@@ -53,6 +53,11 @@ pub(super) fn main(
     if finding::is_good(&findings) { printed } else { FAILURE }
 }
 
+/// The findings as text, for another command.
+pub(super) fn told(config: &Path, handed: &Handed<'_>) -> String {
+    finding::text(&examine(config, handed, false), false).as_str().to_owned()
+}
+
 fn examine(config: &Path, handed: &Handed<'_>, is_before: bool) -> Vec<Finding> {
     match handed.load() {
         Ok(loaded) => Doctor {

@@ -23,6 +23,9 @@ use crate::limits;
 use crate::net::dial::{Attempt, Dial as _, SystemDialer};
 
 mod arguments;
+mod others;
+
+pub(super) use others::{names, told};
 
 use arguments::{Place, Show, Task, parse};
 

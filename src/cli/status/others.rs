@@ -1,0 +1,51 @@
+//! The status for other commands.
+
+use serde_json::Value;
+
+use super::{Agent, PATIENCE, PORT, inside};
+use crate::base::stop::Stop;
+use crate::config::settings::Listener;
+use crate::limits;
+
+/// What the agent with this listener says, or the one with the default port: text, or JSON. Otherwise the reason.
+pub(in crate::cli) fn told(listener: Option<&Listener>, as_json: bool) -> Result<String, String> {
+    let (bind_address, port) = listener.map_or(("", PORT), |it| (it.bind_address.as_str(), it.port));
+    let agent =
+        Agent { hosts: inside(bind_address), port, verbose: true, patience: PATIENCE, stop: Stop::new() };
+    agent.ask(as_json).map(|answer| answer.text)
+}
+
+/// A line for each object that the agent shows, as `explain` names it. If no agent answers, there are none.
+pub(in crate::cli) fn names() -> String {
+    let page = told(None, true).ok().and_then(|text| serde_json::from_str(&text).ok());
+    names_in(&page.unwrap_or_default())
+}
+
+fn names_in(page: &Value) -> String {
+    let mut lines = String::new();
+    for (group, kind) in [("shoots", "shoot"), ("installations", "controllerinstallation")] {
+        for object in page[group].as_array().into_iter().flatten().take(limits::STATUS_ROWS_MAX) {
+            let part = |field: &str| object[field].as_str().filter(|part| !part.is_empty());
+            let Some(name) = part("name") else { continue };
+            let namespace = part("namespace").map(|namespace| format!("{namespace}/")).unwrap_or_default();
+            lines.push_str(&format!("{kind}/{namespace}{name}\n"));
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn names_are_those_that_explain_takes() {
+        let page = json!({"verdict": {"text": "healthy"}, "installations": [{"name": "echo-x"}, {"name": ""}],
+            "shoots": [{"namespace": "garden-p", "name": "s1"}, {"namespace": "garden-q", "name": "s2"}, {}]});
+        let expected = "shoot/garden-p/s1\nshoot/garden-q/s2\ncontrollerinstallation/echo-x\n";
+        assert_eq!(names_in(&page), expected);
+        assert_eq!(names_in(&Value::Null), "");
+    }
+}
