@@ -576,7 +576,7 @@ fn literals(path: &str) -> Vec<String> {
 }
 
 /// Texts of `doctor` that describe a state and contain no remedy.
-const STATES: [&str; 47] = [
+const STATES: [&str; 48] = [
     "none: a pending certificate request is lost when the process ends",
     "it is in a Secret of the seed",
     "expired at {until}",
@@ -616,6 +616,7 @@ const STATES: [&str; 47] = [
     "in use by the running agent",
     "in use by this agent, or by another program",
     "no file can be created there",
+    "set GARDEN_KUBECONFIG to a kubeconfig of an administrator to check the garden",
     "no ControllerRegistration supports {}",
     "credentialsRef of the Seed",
     "{key} is valid until {end}",

@@ -399,6 +399,14 @@ fn doctor_checks_a_garden_before_an_installation() {
     ] {
         assert!(told.contains(words), "{words}: {told}");
     }
+    let mut variables = desk.variables.clone();
+    variables.remove("GARDEN_KUBECONFIG");
+    let args = ["doctor", "--pre", "--config", &desk.config, "--kubeconfig", &seed];
+    let (_, told, _) = command(&args, &variables);
+    let unasked =
+        "not reached  garden: extensions: set GARDEN_KUBECONFIG to a kubeconfig of an administrator";
+    let joins = "good         garden: identity: bootstrap credential in secret garden/";
+    assert!(told.contains(unasked) && told.contains(joins), "{told}");
     let (code, _, errors) = command(
         &["explain", "seed/planned", "--config", &desk.config, "--kubeconfig", &seed, "--context", "no"],
         &desk.variables,

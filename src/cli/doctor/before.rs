@@ -18,6 +18,9 @@ use super::super::clusters;
 use super::Doctor;
 use super::finding::State;
 
+/// Without an administrator's kubeconfig.
+pub(super) const UNASKED: &str =
+    "set GARDEN_KUBECONFIG to a kubeconfig of an administrator to check the garden";
 const TOKEN: &str = "make another one with gardenlet bootstrap-token";
 
 impl Doctor<'_> {

@@ -103,7 +103,12 @@ impl Doctor<'_> {
                 self.before(path);
                 None
             }
-            None => self.garden(seed.as_ref()),
+            None => {
+                if is_before {
+                    self.say("garden", "extensions", State::NotReached, before::UNASKED, "");
+                }
+                self.garden(seed.as_ref())
+            }
         };
         let clocks = std::mem::take(&mut self.clocks);
         self.found.extend(clocks.into_iter().map(|(server, ahead)| finding::clock(server, ahead)));
