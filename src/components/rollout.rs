@@ -8,6 +8,7 @@ use serde_json::Value;
 use crate::api::core::{EVENT, POD};
 use crate::api::meta::{Key, Resource, text};
 use crate::flow::{Attempt, Failed, Step};
+use crate::format::human;
 use crate::kube::{List, ListParams, Method, Seed};
 use crate::limits;
 
@@ -74,7 +75,8 @@ pub fn wait_for(seed: &Seed, key: &Key, workload: &Value, attempt: &Attempt) -> 
     }
     let going = pods.iter().filter(|pod| may_run(pod) && !is_to_stay(pod)).count();
     let kind = text(&workload["kind"]);
-    let why = format!("{kind} {key} has {running} pods, of which {going} are ending, and needs {wanted}");
+    let pods = human::counted(running, "pod");
+    let why = format!("{kind} {key} has {pods} ({going} ending), and needs {wanted}");
     Ok(Step::again(AGAIN, why))
 }
 
@@ -302,9 +304,11 @@ fn container_trouble(pod: &str, container: &Value) -> Option<Trouble> {
         |previous, crashed| Some(Container { pod: pod.to_owned(), name: name.to_owned(), previous, crashed });
     let ended = [&state["terminated"], &container["lastState"]["terminated"]];
     if let Some(ended) = ended.into_iter().find(|ended| ended.is_object()) {
-        let (code, count) = (&ended["exitCode"], &container["restartCount"]);
+        let code = &ended["exitCode"];
+        let count = container["restartCount"].as_u64().and_then(|count| usize::try_from(count).ok());
+        let restarts = human::counted(count.unwrap_or_default(), "restart");
         let text = format!(
-            "container {name} of pod {pod} ended with exit code {code} ({}), after {count} restarts: if its last lines name a \
+            "container {name} of pod {pod} ended with exit code {code} ({}), after {restarts}: if its last lines name a \
              setting of the Shoot, correct it there",
             text(&ended["reason"])
         );
@@ -572,7 +576,7 @@ mod tests {
         let two = r#"{"metadata":{},"items":[{"metadata":{"name":"new"}},
             {"metadata":{"name":"old","deletionTimestamp":"2026-01-05T08:00:00Z"},"status":{"phase":"Running"}}]}"#;
         let Step::Again { why, .. } = answer(two) else { panic!("it did not wait") };
-        assert!(why.text.contains("2 pods, of which 1 are ending"), "{}", why.text);
+        assert!(why.text.contains("2 pods (1 ending)"), "{}", why.text);
     }
 
     #[test]

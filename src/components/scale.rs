@@ -15,6 +15,7 @@ use crate::base::clock::Timestamp;
 use crate::config::control_plane::EtcdMode;
 use crate::extension::together;
 use crate::flow::{Failed, Step};
+use crate::format::human;
 use crate::kube::{Error, Patch, Seed};
 
 /// How often terminating pods are checked.
@@ -77,7 +78,8 @@ fn remains(workload: &Value, pods: &[Value]) -> Option<String> {
     let title =
         format!("{} {}/{}", text(&workload["kind"]), text(&metadata["namespace"]), text(&metadata["name"]));
     if wanted(workload) != 0 {
-        return Some(format!("{title} is to have {} replicas: it was scaled up", wanted(workload)));
+        let replicas = human::counted(usize::try_from(wanted(workload)).unwrap_or_default(), "replica");
+        return Some(format!("{title} is to have {replicas}: it was scaled up"));
     }
     if let Some(pod) = pods.first() {
         let (pod, node) = (text(&pod["metadata"]["name"]), text(&pod["spec"]["nodeName"]));

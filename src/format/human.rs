@@ -1,4 +1,4 @@
-//! Times, sizes and shares for people: `2 h 5 min`, `3 s ago`, `in 89 days`, `1.2 MB`, `12 ms`.
+//! Times, sizes, numbers and shares for people: `2 h 5 min`, `3 s ago`, `in 89 days`, `1.2 MB`, `12 ms`, `1 chart`.
 
 use std::time::Duration;
 
@@ -13,6 +13,11 @@ pub fn lasting(duration: Duration) -> String {
         86_400..864_000 => with_rest(days_of(days), hours % 24, "h"),
         _ => days_of(days),
     }
+}
+
+/// How many there are of something, whose plural ends with s.
+pub fn counted(count: usize, one: &str) -> String {
+    if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") }
 }
 
 fn days_of(days: u64) -> String {
@@ -54,6 +59,14 @@ pub fn latency(duration: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_is_no_plural() {
+        let table = [(0, "0 charts"), (1, "1 chart"), (2, "2 charts"), (21, "21 charts")];
+        for (count, expected) in table {
+            assert_eq!(counted(count, "chart"), expected);
+        }
+    }
 
     #[test]
     fn times_have_at_most_two_units() {

@@ -153,7 +153,15 @@ fn an_agent_refuses_a_chart_that_was_changed_after_the_import() {
     let to = shown(&charts);
     let words = ["export", "--output", &to, "--chart", &reference];
     let (code, _, errors) = bundle(&words, &ca);
-    assert!(code == 1 && errors.contains("401") && errors.contains("1 charts are missing"), "{errors}");
+    assert!(
+        code == 1
+            && errors.contains("401")
+            && errors.contains("gardenlet bundle: 1 chart could not be pulled; "),
+        "{errors}"
+    );
+    // The whole reference, also of a chart that cannot be pulled.
+    let named = reference.trim_start_matches("oci://");
+    assert!(errors.starts_with(&format!("1/1 echo {named} failed: ")), "{errors}");
     let login = json!({"auths": {registry.address.clone(): {"username": "robot", "password": "hunter2"}}});
     let logins = shown(&world.file("logins.json", &login.to_string()));
     let words = [words.as_slice(), &["--registry-config", &logins]].concat();

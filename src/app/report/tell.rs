@@ -109,7 +109,7 @@ pub(super) fn servers(report: &mut Report, snapshot: &Snapshot, sources: &Source
     let (files, bytes) = sources.charts.usage();
     let max = sources.chart_bytes_max;
     let value = json!({"files": files, "bytes": bytes, "bytesMax": max});
-    let text = format!("{files} files, {} of {}", human::bytes(bytes), human::bytes(max));
+    let text = format!("{}, {} of {}", human::counted(files, "file"), human::bytes(bytes), human::bytes(max));
     report.line("chart cache", value, text);
 }
 
@@ -202,7 +202,7 @@ pub(super) fn watches(report: &mut Report, snapshot: &Snapshot) {
         value["synced"] = json!(view.synced);
         value["objects"] = json!(view.objects);
         let synced = if view.synced { "synced" } else { "not synced" };
-        let text = format!("{synced}, {} objects, last event {text}", view.objects);
+        let text = format!("{synced}, {}, last event {text}", human::counted(view.objects, "object"));
         report.member("watches", ("watch ", name), value, text);
         report.rest(view.synced);
     }

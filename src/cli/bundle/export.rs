@@ -19,6 +19,7 @@ use crate::chart::child::{Archive, Renderer, Request};
 use crate::components::images;
 use crate::config::{Loaded, Settings};
 use crate::controllers::controller_installation::preview::{self, Preview};
+use crate::format::human;
 use crate::kube::{self, Client, Garden, ListParams};
 use crate::limits;
 use crate::oci::bundle::{Blobs, Bundle, Charts, Form, Images, beside, pack};
@@ -91,11 +92,11 @@ fn export(
         Err(why) => collected.no_control_planes = Some(why),
     }
     if collected.lost > 0 {
-        let lost = collected.lost;
+        let lost = human::counted(collected.lost, "chart");
         fail(
             io,
             format_args!(
-                "gardenlet bundle: {lost} charts are missing; the others are kept: run the command again"
+                "gardenlet bundle: {lost} could not be pulled; the others are kept: run the command again"
             ),
         );
         return Ok(FAILURE);
@@ -120,17 +121,16 @@ fn finish(bundle: &Bundle, collected: &Collected, file: Option<&Path>) -> Result
 
 fn summary(io: &mut Io<'_>, output: &Path, collected: &Collected, digest: Digest) -> u8 {
     let Collected { charts, images, blobs, unknown, .. } = collected;
-    let (charts, images, bytes) = (charts.len(), images.len(), blobs.values().sum::<u64>());
+    let (charts, images) = (human::counted(charts.len(), "chart"), human::counted(images.len(), "image"));
+    let bytes = blobs.values().sum::<u64>();
     let output = output.display();
     let text = format!(
-        "{output}: {charts} charts with {bytes} bytes, a list of {images} images\ndigest of the bundle: {digest}\n"
+        "{output}: {charts} with {bytes} bytes, a list of {images}\ndigest of the bundle: {digest}\n"
     );
     let printed = print(io, &text);
     if *unknown > 0 {
-        fail(
-            io,
-            format_args!("gardenlet bundle: the list lacks the images of {unknown} charts, named above"),
-        );
+        let unknown = human::counted(*unknown, "chart");
+        fail(io, format_args!("gardenlet bundle: the list lacks the images of {unknown}, named above"));
     }
     if let Some(why) = &collected.no_control_planes {
         fail(io, format_args!("gardenlet bundle: the list lacks the images of control planes: {why}"));
@@ -186,7 +186,12 @@ fn versions(garden: &Garden, settings: &Settings, all: bool) -> Result<SortedSet
 fn collect(io: &mut Io<'_>, wanted: &[Wanted], puller: &Puller, bundle: &Bundle, stop: &Stop) -> Collected {
     let mut collected = Collected::default();
     for (index, one) in wanted.iter().enumerate() {
-        say(io, format_args!("{}/{} {} ", index + 1, wanted.len(), one.name));
+        // The whole reference: charts of several registries may have one name.
+        let name = match &one.chart {
+            Chart::Raw(_) => one.name.clone(),
+            Chart::Order(order) => format!("{} {}", one.name, order.reference),
+        };
+        say(io, format_args!("{}/{} {name} ", index + 1, wanted.len()));
         let archive = match &one.chart {
             Chart::Raw(bytes) => {
                 say(io, format_args!("in its ControllerDeployment\n"));
@@ -194,7 +199,7 @@ fn collect(io: &mut Io<'_>, wanted: &[Wanted], puller: &Puller, bundle: &Bundle,
             }
             Chart::Order(order) => {
                 fetch(order, puller, bundle, stop, &mut collected).map(|(content, digest, bytes)| {
-                    say(io, format_args!("{} {digest} {bytes} bytes\n", order.reference));
+                    say(io, format_args!("{digest} {bytes} bytes\n"));
                     content
                 })
             }
@@ -210,7 +215,7 @@ fn collect(io: &mut Io<'_>, wanted: &[Wanted], puller: &Puller, bundle: &Bundle,
         match images(&archive, &one.request, stop) {
             Ok(found) => collected.images.extend(found),
             Err(why) => {
-                say(io, format_args!("the images of {} are not known: {why}\n", one.name));
+                say(io, format_args!("the images of {name} are not known: {why}\n"));
                 collected.unknown += 1;
             }
         }

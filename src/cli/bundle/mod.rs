@@ -12,6 +12,7 @@ use super::arguments::{is_json, path};
 use super::usage::Usage;
 use super::{Io, SUCCESS, Variable, fail, fail_as, help, print, refuse};
 use crate::base::sorted::SortedSet;
+use crate::format::human;
 use crate::format::semver::Version;
 use crate::oci::bundle::{Bundle, Contents, Error};
 use crate::oci::{Digest, Reference};
@@ -198,8 +199,8 @@ fn import(io: &mut Io<'_>, from: &Path, to: PathBuf, digest: Option<Digest>) -> 
     let bundle = Bundle::at(to);
     let Contents { charts, images, .. } = bundle.import(from, digest)?;
     let directory = bundle.directory().display();
-    let mut text =
-        format!("{} charts and a list of {} images are in {directory}\n", charts.len(), images.len());
+    let (number, listed) = (human::counted(charts.len(), "chart"), human::counted(images.len(), "image"));
+    let mut text = format!("{directory} has {number} and a list of {listed}\n");
     let references = charts.iter().filter_map(|(name, _)| Reference::parse(name).ok());
     let mut hosts = SortedSet::new();
     for reference in references {

@@ -16,6 +16,7 @@ use crate::base::clock::{Clock, Timestamp};
 use crate::base::cut::head;
 use crate::base::error::chain;
 use crate::base::stop::Stop;
+use crate::format::human;
 use crate::format::time::rfc3339;
 use crate::net::{Anonymous, Party, ProxyPolicy, SystemDialer};
 use crate::snapshot::directory::Directory;
@@ -163,7 +164,7 @@ fn list(io: &mut Io<'_>, place: &Place, as_json: bool, variable: Variable<'_>) -
         };
         return Ok(print(io, &format!("{}\n", Value::from_iter(all.iter().map(item)))));
     }
-    let mut text = format!("{} snapshots in {}\n", all.len(), store.place());
+    let mut text = format!("{} in {}\n", human::counted(all.len(), "snapshot"), store.place());
     for snapshot in &all {
         let (name, kind) = (&snapshot.name, kind(snapshot));
         text += &format!(

@@ -175,7 +175,7 @@ pub(super) fn explain(gathered: &Gathered) -> Explanation {
     let more = why.len().saturating_sub(LINES_MAX);
     if more > 0 {
         why.truncate(LINES_MAX);
-        why.push(Line::note(format!("and {more} more lines")));
+        why.push(Line::note(format!("and {more} more")));
     }
     let title = format!("{} {} ({cluster})", text(&object["kind"]), name(object));
     Explanation { title, verdict, state, why, tasks: gathered.tasks.clone() }

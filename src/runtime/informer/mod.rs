@@ -22,6 +22,7 @@ use crate::base::error::chain;
 use crate::base::random;
 use crate::base::stop::Stop;
 use crate::base::thread;
+use crate::format::human;
 use crate::kube::error::Failure;
 use crate::kube::request::{ListParams, Undecodable, WatchParams};
 use crate::kube::value::Streamed;
@@ -299,7 +300,8 @@ impl Feed for KindFeed {
         let version = found?;
         if nameless > 0 {
             // One of them may be any of the known ones.
-            let why = format!("{nameless} objects are too long, and do not begin with their names");
+            let objects = human::counted(nameless, "object");
+            let why = format!("too long, and no name at the beginning: {objects}");
             let what = o.resource.path(&o.namespace, "", "");
             return Err(Error::Decode { what, source: serde::de::Error::custom(why) });
         }

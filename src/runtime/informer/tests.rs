@@ -342,7 +342,7 @@ fn an_object_that_becomes_too_long_is_not_gone() {
     let mut version = feed.list().unwrap();
     assert_eq!(told(), "~long");
     let error = feed.list().unwrap_err();
-    assert!(chain(&error).contains("1 objects are too long, and do not begin with their names"), "{error}");
+    assert!(chain(&error).contains("too long, and no name at the beginning: 1 object"), "{error}");
     assert_eq!(told(), "");
     feed.follow(&mut version).unwrap();
     assert_eq!((told().as_str(), version.as_str()), ("~long -long", "6"));

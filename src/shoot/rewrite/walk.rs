@@ -168,7 +168,7 @@ impl Walk {
     fn again(&self, after: Duration) -> Walked {
         let kind = self.kinds.front().map_or("", |kind| kind.plural.as_ref());
         let why = format!(
-            "{} objects of the Shoot have been written, at most {} a second; now those of kind {kind}",
+            "objects of the Shoot that have been written: {}, at most {} a second; now those of kind {kind}",
             self.written,
             limits::REWRITES_PER_SECOND
         );
