@@ -709,7 +709,8 @@ fn options_that_are_named_exist() {
         "doctor",
         "explain",
     ];
-    let pages = pages.iter().chain(&["bundle export", "bundle import", "bundle list", "etcd list", "render"]);
+    let others = ["bundle export", "bundle import", "bundle list", "etcd list", "render", "support-bundle"];
+    let pages = pages.iter().chain(&others);
     let known: String =
         pages.map(|page| help(&[vec!["help"], page.split_whitespace().collect()].concat())).collect();
     let is_of_source = |document: &String| OF_SOURCE.iter().any(|start| document.starts_with(start));

@@ -182,11 +182,11 @@ fn until_interrupted() -> (Stop, signal::Watch) {
 }
 
 /// Runs clusters in a folder until Ctrl-C.
-fn serve(run: fn(Desk, &Stop), folder: &Path) -> ExitCode {
+fn serve(run: fn(&mut Desk, &Stop), folder: &Path) -> ExitCode {
     let (interrupted, _watch) = until_interrupted();
     let desk = Desk::at(folder).and_then(|desk| desk.link_program().map(|()| desk));
     match desk {
-        Ok(desk) => run(desk, &interrupted),
+        Ok(mut desk) => run(&mut desk, &interrupted),
         Err(error) => {
             eprintln!("playground: cannot use the folder {}: {error}; give another one", folder.display());
             return ExitCode::FAILURE;

@@ -26,7 +26,7 @@ const SEED: &str = "edge-1";
 /// - `garden` and `seed` are kubeconfigs of an administrator.
 /// - `gardenlet` is the agent's program.
 /// - `shoot.yaml` is a Shoot to be applied, and `kubeconfig-request.json` asks for a kubeconfig of it.
-pub fn serve(mut desk: Desk, stop: &Stop) {
+pub fn serve(desk: &mut Desk, stop: &Stop) {
     let screen = Screen::new();
     screen.title("A garden and a seed start");
     let clock = Clock::system();
@@ -54,7 +54,7 @@ pub fn serve(mut desk: Desk, stop: &Stop) {
     desk.configure(SEED, &json!({"bootstrap": {"kubeconfig": file}}));
     desk.write_yaml("shoot.yaml", &shoot::manifest());
     desk.write("kubeconfig-request.json", &format!("{}\n", shoot::kubeconfig_request()));
-    explain(&desk, &screen);
+    explain(desk, &screen);
     desk.write("ready", "");
     while !stop.wait(&clock, Duration::from_secs(3_600)) {}
 }
@@ -62,7 +62,7 @@ pub fn serve(mut desk: Desk, stop: &Stop) {
 /// Starts a garden and a seed without anything that an operator applies, with the stand-in for the nodes of the seed.
 /// Writes `garden.kubeconfig` and `seed.kubeconfig` of administrators, then an empty file `ready`, and runs until it is
 /// stopped.
-pub fn serve_bare(desk: Desk, stop: &Stop) {
+pub fn serve_bare(desk: &mut Desk, stop: &Stop) {
     let screen = Screen::new();
     screen.title("A garden and a seed start");
     let clock = Clock::system();
