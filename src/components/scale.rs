@@ -182,7 +182,7 @@ mod tests {
             (workload(json!(0), seen.clone()), &[], None),
             (workload(json!(1), seen.clone()), &[], Some("it was scaled up")),
             // An absent field means 1 replica.
-            (workload(Value::Null, seen.clone()), &[], Some("is to have 1 replicas")),
+            (workload(Value::Null, seen.clone()), &[], Some("is to have 1 replica: it")),
             (
                 workload(json!(0), seen.clone()),
                 std::slice::from_ref(&pod),
