@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use crate::charts;
 use crate::story_extension::installed;
+use crate::story_status::wait_for_verdict;
 use crate::world::{Agent, Options, World, own_address};
 use support::registry::Registry;
 
@@ -224,6 +225,8 @@ impl Desk {
         environment.extend(variables.iter().map(|(name, value)| (name.clone(), self.meant(value))));
         let mut args: Vec<String> = words.iter().map(|word| self.meant(word)).collect();
         if args.first().is_some_and(|command| command == "status") {
+            // An earlier command may have asked for a new identity, which takes a moment.
+            wait_for_verdict(&self.agent, "healthy");
             // Each agent of a test has its own address.
             args.retain(|word| !word.starts_with("--config"));
             args.push(format!("--address={}:2728", self.agent.probes));
@@ -284,6 +287,9 @@ impl Desk {
             }
             "systemctl" => unit(rest),
             "journalctl" if matches!(rest, ["-u", "gardenlet" | "gardenlet@edge-1"]) => Ok(()),
+            "journalctl" if matches!(rest, ["-u", "gardenlet", grep, ..] if grep.starts_with("--grep=")) => {
+                Ok(())
+            }
             "cross/build" | "packaging/build" | "packaging/image" => script(program, rest),
             "packaging/monitoring/render" if rest.is_empty() => Ok(()),
             // The values of options are the reader's.

@@ -87,7 +87,7 @@ fn a_seed_without_a_registry_gets_its_charts_from_a_bundle() {
         "{errors}"
     );
     let (first, rest) = output.split_once('\n').unwrap();
-    assert!(first.starts_with(&format!("{archive}: 1 charts with ")), "{output}");
+    assert!(first.starts_with(&format!("{archive}: 1 chart with ")), "{output}");
     assert!(first.ends_with(", a list of 6 images"), "{output}");
     let pin = rest.trim().strip_prefix("digest of the bundle: ").unwrap().to_owned();
     assert!(!world.path("charts.tar.partial").exists(), "the partial file is deleted");
