@@ -80,8 +80,10 @@ impl Manager {
 
     /// The beginnings of all messages until the one that begins like this.
     fn until(&self, beginning: &str) -> Vec<String> {
-        let mut heard = Vec::new();
+        let (real, mut heard) = (Clock::system(), Vec::new());
+        let deadline = real.mono() + patience(4 * PATIENCE);
         loop {
+            assert!(real.mono() < deadline, "waited in vain for {beginning}");
             let message = self.0.recv().unwrap();
             heard.extend(message.lines().map(str::to_owned));
             if heard.iter().any(|line| line.starts_with(beginning)) {

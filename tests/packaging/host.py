@@ -144,6 +144,21 @@ def a_reload_is_one_of_the_same_process(host):
     same(host.show("ActiveState"), "active")
 
 
+def a_refused_reload_fails_and_the_status_tells(host):
+    before = host.show("MainPID", "InvocationID")
+    config = host.path(CONFIG)
+    good = config.read_text()
+    config.write_text(good + "logLevel: loud\n")
+    host.run("systemctl", "reload", UNIT, code=1)
+    same(host.show("ActiveState", "ReloadResult"), ["active", "exit-code"])
+    told = "configuration: the last good one is in use"
+    host.wait("the problem", lambda: told in host.show("StatusText"))
+    config.write_text(good)
+    host.run("systemctl", "reload", UNIT)
+    host.wait("the end of the problem", lambda: told not in host.show("StatusText"))
+    same(host.show("MainPID", "InvocationID"), before)
+
+
 def it_stops_and_is_not_killed(host):
     host.run("systemctl", "stop", UNIT)
     same(host.show("ActiveState", "Result", "ExecMainStatus"), ["inactive", "success", "0"])
@@ -306,6 +321,7 @@ def run(folder, packages, newer, meanwhile):
         meanwhile()
         check(the_watchdog_is_fed, host, fed)
         check(a_reload_is_one_of_the_same_process, host)
+        check(a_refused_reload_fails_and_the_status_tells, host)
         check(it_stops_and_is_not_killed, host)
         check(an_upgrade_leaves_a_stopped_one_alone, host, newer_deb)
         check(an_upgrade_restarts_a_running_one, host, deb)
