@@ -4,7 +4,7 @@
 //! The stream contains the files sorted by path. Each file is a line `<path> <bytes>`, followed by that many bytes.
 //! `src/components/archive.rs` reads it.
 //!
-//! The texts of `--help` and the completions of shells are packed in the same way (`src/cli/help.rs` reads them).
+//! The texts of `--help`, the completions of shells and two tables are packed in the same way.
 //!
 //! The agent's own chart is packed too, as an archive that Helm can read: the agent uses it to turn Shoots into seeds.
 
@@ -25,6 +25,11 @@ const ROOT: &str = "src/components";
 const CHART: &str = "packaging/chart";
 const HELP: &str = "src/cli/help";
 const COMPLETIONS: &str = "packaging/completions";
+/// Tables that the agent reads seldom, and their names in the stream of texts.
+const TABLES: [(&str, &str); 2] = [
+    ("roles.txt", "packaging/roles.txt"),
+    ("types.txt", "src/controllers/controller_installation/typed/types.txt"),
+];
 /// The files of the chart's folder that Helm packs.
 const CHART_FILES: [&str; 4] = ["Chart.yaml", "values.yaml", "values.schema.json", "templates/"];
 const BLOCK_BYTES: usize = 512;
@@ -33,8 +38,8 @@ const COMMIT: &str = "GARDENLET_COMMIT";
 
 fn main() -> io::Result<()> {
     println!("cargo::rerun-if-changed=build.rs");
-    for folder in [ROOT, CHART, HELP, COMPLETIONS] {
-        println!("cargo::rerun-if-changed={folder}");
+    for path in [ROOT, CHART, HELP, COMPLETIONS].into_iter().chain(TABLES.map(|(_, path)| path)) {
+        println!("cargo::rerun-if-changed={path}");
     }
     for variable in ["SOURCE_DATE_EPOCH", COMMIT] {
         println!("cargo::rerun-if-env-changed={variable}");
@@ -49,6 +54,9 @@ fn main() -> io::Result<()> {
     let mut texts = BTreeMap::new();
     collect(Path::new(HELP), "help/", &mut texts)?;
     collect(Path::new(COMPLETIONS), "completions/", &mut texts)?;
+    for (name, path) in TABLES {
+        texts.insert(name.to_owned(), fs::read_to_string(path)?);
+    }
     fs::write(out.join("texts"), pack(&texts)?.0)?;
     let mut chart = BTreeMap::new();
     collect(Path::new(CHART), "", &mut chart)?;

@@ -1,8 +1,6 @@
 //! The texts of `--help` and the completions of shells: `build.rs` packs these files into the binary.
 
-use crate::components::archive;
-
-const PACKED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/texts"));
+use crate::components::archive::packed_text;
 
 /// Every command and sub-command.
 pub(super) const COMMANDS: [&str; 23] = [
@@ -35,23 +33,16 @@ pub(super) const COMMANDS: [&str; 23] = [
 const SHELLS: [(&str, &str); 3] =
     [("bash", "gardenlet.bash"), ("zsh", "_gardenlet"), ("fish", "gardenlet.fish")];
 
-fn text(path: &str) -> String {
-    // The stream is part of the binary, and a test reads all of it. So this cannot fail at run time.
-    #[expect(clippy::expect_used)]
-    let files = archive::select(PACKED, path).expect("build.rs wrote the texts");
-    files.into_iter().find(|file| file.path == path).map(|file| file.text).unwrap_or_default()
-}
-
 /// The help of a command; of the program, if the command is empty.
 pub(super) fn page(command: &str) -> String {
     let name = if command.is_empty() { "gardenlet".to_owned() } else { command.replace(' ', "-") };
-    text(&format!("help/{name}.txt"))
+    packed_text(&format!("help/{name}.txt"))
 }
 
 /// The completion script for a shell.
 pub(super) fn completion(shell: &str) -> Option<String> {
     let (_, file) = SHELLS.iter().find(|(known, _)| *known == shell)?;
-    Some(text(&format!("completions/{file}")))
+    Some(packed_text(&format!("completions/{file}")))
 }
 
 /// The lines of a page below a heading, up to the next empty line.
@@ -71,10 +62,11 @@ pub(super) fn options(page: &str) -> Vec<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::components::archive::packed_texts;
 
     #[test]
     fn every_page_has_usage_options_exit_codes_and_an_example() {
-        let files = archive::select(PACKED, "help/").unwrap();
+        let files = packed_texts("help/");
         assert_eq!(files.len(), COMMANDS.len() + 1);
         for command in COMMANDS {
             let page = page(command);

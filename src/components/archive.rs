@@ -8,6 +8,8 @@ use serde_json::Value;
 use crate::format::yaml;
 
 const PACKED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/components"));
+/// Texts and tables of the program itself.
+const TEXTS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/texts"));
 
 /// A file among the components.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -29,6 +31,19 @@ pub fn files(folder: &str) -> Vec<File> {
 pub fn text(path: &str) -> String {
     #[expect(clippy::expect_used)]
     files(path).pop().expect("build.rs packed the file").text
+}
+
+/// A text or a table of the program: `help/<command>.txt`, `completions/<file>`, `roles.txt`, `types.txt`. Empty if there is
+/// no such file.
+pub fn packed_text(path: &str) -> String {
+    packed_texts(path).into_iter().find(|file| file.path == path).map(|file| file.text).unwrap_or_default()
+}
+
+/// The texts whose path starts with a folder.
+pub(crate) fn packed_texts(folder: &str) -> Vec<File> {
+    // As above.
+    #[expect(clippy::expect_used)]
+    select(TEXTS, folder).expect("build.rs wrote the texts")
 }
 
 /// The object in a file of one manifest.

@@ -1,9 +1,12 @@
 //! The permissions that the agent needs, checked with SelfSubjectAccessReviews. The server answers these without
 //! storing them.
 
+use std::sync::OnceLock;
+
 use serde_json::{Value, json};
 
 use crate::api::meta::Resource;
+use crate::components::archive::packed_text;
 use crate::config::settings::Settings;
 use crate::kube::{Client, Error};
 
@@ -14,9 +17,12 @@ const REVIEW: Resource =
 pub(super) type Access<'a> = (&'a str, &'a str, &'a str, &'a str, &'a str);
 
 /// The permissions of the packaged roles in the seed.
-const ROLES: &str = include_str!("../../../packaging/roles.txt");
+fn roles() -> &'static str {
+    static ROLES: OnceLock<String> = OnceLock::new();
+    ROLES.get_or_init(|| packed_text("roles.txt"))
+}
 
-/// A line of [`ROLES`].
+/// A line of [`roles`].
 struct Rule<'a> {
     place: &'a str,
     /// The purpose: `applier`, `shoots`, or empty if every agent needs it.
@@ -72,7 +78,7 @@ fn of(settings: &Settings, is_wanted: impl Fn(&str) -> bool) -> Vec<Access<'_>> 
         };
         Some((verbs, group, first(resources), namespace, name))
     };
-    rules(ROLES).filter_map(asked).collect()
+    rules(roles()).filter_map(asked).collect()
 }
 
 /// The permissions in the garden without an identity.
@@ -185,7 +191,7 @@ mod tests {
                 grant(&mut granted, namespace, group, lists);
             }
         }
-        let (mut listed, table) = (Granted::new(), ROLES.replace(",\n    ", ","));
+        let (mut listed, table) = (Granted::new(), roles().replace(",\n    ", ","));
         for Rule { place, words: [verbs, group, resources, names], .. } in rules(&table) {
             let namespace = match place {
                 "*" => "",
@@ -207,8 +213,8 @@ mod tests {
         settings.leader_election.resource_name = "mine".to_owned();
         let asked = seed(&settings);
         let shoots = shoots(&settings);
-        let upgrades = rules(ROLES).filter(|rule| rule.purpose == "upgrade").count();
-        assert_eq!(asked.len() + shoots.len() + upgrades, rules(ROLES).count() - 1, "all but the paths");
+        let upgrades = rules(roles()).filter(|rule| rule.purpose == "upgrade").count();
+        assert_eq!(asked.len() + shoots.len() + upgrades, rules(roles()).count() - 1, "all but the paths");
         for access in [
             ("create,delete,get,list,patch,watch", "", "secrets", "", ""),
             ("list", "", "nodes", "", ""),

@@ -11,13 +11,19 @@
 //! large quantity.
 
 use std::fmt;
+use std::sync::OnceLock;
 
 use serde_json::{Map, Number, Value};
 
+use crate::components::archive::packed_text;
 use crate::format::quantity::Quantity;
 use crate::format::{number, time};
 
-const TYPES: &str = include_str!("typed/types.txt");
+/// The table. See above.
+fn types() -> &'static str {
+    static TYPES: OnceLock<String> = OnceLock::new();
+    TYPES.get_or_init(|| packed_text("types.txt"))
+}
 
 /// A field that does not fit its type. The value is omitted: it may be secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -125,7 +131,7 @@ impl<'a> Sort<'a> {
 
 /// The fields of a type, as listed in the table.
 fn line(name: &str) -> Option<&'static str> {
-    TYPES.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))
+    types().lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))
 }
 
 fn fields(line: &str) -> impl Iterator<Item = Field<'_>> {
@@ -287,7 +293,7 @@ mod tests {
     #[test]
     fn the_table_is_complete() {
         let mut names = Vec::new();
-        for line in TYPES.lines() {
+        for line in types().lines() {
             let (name, rest) = line.split_once(' ').unwrap();
             names.push(name);
             assert_eq!(fields(rest).count(), rest.split(' ').count(), "{name}");
