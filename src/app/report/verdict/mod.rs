@@ -316,9 +316,12 @@ fn verdict(facts: &Facts, problems: &[Problem]) -> Verdict {
 
 fn quote(problem: &Problem) -> String {
     let line = one_line(&format!("{}: {}", problem.place, problem.error));
-    match line.char_indices().nth(QUOTE_CHARS_MAX) {
-        Some((end, _)) => format!("{}\u{2026}", line.get(..end).unwrap_or_default()),
-        None => line,
+    let Some((end, _)) = line.char_indices().nth(QUOTE_CHARS_MAX) else { return line };
+    let beginning = line.get(..end).unwrap_or_default();
+    // Between words, unless that loses too much.
+    match beginning.rsplit_once(' ') {
+        Some((words, _)) if words.len() > end / 2 => format!("{words} \u{2026}"),
+        _ => format!("{beginning}\u{2026}"),
     }
 }
 

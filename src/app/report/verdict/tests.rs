@@ -161,3 +161,13 @@ fn a_problem_has_a_command_to_copy() {
         assert_eq!(remedy(&place, " --config=c.yaml"), expected);
     }
 }
+
+#[test]
+fn a_quote_ends_between_words() {
+    let quoted = |error: String| quote(&Problem::part("p", error, None));
+    assert_eq!(quoted("short".to_owned()), "p: short");
+    let words = quoted(format!("{}templates/deployment.yaml", "word ".repeat(22)));
+    assert!(words.ends_with("word \u{2026}") && words.len() < 120, "{words}");
+    let long = quoted("x".repeat(200));
+    assert_eq!(long, format!("p: {}\u{2026}", "x".repeat(117)));
+}
