@@ -33,7 +33,7 @@ const TABLES: [(&str, &str); 2] = [
 /// The files of the chart's folder that Helm packs.
 const CHART_FILES: [&str; 4] = ["Chart.yaml", "values.yaml", "values.schema.json", "templates/"];
 const BLOCK_BYTES: usize = 512;
-/// The commit, in the environment of those who have no repository, or know better.
+/// The commit of a program that is shipped (`cross/common` sets it). Others have none, because each commit would compile them again.
 const COMMIT: &str = "GARDENLET_COMMIT";
 
 fn main() -> io::Result<()> {
@@ -63,7 +63,7 @@ fn main() -> io::Result<()> {
     chart.retain(|path, _| CHART_FILES.iter().any(|packed| path.starts_with(packed)));
     fs::write(out.join("chart.tgz"), archive(&chart)?)?;
     fs::write(out.join("built"), built_unix_s().to_string())?;
-    fs::write(out.join("commit"), commit())?;
+    fs::write(out.join("commit"), variable(COMMIT).unwrap_or_default())?;
     println!("components: {} files, {bytes} bytes, {} packed", files.len(), packed.len());
     Ok(())
 }
@@ -74,23 +74,6 @@ fn built_unix_s() -> i64 {
     let given = variable("SOURCE_DATE_EPOCH").filter(|text| !text.is_empty());
     let text = given.unwrap_or_else(|| git(&["log", "-1", "--format=%ct"]));
     text.parse().unwrap_or(0)
-}
-
-/// The commit; empty if it is not known, as in an archive of the sources. A program for development has none either: it has the
-/// changes of its working copy, too.
-fn commit() -> String {
-    if let Some(given) = variable(COMMIT) {
-        return given;
-    }
-    if variable("PROFILE").as_deref() != Some("release") {
-        return String::new();
-    }
-    // This file grows with every commit and checkout.
-    let moves = git(&["rev-parse", "--git-path", "logs/HEAD"]);
-    if Path::new(&moves).is_file() {
-        println!("cargo::rerun-if-changed={moves}");
-    }
-    git(&["rev-parse", "HEAD"])
 }
 
 fn variable(name: &str) -> Option<String> {

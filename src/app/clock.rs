@@ -80,7 +80,7 @@ impl Keeper {
         }
         match self.state.trouble() {
             Some(why) => {
-                let remedy = "the agent works, and forgets new state at its end: repair or replace the disk";
+                let remedy = "the agent works, and loses new state when it stops: repair or replace the disk";
                 status.doing(STATE, "in memory");
                 status.problem(STATE, &format!("{why}: {remedy}"));
             }

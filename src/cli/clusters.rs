@@ -118,7 +118,7 @@ pub(super) fn garden_of(path: PathBuf) -> Result<Connection, Obstacle> {
 fn unreadable(error: &kubeconfig::Error, remedy: &'static str) -> Obstacle {
     let text = chain(error);
     let is_denied = text.contains("Permission denied");
-    (text, if is_denied { "run this command as root, who may read the file" } else { remedy })
+    (text, if is_denied { "run this command as root, because only root may read the file" } else { remedy })
 }
 
 /// The deployments of a seed, or all deployments, with the names of release and installation that their charts see.

@@ -16,8 +16,15 @@ pub(super) fn is_wanted(args: &[OsString]) -> bool {
     let command = words.first().copied().unwrap_or_default();
     // There, the option is a path.
     let is_path = words.starts_with(&["bundle", "export"]);
-    let has_two = || words.windows(2).any(|pair| matches!(pair, ["-o" | "--output", "yaml"]));
-    let has_one = || words.iter().any(|word| ["-oyaml", "-o=yaml", "--output=yaml"].contains(word));
+    // Short options may stand together: -wo yaml.
+    let is_short =
+        |word: &str, end: &str| word.starts_with('-') && !word.starts_with("--") && word.ends_with(end);
+    let asks = |word: &str| word == "--output" || is_short(word, "o");
+    let has_two = || words.windows(2).any(|pair| asks(pair[0]) && pair[1] == "yaml");
+    let has_one = || {
+        let ends = |word: &&str| is_short(word, "oyaml") || is_short(word, "o=yaml");
+        words.iter().any(|word| ends(word) || *word == "--output=yaml")
+    };
     COMMANDS.contains(&command) && !is_path && (has_two() || has_one())
 }
 
@@ -70,6 +77,10 @@ mod tests {
         let table = [
             ("version -o yaml", true),
             ("status --watch -oyaml", true),
+            ("status -wo yaml", true),
+            ("status -woyaml", true),
+            ("status -wo=yaml", true),
+            ("status -w --address yaml:1", false),
             ("config validate --config=c --output=yaml", true),
             ("doctor --output yaml", true),
             ("bundle list x -o=yaml", true),

@@ -137,8 +137,7 @@ pub(super) struct Claims {
 pub(super) struct Busy;
 
 impl Busy {
-    pub(super) const PROBLEM: &'static str =
-        "the answer is long, and other long answers take the memory that there is for them; it is read later";
+    pub(super) const PROBLEM: &'static str = "the answer is long, and other long answers use the memory for such answers; the agent asks again later";
 }
 
 impl Claims {

@@ -1,6 +1,7 @@
 //! Maintains the identity for the garden from the first connection on, independently of the other stages. It renews the
 //! certificate in time, bootstraps a new one when the garden refuses the present one, and follows the garden's CAs.
 
+use std::path::Path;
 use std::time::Duration;
 
 use crate::api::gardener::SEED;
@@ -203,7 +204,7 @@ impl BringUp {
     pub(super) fn tell_left(&self) {
         let (status, settings) = (&self.shared.status, &self.shared.settings);
         let files = sources(settings, &self.shared.env).bootstrap_files;
-        let files = files.iter().filter(|file| file.exists()).map(|file| format!("file {}", file.display()));
+        let files = files.iter().filter(|file| file.exists()).map(|file| left(file));
         let all: Vec<String> = self.left.iter().cloned().chain(files).collect();
         if settings.edge.bootstrap_keep || all.is_empty() {
             return status.forget(LEFT);
@@ -211,7 +212,7 @@ impl BringUp {
         let all = all.join(", ");
         status.doing(
             LEFT,
-            &format!("left over: {all}; delete them, unless the agent shall join again with them"),
+            &format!("left over: {all}; delete them, unless you want the agent to use them again"),
         );
     }
 
@@ -316,6 +317,17 @@ impl BringUp {
     }
 }
 
+/// A file that is left over. One that systemd hands over is a copy, and the unit does not start without its original.
+fn left(file: &Path) -> String {
+    match file.strip_prefix("/run/credentials").ok().and_then(Path::file_name) {
+        Some(name) => format!(
+            "credential {} of the service (remove its LoadCredential= before you delete the file that it names)",
+            Path::new(name).display()
+        ),
+        None => format!("file {}", file.display()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -359,5 +371,15 @@ mod tests {
         for (now, left) in table {
             assert_eq!(at(now), told(left), "{now}");
         }
+    }
+
+    #[test]
+    fn a_copy_that_systemd_hands_over_cannot_be_deleted() {
+        let told = left(Path::new("/run/credentials/gardenlet.service/bootstrap-kubeconfig"));
+        assert!(
+            told.starts_with("credential bootstrap-kubeconfig of the service (remove its Load"),
+            "{told}"
+        );
+        assert_eq!(left(Path::new("/etc/b.kubeconfig")), "file /etc/b.kubeconfig");
     }
 }

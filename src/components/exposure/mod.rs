@@ -206,8 +206,8 @@ fn judge<'n>(
         return Ok(address.to_owned());
     }
     Err(format!(
-        "edge.exposure.address {address}{flaw} is not an address of a node (they have {}): clients reach Shoots only if it \
-         leads to the nodes",
+        "edge.exposure.address {address}{flaw} is not an address of a node (they have {}): clients reach Shoots only if this \
+         address leads to the nodes",
         if shown.is_empty() { "none".to_owned() } else { shown.join(", ") }
     ))
 }
