@@ -1,8 +1,11 @@
-//! `gardenlet support-bundle`: one text with what helpers need, and no secret. People can read all of it before they send it.
+//! `gardenlet support-bundle`: one text with what others need to help. Known kinds of secrets are replaced in it, and people read it before
+//! they send it.
 
+use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write as _};
+use std::io::{self, BufRead as _, BufReader, Read, Seek as _, SeekFrom, Write as _};
+use std::mem;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -10,7 +13,7 @@ use std::process::{Command, Stdio};
 use lexopt::Arg::{Long, Short};
 use lexopt::Parser;
 
-use super::arguments::{CONFIG, Way};
+use super::arguments::{CONFIG, Way, path};
 use super::unit::Handed;
 use super::usage::Usage;
 use super::{
@@ -18,7 +21,8 @@ use super::{
     write,
 };
 use crate::base::clock::Clock;
-use crate::base::cut::head;
+use crate::base::cut::{head, one_line};
+use crate::base::random;
 use crate::config::file;
 use crate::format::time::rfc3339;
 use crate::format::yaml;
@@ -32,8 +36,12 @@ const UNIT: &str = "gardenlet";
 const STREAM: &str = "-";
 /// The last lines of the log.
 const LOG_LINES: usize = 1_000;
-/// How much of a log is read: the last lines of it may be long.
-const LOG_BYTES_READ_MAX: u64 = 256 << 20;
+/// How many lines before them are cleaned, too: a secret may begin there.
+const LOG_LINES_BEFORE: usize = 100;
+/// Where reading a file begins, before its end.
+const LOG_TAIL_BYTES: u64 = 16 << 20;
+/// The longest line of a log. The rest of a longer one is left out.
+const LINE_BYTES_MAX: u64 = 32 << 10;
 /// The longest texts of the parts: 2 MB with their titles.
 const VERSION_BYTES_MAX: usize = 10_000;
 const STATUS_BYTES_MAX: usize = 500_000;
@@ -94,24 +102,24 @@ pub(super) fn main(io: &mut Io<'_>, args: Vec<OsString>, variable: Variable<'_>)
 
 /// The order; none if it asks for help.
 fn parse(args: Vec<OsString>, usual: Option<PathBuf>) -> Result<Option<Order>, Usage> {
-    let wrong = |why: &str| Usage::new("support-bundle", why);
-    let (mut config, mut output, mut log) = (None, None, None);
+    let (mut config, mut output, mut unit, mut log) = (None, None, None, None);
     let mut parser = Parser::from_args(args);
     while let Some(arg) = parser.next()? {
-        let is_again = match arg {
+        match arg {
             Long("help") | Short('h') => return Ok(None),
-            Long("config") => config.replace(PathBuf::from(parser.value()?)).is_some(),
-            Long("output") => output.replace(PathBuf::from(parser.value()?)).is_some(),
-            Long("unit") => log.replace(Log::Unit(parser.value()?.to_string_lossy().into_owned())).is_some(),
-            Long("log") => log.replace(Log::File(parser.value()?.into())).is_some(),
+            Long("config") => path("--config", &mut config, &mut parser)?,
+            Long("output") => path("--output", &mut output, &mut parser)?,
+            Long("unit") => path("--unit", &mut unit, &mut parser)?,
+            Long("log") => path("--log", &mut log, &mut parser)?,
             other => return Err(Usage::unexpected("support-bundle", &other)),
-        };
-        if is_again {
-            return Err(wrong("give each option once, and --unit or --log, and not both"));
         }
     }
+    if unit.is_some() && log.is_some() {
+        return Err(Usage::new("support-bundle", "give --unit or --log, and not both"));
+    }
     let or = |path: Option<PathBuf>, default: &str| path.unwrap_or_else(|| PathBuf::from(default));
-    let log = log.unwrap_or_else(|| Log::Unit(UNIT.to_owned()));
+    let unit = || Log::Unit(or(unit, UNIT).to_string_lossy().into_owned());
+    let log = log.map_or_else(unit, Log::File);
     Ok(Some(Order { config: or(config.or(usual), CONFIG), output: or(output, OUTPUT), log }))
 }
 
@@ -159,7 +167,7 @@ fn versions() -> String {
     format!("{}written at {now}\nsystem {name}\n{}", version(false), line("/proc/version"))
 }
 
-/// The configuration without its secrets. A text that is no YAML may have them anywhere.
+/// The configuration without known kinds of secrets. A text that is no YAML may have them anywhere.
 fn configuration(path: &Path) -> String {
     let text = match fs::read_to_string(path) {
         Ok(text) => text,
@@ -177,50 +185,76 @@ fn configuration(path: &Path) -> String {
 /// The last lines, or why there are none.
 fn log(log: &Log, input: &mut dyn Read) -> Result<String, String> {
     match log {
-        Log::File(path) if path == Path::new(STREAM) => last_lines(input).map_err(|error| format!("standard input: {error}")),
-        Log::File(path) => {
-            File::open(path).and_then(|mut file| last_lines(&mut file)).map_err(|error| format!("{}: {error}", path.display()))
+        Log::File(path) if path == Path::new(STREAM) => {
+            last_lines(input, false).map_err(|error| format!("standard input: {error}"))
         }
+        Log::File(path) => end_of(path).map_err(|error| format!("{}: {error}", path.display())),
         Log::Unit(unit) => journal(unit).map_err(|error| {
-            format!("journalctl --unit={unit}: {error}; for an agent in a pod, give the output of kubectl logs with --log=-")
+            format!(
+                "journalctl --unit={unit}: {error}; run the command as root, or name the unit of the agent with --unit; for an agent in a pod, \
+                 give the output of kubectl logs with --log=-"
+            )
         }),
     }
 }
 
-fn journal(unit: &str) -> io::Result<String> {
-    let mut command = Command::new("journalctl");
-    command.args(["--no-pager", "--output=short-iso", "--lines", &LOG_LINES.to_string(), "--unit", unit]);
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
-    let text = child.stdout.take().map_or(Ok(String::new()), |mut output| last_lines(&mut output));
-    let status = child.wait()?;
-    if status.success() { text } else { Err(io::Error::other(status.to_string())) }
+/// The last lines of a file. Only regular files have an end to begin from.
+fn end_of(path: &Path) -> io::Result<String> {
+    let mut file = File::open(path)?;
+    let found = file.metadata()?;
+    let start = if found.is_file() { found.len().saturating_sub(LOG_TAIL_BYTES) } else { 0 };
+    if start > 0 {
+        file.seek(SeekFrom::Start(start))?;
+    }
+    last_lines(&mut file, start > 0)
 }
 
-/// The last lines of a stream, without their secrets, as many as the file has room for.
-fn last_lines(input: &mut dyn Read) -> io::Result<String> {
-    let mut kept: Vec<u8> = Vec::new();
-    let mut piece = vec![0; 64 << 10];
-    // Twice the room, because what is cleaned may become shorter.
-    let most = 2 * LOG_BYTES_MAX;
-    let mut left = LOG_BYTES_READ_MAX;
+fn journal(unit: &str) -> io::Result<String> {
+    let lines = (LOG_LINES + LOG_LINES_BEFORE).to_string();
+    let (mut output, end) = io::pipe()?;
+    let mut command = Command::new("journalctl");
+    command.args(["--no-pager", "--output=short-iso", "--lines", &lines, "--unit", unit]);
+    let mut child = command.stdin(Stdio::null()).stdout(end.try_clone()?).stderr(end).spawn()?;
+    // It holds the end of the pipe.
+    drop(command);
+    let text = last_lines(&mut output, false);
+    let status = child.wait()?;
+    entries(text?, &status.to_string())
+}
+
+/// What journalctl printed, if entries are in it: they begin with a date, and its own lines do not.
+fn entries(text: String, status: &str) -> io::Result<String> {
+    if text.lines().any(|line| line.starts_with(|c: char| c.is_ascii_digit())) {
+        return Ok(text);
+    }
+    Err(io::Error::other(format!("{status}: {}", one_line(&text))))
+}
+
+/// The last lines of a stream, without their secrets, as many as the text has room for. If the stream begins in the middle of a line, this
+/// line is left out: what would show that it is secret may be missing.
+fn last_lines(input: &mut dyn Read, mut is_in_line: bool) -> io::Result<String> {
+    let mut reader = BufReader::new(input);
+    let (mut kept, mut bytes) = (VecDeque::new(), 0);
     loop {
-        let length = match input.read(&mut piece) {
-            Ok(length) => length,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error),
-        };
-        left = left.saturating_sub(u64::try_from(length).unwrap_or(u64::MAX));
-        if length == 0 || left == 0 {
+        let mut line = Vec::new();
+        if reader.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line)? == 0 {
             break;
         }
-        kept.extend_from_slice(&piece[..length]);
-        if kept.len() > 2 * most {
-            kept.drain(..kept.len() - most);
+        let ends = line.pop_if(|last| *last == b'\n').is_some();
+        if mem::replace(&mut is_in_line, !ends) {
+            continue;
+        }
+        if !ends && u64::try_from(line.len()) == Ok(LINE_BYTES_MAX) {
+            line.extend_from_slice(CUT.trim_end().as_bytes());
+        }
+        bytes += line.len();
+        kept.push_back(line);
+        // Twice the room, because what is cleaned may become shorter.
+        while kept.len() > LOG_LINES + LOG_LINES_BEFORE || bytes > 2 * LOG_BYTES_MAX {
+            bytes -= kept.pop_front().map_or(bytes, |line| line.len());
         }
     }
-    let text = String::from_utf8_lossy(&kept);
-    let lines: Vec<&str> = text.lines().rev().take(LOG_LINES).collect();
-    let text = clean(&lines.into_iter().rev().collect::<Vec<_>>().join("\n"));
+    let text = clean(&String::from_utf8_lossy(&kept.make_contiguous().join(&b'\n')));
     let text = visible(&text);
     let mut room = LOG_BYTES_MAX;
     let fits = |line: &&str| {
@@ -228,14 +262,23 @@ fn last_lines(input: &mut dyn Read) -> io::Result<String> {
         room = room.saturating_sub(line.len() + 1);
         fits
     };
-    let last: Vec<&str> = text.lines().rev().take_while(fits).collect();
+    let last: Vec<&str> = text.lines().rev().take(LOG_LINES).take_while(fits).collect();
     Ok(last.into_iter().rev().collect::<Vec<_>>().join("\n"))
 }
 
-/// Only the owner may read the file.
+/// Writes a new file, which only the owner may read, in place of an old one. A link or a device stays as it is.
 fn save(path: &Path, text: &str) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
-    file.write_all(text.as_bytes())
+    if fs::symlink_metadata(path).is_ok_and(|found| !found.is_file()) {
+        return Err(io::Error::other("something other than a file has this name"));
+    }
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(format!(".{}", random::hex(8)));
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
+    let saved = file.write_all(text.as_bytes()).and_then(|()| fs::rename(&beside, path));
+    if saved.is_err() {
+        let _ = fs::remove_file(&beside);
+    }
+    saved
 }
 
 #[cfg(test)]

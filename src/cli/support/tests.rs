@@ -1,4 +1,5 @@
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
 
 use super::*;
 use crate::base::random;
@@ -94,10 +95,10 @@ fn no_planted_secret_is_in_the_file_and_it_is_small() {
     let (port, served) =
         agent(format!("healthy\n{}{}", all_planted(), "row of the status\n".repeat(100_000)));
     fs::write(&config, configuration_with(port, "/nowhere/token=hunter2-kept-secret")).unwrap();
-    // Long lines, then short ones: both limits count.
+    // Long lines, then short ones, and the secrets among the lines that stay.
     let long = format!("long {}\n", "x ".repeat(40_000)).repeat(40);
     let log =
-        format!("{long}{}{}", all_planted(), (0..2_000).map(|n| format!("line {n}\n")).collect::<String>());
+        format!("{long}{}{}", (0..2_000).map(|n| format!("line {n}\n")).collect::<String>(), all_planted());
     let args = [
         "--config".to_owned(),
         config.display().to_string(),
@@ -125,22 +126,96 @@ fn no_planted_secret_is_in_the_file_and_it_is_small() {
     let log = text.split("===== log =====\n\n").nth(1).unwrap();
     assert_eq!(
         (log.lines().next(), log.lines().filter(|line| !line.is_empty()).count()),
-        (Some("line 1000"), LOG_LINES)
+        (Some("line 1010"), LOG_LINES)
     );
+    for rest in ["password: [redacted]\n", "sent Bearer [redacted]\n", "session [redacted]\n"] {
+        assert!(log.contains(rest), "no {rest:?} in the log");
+    }
     let mode = std::os::unix::fs::MetadataExt::mode(&fs::metadata(&output).unwrap());
     assert_eq!(mode & 0o777, 0o600);
 }
 
 #[test]
 fn planted_secrets_leave_the_last_lines_of_a_log() {
-    let text = last_lines(&mut format!("begin\n{}end\n", all_planted()).as_bytes()).unwrap();
+    let text = last_lines(&mut format!("begin\n{}end\n", all_planted()).as_bytes(), false).unwrap();
     assert!(text.starts_with("begin\n") && text.ends_with("\nend"), "{text}");
     for (secret, _) in PLANTED {
         assert!(!text.contains(secret), "{secret} is in {text}");
     }
-    // Lines that are too long for the file end the log, and no line is cut.
-    let long = last_lines(&mut format!("{}\nend\n", "y ".repeat(LOG_BYTES_MAX)).as_bytes()).unwrap();
-    assert_eq!(long, "end");
+    // The key begins before the lines that are shown.
+    let key = format!("-----BEGIN PRIVATE KEY-----\n{}-----END PRIVATE KEY-----\n", "c2VjcmV0\n".repeat(50));
+    let text = last_lines(&mut format!("{key}{}", "line\n".repeat(LOG_LINES - 9)).as_bytes(), false).unwrap();
+    assert_eq!(text, format!("[redacted]{}", "\nline".repeat(LOG_LINES - 9)));
+    // A long line is cut, and the lines before it stay.
+    let long = format!("begin\n{}\nend", "y ".repeat(LOG_BYTES_MAX));
+    let text = last_lines(&mut long.as_bytes(), false).unwrap();
+    let cut = format!("begin\n{}{}\nend", "y ".repeat(16 << 10), CUT.trim_end());
+    assert_eq!(text, cut);
+    let many = format!("{}\n", "z ".repeat(16_000)).repeat(50);
+    let text = last_lines(&mut many.as_bytes(), false).unwrap();
+    assert!(text.len() <= LOG_BYTES_MAX && text.len() > LOG_BYTES_MAX - 32_000, "{}", text.len());
+    assert!(text.lines().all(|line| line.len() == 32_000), "a line is cut");
+    let in_line = last_lines(&mut &b"half a token\nend\n"[..], true).unwrap();
+    assert_eq!(in_line, "end");
+}
+
+#[test]
+fn the_last_lines_of_a_log_of_any_length_are_its_last() {
+    const LONG_BYTES: u64 = 300 << 20;
+    let mut stream = io::repeat(b'x').take(LONG_BYTES).chain(&b"\nlast of the stream\n"[..]);
+    assert!(last_lines(&mut stream, false).unwrap().ends_with("\nlast of the stream"));
+    let folder = Folder::new();
+    let path = folder.path("log");
+    let mut file = File::create(&path).unwrap();
+    file.set_len(LONG_BYTES).unwrap();
+    file.seek(SeekFrom::End(0)).unwrap();
+    file.write_all(b"\nlast of the file\n").unwrap();
+    assert_eq!(log(&Log::File(path), &mut io::empty()), Ok("last of the file".to_owned()));
+}
+
+#[test]
+fn a_journal_without_entries_says_what_to_do() {
+    let entry = "2026-11-27T23:00:00+0000 edge-1 gardenlet[7]: ready";
+    let hint =
+        "Hint: You are currently not seeing messages from other users and the system.\n-- No entries --";
+    let table = [
+        (entry, None),
+        ("-- No entries --", Some("exit status: 0: -- No entries --")),
+        (hint, Some("from other users and the system. -- No entries --")),
+        ("", Some("exit status: 0: ")),
+    ];
+    for (text, expected) in table {
+        let said = entries(text.to_owned(), "exit status: 0");
+        match expected {
+            None => assert_eq!(said.unwrap(), text),
+            Some(end) => assert!(said.unwrap_err().to_string().ends_with(end), "{text}"),
+        }
+    }
+    // With journalctl and without it.
+    let why = log(&Log::Unit("gardenlet-of-no-machine".to_owned()), &mut io::empty()).unwrap_err();
+    assert!(why.contains("run the command as root, or name the unit of the agent with --unit"), "{why}");
+}
+
+#[test]
+fn only_the_owner_may_read_the_file_and_no_link_is_followed() {
+    let folder = Folder::new();
+    let (old, link, other) = (folder.path("old"), folder.path("link"), folder.path("other"));
+    for path in [&old, &other] {
+        fs::write(path, "old and longer").unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(0o644)).unwrap();
+    }
+    std::os::unix::fs::symlink(&other, &link).unwrap();
+    save(&old, "new").unwrap();
+    assert_eq!(fs::read_to_string(&old).unwrap(), "new");
+    assert_eq!(fs::metadata(&old).unwrap().permissions().mode() & 0o777, 0o600);
+    for path in [&link, &folder.0] {
+        assert!(
+            save(path, "new").unwrap_err().to_string().contains("something other than a file"),
+            "{path:?}"
+        );
+    }
+    assert_eq!(fs::read_to_string(&other).unwrap(), "old and longer");
+    assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 3, "a temporary file is left");
 }
 
 #[test]
@@ -187,5 +262,10 @@ fn command_lines_are_read() {
     assert_eq!(by_variable, Ok(Some(order("/v.yaml", OUTPUT, unit(UNIT)))));
     for wrong in ["--unit=a --log=b", "--log=a --log=b", "--config=a --config=b", "x", "-o yaml"] {
         assert!(parsed(wrong).is_err(), "{wrong}");
+    }
+    for option in ["--config", "--output", "--log", "--unit"] {
+        let (code, _, errors) = run(&[format!("{option}=")], b"");
+        let expected = format!("gardenlet support-bundle: {option} needs a value\n");
+        assert!(code == 2 && errors.starts_with(&expected), "{errors}");
     }
 }
