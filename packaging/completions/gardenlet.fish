@@ -21,7 +21,7 @@ complete -c gardenlet -n $none -a bootstrap-token -d "make a token with which a 
 complete -c gardenlet -n $none -a status -d "show the state of the running agent"
 complete -c gardenlet -n $none -a doctor -d "try each hop from this machine"
 complete -c gardenlet -n $none -a explain -d "explain why an object is not ready"
-complete -c gardenlet -n $none -a support-bundle -d "write what helpers need into one file"
+complete -c gardenlet -n $none -a support-bundle -d "write what others need to help you into one file"
 complete -c gardenlet -n $none -a bundle -d "carry charts to a site that reaches no registry"
 complete -c gardenlet -n $none -a etcd -d "take, list and restore snapshots of an etcd"
 complete -c gardenlet -n $none -a render -d "render a chart"

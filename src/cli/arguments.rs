@@ -74,7 +74,7 @@ pub(super) enum Command {
     Etcd(Vec<OsString>),
     /// Shows the status of the running agent; another module parses the arguments.
     Status(Vec<OsString>),
-    /// Collects what helpers need; another module parses the arguments.
+    /// Collects what others need to help; another module parses the arguments.
     SupportBundle(Vec<OsString>),
     /// Prints the objects that the agent knows, for the completions of shells.
     Names,
