@@ -80,9 +80,8 @@ impl Keeper {
         }
         match self.state.trouble() {
             Some(why) => {
-                let remedy = "the agent works, and loses new state when it stops: repair or replace the disk";
                 status.doing(STATE, "in memory");
-                status.problem(STATE, &format!("{why}: {remedy}"));
+                status.problem(STATE, &why);
             }
             None => status.forget(STATE),
         }

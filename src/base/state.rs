@@ -65,14 +65,31 @@ impl std::error::Error for Error {
 
 impl Error {
     /// Whether the directory is there, or could be there if the disk were good. Everything else is a wrong path.
-    fn is_of_disk(&self, path: &Path) -> bool {
+    pub fn is_of_disk(&self, path: &Path) -> bool {
         let Self::Io { source, .. } = self else { return false };
-        let is_worn = matches!(
-            source.kind(),
-            io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
-        );
-        is_worn || source.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error()) || path.is_dir()
+        is_full(source) || is_worn(source) || path.is_dir()
     }
+
+    /// What helps an agent that keeps its state in memory because of this error.
+    pub fn remedy(&self) -> String {
+        let remedy = match self {
+            // The error contains it.
+            Self::InUse { .. } => "",
+            Self::Io { source, .. } if is_full(source) => ": free space on its file system",
+            Self::Io { source, .. } if is_worn(source) => ": repair or replace the disk",
+            Self::Io { .. } => ": let the agent's user write there",
+        };
+        format!("the agent works, and forgets new state at its end{remedy}")
+    }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+fn is_worn(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::ReadOnlyFilesystem
+        || error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error())
 }
 
 fn create(path: &Path) -> io::Result<()> {
@@ -96,46 +113,44 @@ fn io_error(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> E
     move |source| Error::Io { operation, path, source }
 }
 
-struct Disk {
-    path: PathBuf,
-    /// Only one process may use a directory, because the instance id is its holder id.
-    lock: Option<File>,
-}
-
 /// What this process has written, and what it has removed (`None`).
 #[derive(Default)]
 struct Memory {
     files: SortedMap<String, Option<Vec<u8>>>,
     /// The names that the disk does not have yet.
     unwritten: Vec<String>,
-    /// Why the directory cannot be written.
+    /// Why the directory cannot be written, and what helps.
     trouble: Option<String>,
+    /// Only one process may use a directory, because the instance id is its holder id.
+    lock: Option<File>,
 }
 
 /// See the module. Cheap to clone.
 #[derive(Clone)]
 pub struct StateDir {
-    disk: Option<Arc<Disk>>,
+    path: Option<Arc<Path>>,
     memory: Arc<Mutex<Memory>>,
 }
 
 impl fmt::Debug for StateDir {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The content may be a private key.
-        f.debug_tuple("StateDir").field(&self.disk.as_ref().map(|d| &d.path)).finish()
+        f.debug_tuple("StateDir").field(&self.path).finish()
     }
 }
 
 /// How long to wait for the lock, and how often to retry.
 const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 const LOCK_RETRY: Duration = Duration::from_millis(50);
+/// The file in the directory that is locked.
+const LOCK: &str = "lock";
 
 const SUM_BYTES: usize = digest::SHA256_OUTPUT_LEN;
 
 impl StateDir {
     /// State that lives only as long as the process.
     pub fn in_memory() -> Self {
-        Self { disk: None, memory: Arc::default() }
+        Self { path: None, memory: Arc::default() }
     }
 
     /// Opens the directory, or creates it for this user alone, and locks it. A directory that cannot be written is read.
@@ -144,24 +159,24 @@ impl StateDir {
     /// If another process uses it, or if it cannot be a directory of this user.
     pub fn open(path: &Path) -> Result<Self, Error> {
         let mut memory = Memory::default();
-        let lock = match prepare(path) {
-            Ok(lock) => Some(lock),
+        match prepare(path, LOCK_PATIENCE) {
+            Ok(lock) => memory.lock = Some(lock),
             Err(error) if !error.is_of_disk(path) => return Err(error),
             Err(error) => {
                 memory.complain(path, &error);
-                let lock_path = path.join("lock");
-                let lock = File::open(&lock_path).ok();
-                lock.as_ref().map_or(Ok(()), |lock| take_lock(lock, path, &lock_path))?;
-                lock
+                let lock_path = path.join(LOCK);
+                if let Ok(lock) = File::open(&lock_path) {
+                    take_lock(&lock, path, &lock_path, LOCK_PATIENCE)?;
+                    memory.lock = Some(lock);
+                }
             }
-        };
-        let disk = Disk { path: path.to_owned(), lock };
-        Ok(Self { disk: Some(Arc::new(disk)), memory: Arc::new(Mutex::new(memory)) })
+        }
+        Ok(Self { path: Some(path.into()), memory: Arc::new(Mutex::new(memory)) })
     }
 
     /// The path, if the state is on disk.
     pub fn path(&self) -> Option<&Path> {
-        self.disk.as_ref().map(|d| d.path.as_path())
+        self.path.as_deref()
     }
 
     fn memory(&self) -> MutexGuard<'_, Memory> {
@@ -169,16 +184,16 @@ impl StateDir {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Why the directory cannot be written. What was written meanwhile is lost with the process.
+    /// Why the directory cannot be written, and what helps. What was written meanwhile is lost with the process.
     pub fn trouble(&self) -> Option<String> {
         self.memory().trouble.clone()
     }
 
     /// Tries to write what could not be written before.
     pub fn retry(&self) {
-        let (Some(disk), mut memory) = (&self.disk, self.memory()) else { return };
+        let (Some(path), mut memory) = (&self.path, self.memory()) else { return };
         if memory.trouble.is_some() {
-            memory.flush(disk);
+            memory.flush(path);
         }
     }
 
@@ -188,7 +203,7 @@ impl StateDir {
         if let Some(known) = known {
             return known;
         }
-        let path = self.disk.as_ref()?.path.join(name);
+        let path = self.path()?.join(name);
         if fs::metadata(&path).ok()?.len() > limits::STATE_FILE_BYTES_MAX {
             return None;
         }
@@ -214,10 +229,10 @@ impl StateDir {
     fn set(&self, name: &str, content: Option<Vec<u8>>) {
         let mut memory = self.memory();
         memory.files.insert(name.to_owned(), content);
-        if let Some(disk) = &self.disk {
+        if let Some(path) = &self.path {
             memory.unwritten.retain(|unwritten| unwritten != name);
             memory.unwritten.push(name.to_owned());
-            memory.flush(disk);
+            memory.flush(path);
         }
     }
 
@@ -233,27 +248,31 @@ impl StateDir {
 }
 
 impl Memory {
-    /// Writes what the disk does not have yet.
-    fn flush(&mut self, disk: &Disk) {
-        while let Some(name) = self.unwritten.last() {
-            let stored = match self.files.get(name) {
-                Some(Some(content)) => write_file(&disk.path, name, content),
-                _ => remove_file(&disk.path.join(name)),
-            };
-            if let Err(error) = stored {
-                return self.complain(&disk.path, &error);
-            }
-            self.unwritten.pop();
-        }
-        let path = disk.path.as_path();
-        match is_writable(path) {
+    fn flush(&mut self, path: &Path) {
+        match self.store(path) {
             Err(error) => self.complain(path, &error),
-            // Without a lock, another process may use the directory.
-            Ok(()) if disk.lock.is_some() && self.trouble.take().is_some() => {
+            Ok(()) if self.trouble.take().is_some() => {
                 log::info!(path = path.display().to_string().as_str(); "The state directory can be written again");
             }
             Ok(()) => {}
         }
+    }
+
+    /// Writes what the disk does not have yet. Without the lock it writes nothing: another process may use the directory.
+    fn store(&mut self, path: &Path) -> Result<(), Error> {
+        if !self.lock.as_ref().is_some_and(|lock| is_at(lock, &path.join(LOCK))) {
+            self.lock = Some(prepare(path, Duration::ZERO)?);
+            // This may be another directory than before, such as a new disk.
+            self.unwritten = self.files.keys().cloned().collect();
+        }
+        while let Some(name) = self.unwritten.last() {
+            match self.files.get(name) {
+                Some(Some(content)) => write_file(path, name, content)?,
+                _ => remove_file(&path.join(name))?,
+            }
+            self.unwritten.pop();
+        }
+        is_writable(path)
     }
 
     fn complain(&mut self, path: &Path, error: &Error) {
@@ -262,24 +281,31 @@ impl Memory {
             let path = path.display().to_string();
             log::warn!(path = path.as_str(), err = err.as_str(); "The state directory cannot be written; new state is kept in memory");
         }
-        self.trouble = Some(err);
+        self.trouble = Some(format!("{err}: {}", error.remedy()));
     }
 }
 
 /// Makes a directory that can be written, and locks it.
-fn prepare(path: &Path) -> Result<File, Error> {
+fn prepare(path: &Path, patience: Duration) -> Result<File, Error> {
     create(path).map_err(io_error("create state directory", path))?;
+    is_writable(path)?;
+    let lock_path = path.join(LOCK);
+    let mut options = OpenOptions::new();
+    let lock = options.create(true).truncate(false).write(true).mode(0o600).open(&lock_path);
+    let lock = lock.map_err(io_error("open", &lock_path))?;
+    take_lock(&lock, path, &lock_path, patience)?;
     if fs::metadata(path).is_ok_and(|found| is_open_to_others(found.mode(), found.uid())) {
         let (path, command) = (path.display().to_string(), format!("chmod 700 {}", path.display()));
         log::warn!(path = path.as_str(), remedy = command.as_str(); "Other users of this machine have access to the state directory");
     }
-    is_writable(path)?;
-    let lock_path = path.join("lock");
-    let mut options = OpenOptions::new();
-    let lock = options.create(true).truncate(false).write(true).mode(0o600).open(&lock_path);
-    let lock = lock.map_err(io_error("open", &lock_path))?;
-    take_lock(&lock, path, &lock_path)?;
     Ok(lock)
+}
+
+/// Whether an open file is still the one at a path.
+fn is_at(file: &File, path: &Path) -> bool {
+    let place = |found: fs::Metadata| (found.dev(), found.ino());
+    let (ours, found) = (file.metadata().map(place), fs::metadata(path).map(place));
+    ours.is_ok_and(|ours| found.is_ok_and(|found| found == ours))
 }
 
 /// Asks the system, which knows a file system that is mounted read-only, without writing anything.
@@ -296,9 +322,9 @@ fn remove_file(path: &Path) -> Result<(), Error> {
 }
 
 /// After a process was killed, a child that it was just starting may hold the lock for a moment.
-fn take_lock(lock: &File, path: &Path, lock_path: &Path) -> Result<(), Error> {
+fn take_lock(lock: &File, path: &Path, lock_path: &Path, patience: Duration) -> Result<(), Error> {
     let (clock, never) = (Clock::system(), Stop::new());
-    let deadline = clock.mono().saturating_add(LOCK_PATIENCE);
+    let deadline = clock.mono().saturating_add(patience);
     loop {
         match lock.try_lock() {
             Ok(()) => return Ok(()),
@@ -342,7 +368,7 @@ fn write_file(dir: &Path, name: &str, content: &[u8]) -> Result<(), Error> {
 
 /// Whether a process uses the directory. Changes nothing.
 pub fn is_locked(path: &Path) -> bool {
-    File::open(path.join("lock"))
+    File::open(path.join(LOCK))
         .is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(fs::TryLockError::WouldBlock)))
 }
 
@@ -420,6 +446,71 @@ mod tests {
             assert!(matches!(StateDir::open(&wrong), Err(Error::Io { .. })), "{}", wrong.display());
         }
         fs::remove_file(&path).unwrap();
+    }
+
+    /// A directory that cannot be prepared: its lock is a link to nowhere.
+    #[test]
+    fn a_directory_that_had_no_lock_is_locked_before_it_is_written() {
+        let path = scratch("late");
+        fs::create_dir(&path).unwrap();
+        std::os::unix::fs::symlink("missing/lock", path.join("lock")).unwrap();
+        let late = StateDir::open(&path).unwrap();
+        late.write("floor", b"late");
+        assert!(late.trouble().unwrap().contains("/lock: "), "{:?}", late.trouble());
+        assert!(!path.join("floor").exists(), "it was written without a lock");
+        // Another agent comes first.
+        fs::remove_file(path.join("lock")).unwrap();
+        let first = StateDir::open(&path).unwrap();
+        first.write("floor", b"first");
+        for _ in 0..2 {
+            late.retry();
+            late.write("other", b"late");
+            let trouble = late.trouble().unwrap();
+            assert!(
+                trouble.contains("used by another gardenlet; give each its own")
+                    && trouble.contains("forgets"),
+                "{trouble}"
+            );
+            assert!(!trouble.contains("disk"), "{trouble}");
+        }
+        assert!(first.read("other").is_none() && !path.join("other").exists());
+        assert_eq!(late.read("floor").as_deref(), Some(b"late".as_slice()));
+        drop(first);
+        late.retry();
+        assert_eq!(late.trouble(), None);
+        assert!(is_locked(&path));
+        drop(late);
+        let next = StateDir::open(&path).unwrap();
+        for name in ["floor", "other"] {
+            assert_eq!(next.read(name).as_deref(), Some(b"late".as_slice()), "{name}");
+        }
+        fs::remove_dir_all(&path).unwrap();
+    }
+
+    /// As if another disk were mounted there.
+    #[test]
+    fn a_directory_in_the_place_of_the_locked_one_is_locked_before_it_is_written() {
+        let (path, aside) = (scratch("swap"), scratch("aside"));
+        let state = StateDir::open(&path).unwrap();
+        state.write("floor", b"1");
+        fs::rename(&path, &aside).unwrap();
+        let other = StateDir::open(&path).unwrap();
+        state.write("request", b"2");
+        assert!(state.trouble().unwrap().contains("used by another gardenlet"), "{:?}", state.trouble());
+        assert!(!path.join("request").exists());
+        drop(other);
+        fs::remove_dir_all(&path).unwrap();
+        state.retry();
+        assert_eq!(state.trouble(), None);
+        drop(state);
+        let next = StateDir::open(&path).unwrap();
+        assert_eq!(
+            (next.read("floor"), next.read("request")),
+            (Some(b"1".to_vec()), Some(b"2".to_vec())),
+            "the new directory has all of it"
+        );
+        fs::remove_dir_all(&path).unwrap();
+        fs::remove_dir_all(&aside).unwrap();
     }
 
     #[test]

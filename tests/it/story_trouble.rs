@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::charts;
 use crate::story_extension::installed;
 use crate::story_probes::series;
-use crate::world::{Agent, CORE, MANAGED_RESOURCES, Options, World, condition};
+use crate::world::{Agent, CORE, MANAGED_RESOURCES, Options, World, condition, state_file};
 use support::encoding::{base64, from_rfc3339};
 use support::garden::manager::Share;
 use support::http::faults::Seen;
@@ -66,6 +66,25 @@ fn a_bootstrap_secret_that_is_missing_or_empty() {
     world.seed.delete("", "secrets", BOOTSTRAP.0, BOOTSTRAP.1);
     world.seed.create("v1", "secrets", &bare(secret["data"].clone()));
     world.wait_until_ready();
+    agent.stop();
+}
+
+/// As if its disk were mounted late: the directory has no lock, and none can be made.
+#[test]
+fn a_state_directory_that_can_be_written_later() {
+    let world = World::start(&Options::new("late-disk"));
+    let state = world.path("state-host-1");
+    std::fs::create_dir(&state).unwrap();
+    std::os::unix::fs::symlink("missing/lock", state.join("lock")).unwrap();
+    let agent = world.agent();
+    agent.wait_for_problem("state directory", &["/lock: ", "forgets new state at its end"]);
+    world.wait_until_ready();
+    assert!(state_file(&world, "instance-id").is_none(), "it was written without a lock");
+    std::fs::remove_file(state.join("lock")).unwrap();
+    world.skip(Duration::from_secs(75));
+    agent.wait_until_no_problem("state directory");
+    assert!(state_file(&world, "instance-id").is_some());
+    assert!(gardenlet::base::state::is_locked(&state));
     agent.stop();
 }
 
