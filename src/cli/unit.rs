@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::Variable;
-use super::arguments::Way;
+use super::arguments::{CONFIG, Way};
 use super::clusters::set;
 use crate::base::capped;
 use crate::config::file::load_to_run;
@@ -67,12 +67,23 @@ impl Service {
         }
     }
 
-    /// The configuration that it starts the agent with.
+    /// The configuration that it starts the agent with: as the agent finds it, in its arguments, in a variable, or in its
+    /// usual place. A masked unit starts nothing.
     fn config(&self) -> Option<PathBuf> {
+        const VARIABLE: &str = "GARDENLET_CONFIG";
         let words = words(&self.start);
-        let at = words.iter().position(|word| word.starts_with("--config"))?;
-        let value = words[at].strip_prefix("--config=").or_else(|| words.get(at + 1).map(String::as_str));
-        value.map(PathBuf::from)
+        let value = match words.iter().position(|word| word.starts_with("--config")) {
+            Some(at) => {
+                words[at].strip_prefix("--config=").or_else(|| words.get(at + 1).map(String::as_str))?
+            }
+            None if words.is_empty() => return None,
+            None if last(&self.variables, VARIABLE).is_none_or(str::is_empty) => CONFIG,
+            None => return self.variable(VARIABLE).map(PathBuf::from),
+        };
+        match value.strip_prefix('$') {
+            Some(name) => self.variable(name.trim_matches(['{', '}'])).map(PathBuf::from),
+            None => Some(PathBuf::from(value)),
+        }
     }
 
     fn credential(&self, name: &str) -> Option<&str> {
@@ -270,6 +281,31 @@ mod tests {
             let dash = if instance.is_empty() { "" } else { "-" };
             assert_eq!(variable("STATE_DIRECTORY"), format!("/var/lib/gardenlet{dash}{instance}"));
             assert_eq!(service.variable("HOSTNAME"), None, "only systemd knows %H");
+        }
+    }
+
+    #[test]
+    fn a_unit_names_its_configuration_in_each_way_of_the_agent() {
+        let start = |start: &str, more: &str| {
+            let unit = format!("[Service]\nExecStart={start}\n{more}");
+            read(&[&unit], "edge-1").config().map(|path| path.display().to_string())
+        };
+        let variable = "Environment=GARDENLET_CONFIG=/srv/%i.yaml\n";
+        let table = [
+            ("/g --config=/c.yaml", variable, Some("/c.yaml")),
+            ("/g run --config /c.yaml", variable, Some("/c.yaml")),
+            ("/usr/bin/gardenlet run", variable, Some("/srv/edge-1.yaml")),
+            ("/usr/bin/gardenlet run", "", Some("/etc/gardenlet/config.yaml")),
+            ("/g run", "Environment=GARDENLET_CONFIG=\n", Some("/etc/gardenlet/config.yaml")),
+            ("/g --config=${GARDENLET_CONFIG}", variable, Some("/srv/edge-1.yaml")),
+            ("/g --config $GARDENLET_CONFIG", variable, Some("/srv/edge-1.yaml")),
+            ("/g --config=$OTHER", variable, None),
+            // Only systemd knows this folder.
+            ("/g run", "Environment=GARDENLET_CONFIG=%h/g.yaml\n", None),
+            ("", variable, None),
+        ];
+        for (command, more, expected) in table {
+            assert_eq!(start(command, more).as_deref(), expected, "{command} {more}");
         }
     }
 
