@@ -127,18 +127,20 @@ fn words(value: &str) -> Vec<String> {
 }
 
 /// The files of a unit: its own one, then its drop-ins, in the order of their names. An earlier place hides files of the
-/// same name in later places.
+/// same name in later places. In each place, the files of an instance come before those of its template. The own file of
+/// an instance hides its template in every place.
 fn files(places: &str, unit: &str, instance: &str) -> Option<Vec<String>> {
     let places = || places.split(':').filter(|place| !place.is_empty()).map(Path::new);
     let read = |path: &Path| {
         let text = capped::read_file(path, limits::CONFIG_FILE_BYTES_MAX).ok()?;
         Some(String::from_utf8_lossy(&text).into_owned())
     };
-    let mut found = vec![places().find_map(|place| read(&place.join(format!("{unit}.service"))))?];
+    let names = [format!("{unit}{instance}.service"), format!("{unit}.service")];
+    let names = if instance.is_empty() { &names[1..] } else { &names[..] };
+    let own = |name: &String| places().find_map(|place| read(&place.join(name)));
+    let mut found = vec![names.iter().find_map(own)?];
     let mut drop_ins: Vec<PathBuf> = Vec::new();
-    let folders = [format!("{unit}.service.d"), format!("{unit}{instance}.service.d")];
-    let both = if instance.is_empty() { &folders[..1] } else { &folders[..] };
-    for folder in both.iter().flat_map(|folder| places().map(move |place| place.join(folder))) {
+    for folder in places().flat_map(|place| names.iter().map(move |name| place.join(format!("{name}.d")))) {
         for path in fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()) {
             let is_new = drop_ins.iter().all(|known| known.file_name() != path.file_name());
             if is_new && path.extension().is_some_and(|it| it == "conf") {
@@ -307,6 +309,49 @@ mod tests {
         for (command, more, expected) in table {
             assert_eq!(start(command, more).as_deref(), expected, "{command} {more}");
         }
+    }
+
+    /// The order in which systemd finds files: by place, and in each place the instance before its template.
+    #[test]
+    fn the_files_of_an_instance_hide_those_of_its_template() {
+        let root = std::env::temp_dir().join(format!("gardenlet-unit-{}", crate::base::random::hex(12)));
+        let places = format!("{0}/etc::{0}/lib", root.display());
+        let write = |file: &str| {
+            let path = root.join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, file).unwrap();
+        };
+        let found = |instance: &str| files(&places, "gardenlet@", instance).unwrap_or_default().join(" ");
+        assert_eq!(found("edge-1"), "");
+        // Each file hides what was found before.
+        let table = [
+            ("lib/gardenlet@.service", "lib/gardenlet@.service"),
+            ("etc/gardenlet@.service", "etc/gardenlet@.service"),
+            ("lib/gardenlet@edge-1.service", "lib/gardenlet@edge-1.service"),
+            ("etc/gardenlet@edge-1.service", "etc/gardenlet@edge-1.service"),
+        ];
+        for (file, expected) in table {
+            write(file);
+            assert_eq!(found("edge-1"), expected);
+        }
+        assert_eq!(found("edge-2"), "etc/gardenlet@.service");
+        for folder in ["lib/gardenlet@", "lib/gardenlet@edge-1", "etc/gardenlet@", "etc/gardenlet@edge-1"] {
+            let file = format!("{folder}.service.d/b.conf");
+            write(&file);
+            assert_eq!(found("edge-1"), format!("etc/gardenlet@edge-1.service {file}"));
+        }
+        write("lib/gardenlet@.service.d/a.conf");
+        write("lib/gardenlet@edge-1.service.d/c.conf");
+        assert_eq!(
+            found("edge-1"),
+            "etc/gardenlet@edge-1.service lib/gardenlet@.service.d/a.conf etc/gardenlet@edge-1.service.d/b.conf \
+             lib/gardenlet@edge-1.service.d/c.conf"
+        );
+        assert_eq!(
+            found("edge-2"),
+            "etc/gardenlet@.service lib/gardenlet@.service.d/a.conf etc/gardenlet@.service.d/b.conf"
+        );
+        fs::remove_dir_all(&root).unwrap();
     }
 
     #[test]
