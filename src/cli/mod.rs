@@ -104,7 +104,13 @@ fn perform(
         },
         Command::Rebootstrap { config, way } => {
             let handed = Handed::new(&config, variable, &way);
-            match handed.load().map(|loaded| rebootstrap(&loaded)) {
+            let asked = handed.load().map(|loaded| {
+                if let Some(other) = handed.other_seed(&loaded) {
+                    say(io, format_args!("The kubeconfig of the seed is {other}\n"));
+                }
+                rebootstrap(&loaded)
+            });
+            match asked {
                 Ok(Ok(done)) => print(io, &format!("{done}{}", handed.after_bootstrap())),
                 Ok(Err(why)) => {
                     let lacks = handed.lacks().filter(|_| why.contains("supply a bootstrap kubeconfig"));

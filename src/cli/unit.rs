@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use super::Variable;
 use super::arguments::{CONFIG, Way};
 use super::clusters::set;
+use crate::api::meta::text;
 use crate::base::capped;
 use crate::config::file::load_to_run;
 use crate::config::{Loaded, Problem};
@@ -156,16 +157,18 @@ fn files(places: &str, unit: &str, instance: &str) -> Option<Vec<String>> {
 /// The unit that starts the agent with this configuration, and its name.
 fn find(places: &str, config: &Path) -> Option<(String, Service)> {
     let stem = config.file_stem()?.to_str()?;
-    let is_same = |other: &Path| {
-        let whole = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
-        whole(other) == whole(config)
-    };
     UNITS.into_iter().find_map(|unit| {
         let instance = if unit.ends_with('@') { stem } else { "" };
         let service = Service::read(&files(places, unit, instance)?, instance);
-        let is_ours = service.config().is_some_and(|other| is_same(&other));
+        let is_ours = service.config().is_some_and(|other| is_same(&other, config));
         is_ours.then(|| (format!("{unit}{instance}.service"), service))
     })
+}
+
+/// Whether two paths lead to the same file.
+fn is_same(one: &Path, other: &Path) -> bool {
+    let whole = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    whole(one) == whole(other)
 }
 
 /// The surroundings of a command: its own environment, and below it that of the unit if the command is run by hand.
@@ -205,6 +208,16 @@ impl<'a> Handed<'a> {
             return Err(vec![Problem { path: "--context".to_owned(), message }]);
         }
         Ok(loaded)
+    }
+
+    /// The kubeconfig of the seed that the command uses, if the agent of the unit uses another one.
+    pub(super) fn other_seed(&self, loaded: &Loaded) -> Option<String> {
+        let (name, service) = self.unit.as_ref()?;
+        let used = loaded.settings.seed_client_connection.kubeconfig.as_deref()?;
+        let configured = text(&loaded.settings.document["seedClientConnection"]["kubeconfig"]);
+        let theirs = service.variable("KUBECONFIG").filter(|path| !path.is_empty());
+        let is_theirs = is_same(Path::new(theirs.as_deref().unwrap_or(configured)), used);
+        (!is_theirs).then(|| format!("{}, not that of {name}", used.display()))
     }
 
     /// The file of the bootstrap kubeconfig.

@@ -105,6 +105,40 @@ fn commands_by_hand_find_what_the_unit_hands_over() {
     assert!(desk.broken("garden", "identity").contains(&file));
 }
 
+/// The shell of a person often has a KUBECONFIG, perhaps of another cluster.
+#[test]
+fn commands_by_hand_tell_that_they_use_another_kubeconfig_than_the_unit() {
+    let world = World::start(&Options::real("by-hand-elsewhere"));
+    let mut desk = host(&world);
+    drop_in(&world);
+    bootstrap_kubeconfig(&world);
+    let unit_s = world.path("seed.kubeconfig").display().to_string();
+    let other = world.file("other.kubeconfig", &std::fs::read_to_string(&unit_s).unwrap());
+    let other = other.display().to_string();
+    for (kubeconfig, is_told) in [(None, false), (Some(&unit_s), false), (Some(&other), true)] {
+        desk.variables.remove("KUBECONFIG");
+        desk.variables.extend(kubeconfig.map(|path| ("KUBECONFIG".to_owned(), path.clone())));
+        let (code, told) = rebootstrap(&desk);
+        let line = format!("The kubeconfig of the seed is {other}, not that of gardenlet.service\n");
+        assert_eq!((code, told.contains(&line)), (0, is_told), "{told}");
+        let (code, examined) = desk.doctor();
+        let line = format!(
+            "odd          seed: kubeconfig: {other}, not that of gardenlet.service\n             leave --kubeconfig out, and \
+             unset KUBECONFIG\n"
+        );
+        assert_eq!((code, examined.contains(&line)), (0, is_told), "{examined}");
+        assert_eq!(examined.contains("seed: kubeconfig"), is_told, "{examined}");
+    }
+    // The option says the same as the variable. Without a unit, the environment is that of the agent.
+    desk.variables.remove("KUBECONFIG");
+    let words = ["doctor", "--config", desk.config.as_str(), "--kubeconfig", other.as_str()];
+    let (_, examined, _) = command(&words, &desk.variables);
+    assert!(examined.contains(&format!("seed: kubeconfig: {other}, not that of")), "{examined}");
+    desk.variables.remove("SYSTEMD_UNIT_PATH");
+    let (_, examined, _) = command(&words, &desk.variables);
+    assert!(!examined.contains("seed: kubeconfig"), "{examined}");
+}
+
 /// A Secret of the agent asks for the operation.
 #[test]
 fn a_new_identity_is_requested_with_the_credential_of_the_unit() {

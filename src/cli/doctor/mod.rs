@@ -64,7 +64,7 @@ fn examine(config: &Path, handed: &Handed<'_>, is_before: bool) -> Vec<Finding> 
             settings: &loaded.settings,
             variable: &|name| handed.variable(name),
             handed,
-            found: configuration(config, &loaded),
+            found: configuration(config, handed, &loaded),
             clocks: Vec::new(),
         }
         .examine(is_before),
@@ -76,11 +76,14 @@ fn examine(config: &Path, handed: &Handed<'_>, is_before: bool) -> Vec<Finding> 
     }
 }
 
-fn configuration(path: &Path, loaded: &Loaded) -> Vec<Finding> {
+fn configuration(path: &Path, handed: &Handed<'_>, loaded: &Loaded) -> Vec<Finding> {
     let mut found = vec![Finding::new("", "configuration", State::Good, path.display().to_string())];
     for warning in &loaded.warnings {
         found.push(Finding::new("", "configuration", State::Odd, warning.to_string()));
     }
+    let remedy = "leave --kubeconfig out, and unset KUBECONFIG";
+    let other = handed.other_seed(loaded);
+    found.extend(other.map(|other| Finding::new("seed", "kubeconfig", State::Odd, other).with(remedy)));
     found
 }
 
