@@ -366,6 +366,23 @@ fn write_file(dir: &Path, name: &str, content: &[u8]) -> Result<(), Error> {
     File::open(dir).and_then(|d| d.sync_all()).map_err(io_error("sync", dir))
 }
 
+/// Whether the directory exists already, if it can be written. Changes nothing.
+///
+/// # Errors
+/// If the directory cannot be used, or cannot be written.
+pub fn examine(path: &Path) -> Result<bool, Error> {
+    let failed = io_error("create state directory", path);
+    match path.metadata() {
+        Ok(found) if found.is_dir() => is_writable(path).map(|()| true),
+        Ok(_) => Err(failed(io::ErrorKind::NotADirectory.into())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let above = path.ancestors().skip(1).find(|above| above.exists());
+            is_writable(above.unwrap_or(Path::new("/"))).map(|()| false)
+        }
+        Err(error) => Err(failed(error)),
+    }
+}
+
 /// Whether a process uses the directory. Changes nothing.
 pub fn is_locked(path: &Path) -> bool {
     File::open(path.join(LOCK))

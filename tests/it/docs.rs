@@ -582,7 +582,7 @@ fn literals(path: &str) -> Vec<String> {
 }
 
 /// Texts of `doctor` that describe a state and contain no remedy.
-const STATES: [&str; 48] = [
+const STATES: [&str; 46] = [
     "none: a pending certificate request is lost when the process ends",
     "it is in a Secret of the seed",
     "expired at {until}",
@@ -595,9 +595,7 @@ const STATES: [&str; 48] = [
     "chart of {deployment}",
     "chart of {name}",
     "will be created",
-    "not a directory",
     "in use by a running agent",
-    "{} is not writable: {error}",
     "the {server} did not answer",
     "the garden runs in this cluster, so gardener-operator installs the garden's components",
     "may run Shoots",

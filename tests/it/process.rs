@@ -28,17 +28,16 @@ impl Process {
         Self::of(world, Command::new(env!("CARGO_BIN_EXE_gardenlet")).arg("--config").arg(config), variables)
     }
 
-    /// Like [`Process::start_with`] for an agent that ran before: its state directory is mounted read-only, in a mount
-    /// namespace of its own.
+    /// Like [`Process::start_with`] for an agent that ran before: its state directory is mounted read-only.
     pub fn start_read_only(world: &World, variables: &[(&str, &str)]) -> Self {
-        let script =
-            "mount --bind \"$1\" \"$1\" && mount -o remount,bind,ro \"$1\" && exec \"$2\" --config \"$3\"";
-        let (state, config) = (world.path("state"), world.path("config.yaml"));
-        let mut command = Command::new("/usr/bin/unshare");
-        command.args(["--user", "--map-root-user", "--mount", "/bin/sh", "-c", script, "sh"]);
-        command.arg(state).arg(env!("CARGO_BIN_EXE_gardenlet")).arg(config);
-        let path = ("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
-        Self::of(world, &mut command, &[variables, &[path]].concat())
+        Self::of(world, &mut read_only(world, "run"), &[variables, &[PATH]].concat())
+    }
+
+    /// What `doctor` prints there.
+    pub fn examine_read_only(world: &World, variables: &[(&str, &str)]) -> String {
+        let mut command = read_only(world, "doctor");
+        let ended = command.env_clear().envs(variables.iter().copied().chain([PATH])).output().unwrap();
+        String::from_utf8(ended.stdout).unwrap()
     }
 
     fn of(world: &World, command: &mut Command, variables: &[(&str, &str)]) -> Self {
@@ -77,6 +76,19 @@ impl Process {
     pub fn forget_peak(&self) {
         fs::write(format!("/proc/{}/clear_refs", self.0.id()), "5").unwrap();
     }
+}
+
+const PATH: (&str, &str) = ("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+
+/// A command of the program in a mount namespace of its own, with a state directory that is mounted read-only.
+fn read_only(world: &World, word: &str) -> Command {
+    let script =
+        "mount --bind \"$1\" \"$1\" && mount -o remount,bind,ro \"$1\" && exec \"$2\" \"$3\" --config \"$4\"";
+    let (state, config) = (world.path("state"), world.path("config.yaml"));
+    let mut command = Command::new("/usr/bin/unshare");
+    command.args(["--user", "--map-root-user", "--mount", "/bin/sh", "-c", script, "sh"]);
+    command.arg(state).args([env!("CARGO_BIN_EXE_gardenlet"), word]).arg(config);
+    command
 }
 
 impl Drop for Process {

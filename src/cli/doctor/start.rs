@@ -46,16 +46,22 @@ impl Doctor<'_> {
             self.say("", hop, State::Good, text, "");
             return None;
         };
-        let (state, text, remedy) = match state_of(&path) {
-            Ok(how) => room(&path).map_or_else(
-                |(state, why)| (state, why, "free space on its file system"),
-                |room| (State::Good, format!("{how}{room}"), ""),
-            ),
-            Err(why) => {
-                (State::Broken, why, "make it a directory that the agent's user can write to (edge.stateDir)")
+        let (state, text, remedy) = match state::examine(&path) {
+            Ok(is_there) => {
+                let how = match is_there {
+                    false => "will be created",
+                    true if state::is_locked(&path) => "in use by a running agent",
+                    true => "writable",
+                };
+                let (state, text, remedy) = room(&path).map_or_else(
+                    |why| (State::Odd, why, "free space on its file system"),
+                    |room| (State::Good, format!("{how}{room}"), ""),
+                );
+                (state, format!("{}: {text}", path.display()), remedy.to_owned())
             }
+            Err(error) => unusable(&path, &error),
         };
-        self.say("", hop, state, format!("{}: {text}", path.display()), remedy);
+        self.say("", hop, state, text, &remedy);
         match File::open(path.join("lock")) {
             Ok(_) => Some(state::is_locked(&path)),
             Err(error) => (error.kind() == ErrorKind::NotFound).then_some(false),
@@ -151,13 +157,11 @@ impl Doctor<'_> {
 
 const UNTOLD: &str = "let every client of the garden read ConfigMap gardener-system-public/gardener-info, as gardener-operator does";
 
-/// With less space, the agent cannot replace its files.
-const FREE_BYTES_MIN: u64 = 1 << 20;
-/// With less space, charts are probably not kept.
+/// With less space, charts are probably not kept. The agent works without any.
 const FREE_BYTES_GOOD: u64 = 16 << 20;
 
 /// The free space at a path that may not exist yet, or that there is too little of it.
-fn room(path: &Path) -> Result<String, (State, String)> {
+fn room(path: &Path) -> Result<String, String> {
     let above = path.ancestors().find(|above| above.exists()).unwrap_or(path);
     // A file system that does not tell is no reason to complain.
     let Ok(found) = rustix::fs::statvfs(above) else { return Ok(String::new()) };
@@ -166,37 +170,25 @@ fn room(path: &Path) -> Result<String, (State, String)> {
     judge(bytes, files)
 }
 
-fn judge(free_bytes: u64, free_files: Option<u64>) -> Result<String, (State, String)> {
+fn judge(free_bytes: u64, free_files: Option<u64>) -> Result<String, String> {
     let text = format!("{} free", human::bytes(free_bytes));
     match free_bytes {
-        _ if free_files == Some(0) => Err((State::Broken, "no file can be created there".to_owned())),
-        0..FREE_BYTES_MIN => Err((State::Broken, format!("only {text}"))),
-        FREE_BYTES_MIN..FREE_BYTES_GOOD => Err((State::Odd, format!("only {text}"))),
+        _ if free_files == Some(0) => Err("no file can be created there".to_owned()),
+        0..FREE_BYTES_GOOD => Err(format!("only {text}")),
         _ => Ok(format!(", {text}")),
     }
 }
 
-/// The state of the state directory. This changes nothing in it.
-fn state_of(path: &Path) -> Result<String, String> {
-    let metadata = match path.metadata() {
-        Ok(metadata) => metadata,
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            let above = path.ancestors().skip(1).find(|above| above.exists()).unwrap_or(Path::new("/"));
-            return writable(above).map(|()| "will be created".to_owned());
+/// The agent starts with a directory that it cannot write, but not with a wrong path.
+fn unusable(path: &Path, error: &state::Error) -> (State, String, String) {
+    let (state, remedy) = match error.is_of_disk(path) {
+        true => (State::Odd, error.remedy()),
+        false => {
+            let remedy = "make it a directory that the agent's user can write to (edge.stateDir)";
+            (State::Broken, remedy.to_owned())
         }
-        Err(error) => return Err(error.to_string()),
     };
-    if !metadata.is_dir() {
-        return Err("not a directory".to_owned());
-    }
-    writable(path)?;
-    let in_use = state::is_locked(path);
-    Ok(if in_use { "in use by a running agent" } else { "writable" }.to_owned())
-}
-
-fn writable(path: &Path) -> Result<(), String> {
-    let wanted = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
-    rustix::fs::access(path, wanted).map_err(|error| format!("{} is not writable: {error}", path.display()))
+    (state, chain(error), remedy)
 }
 
 #[cfg(test)]
@@ -204,17 +196,44 @@ mod tests {
     use super::*;
 
     #[test]
-    fn little_space_is_odd_and_none_is_broken() {
+    fn little_space_is_odd() {
         let table = [
-            (0, None, Some(State::Broken)),
-            (FREE_BYTES_MIN - 1, Some(9), Some(State::Broken)),
-            (FREE_BYTES_MIN, Some(9), Some(State::Odd)),
-            (FREE_BYTES_GOOD, Some(9), None),
-            (FREE_BYTES_GOOD, None, None),
-            (u64::MAX, Some(0), Some(State::Broken)),
+            (0, None, true),
+            (FREE_BYTES_GOOD - 1, Some(9), true),
+            (FREE_BYTES_GOOD, Some(9), false),
+            (FREE_BYTES_GOOD, None, false),
+            (u64::MAX, Some(0), true),
         ];
         for (bytes, files, expected) in table {
-            assert_eq!(judge(bytes, files).err().map(|(state, _)| state), expected, "{bytes} {files:?}");
+            assert_eq!(judge(bytes, files).is_err(), expected, "{bytes} {files:?}");
         }
+    }
+
+    /// `StateDir::open` judges in the same way.
+    #[test]
+    fn a_directory_that_cannot_be_written_is_odd_and_a_wrong_path_is_broken() {
+        use rustix::io::Errno;
+        let (there, missing) = (Path::new("/"), Path::new("/nonexistent/state"));
+        let table = [
+            (there, Errno::ROFS, State::Odd, "end: repair or replace the disk"),
+            (missing, Errno::ROFS, State::Odd, "end: repair or replace the disk"),
+            (missing, Errno::IO, State::Odd, "end: repair or replace the disk"),
+            (missing, Errno::NOSPC, State::Odd, "end: free space on its file system"),
+            (there, Errno::ACCESS, State::Odd, "end: let the agent's user write there"),
+            (missing, Errno::ACCESS, State::Broken, "(edge.stateDir)"),
+            (missing, Errno::NOTDIR, State::Broken, "(edge.stateDir)"),
+        ];
+        for (path, errno, expected, end) in table {
+            let error =
+                state::Error::Io { operation: "write to", path: path.to_owned(), source: errno.into() };
+            let (state, text, remedy) = unusable(path, &error);
+            assert_eq!((state, remedy.ends_with(end)), (expected, true), "{errno:?}: {remedy}");
+            assert!(text.starts_with(&format!("write to {}: ", path.display())), "{text}");
+        }
+        let file = Path::new("Cargo.toml");
+        let error = state::examine(file).unwrap_err();
+        assert_eq!(unusable(file, &error).0, State::Broken);
+        assert!(state::examine(&std::env::temp_dir()).unwrap());
+        assert!(!state::examine(&std::env::temp_dir().join("nonexistent/state")).unwrap());
     }
 }
