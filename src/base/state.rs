@@ -79,7 +79,7 @@ impl Error {
             Self::Io { source, .. } if is_worn(source) => ": repair or replace the disk",
             Self::Io { .. } => ": let the agent's user write there",
         };
-        format!("the agent works, and forgets new state at its end{remedy}")
+        format!("the agent works, and loses new state when it stops{remedy}")
     }
 }
 

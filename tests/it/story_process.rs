@@ -161,7 +161,7 @@ fn an_agent_whose_state_directory_has_become_read_only_works() {
     let examined = Process::examine_read_only(&world, &variables);
     let line = format!(
         "odd          state directory: write to {}: Read-only file system (os error 30)\n             the agent works, and \
-         forgets new state at its end: repair or replace the disk\n",
+         loses new state when it stops: repair or replace the disk\n",
         world.path("state").display()
     );
     assert!(examined.contains(&line) && !examined.contains("BROKEN"), "{examined}");

@@ -77,7 +77,7 @@ fn a_state_directory_that_can_be_written_later() {
     std::fs::create_dir(&state).unwrap();
     std::os::unix::fs::symlink("missing/lock", state.join("lock")).unwrap();
     let agent = world.agent();
-    agent.wait_for_problem("state directory", &["/lock: ", "forgets new state at its end"]);
+    agent.wait_for_problem("state directory", &["/lock: ", "loses new state when it stops"]);
     world.wait_until_ready();
     assert!(state_file(&world, "instance-id").is_none(), "it was written without a lock");
     std::fs::remove_file(state.join("lock")).unwrap();
