@@ -29,8 +29,9 @@ const NEXT: &str = r"[^,;\s][ \t]+[A-Za-z_][A-Za-z0-9_.-]*=";
 /// Long words. Digests and paths are known; all others may be keys.
 const WORDS: &str = r"(?:sha256:)?[A-Za-z0-9+/_=-]{32,}";
 /// Texts in a line that are secret wherever they stand, and what is left of them.
-const ALWAYS: [(&str, &str); 5] = [
+const ALWAYS: [(&str, &str); 6] = [
     (r"(?i)\b(authorization|cookie)(s?\\*[\x22']?[ \t]*[:=][ \t]*)[^\r\n]*", "$1$2[redacted]"),
+    (r"(?i)(--[a-z0-9-]*NAMES)[ \t]+\S+", "$1 [redacted]"),
     (r"(?i)\b(bearer|basic)[ \t]+[a-z0-9+/=._~-]{8,}", "$1 [redacted]"),
     (r"://[^\s\x22'<>]*@", "://[redacted]@"),
     (r"\beyJ[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)*", REDACTED),
@@ -324,6 +325,7 @@ mod tests {
             ),
             ("Set-Cookie=a=b; c=d", "Set-Cookie=[redacted]"),
             ("pwd=hunter2", "pwd=[redacted]"),
+            ("run x --db-password hunter2 --now", "run x --db-password [redacted] --now"),
             ("password='it''s' user: a", "password=[redacted]"),
             ("password='a b', user: a", "password=[redacted], user: a"),
             (r#"password: "a\"b", user: a"#, "password: [redacted], user: a"),
