@@ -485,7 +485,7 @@ mod tests {
             let trouble = late.trouble().unwrap();
             assert!(
                 trouble.contains("used by another gardenlet; give each its own")
-                    && trouble.contains("forgets"),
+                    && trouble.contains("loses new state"),
                 "{trouble}"
             );
             assert!(!trouble.contains("disk"), "{trouble}");

@@ -215,11 +215,11 @@ mod tests {
         use rustix::io::Errno;
         let (there, missing) = (Path::new("/"), Path::new("/nonexistent/state"));
         let table = [
-            (there, Errno::ROFS, State::Odd, "end: repair or replace the disk"),
-            (missing, Errno::ROFS, State::Odd, "end: repair or replace the disk"),
-            (missing, Errno::IO, State::Odd, "end: repair or replace the disk"),
-            (missing, Errno::NOSPC, State::Odd, "end: free space on its file system"),
-            (there, Errno::ACCESS, State::Odd, "end: let the agent's user write there"),
+            (there, Errno::ROFS, State::Odd, "stops: repair or replace the disk"),
+            (missing, Errno::ROFS, State::Odd, "stops: repair or replace the disk"),
+            (missing, Errno::IO, State::Odd, "stops: repair or replace the disk"),
+            (missing, Errno::NOSPC, State::Odd, "stops: free space on its file system"),
+            (there, Errno::ACCESS, State::Odd, "stops: let the agent's user write there"),
             (missing, Errno::ACCESS, State::Broken, "(edge.stateDir)"),
             (missing, Errno::NOTDIR, State::Broken, "(edge.stateDir)"),
         ];
