@@ -3,6 +3,7 @@
 use std::io;
 
 use crate::config::settings::Listener;
+use crate::format::address::authority;
 use crate::serve::{self, Routes, Server};
 
 use super::{Environment, Error};
@@ -29,7 +30,7 @@ fn listening((what, field): (&str, &str), at: &Listener, error: &io::Error) -> S
         io::ErrorKind::PermissionDenied => ("port", "choose a port above 1023"),
         _ => ("bindAddress", "choose an address of this machine"),
     };
-    let at = if address.contains(':') { format!("[{address}]:{port}") } else { format!("{address}:{port}") };
+    let at = authority(address, port);
     format!("listen for {what} on {at} ({field}.{part}: {remedy})")
 }
 

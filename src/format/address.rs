@@ -1,6 +1,12 @@
-//! Which addresses no client can reach.
+//! How addresses are written, and which of them no client can reach.
 
+use std::fmt::Display;
 use std::net::IpAddr;
+
+/// `host:port`, with brackets around IPv6.
+pub fn authority(host: &str, port: impl Display) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
 
 /// Why no client outside of this host reaches the address; `None` if a client may.
 pub fn flaw(address: IpAddr) -> Option<&'static str> {
@@ -29,6 +35,18 @@ pub fn flaw(address: IpAddr) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ipv6_has_brackets_beside_a_port() {
+        let table = [
+            ("2001:db8::1", "[2001:db8::1]:80"),
+            ("192.0.2.1", "192.0.2.1:80"),
+            ("a.example.org", "a.example.org:80"),
+        ];
+        for (host, expected) in table {
+            assert_eq!(authority(host, 80), expected);
+        }
+    }
 
     #[test]
     fn flaws_are_named() {

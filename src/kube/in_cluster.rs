@@ -4,6 +4,7 @@ use std::path::Path;
 
 use super::connection::{Connection, Credentials, Identity, Material, Trust};
 use super::kubeconfig::{self, Error};
+use crate::format::address::authority;
 
 /// The kubelet's mount path of the ServiceAccount.
 pub const SERVICE_ACCOUNT_DIRECTORY: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -11,11 +12,7 @@ pub const SERVICE_ACCOUNT_DIRECTORY: &str = "/var/run/secrets/kubernetes.io/serv
 /// The connection from `KUBERNETES_SERVICE_HOST` (which may be an IPv6 address), `KUBERNETES_SERVICE_PORT` and the
 /// directory with `token` and `ca.crt`. Both files are read again while the program runs.
 pub fn connection(host: &str, port: &str, directory: &Path) -> Connection {
-    let server = if host.contains(':') {
-        format!("https://[{host}]:{port}")
-    } else {
-        format!("https://{host}:{port}")
-    };
+    let server = format!("https://{}", authority(host, port));
     let identity =
         Identity { certificate: None, credentials: Credentials::TokenFile(directory.join("token")) };
     Connection { identity, ..Connection::new(server) }

@@ -4,8 +4,9 @@ use std::io::{self, Read, Write};
 
 use super::error::Error;
 use super::login;
-use super::url::{Url, authority};
+use super::url::Url;
 use super::wire::Channel;
+use crate::format::address::authority;
 
 /// The whole response of a proxy to CONNECT.
 const ANSWER_BYTES_MAX: usize = 16 << 10;

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::base::redact::{self, Secret};
+use crate::format::address::authority;
 
 /// A parsed URL. Formats without its password.
 #[derive(Clone, PartialEq, Eq)]
@@ -64,11 +65,6 @@ impl fmt::Debug for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Url({})", self.base())
     }
-}
-
-/// `host:port`, with brackets around IPv6.
-pub(super) fn authority(host: &str, port: u16) -> String {
-    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
 /// Splits `host`, `host:port`, `[v6]`, `[v6]:port`; the port may be empty.

@@ -17,6 +17,7 @@ use crate::base::clock::Timestamp;
 use crate::base::error::chain;
 use crate::base::sorted::SortedMap;
 use crate::components::exposure;
+use crate::format::address::authority;
 use crate::format::base64;
 use crate::kube::{
     self, Client, Connection, Credentials, Gate, Gates, ListParams, Options, Permits, Seed, Shoot, Warm,
@@ -476,11 +477,7 @@ fn decoded(secret: &Secret, key: &str) -> Option<Vec<u8>> {
 fn cluster_address(service: &Value) -> Option<String> {
     let host = text(&service["spec"]["clusterIP"]);
     let port = service["spec"]["ports"][0]["port"].as_u64()?;
-    (!host.is_empty() && host != "None").then(|| url(host, port))
-}
-
-fn url(host: &str, port: u64) -> String {
-    if host.contains(':') { format!("https://[{host}]:{port}") } else { format!("https://{host}:{port}") }
+    (!host.is_empty() && host != "None").then(|| format!("https://{}", authority(host, port)))
 }
 
 #[cfg(test)]

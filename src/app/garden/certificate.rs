@@ -322,7 +322,7 @@ fn left(file: &Path) -> String {
     match file.strip_prefix("/run/credentials").ok().and_then(Path::file_name) {
         Some(name) => format!(
             "credential {} of the service (remove its LoadCredential= before you delete the file that it names)",
-            Path::new(name).display()
+            name.display()
         ),
         None => format!("file {}", file.display()),
     }

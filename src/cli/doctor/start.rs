@@ -15,6 +15,7 @@ use crate::base::state;
 use crate::components::exposure;
 use crate::components::images::{self, Images};
 use crate::config::version::GARDENER;
+use crate::format::address::authority;
 use crate::format::human;
 use crate::kube::{Client, ListParams};
 use crate::serve;
@@ -46,11 +47,15 @@ impl Doctor<'_> {
             self.say("", hop, State::Good, text, "");
             return None;
         };
+        let is_running = match File::open(path.join("lock")) {
+            Ok(_) => Some(state::is_locked(&path)),
+            Err(error) => (error.kind() == ErrorKind::NotFound).then_some(false),
+        };
         let (state, text, remedy) = match state::examine(&path) {
             Ok(is_there) => {
                 let how = match is_there {
                     false => "will be created",
-                    true if state::is_locked(&path) => "in use by a running agent",
+                    true if is_running == Some(true) => "in use by a running agent",
                     true => "writable",
                 };
                 let (state, text, remedy) = room(&path).map_or_else(
@@ -62,10 +67,7 @@ impl Doctor<'_> {
             Err(error) => unusable(&path, &error),
         };
         self.say("", hop, state, text, &remedy);
-        match File::open(path.join("lock")) {
-            Ok(_) => Some(state::is_locked(&path)),
-            Err(error) => (error.kind() == ErrorKind::NotFound).then_some(false),
-        }
+        is_running
     }
 
     fn ports(&mut self, is_running: Option<bool>) {
@@ -90,7 +92,7 @@ impl Doctor<'_> {
                 ),
             };
             let text = if text.is_empty() { String::new() } else { format!(": {text}") };
-            self.say("", hop, state, format!("{}:{}{text}", at.bind_address, at.port), remedy);
+            self.say("", hop, state, format!("{}{text}", authority(&at.bind_address, at.port)), remedy);
         }
     }
 

@@ -17,6 +17,7 @@ use crate::base::error::chain;
 use crate::base::signal;
 use crate::base::stop::Stop;
 use crate::config::settings::Listener;
+use crate::format::address::authority;
 use crate::format::duration;
 use crate::format::time::rfc3339;
 use crate::limits;
@@ -222,7 +223,7 @@ const REMEDY: &str = "\nIs the agent running on this machine? If it listens else
 impl Agent {
     fn name(&self) -> String {
         let host = self.hosts.first().map_or("", String::as_str);
-        if host.contains(':') { format!("[{host}]:{}", self.port) } else { format!("{host}:{}", self.port) }
+        authority(host, self.port)
     }
 
     /// Requests the status. On failure, returns the reason and a remedy.

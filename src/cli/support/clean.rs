@@ -28,7 +28,7 @@ const SHOWN: &str = r#"^(?:(?:true|false|null)?\s*$|\[?(?:\{(?:\s*\\*"?(?:apiVer
 const NEXT: &str = r"[^,;\s][ \t]+[A-Za-z_][A-Za-z0-9_.-]*=";
 /// Long words. Digests and paths are known; all others may be keys.
 const WORDS: &str = r"(?:sha256:)?[A-Za-z0-9+/_=-]{32,}";
-/// Texts in a line that are secret wherever they stand, and what is left of them.
+/// Patterns of texts that are always secret, and what replaces them.
 const ALWAYS: [(&str, &str); 6] = [
     (r"(?i)\b(authorization|cookie)(s?\\*[\x22']?[ \t]*[:=][ \t]*)[^\r\n]*", "$1$2[redacted]"),
     (r"(?i)(--[a-z0-9-]*NAMES)[ \t]+\S+", "$1 [redacted]"),

@@ -19,7 +19,7 @@ pub struct Options {
     pub propagation: Option<String>,
     /// Policies may refuse it. They do not apply to the server's own deletions.
     pub is_admitted: bool,
-    /// The user who asks, for webhooks.
+    /// The user that webhooks are told of.
     pub user: Option<User>,
 }
 
