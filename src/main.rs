@@ -13,13 +13,15 @@ pub(crate) fn main() -> ExitCode {
     let (mut input, mut output, mut errors) = (io::stdin(), io::stdout(), io::stderr());
     let colour = cli::is_coloured(output.is_terminal(), &variable);
     let mut io = cli::Io { input: &mut input, output: &mut output, errors: &mut errors, colour };
-    let variables = || {
+    let variables = || -> Vec<(String, String)> {
         let all = std::env::vars_os();
         all.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))).collect()
     };
-    let rebootstrap = |loaded: &_| app::ask_for_identity(loaded, variables());
+    let rebootstrap = |loaded: &_, of_unit: Vec<_>| {
+        app::ask_for_identity(loaded, of_unit.into_iter().chain(variables()).collect())
+    };
     ExitCode::from(cli::main(args, &variable, &mut io, &rebootstrap, |loaded, config| {
-        app::process(loaded, config, variables(), give_up)
+        app::process(loaded, config, variables().into_iter().collect(), give_up)
     }))
 }
 

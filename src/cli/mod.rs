@@ -60,6 +60,9 @@ pub struct Io<'a> {
 /// Looks up a variable of the environment.
 type Variable<'a> = &'a dyn Fn(&str) -> Option<String>;
 
+/// Requests a new identity, with the variables that the unit of systemd adds to those of the process.
+type Rebootstrap<'a> = &'a dyn Fn(&Loaded, Vec<(String, String)>) -> Result<String, String>;
+
 /// Limits the memory and processor time of a process that only renders: charts come from outside.
 pub fn limit_process(args: &[OsString]) {
     if args.first().is_some_and(|word| word == "render") && !args.iter().any(|word| word == render::UNLIMITED)
@@ -74,7 +77,7 @@ pub fn main(
     args: Vec<OsString>,
     variable: Variable<'_>,
     io: &mut Io<'_>,
-    rebootstrap: &dyn Fn(&Loaded) -> Result<String, String>,
+    rebootstrap: Rebootstrap<'_>,
     run: impl FnOnce(Loaded, &Path) -> u8,
 ) -> u8 {
     let is_yaml = yaml::is_wanted(&args);
@@ -94,7 +97,7 @@ fn perform(
     command: Command,
     variable: Variable<'_>,
     io: &mut Io<'_>,
-    rebootstrap: &dyn Fn(&Loaded) -> Result<String, String>,
+    rebootstrap: Rebootstrap<'_>,
     run: impl FnOnce(Loaded, &Path) -> u8,
 ) -> u8 {
     match command {
@@ -108,7 +111,7 @@ fn perform(
                 if let Some(other) = handed.other_seed(&loaded) {
                     say(io, format_args!("The kubeconfig of the seed is {other}\n"));
                 }
-                rebootstrap(&loaded)
+                rebootstrap(&loaded, handed.variables())
             });
             match asked {
                 Ok(Ok(done)) => print(io, &format!("{done}{}", handed.after_bootstrap())),

@@ -22,7 +22,7 @@ fn command_with(input: &str, line: &str, variables: &[(&str, &str)]) -> Ended {
     let variable =
         |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
     let args = line.split_whitespace().map(OsString::from).collect();
-    let rebootstrap = |loaded: &Loaded| match loaded.settings.edge.bootstrap_keep {
+    let rebootstrap = |loaded: &Loaded, _| match loaded.settings.edge.bootstrap_keep {
         true => Ok("done\n".to_owned()),
         false => Err("nowhere".to_owned()),
     };
@@ -449,7 +449,7 @@ fn an_output_that_cannot_be_written_is_a_failure() {
         let mut errors = Vec::new();
         let mut io = Io { input: &mut io::empty(), output, errors: &mut errors, colour: false };
         let args = line.split_whitespace().map(OsString::from).collect();
-        let code = main(args, &|_| None, &mut io, &|_| Err(String::new()), |_, _| 7);
+        let code = main(args, &|_| None, &mut io, &|_, _| Err(String::new()), |_, _| 7);
         (code, String::from_utf8(errors).unwrap())
     };
     for line in &lines {
@@ -467,7 +467,7 @@ fn a_configuration_is_valid_in_green() {
     let (file, mut output, mut errors) = (TempFile::new("green.yaml", GOOD), Vec::new(), Vec::new());
     let mut io = Io { input: &mut io::empty(), output: &mut output, errors: &mut errors, colour: true };
     let args = ["config", "validate", "--config", &file.name()].map(OsString::from).to_vec();
-    let code = main(args, &|_| None, &mut io, &|_| Err(String::new()), |_, _| 7);
+    let code = main(args, &|_| None, &mut io, &|_, _| Err(String::new()), |_, _| 7);
     let expected = format!("{} is \u{1b}[32mvalid\u{1b}[0m\n", file.name());
     assert_eq!((code, String::from_utf8(output).unwrap()), (0, expected));
 }

@@ -10,7 +10,7 @@ use super::clusters::set;
 use crate::api::meta::text;
 use crate::base::capped;
 use crate::config::file::load_to_run;
-use crate::config::{Loaded, Problem};
+use crate::config::{Loaded, Problem, load as load_text};
 use crate::identity::bootstrap::CREDENTIAL;
 use crate::limits;
 
@@ -30,6 +30,8 @@ struct Service {
     start: String,
     state: Option<String>,
     variables: Pairs,
+    /// Variables from files. They replace the others.
+    from_files: Pairs,
     /// Names and files.
     credentials: Pairs,
 }
@@ -57,11 +59,16 @@ impl Service {
             "ExecStart" => value.clone_into(&mut self.start),
             "StateDirectory" => self.state = words(value).into_iter().next(),
             "Environment" if value.is_empty() => self.variables.clear(),
+            "EnvironmentFile" if value.is_empty() => self.from_files.clear(),
             "LoadCredential" if value.is_empty() => self.credentials.clear(),
             "Environment" => {
                 for word in words(value) {
                     self.variables.extend(pair(&word, '='));
                 }
+            }
+            // A dash allows the file to be missing.
+            "EnvironmentFile" => {
+                self.from_files.extend(assignments(Path::new(value.trim_start_matches('-'))));
             }
             "LoadCredential" => self.credentials.extend(pair(value, ':')),
             _ => {}
@@ -96,7 +103,7 @@ impl Service {
         if name == "STATE_DIRECTORY" {
             return self.state.as_ref().map(|state| format!("{STATE}/{state}"));
         }
-        let value = last(&self.variables, name)?;
+        let value = last(&self.from_files, name).or_else(|| last(&self.variables, name))?;
         let value = value.strip_prefix("%d/").map_or(Some(value), |name| self.credential(name))?;
         // Other specifiers are known only to systemd.
         (!value.contains('%')).then(|| value.to_owned())
@@ -109,6 +116,17 @@ fn pair(text: &str, sign: char) -> Option<(String, String)> {
 
 fn last<'p>(pairs: &'p Pairs, name: &str) -> Option<&'p str> {
     pairs.iter().rev().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+}
+
+/// The variables in a file of a unit. A file that cannot be read has none.
+fn assignments(path: &Path) -> Pairs {
+    let text = capped::read_file(path, limits::CONFIG_FILE_BYTES_MAX).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text).replace("\\\n", "");
+    let lines = text.lines().map(str::trim).filter(|line| !line.starts_with(['#', ';']));
+    lines
+        .filter_map(|line| line.split_once('='))
+        .map(|(name, value)| (name.trim_end().to_owned(), words(value).join(" ")))
+        .collect()
 }
 
 /// The words of a value, without their quotes.
@@ -197,9 +215,24 @@ impl<'a> Handed<'a> {
         set(self.own, name).or_else(|| self.unit.as_ref()?.1.variable(name))
     }
 
+    /// The variables of the unit, as [`Handed::variable`] returns them.
+    pub(super) fn variables(&self) -> Vec<(String, String)> {
+        let service = self.unit.iter().map(|(_, service)| service);
+        let names = service.flat_map(|service| service.variables.iter().chain(&service.from_files));
+        names.filter_map(|(name, _)| Some((name.clone(), self.variable(name)?))).collect()
+    }
+
     /// Reads the configuration as the agent does, with the bootstrap kubeconfig that the unit hands over.
     pub(super) fn load(&self) -> Result<Loaded, Vec<Problem>> {
-        let mut loaded = load_to_run(self.config, &|name| self.variable(name))?;
+        self.complete(load_to_run(self.config, &|name| self.variable(name))?)
+    }
+
+    /// Reads a text instead of the configuration.
+    pub(super) fn load_text(&self, text: &str) -> Result<Loaded, Vec<Problem>> {
+        self.complete(load_text(text, "")?.to_run(&|name| self.variable(name))?)
+    }
+
+    fn complete(&self, mut loaded: Loaded) -> Result<Loaded, Vec<Problem>> {
         loaded.settings.edge.bootstrap_credential = self.bootstrap().map(PathBuf::from);
         let seed = &mut loaded.settings.seed_client_connection;
         self.way.context.clone_into(&mut seed.context);
@@ -365,6 +398,24 @@ mod tests {
             "etc/gardenlet@.service lib/gardenlet@.service.d/a.conf etc/gardenlet@.service.d/b.conf"
         );
         fs::remove_dir_all(&root).unwrap();
+    }
+
+    #[test]
+    fn a_file_replaces_variables_of_the_unit() {
+        let path = std::env::temp_dir().join(format!("gardenlet-variables-{}", crate::base::random::hex(12)));
+        fs::write(&path, "# proxies\n HTTPS_PROXY = \"http://p:2\"\n;B=1\nNO_PROXY=a,\\\nb\n\nword\n")
+            .unwrap();
+        let unit = format!(
+            "[Service]\nEnvironmentFile={0}\nEnvironment=HTTPS_PROXY=http://p:1 A=b\nEnvironmentFile=-{0}.gone\n",
+            path.display()
+        );
+        let service = read(&[&unit], "");
+        let all = ["HTTPS_PROXY", "NO_PROXY", "A", "B", "word"]
+            .map(|name| service.variable(name).unwrap_or_default());
+        assert_eq!(all, ["http://p:2", "a,b", "b", "", ""]);
+        let service = read(&[&unit, "[Service]\nEnvironmentFile=\n"], "");
+        assert_eq!(service.variable("HTTPS_PROXY").as_deref(), Some("http://p:1"));
+        fs::remove_file(path).unwrap();
     }
 
     #[test]

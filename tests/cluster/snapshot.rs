@@ -51,12 +51,14 @@ pub(crate) const COLLECTABLE: &str = "resources.gardener.cloud/garbage-collectab
 pub(crate) struct Snapshot(BTreeMap<String, Value>);
 
 impl Snapshot {
-    /// Lists every kind that the cluster serves.
+    /// Lists every kind that the cluster serves. A kubelet creates the Lease of its node at its own time.
     pub(crate) fn take(cluster: &Cluster) -> Result<Self> {
         let cleaner = Cleaner::new(&[])?;
         let mut objects = BTreeMap::new();
         each(&cluster.client()?, FLEETING, &mut |key, object| {
-            objects.insert(cleaner.text(&key), cleaner.object(object));
+            if !key.contains("/Lease kube-node-lease/") {
+                objects.insert(cleaner.text(&key), cleaner.object(object));
+            }
         })?;
         Ok(Self(objects))
     }

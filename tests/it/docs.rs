@@ -235,7 +235,7 @@ impl Desk {
         let mut io =
             Io { input: &mut std::io::empty(), output: &mut output, errors: &mut errors, colour: false };
         let variable = |name: &str| environment.get(name).cloned();
-        let rebootstrap = |loaded: &Loaded| app::ask_for_identity(loaded, environment.clone());
+        let rebootstrap = |loaded: &Loaded, _| app::ask_for_identity(loaded, environment.clone());
         // An agent runs already: this command would start it with the same settings.
         let run = |_: Loaded, _: &Path| cli::SUCCESS;
         let code = cli::main(args.iter().map(Into::into).collect(), &variable, &mut io, &rebootstrap, run);
@@ -582,7 +582,7 @@ fn literals(path: &str) -> Vec<String> {
 }
 
 /// Texts of `doctor` that describe a state and contain no remedy.
-const STATES: [&str; 46] = [
+const STATES: [&str; 47] = [
     "none: a pending certificate request is lost when the process ends",
     "it is in a Secret of the seed",
     "expired at {until}",
@@ -629,6 +629,7 @@ const STATES: [&str; 46] = [
     "the garden has no {key}",
     "port of probes",
     "port of metrics",
+    "there is no {CONFIG} yet, so defaults are used",
 ];
 
 #[test]
@@ -698,7 +699,7 @@ fn options_that_are_named_exist() {
         let mut io =
             Io { input: &mut std::io::empty(), output: &mut output, errors: &mut errors, colour: false };
         let args = words.iter().map(Into::into).collect();
-        let code = cli::main(args, &|_| None, &mut io, &|_| unreachable!(), |_, _| unreachable!());
+        let code = cli::main(args, &|_| None, &mut io, &|_, _| unreachable!(), |_, _| unreachable!());
         assert_eq!(code, cli::SUCCESS);
         String::from_utf8(output).unwrap()
     };

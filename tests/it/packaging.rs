@@ -26,7 +26,7 @@ fn try_render(more: &[&str]) -> Result<String, String> {
         args.into_iter().map(Into::into).collect(),
         &|_| None,
         &mut io,
-        &|_| unreachable!("rendering makes no request"),
+        &|_, _| unreachable!("rendering makes no request"),
         |_, _| unreachable!("rendering starts no agent"),
     );
     match code {

@@ -55,7 +55,9 @@ fn rebootstrap(desk: &Desk<'_>) -> (u8, String) {
     let mut io =
         cli::Io { input: &mut std::io::empty(), output: &mut output, errors: &mut errors, colour: false };
     let variables: SortedMap<String, String> = desk.variables.clone().into_iter().collect();
-    let act = |loaded: &Loaded| app::ask_for_identity(loaded, variables.clone());
+    let act = |loaded: &Loaded, of_unit: Vec<(String, String)>| {
+        app::ask_for_identity(loaded, of_unit.into_iter().chain(variables.clone()).collect())
+    };
     let args = ["rebootstrap", "--config", desk.config.as_str()].map(Into::into).to_vec();
     let code =
         cli::main(args, &|name| desk.variables.get(name).cloned(), &mut io, &act, |_, _| unreachable!());
@@ -441,6 +443,17 @@ fn doctor_checks_a_garden_before_an_installation() {
         "not reached  garden: extensions: set GARDEN_KUBECONFIG to a kubeconfig of an administrator";
     let joins = "good         garden: identity: bootstrap credential in secret garden/";
     assert!(told.contains(unasked) && told.contains(joins), "{told}");
+    let (_, told, _) = command(&["doctor", "--pre", "--kubeconfig", &seed], &desk.variables);
+    for words in [
+        "not reached  configuration: there is no /etc/gardenlet/config.yaml yet, so defaults are used\n",
+        "good         seed: cluster\n",
+        "good         garden: Gardener: v1.150.0\n",
+    ] {
+        assert!(told.contains(words), "{words}: {told}");
+    }
+    for word in ["networks", "bootstrap token", "extensions", "unwritten"] {
+        assert!(!told.contains(word), "{word}: {told}");
+    }
     let (code, _, errors) = command(
         &["explain", "seed/planned", "--config", &desk.config, "--kubeconfig", &seed, "--context", "no"],
         &desk.variables,

@@ -14,13 +14,24 @@ use crate::extension::required;
 use crate::format::time::parse_rfc3339;
 use crate::kube::Garden;
 
+use super::super::arguments::CONFIG;
 use super::super::clusters;
 use super::Doctor;
-use super::finding::State;
+use super::finding::{Finding, State};
 
 /// Without an administrator's kubeconfig.
 pub(super) const UNASKED: &str =
     "set GARDEN_KUBECONFIG to a kubeconfig of an administrator to check the garden";
+/// Instead of a configuration that is not written yet. Only its defaults are used.
+pub(super) const UNWRITTEN: &str = include_str!("unwritten.yaml");
+
+/// What takes the place of the checks of a configuration.
+pub(super) fn unwritten() -> Vec<Finding> {
+    let text = format!("there is no {CONFIG} yet, so defaults are used");
+    let remedy = "name a configuration with --config to compare it with the seed and the garden";
+    vec![Finding::new("", "configuration", State::NotReached, text).with(remedy)]
+}
+
 const TOKEN: &str = "make another one with gardenlet bootstrap-token";
 
 impl Doctor<'_> {
@@ -36,6 +47,9 @@ impl Doctor<'_> {
         self.weakness(PLACE, &connection);
         let Some(client) = self.reach(PLACE, &connection) else { return };
         self.gardener(&client);
+        if self.is_unwritten {
+            return;
+        }
         let garden = Garden(client);
         self.extensions(&garden);
         self.credentials(&garden);

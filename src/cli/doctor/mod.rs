@@ -26,6 +26,7 @@ use crate::oci::{self, Order, Puller};
 
 use self::access::Access;
 use self::finding::{Finding, State, Stopped, way};
+use super::arguments::CONFIG;
 use super::unit::Handed;
 use super::{FAILURE, Io, Variable, clusters, print, print_text};
 
@@ -59,13 +60,17 @@ pub(super) fn told(config: &Path, handed: &Handed<'_>) -> String {
 }
 
 fn examine(config: &Path, handed: &Handed<'_>, is_before: bool) -> Vec<Finding> {
-    match handed.load() {
+    // Before an installation nobody has written the configuration yet. One that is named must exist.
+    let is_unwritten = is_before && config == Path::new(CONFIG) && !config.exists();
+    let loaded = if is_unwritten { handed.load_text(before::UNWRITTEN) } else { handed.load() };
+    match loaded {
         Ok(loaded) => Doctor {
             settings: &loaded.settings,
             variable: &|name| handed.variable(name),
             handed,
-            found: configuration(config, handed, &loaded),
+            found: if is_unwritten { before::unwritten() } else { configuration(config, handed, &loaded) },
             clocks: Vec::new(),
+            is_unwritten,
         }
         .examine(is_before),
         Err(problems) => {
@@ -94,6 +99,8 @@ struct Doctor<'a> {
     found: Vec<Finding>,
     /// How many nanoseconds the clocks of servers are ahead of this host's clock.
     clocks: Vec<(&'static str, Option<i64>)>,
+    /// There is no configuration yet: what depends on it is not checked.
+    is_unwritten: bool,
 }
 
 impl Doctor<'_> {
@@ -110,7 +117,7 @@ impl Doctor<'_> {
                 if is_before {
                     self.say("garden", "extensions", State::NotReached, before::UNASKED, "");
                 }
-                self.garden(seed.as_ref())
+                if self.is_unwritten { None } else { self.garden(seed.as_ref()) }
             }
         };
         let clocks = std::mem::take(&mut self.clocks);
@@ -148,7 +155,9 @@ impl Doctor<'_> {
         );
         self.shoots(&client);
         self.host(&client);
-        self.site(&client);
+        if !self.is_unwritten {
+            self.site(&client);
+        }
         self.webhooks(&client);
         Some(client)
     }

@@ -129,8 +129,7 @@ fn watch(io: &mut Io<'_>, agent: &Agent, as_json: bool) -> u8 {
                 let time = paint(io.colour, Tone::Faint, &rfc3339(clock.now()));
                 let begin = if io.colour { CLEAR } else { "" };
                 // The time and the cursor have lines of their own.
-                let room = window::size().filter(|_| io.colour);
-                let room = room.map(|(lines, columns)| (lines.saturating_sub(2), columns));
+                let room = window::size().map(|(lines, columns)| (lines.saturating_sub(2), columns));
                 let text = answer.map_or_else(
                     |why| format!("{}\n", paint(io.colour, Tone::Bad, &visible(&why))),
                     |answer| answer.shown(io.colour, room),
@@ -180,10 +179,13 @@ impl Answer {
     /// The text for a terminal or for a program, cut to the lines and columns of a window if it has one.
     fn shown(&self, colour: bool, window: Option<(usize, usize)>) -> String {
         let text = visible(&self.text);
-        if self.is_json || !colour {
+        if self.is_json {
             return text.into_owned();
         }
         let text = window.map_or_else(|| text.clone().into_owned(), |window| fit(&text, window));
+        if !colour {
+            return text;
+        }
         let mut out = String::with_capacity(text.len() + 512);
         let mut title = "";
         for (index, line) in text.lines().enumerate() {

@@ -227,7 +227,8 @@ fn a_window_cuts_the_text_and_not_its_colours() {
     let shown = answer.shown(true, Some((5, 15)));
     assert!(shown.ends_with("  seed\u{1b}[0m: edge-n\u{2026}\n"), "{shown:?}");
     assert!(answer.shown(true, Some((2, 15))).lines().last().unwrap().contains("and 4 more l\u{2026}"));
-    assert_eq!(answer.shown(false, Some((2, 15))).lines().count(), 5, "without a terminal, all is printed");
+    assert_eq!(answer.shown(false, Some((2, 15))), "healthy\n\u{2026} and 4 more l\u{2026}\n", "NO_COLOR");
+    assert_eq!(answer.shown(false, None).lines().count(), 5, "without a terminal, all is printed");
 }
 
 #[test]
