@@ -38,13 +38,15 @@ const PERIOD: Duration = Duration::from_secs(60);
 /// All of them are checked within a period. A busy machine may need longer.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Measures an agent that checks its Shoots once a day, and one with the default period.
+/// Measures an agent that checks its Shoots once a day, and one with the default period. A short run has no time for the
+/// first one: it only serves a comparison of processor time, which is no test.
 pub(crate) fn measure(bench: &Bench, report: &mut Report) {
     let scene = Scene::new(&bench.folder.join("care"), 0);
     object::prepare_garden(&scene.garden);
     object::prepare_seed(&scene.seed);
     let crowd = Crowd::new(SHOOTS, &bench.clock);
-    configure(&scene, "24h");
+    let is_short = bench.plan.is_short();
+    configure(&scene, if is_short { "1m" } else { "24h" });
     let (mut agent, _) = bench.start(&scene);
     wait_for(&mut agent, "the Seed to be ready", || scene.is_ready().then_some(()));
     scene.leave_alone();
@@ -53,20 +55,13 @@ pub(crate) fn measure(bench: &Bench, report: &mut Report) {
     // The applier's and the Leases' part does not belong to care.
     let is_served = || (served(&scene) >= SHOOTS).then_some(());
     wait_within(&mut agent, PATIENCE, "all Shoots to be served", is_served);
-    // Processor time is no test, and a short run has no time for it.
-    let without = (!bench.plan.is_short()).then(|| Spent::of(bench, &agent).percent);
-    if let Some(without) = without {
-        let title = format!("{SHOOTS} Shoots: processor time without their care");
-        report.row(title, format!("{without:.2} %"), "");
+    let before = if is_short { 0 } else { served(&scene) };
+    let without = (!is_short).then(|| without_care(bench, report, &agent));
+    if !is_short {
+        agent.kill();
+        configure(&scene, "1m");
+        agent = bench.start(&scene).0;
     }
-    let memory = agent.memory();
-    let anonymous = mb(memory.pss_anonymous);
-    report.row("  PSS", format!("{}, of it anonymous {anonymous}", mb(memory.pss)), "");
-    agent.kill();
-
-    let before = served(&scene);
-    configure(&scene, "1m");
-    let (mut agent, _) = bench.start(&scene);
     let is_settled = || (are_well(&scene) && served(&scene) >= before + SHOOTS).then_some(());
     wait_within(&mut agent, PATIENCE, "all Shoots to be healthy", is_settled);
     let servers: [(&str, &TestCluster); 3] =
@@ -93,6 +88,16 @@ pub(crate) fn measure(bench: &Bench, report: &mut Report) {
     peak(report, "  peak while they are checked", memory);
     assert!(crowd.server.request_count() > marks[2] + SHOOTS, "not all Shoots were checked");
     flows(&scene, &mut agent, report);
+}
+
+/// The processor time in percent while the Shoots are only served.
+fn without_care(bench: &Bench, report: &mut Report, agent: &Agent) -> f64 {
+    let percent = Spent::of(bench, agent).percent;
+    report.row(format!("{SHOOTS} Shoots: processor time without their care"), format!("{percent:.2} %"), "");
+    let memory = agent.memory();
+    let anonymous = mb(memory.pss_anonymous);
+    report.row("  PSS", format!("{}, of it anonymous {anonymous}", mb(memory.pss)), "");
+    percent
 }
 
 /// Ten more Shoots are created at the same time. The agent's workloads get no pods, so that the flows continue to wait.
