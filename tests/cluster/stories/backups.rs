@@ -94,6 +94,7 @@ fn is(object: &Value, state: &str) -> bool {
 pub(crate) fn live_and_die(lab: &mut Lab) -> Result<()> {
     let _world = World::build(lab)?;
     let mut options = world::agent(lab, "agent")?;
+    lab.garden.apply(&prepare::promised_backups())?;
     options.config["seedConfig"]["spec"]["backup"] = section(lab)?;
     let mut agent = Agent::start(lab, options)?;
     let player = Player::of(&["backupbuckets", "backupentries"]);

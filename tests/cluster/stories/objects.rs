@@ -18,7 +18,7 @@ use crate::stories::bastions::{is_of_agent, prepare};
 use crate::stories::steps::{ready, while_running};
 use crate::wait;
 use crate::world::{self, World};
-use support::garden::prepare::{PROJECT, backup_entry, bastion};
+use support::garden::prepare::{PROJECT, backup_entry, bastion, promised_backups};
 use support::player::Player;
 
 const EACH: usize = 250;
@@ -70,6 +70,7 @@ impl Place {
 pub(crate) fn five_hundred(lab: &mut Lab) -> Result<()> {
     let world = World::build(lab)?;
     let mut options = world::agent(lab, "agent")?;
+    lab.garden.apply(&promised_backups())?;
     options.config["seedConfig"]["spec"]["backup"] = section(lab)?;
     // As fast as the servers allow.
     for connection in ["gardenClientConnection", "seedClientConnection"] {

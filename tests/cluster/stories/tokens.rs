@@ -16,6 +16,7 @@ use crate::stories::steps::{ready, while_running};
 use crate::wait;
 use crate::world::{self, World};
 use support::garden::identity::claims;
+use support::garden::prepare;
 use support::player::Player;
 
 const TOKEN_REVIEW: Resource =
@@ -81,6 +82,7 @@ pub(crate) fn are_requested(lab: &mut Lab) -> Result<()> {
     let _world = World::build(lab)?;
     lab.garden.apply(&identity())?;
     let mut options = world::agent(lab, "agent")?;
+    lab.garden.apply(&prepare::promised_backups())?;
     options.config["seedConfig"]["spec"]["backup"] = json!({"provider": "local", "region": "north", "credentialsRef": {
         "apiVersion": WORKLOAD_IDENTITY.api_version(), "kind": WORKLOAD_IDENTITY.kind, "namespace": "garden", "name": "cloud"}});
     let mut agent = Agent::start(lab, options)?;
