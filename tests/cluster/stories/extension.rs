@@ -42,7 +42,8 @@ const WELL_IN_S: f64 = 30.0;
 /// How long the story waits for each of them.
 const TOLD_WITHIN_S: u64 = 120;
 
-/// A Seed waits for the extensions of its provider and of its DNS, and names them. The packaged provider of sites
+/// The garden accepts no Seed before somebody has registered for its provider. Then the Seed waits for the extensions of
+/// its provider and of its DNS, and names them. The packaged provider of sites
 /// without a cloud provides the first. The other one has everything that charts of extensions have: its pod gets the
 /// priority of the chart's class, uses the API server with the token of the applier, and serves a webhook. Then the
 /// Seed is ready. While the extension hangs, its ControllerInstallation and the Seed report it; then both are healthy
@@ -56,6 +57,12 @@ pub(crate) fn lives(lab: &mut Lab) -> Result<()> {
     // The Seed waits at the same time.
     let node = Node::start(lab)?;
     node.import(&image::of_extension(&lab.environment, &lab.place)?)?;
+    agent.wait_log("given Seed uses non-registered provider type", 60)?;
+    let promised = [
+        prepare::promise("promised", &["ControlPlane"], "local"),
+        prepare::promise("promised-dns", &["DNSRecord"], TYPE),
+    ];
+    lab.garden.apply(&world::list(&promised))?;
     // It waits for a minute. Its last operation has the same message, but not for long: the next attempt starts soon.
     let lacking = "ControlPlane/local, DNSRecord/lab, Infrastructure/local, Worker/local";
     agent.wait_log(&format!("no ControllerInstallation of this seed supports {lacking}"), 120)?;
