@@ -601,12 +601,17 @@ fn health_and_progress_are_reported() {
     let surplus = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "surplus", "namespace": "garden",
         "labels": {"app": "d"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
     rig.seed.create("v1", "pods", &surplus);
+    // Otherwise the stand-in could start it after it has ended.
+    rig.seed.wait_for("the surplus pod", |c| {
+        (c.get("", "pods", "garden", "surplus")?["status"]["phase"] == "Running").then_some(())
+    });
     rig.check("mr");
     let running = "True DeploymentProgressing: Deployment \"garden/d\" is progressing: there are still non-terminated old pods";
     assert_eq!(rig.condition("mr", "ResourcesProgressing"), running);
     rig.seed.merge_status("", "pods", ("garden", "surplus"), &json!({"status": {"phase": "Succeeded"}}));
     rig.check("mr");
-    assert!(rig.condition("mr", "ResourcesProgressing").starts_with("False ResourcesRolledOut: "));
+    let condition = rig.condition("mr", "ResourcesProgressing");
+    assert!(condition.starts_with("False ResourcesRolledOut: "), "{condition}");
 
     rig.seed.delete("", "configmaps", "garden", "b");
     rig.check("mr");
