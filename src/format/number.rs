@@ -9,8 +9,36 @@ pub fn general(value: f64) -> String {
     if !value.is_finite() {
         return special(value);
     }
-    lay_out(&format!("{value:e}"))
+    lay_out(&shortest(value))
 }
+
+/// The shortest digits that read back as the same value, in Rust's `{:e}`. Of two that are equally near, Go takes the even one,
+/// and Rust the larger one.
+fn shortest(value: f64) -> String {
+    let text = format!("{value:e}");
+    let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+    let count = mantissa.bytes().filter(u8::is_ascii_digit).count();
+    let last = mantissa.bytes().last().unwrap_or(b'0');
+    if count < TIE_DIGITS_MIN || last % 2 == 0 {
+        return text;
+    }
+    // The exact value has one digit more, and this is a five.
+    let exact = format!("{value:.*e}", count + EXACT_DIGITS);
+    let begin = mantissa.len();
+    let rest = exact.get(begin..).and_then(|rest| rest.split('e').next()).unwrap_or_default();
+    if !(rest.starts_with('5') && rest[1..].bytes().all(|digit| digit == b'0')) {
+        return text;
+    }
+    let is_lower = exact.starts_with(mantissa);
+    let even = if is_lower { last + 1 } else { last - 1 };
+    // A nine or a zero would have had a shorter form.
+    format!("{}{}e{exponent}", &mantissa[..begin - 1], char::from(even))
+}
+
+/// With fewer digits, no two texts are equally near to one value.
+const TIE_DIGITS_MIN: usize = 16;
+/// More digits than follow a tie that is none.
+const EXACT_DIGITS: usize = 40;
 
 /// The same for 32 bits: the text of keys that look like numbers, and of numbers in chart metadata.
 pub fn general32(value: f32) -> String {
@@ -27,9 +55,9 @@ pub fn json(value: f64) -> String {
     }
     let size = value.abs();
     if size == 0.0 || (1e-6..1e21).contains(&size) {
-        return value.to_string();
+        return plain(&shortest(value));
     }
-    let text = scientific(&format!("{value:e}"));
+    let text = scientific(&shortest(value));
     // "1e-07" becomes "1e-7"; exponents above 20 have two digits anyway.
     match text.strip_suffix(|c: char| c.is_ascii_digit()) {
         Some(head) if head.ends_with("e-0") => format!("{}{}", &head[..head.len() - 1], &text[head.len()..]),
@@ -65,11 +93,15 @@ fn special(value: f64) -> String {
 
 /// Rust's `{:e}` (shortest digits, "-1.25e-7") in Go's layout.
 fn lay_out(rust: &str) -> String {
+    let exponent = rust.split_once('e').map_or("0", |(_, exponent)| exponent);
+    let is_plain = exponent.parse::<i32>().is_ok_and(|exponent| (-4..=5).contains(&exponent));
+    if is_plain { plain(rust) } else { scientific(rust) }
+}
+
+/// Rust's `{:e}` without an exponent.
+fn plain(rust: &str) -> String {
     let (mantissa, exponent) = rust.split_once('e').unwrap_or((rust, "0"));
     let exponent: i32 = exponent.parse().unwrap_or(0);
-    if !(-4..=5).contains(&exponent) {
-        return scientific(rust);
-    }
     let (sign, mantissa) = mantissa.strip_prefix('-').map_or(("", mantissa), |m| ("-", m));
     let digits = mantissa.replace('.', "");
     if exponent < 0 {
@@ -113,6 +145,10 @@ mod tests {
             (1e-7, "1e-07", "1e-7"),
             (-2.5e-10, "-2.5e-10", "-2.5e-10"),
             (123_456_789_012_345_680_000.0, "1.2345678901234568e+20", "123456789012345680000"),
+            // Two texts are equally near.
+            (1e15 + 2.25, "1.0000000000000022e+15", "1000000000000002.2"),
+            (1e15 + 2.75, "1.0000000000000028e+15", "1000000000000002.8"),
+            (-1e15 - 2.25, "-1.0000000000000022e+15", "-1000000000000002.2"),
         ] {
             assert_eq!(general(value), g);
             assert_eq!(json(value), j);

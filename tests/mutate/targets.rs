@@ -149,6 +149,22 @@ fn with_checksums(input: &[u8]) -> Vec<u8> {
     bytes
 }
 
+/// A float without a fraction becomes an integer on its way through JSON.
+fn is_same(one: &Value, other: &Value) -> bool {
+    match (one, other) {
+        (Value::Number(one), Value::Number(other)) => one == other || one.as_f64() == other.as_f64(),
+        (Value::Array(one), Value::Array(other)) => {
+            one.len() == other.len() && one.iter().zip(other).all(|(one, other)| is_same(one, other))
+        }
+        (Value::Object(one), Value::Object(other)) => {
+            let has_same =
+                |(key, value): (&String, &Value)| other.get(key).is_some_and(|it| is_same(value, it));
+            one.len() == other.len() && one.iter().all(has_same)
+        }
+        _ => one == other,
+    }
+}
+
 /// The written form must parse to the same value.
 fn round_trip(input: &[u8], _: &Path) -> Result<(), String> {
     let input = text(input);
@@ -160,7 +176,7 @@ fn round_trip(input: &[u8], _: &Path) -> Result<(), String> {
         for dialect in [yaml::Dialect::V2, yaml::Dialect::V3, yaml::Dialect::V4] {
             let written = yaml::emit(&value, dialect);
             match yaml::parse(&written) {
-                Ok(read) if read == value => {}
+                Ok(read) if is_same(&read, &value) => {}
                 Ok(_) => return Err(format!("{dialect:?} writes another value: {written:?}")),
                 // go-yaml since v3 writes lines of which the first begins with a tab as a block, which no version of it
                 // can read: so do we.

@@ -249,9 +249,9 @@ impl Tree for Value {
             Self::Float(f) => see(View::Float(*f)),
             Self::Str(s) => see(View::Text(&s.to_str())),
             Self::Bytes(b) => see(View::Text(&base64::encode(b))),
-            Self::List(l) if l.is_nil() => see(View::Word("null")),
+            Self::List(l) if l.is_nil() => see(View::NilList),
             Self::List(l) => see(View::List(l.items().iter().map(|v| v as &dyn Tree).collect())),
-            Self::Map(m) if m.is_nil() => see(View::Word("null")),
+            Self::Map(m) if m.is_nil() => see(View::NilMap),
             Self::Map(m) => see(View::Map(m.entries().iter().map(|(k, v)| (&**k, v as &dyn Tree)).collect())),
             Self::Native(o) => o.to_json().view(see),
         }

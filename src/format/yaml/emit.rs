@@ -31,6 +31,10 @@ pub enum View<'a> {
     Text(&'a str),
     /// The items of a list.
     List(Vec<&'a dyn Tree>),
+    /// Go's nil slice: `null`, or no items in v3, which does not pass through JSON.
+    NilList,
+    /// Go's nil map.
+    NilMap,
     /// The entries of a map.
     Map(Vec<(&'a str, &'a dyn Tree)>),
 }
@@ -98,6 +102,9 @@ impl Writer {
 
     fn viewed(&mut self, view: View<'_>, indent: Option<usize>, value_of_key: bool) {
         match view {
+            View::NilList if self.dialect == Dialect::V3 => self.empty('[', ']'),
+            View::NilMap if self.dialect == Dialect::V3 => self.empty('{', '}'),
+            View::NilList | View::NilMap => self.plain("null", NO_FOLD),
             View::Map(map) if map.is_empty() => self.empty('{', '}'),
             View::List(list) if list.is_empty() => self.empty('[', ']'),
             View::Map(map) => {

@@ -1,6 +1,7 @@
 //! Dates and durations. The local zone is UTC, as in a container, and so is a zone that the machine does not know.
 
 use std::any::Any;
+use std::num::IntErrorKind;
 
 use super::{Answer, Args, Function, fixed};
 use crate::base::clock::Timestamp;
@@ -125,10 +126,19 @@ fn ago(a: &Args<'_>) -> Answer {
 fn duration_text(a: &Args<'_>) -> Answer {
     let seconds = match a.any(0) {
         Value::Int64(i) => *i,
-        Value::Str(s) => s.to_str().parse().unwrap_or(0),
+        Value::Str(s) => number_or_limit(&s.to_str()),
         _ => 0,
     };
     Ok(duration::format_nanos(seconds.wrapping_mul(NANOS)).into())
+}
+
+/// Go's parser returns the nearest possible number together with its error, which sprig ignores.
+fn number_or_limit(text: &str) -> i64 {
+    text.parse().unwrap_or_else(|error: std::num::ParseIntError| match error.kind() {
+        IntErrorKind::PosOverflow => i64::MAX,
+        IntErrorKind::NegOverflow => i64::MIN,
+        _ => 0,
+    })
 }
 
 /// Only the largest unit, rounded down.

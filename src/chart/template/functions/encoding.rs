@@ -16,11 +16,11 @@ pub(super) const FUNCTIONS: &[Function] = &[
     fixed("mustToYaml", &[Any], must_to_yaml),
     fixed("fromYaml", &[Str], |a| {
         charge_aliases(a)?;
-        Ok(as_map(from_yaml(&a.str(0), Map::new().into()), YAML_PREFIX))
+        Ok(as_map(from_yaml(a.bytes(0), Map::new().into()), YAML_PREFIX))
     }),
     fixed("fromYamlArray", &[Str], |a| {
         charge_aliases(a)?;
-        Ok(as_array(from_yaml(&a.str(0), Value::list(Vec::new())), YAML_PREFIX))
+        Ok(as_array(from_yaml(a.bytes(0), Value::list(Vec::new())), YAML_PREFIX))
     }),
     fixed("b64enc", &[Str], |a| Ok(base64::encode(a.bytes(0)).into())),
     fixed("b64dec", &[Str], |a| {
@@ -62,9 +62,34 @@ fn charge_aliases(a: &Args<'_>) -> Result<(), Cause> {
 
 /// The first document. Errors have the words of the library that converts YAML to JSON to Go. An empty document or null
 /// keeps the value before.
-fn from_yaml(text: &str, before: Value) -> Result<Value, String> {
+fn from_yaml(bytes: &[u8], before: Value) -> Result<Value, String> {
+    let text = std::str::from_utf8(bytes).map_err(|error| {
+        format!("error converting YAML to JSON: yaml: {}", broken_utf8(&bytes[error.valid_up_to()..]))
+    })?;
     let json = yaml::parse(text).map_err(|e| e.go_text())?;
     Ok(if json.is_null() { before } else { Value::from_json(&json, Numbers::Float64Always) })
+}
+
+/// What go-yaml's reader says of bytes that begin with a broken character.
+fn broken_utf8(bytes: &[u8]) -> &'static str {
+    let width = match bytes.first() {
+        Some(0..=0x7f) => 1,
+        Some(0xc0..=0xdf) => 2,
+        Some(0xe0..=0xef) => 3,
+        Some(0xf0..=0xf7) => 4,
+        _ => return "invalid leading UTF-8 octet",
+    };
+    let trailing = bytes.get(1..width.min(bytes.len())).unwrap_or_default();
+    if bytes.len() < width {
+        return "incomplete UTF-8 octet sequence";
+    }
+    if trailing.iter().any(|octet| octet & 0xc0 != 0x80) {
+        return "invalid trailing UTF-8 octet";
+    }
+    let first = u32::from(bytes[0]) & (0x7f >> width);
+    let code = trailing.iter().fold(first, |code, octet| code << 6 | u32::from(octet & 0x3f));
+    let is_long = matches!((width, code), (2, 0x80..) | (3, 0x800..) | (4, 0x1_0000..));
+    if is_long { "invalid Unicode character" } else { "invalid length of a UTF-8 sequence" }
 }
 
 const ALPHABET: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";

@@ -562,6 +562,23 @@ fn encoding() {
         ("{{ toYamlPretty .Values.map }}", Ok("x: 1\n\"y\":\n  z: deep")),
         ("{{ toYamlPretty .Values.list }}", Ok("- b\n- a\n- c")),
         ("{{ toYamlPretty 1000000.0 }}", Ok("1e+06")),
+        (r#"{{ regexFindAll "b" "" 1 | toYamlPretty }} {{ regexFindAll "b" "" 1 | toYaml }}"#, Ok("[] null")),
+        (
+            r#"{{ "é" | trunc -1 | fromYaml }}"#,
+            Ok("map[Error:error converting YAML to JSON: yaml: invalid leading UTF-8 octet]"),
+        ),
+        (
+            r#"{{ "é" | trunc 1 | fromYaml }}"#,
+            Ok("map[Error:error converting YAML to JSON: yaml: incomplete UTF-8 octet sequence]"),
+        ),
+        (
+            r#"{{ printf "%sx" ("é" | trunc 1) | fromYaml }}"#,
+            Ok("map[Error:error converting YAML to JSON: yaml: invalid trailing UTF-8 octet]"),
+        ),
+        (
+            r#"{{ duration "99999999999999999999" }} {{ duration "-99999999999999999999" }} {{ duration "x" }}"#,
+            Ok("-1s 0s 0s"),
+        ),
         ("{{ mustToYaml .Values.map }}", Ok("x: 1\n\"y\":\n  z: deep")),
         (
             r##"{{ toYaml (dict "a" (list 1 (dict "b" "yes" "c" "1" "d" "0x1" "e" "" "f" "- x" "g" "a: b" "h" "#c" "i" " lead" "j" "trail ")) "z" true) }}"##,
