@@ -251,11 +251,16 @@ fn health_fails_without_a_break_while_both_clusters_hang() {
     world.wait_until_ready();
     let get = |path| agent.get(2728, path);
     wait_for("good health", || (get("/healthz").0 == 200).then_some(()));
-    let leads = || {
-        let page: Value = serde_json::from_str(&get("/statusz?format=json").1).unwrap();
+    let page = || -> Value { serde_json::from_str(&get("/statusz?format=json").1).unwrap() };
+    let held = |page: &Value| page["leases"]["garden/gardenlet-leader-election"]["held"] == true;
+    let leads = || loop {
+        let before = page();
         let metrics = agent.get(2729, "/metrics").1;
         let master = series(&metrics, "leader_election_master_status{name=\"gardenlet-leader-election\"}");
-        (page["leading"] == true, page["leases"]["garden/gardenlet-leader-election"]["held"] == true, master)
+        // Page and metric are two requests: the Lease must not have changed between them.
+        if held(&page()) == held(&before) {
+            break (before["leading"] == true, held(&before), master);
+        }
     };
     assert_eq!(leads(), (true, true, Some(1.0)));
     // The agent gives up after a while, as it does when its own deadline passes.
