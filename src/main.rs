@@ -18,7 +18,7 @@ pub(crate) fn main() -> ExitCode {
         all.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))).collect()
     };
     let rebootstrap = |loaded: &_, of_unit: Vec<_>| {
-        app::ask_for_identity(loaded, of_unit.into_iter().chain(variables()).collect())
+        app::ask_for_identity(loaded, variables().into_iter().chain(of_unit).collect())
     };
     ExitCode::from(cli::main(args, &variable, &mut io, &rebootstrap, |loaded, config| {
         app::process(loaded, config, variables().into_iter().collect(), give_up)

@@ -215,7 +215,7 @@ impl<'a> Handed<'a> {
         set(self.own, name).or_else(|| self.unit.as_ref()?.1.variable(name))
     }
 
-    /// The variables of the unit, as [`Handed::variable`] returns them.
+    /// The variables that the unit sets, with the values that [`Handed::variable`] returns: an own one may replace them.
     pub(super) fn variables(&self) -> Vec<(String, String)> {
         let service = self.unit.iter().map(|(_, service)| service);
         let names = service.flat_map(|service| service.variables.iter().chain(&service.from_files));
@@ -416,6 +416,31 @@ mod tests {
         let service = read(&[&unit, "[Service]\nEnvironmentFile=\n"], "");
         assert_eq!(service.variable("HTTPS_PROXY").as_deref(), Some("http://p:1"));
         fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn own_variables_replace_those_of_the_unit() {
+        let folder = std::env::temp_dir().join(format!("gardenlet-handed-{}", crate::base::random::hex(12)));
+        fs::create_dir_all(&folder).unwrap();
+        let config = folder.join("config.yaml");
+        fs::write(&config, "").unwrap();
+        let unit = format!(
+            "[Service]\nExecStart=/g run --config={}\nEnvironment=HTTPS_PROXY=http://p:1 NO_PROXY=a HTTP_PROXY=http://p:2\n",
+            config.display()
+        );
+        fs::write(folder.join("gardenlet.service"), unit).unwrap();
+        let own = |name: &str| match name {
+            "SYSTEMD_UNIT_PATH" => Some(folder.display().to_string()),
+            "NO_PROXY" => Some("b".to_owned()),
+            // An empty value counts as none.
+            "HTTP_PROXY" => Some(String::new()),
+            _ => None,
+        };
+        let way = Way::default();
+        let all = Handed::new(&config, &own, &way).variables();
+        let expected = [("HTTPS_PROXY", "http://p:1"), ("NO_PROXY", "b"), ("HTTP_PROXY", "http://p:2")];
+        assert_eq!(all, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]

@@ -56,7 +56,7 @@ fn rebootstrap(desk: &Desk<'_>) -> (u8, String) {
         cli::Io { input: &mut std::io::empty(), output: &mut output, errors: &mut errors, colour: false };
     let variables: SortedMap<String, String> = desk.variables.clone().into_iter().collect();
     let act = |loaded: &Loaded, of_unit: Vec<(String, String)>| {
-        app::ask_for_identity(loaded, of_unit.into_iter().chain(variables.clone()).collect())
+        app::ask_for_identity(loaded, variables.clone().into_iter().chain(of_unit).collect())
     };
     let args = ["rebootstrap", "--config", desk.config.as_str()].map(Into::into).to_vec();
     let code =

@@ -1,7 +1,7 @@
 //! Dates and durations. The local zone is UTC, as in a container, and so is a zone that the machine does not know.
 
 use std::any::Any;
-use std::num::IntErrorKind;
+use std::num::{IntErrorKind, ParseIntError};
 
 use super::{Answer, Args, Function, fixed};
 use crate::base::clock::Timestamp;
@@ -134,7 +134,7 @@ fn duration_text(a: &Args<'_>) -> Answer {
 
 /// Go's parser returns the nearest possible number together with its error, which sprig ignores.
 fn number_or_limit(text: &str) -> i64 {
-    text.parse().unwrap_or_else(|error: std::num::ParseIntError| match error.kind() {
+    text.parse().unwrap_or_else(|error: ParseIntError| match error.kind() {
         IntErrorKind::PosOverflow => i64::MAX,
         IntErrorKind::NegOverflow => i64::MIN,
         _ => 0,
