@@ -130,22 +130,23 @@ impl Recorder {
         Self { hostname: hostname.into(), book: Arc::new(Mutex::new(Book::new())) }
     }
 
-    /// Emits an event in the cluster of `client`.
-    pub fn tell(&self, client: &Client, clock: &Clock, about: About<'_>, news: News<'_>) {
+    /// Emits an event in the cluster of `client`. Returns whether the cluster has it, with an older count at worst. A caller that
+    /// reports something nowhere else may tell it again later.
+    pub fn tell(&self, client: &Client, clock: &Clock, about: About<'_>, news: News<'_>) -> bool {
         let note: String = news.note.chars().take(NOTE_CHARS_MAX).collect();
         let news = News { note: &note, ..news };
         let key = [about.uid, about.name, news.reason, news.action, news.note].join("\n");
-        let act = {
+        let (act, is_known) = {
             // Plain values: a panic does not leave them half changed.
             let mut book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
-            book.decide(&key, about.name, clock.mono())
+            (book.decide(&key, about.name, clock.mono()), book.told.contains_key(&key))
         };
         let namespace = if about.namespace.is_empty() { DEFAULT_NAMESPACE } else { about.namespace };
         let client = client.with_deadline(TIMEOUT);
         let now = clock.now();
         let is_new = matches!(act, Act::Create { .. });
         let written = match act {
-            Act::Nothing => return,
+            Act::Nothing => return is_known,
             Act::Create { name } => {
                 let event = self.event((namespace, &name), about, news, now);
                 client.create::<Value>(&EVENT, namespace, &event)
@@ -155,14 +156,15 @@ impl Recorder {
                 client.patch::<Value>(&EVENT, namespace, &name, "", &Patch::Merge(series))
             }
         };
-        if let Err(error) = written {
-            if is_new || error.is_not_found() {
-                // It is not in the cluster, or has expired there: the next one is new.
-                self.book.lock().unwrap_or_else(PoisonError::into_inner).told.remove(&key);
-            }
-            let err = chain(&error);
-            log::debug!(about = about.name, reason = news.reason, err = err.as_str(); "Cannot write an event");
+        let Err(error) = written else { return true };
+        let is_missing = is_new || error.is_not_found();
+        if is_missing {
+            // It is not in the cluster, or has expired there: the next one is new.
+            self.book.lock().unwrap_or_else(PoisonError::into_inner).told.remove(&key);
         }
+        let err = chain(&error);
+        log::debug!(about = about.name, reason = news.reason, err = err.as_str(); "Cannot write an event");
+        !is_missing
     }
 
     fn event(
@@ -259,9 +261,8 @@ mod tests {
             note: "why",
         };
         let recorder = Recorder::new("host-1");
-        for _ in 0..3 {
-            recorder.tell(&client, &Clock::system(), about, news);
-        }
+        let told = [(); 3].map(|()| recorder.tell(&client, &Clock::system(), about, news));
+        assert_eq!(told, [false, true, true]);
         let methods: Vec<String> = server.seen().into_iter().map(|seen| seen.method).collect();
         assert_eq!(methods, ["POST", "POST", "PATCH"]);
     }

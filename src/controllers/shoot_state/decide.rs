@@ -12,8 +12,8 @@ use crate::base::clock::{Mono, Timestamp};
 const SETTLE: Duration = Duration::from_secs(10);
 /// The shortest time between two checks.
 const SPACING: Duration = Duration::from_secs(30);
-/// As in upstream: how soon to check again whether a Shoot was created or moved.
-const UNREADY: Duration = Duration::from_secs(600);
+/// As in upstream: how soon to check again whether a Shoot was created or moved. A lost event is told again after it, too.
+pub const UNREADY: Duration = Duration::from_secs(600);
 /// As in upstream: the period varies by at most this much, so that not all ShootStates are written at once.
 const SPREAD_MAX: Duration = Duration::from_secs(900);
 
@@ -70,14 +70,14 @@ pub struct Memo {
     next: Option<Mono>,
     /// The digest that the garden has, and since when.
     pub known: Option<(Digest, Timestamp)>,
-    /// What the ShootState lacked at the last check.
+    /// What the ShootState lacked at the last check, if that was reported.
     lacked: Option<Digest>,
 }
 
 impl Memo {
-    /// After a check. `lacks` is what the ShootState lacks, if it is incomplete.
-    pub fn looked(at: Mono, next: Mono, known: (Digest, Timestamp), lacks: Option<Digest>) -> Self {
-        Self { due: None, looked: Some(at), next: Some(next), known: Some(known), lacked: lacks }
+    /// After a check. `lacked` is what the ShootState lacks, if that was reported.
+    pub fn looked(at: Mono, next: Mono, known: (Digest, Timestamp), lacked: Option<Digest>) -> Self {
+        Self { due: None, looked: Some(at), next: Some(next), known: Some(known), lacked }
     }
 
     /// Whether to report an incomplete ShootState: after each write, and when it lacks something else than before.

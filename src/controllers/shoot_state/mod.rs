@@ -175,12 +175,12 @@ impl Reconciler for ShootStateReconciler {
         let now = cx.clock.now();
         let written = self.bring(key, &content, memo.known, now)?;
         let lacks = content.lacks();
-        if memo.is_news(lacks, written.is_new) {
-            self.tell(key, &shoot, &content.left_out, cx);
-        }
+        let is_owed = memo.is_news(lacks, written.is_new) && !self.tell(key, &shoot, &content.left_out, cx);
         let next = decide::next(written.at, self.period, now, random::unit());
+        // Nothing else in the garden says that a ShootState is incomplete, so a lost event is told again.
+        let (next, told) = if is_owed { (next.min(decide::UNREADY), None) } else { (next, lacks) };
         let at = begun.saturating_add(next);
-        let memo = Memo::looked(begun, at, (written.digest, written.at), lacks);
+        let memo = Memo::looked(begun, at, (written.digest, written.at), told);
         self.lock().insert(key.clone(), memo);
         Ok(Outcome::At(at))
     }
@@ -278,7 +278,8 @@ impl ShootStateReconciler {
         self.garden.create::<Value>(&SHOOT_STATE, &key.namespace, &object).map(drop)
     }
 
-    fn tell(&self, key: &Key, shoot: &Value, left_out: &[String], cx: &Context) {
+    /// Returns whether the garden has the event.
+    fn tell(&self, key: &Key, shoot: &Value, left_out: &[String], cx: &Context) -> bool {
         let note = format!("The ShootState lacks {}", left_out.join("; "));
         let name = key.to_string();
         log::warn!(shoot = name.as_str(), why = note.as_str(); "A ShootState is incomplete");
@@ -291,6 +292,6 @@ impl ShootStateReconciler {
             action: "Reconcile",
             note: &note,
         };
-        cx.events.tell(&self.garden, &cx.clock, about, news);
+        cx.events.tell(&self.garden, &cx.clock, about, news)
     }
 }
