@@ -189,6 +189,11 @@ impl Engine<'_> {
             self.shared.charge(1)?;
             return Ok(text.clone());
         }
+        // Bytes that are not UTF-8 stay as they are if there is no action.
+        if matches!(source, Cow::Owned(_)) && !source.contains("{{") {
+            self.shared.charge(1)?;
+            return Ok(Text::from(&*without_no_value(text.as_bytes())));
+        }
         let quoted = || unquote::quote(text.as_bytes());
         let trees = parse::parse(ROOT, &Slice::from(&*source), self.shared.guard)
             .map_err(|e| Error::wrap(format!("cannot parse template {}: ", quoted()), e))?;

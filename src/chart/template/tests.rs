@@ -169,6 +169,8 @@ fn the_language() {
         (r#"{{ tpl "{{ fail `boo` }}" . }}"#, Err("execution error at (t/templates/t.yaml:1:3): boo")),
         (r#"{{ tpl "{{ .Values.s }} {{ define `q` }}Q{{ end }}{{ include `q` . }}" . }}"#, Ok("text Q")),
         (r#"{{ tpl "" . }}|{{ tpl "{{/* c */}}" . }}|"#, Ok("||")),
+        // A broken character stays as it is.
+        (r#"{{ tpl (trunc 1 "ü") . | b64enc }}"#, Ok("ww==")),
         (
             "{{ eq .Values.n 1 }}",
             Err(

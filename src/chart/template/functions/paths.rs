@@ -1,6 +1,7 @@
 //! Paths with slashes. The variants for paths of the operating system are the same, because the programs run on Linux.
 
 use super::{Answer, Args, Function, fixed};
+use crate::chart::value::Text;
 use crate::chart::value::Type::Str;
 
 pub(super) const FUNCTIONS: &[Function] = &[
@@ -8,8 +9,8 @@ pub(super) const FUNCTIONS: &[Function] = &[
     fixed("osBase", &[Str], base),
     fixed("dir", &[Str], dir),
     fixed("osDir", &[Str], dir),
-    fixed("clean", &[Str], |a| Ok(clean(&a.str(0)).into())),
-    fixed("osClean", &[Str], |a| Ok(clean(&a.str(0)).into())),
+    fixed("clean", &[Str], |a| Ok(clean(a.bytes(0)).into())),
+    fixed("osClean", &[Str], |a| Ok(clean(a.bytes(0)).into())),
     fixed("ext", &[Str], ext),
     fixed("osExt", &[Str], ext),
     fixed("isAbs", &[Str], |a| Ok(a.bytes(0).starts_with(b"/").into())),
@@ -17,45 +18,51 @@ pub(super) const FUNCTIONS: &[Function] = &[
 ];
 
 fn base(a: &Args<'_>) -> Answer {
-    let path = a.str(0);
-    let trimmed = path.trim_end_matches('/');
-    Ok(match (path.is_empty(), trimmed) {
-        (true, _) => ".",
-        (false, "") => "/",
-        (false, rest) => rest.rsplit('/').next().unwrap_or(rest),
-    }
-    .into())
+    let path = a.bytes(0);
+    let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
+    let base: &[u8] = match (path, &path[..end]) {
+        ([], _) => b".",
+        (_, []) => b"/",
+        (_, trimmed) => after_last(trimmed, b'/'),
+    };
+    Ok(Text::from(base).into())
+}
+
+/// The part after the last separator; all without one.
+fn after_last(path: &[u8], separator: u8) -> &[u8] {
+    path.rsplit(|byte| *byte == separator).next().unwrap_or(path)
 }
 
 fn dir(a: &Args<'_>) -> Answer {
-    let path = a.str(0);
-    let folder = path.rfind('/').map_or("", |slash| &path[..=slash]);
+    let path = a.bytes(0);
+    let folder = path.iter().rposition(|byte| *byte == b'/').map_or(&[][..], |slash| &path[..=slash]);
     Ok(clean(folder).into())
 }
 
 /// The shortest equivalent path.
-fn clean(path: &str) -> String {
-    let rooted = path.starts_with('/');
-    let mut kept: Vec<&str> = Vec::new();
-    for part in path.split('/') {
+fn clean(path: &[u8]) -> Text {
+    let rooted = path.starts_with(b"/");
+    let mut kept: Vec<&[u8]> = Vec::new();
+    for part in path.split(|byte| *byte == b'/') {
         match part {
-            "" | "." => {}
-            ".." if kept.last().is_some_and(|last| *last != "..") => {
+            b"" | b"." => {}
+            b".." if kept.last().is_some_and(|last| *last != b"..") => {
                 kept.pop();
             }
-            ".." if rooted => {}
+            b".." if rooted => {}
             _ => kept.push(part),
         }
     }
-    match (rooted, kept.is_empty()) {
-        (true, _) => format!("/{}", kept.join("/")),
-        (false, true) => ".".to_owned(),
-        (false, false) => kept.join("/"),
-    }
+    let joined = kept.join(&b'/');
+    Text::from(match (rooted, kept.is_empty()) {
+        (true, _) => [b"/", joined.as_slice()].concat(),
+        (false, true) => b".".to_vec(),
+        (false, false) => joined,
+    })
 }
 
 fn ext(a: &Args<'_>) -> Answer {
-    let path = a.str(0);
-    let name = path.rsplit('/').next().unwrap_or("");
-    Ok(name.rfind('.').map_or("", |dot| &name[dot..]).into())
+    let name = after_last(a.bytes(0), b'/');
+    let ext = name.iter().rposition(|byte| *byte == b'.').map_or(&[][..], |dot| &name[dot..]);
+    Ok(Text::from(ext).into())
 }

@@ -1065,6 +1065,10 @@ fn paths() {
         (r#"{{ ext "." }}"#, Ok(".")),
         (r#"{{ isAbs "/a" }}"#, Ok("true")),
         (r#"{{ osBase "/a/b" }}"#, Ok("b")),
+        // A broken character stays as it is.
+        (r#"{{ osBase (trunc 3 "a/ü") | b64enc }}"#, Ok("ww==")),
+        (r#"{{ dir (trunc 3 "a/ü") | b64enc }}{{ clean (trunc 3 "a/ü") | b64enc }}"#, Ok("YQ==YS/D")),
+        (r#"{{ ext (trunc 3 "a.ü") | b64enc }}"#, Ok("LsM=")),
         (r#"{{ osDir "a/b/" }}"#, Ok("a/b")),
         (r#"{{ osClean "a//b" }}"#, Ok("a/b")),
         (r#"{{ osExt "x.y" }}"#, Ok(".y")),
@@ -1350,6 +1354,7 @@ fn toml() {
             ),
         ),
         ("{{ toToml (dict) }}|", Ok("|")),
+        (r#"{{ toToml (fromJson "null") }}|"#, Ok("|")),
         (r#"{{ toToml (dict "e" (dict)) }}|"#, Ok("[e]\n|")),
         (r#"{{ toToml (dict "e" (dict "f" (dict))) }}|"#, Ok("[e]\n  [e.f]\n|")),
         ("{{ toToml .Values }}|", Ok("toml: cannot encode array with nil element|")),

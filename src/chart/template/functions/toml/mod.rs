@@ -94,6 +94,8 @@ impl Writer {
                     self.table(path, item)?;
                 }
             }
+            // A nil map at the top has no table, and so no text.
+            (Shape::Plain, Value::Map(_)) if path.is_empty() => {}
             _ => match path.last() {
                 None => self.element(value)?,
                 Some(name) => {
