@@ -172,8 +172,8 @@ fn is_report(event: &Value, name: &str) -> bool {
     event["reason"] == "ShootStateIncomplete" && text(event, "/note").contains(&part)
 }
 
-/// Gives an extension a state that is too large, and waits for an event about it. The first one is lost; a lost event is told
-/// again ten minutes later.
+/// Gives an extension a state that is too large, and waits for an event about it. The garden refuses the first event, and the agent
+/// writes another one ten minutes later.
 fn a_large_state_is_reported(world: &World, name: &'static str) {
     let is_it = move |seen: &Seen| seen.body.as_ref().is_some_and(|body| is_report(body, name));
     let lost = world.garden.faults().when(is_it).once().answer(500);

@@ -12,7 +12,7 @@ use crate::base::clock::{Mono, Timestamp};
 const SETTLE: Duration = Duration::from_secs(10);
 /// The shortest time between two checks.
 const SPACING: Duration = Duration::from_secs(30);
-/// As in upstream: how soon to check again whether a Shoot was created or moved. A lost event is told again after it, too.
+/// How soon to check again whether a Shoot was created or moved (as in upstream), and to write a lost event again.
 pub const UNREADY: Duration = Duration::from_secs(600);
 /// As in upstream: the period varies by at most this much, so that not all ShootStates are written at once.
 const SPREAD_MAX: Duration = Duration::from_secs(900);

@@ -177,7 +177,7 @@ impl Reconciler for ShootStateReconciler {
         let lacks = content.lacks();
         let is_owed = memo.is_news(lacks, written.is_new) && !self.tell(key, &shoot, &content.left_out, cx);
         let next = decide::next(written.at, self.period, now, random::unit());
-        // Nothing else in the garden says that a ShootState is incomplete, so a lost event is told again.
+        // Only the event tells people that a ShootState is incomplete, so the next check writes a lost one again.
         let (next, told) = if is_owed { (next.min(decide::UNREADY), None) } else { (next, lacks) };
         let at = begun.saturating_add(next);
         let memo = Memo::looked(begun, at, (written.digest, written.at), told);
