@@ -181,21 +181,16 @@ impl Engine<'_> {
     /// `tpl`: parses a text and executes it. Only the templates that it executes see its definitions.
     fn tpl(self, text: &Text, data: Value) -> Result<Text, error::Cause> {
         self.check_depth()?;
-        let source = text.to_str();
-        // Most values that may be templates are not.
-        if let Cow::Borrowed(plain) = source
-            && !plain.contains(['{', '<'])
-        {
+        // Most values that may be templates are not. Without an action, bytes that are not UTF-8 stay as they are.
+        if find(text.as_bytes(), b"{{").is_none() {
             self.shared.charge(1)?;
-            return Ok(text.clone());
-        }
-        // Bytes that are not UTF-8 stay as they are if there is no action.
-        if matches!(source, Cow::Owned(_)) && !source.contains("{{") {
-            self.shared.charge(1)?;
-            return Ok(Text::from(&*without_no_value(text.as_bytes())));
+            return Ok(match without_no_value(text.as_bytes()) {
+                Cow::Borrowed(_) => text.clone(),
+                Cow::Owned(shorter) => Text::from(shorter),
+            });
         }
         let quoted = || unquote::quote(text.as_bytes());
-        let trees = parse::parse(ROOT, &Slice::from(&*source), self.shared.guard)
+        let trees = parse::parse(ROOT, &Slice::from(&*text.to_str()), self.shared.guard)
             .map_err(|e| Error::wrap(format!("cannot parse template {}: ", quoted()), e))?;
         let mut scope = Scope { outer: Some(self.scope), ..Scope::default() };
         let mut main: Option<Tree> = None;

@@ -23,14 +23,14 @@ fn base(a: &Args<'_>) -> Answer {
     let base: &[u8] = match (path, &path[..end]) {
         ([], _) => b".",
         (_, []) => b"/",
-        (_, trimmed) => after_last(trimmed, b'/'),
+        (_, trimmed) => last_part(trimmed),
     };
     Ok(Text::from(base).into())
 }
 
-/// The part after the last separator; all without one.
-fn after_last(path: &[u8], separator: u8) -> &[u8] {
-    path.rsplit(|byte| *byte == separator).next().unwrap_or(path)
+/// The part after the last slash; all without one.
+fn last_part(path: &[u8]) -> &[u8] {
+    path.rsplit(|byte| *byte == b'/').next().unwrap_or(path)
 }
 
 fn dir(a: &Args<'_>) -> Answer {
@@ -62,7 +62,7 @@ fn clean(path: &[u8]) -> Text {
 }
 
 fn ext(a: &Args<'_>) -> Answer {
-    let name = after_last(a.bytes(0), b'/');
+    let name = last_part(a.bytes(0));
     let ext = name.iter().rposition(|byte| *byte == b'.').map_or(&[][..], |dot| &name[dot..]);
     Ok(Text::from(ext).into())
 }
