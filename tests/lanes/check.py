@@ -141,13 +141,38 @@ echo "$passed passed, $failed failed, 0 skipped"; [ $failed -eq 0 ]
         for lane in ("unit", "lint", "sizes", "mutate", "build"):
             self.assertEqual(self.run_lanes(**{lane: self.program(lane, {"one": 1, "two": 0})})[0], 1, lane)
 
+    def test_parts_get_a_second_chance_but_for_their_unit_tests(self):
+        for part in ("crash", "crash-shoots", "servers", "seed", "shoots", "kubernetes", "gardener", "libc"):
+            code, out = self.run_lanes(**{part: self.program(part, {"one": 1, "two": 0})})
+            self.assertEqual((code, out.splitlines()[-1]), (0, "2 passed, 0 failed, 0 skipped"), out)
+        self.assertFalse(main.has_second_chance("libc", "armv7-unit"))
+
     def test_a_run_without_a_test_is_red(self):
         self.assertEqual(self.run_lanes(cluster=self.program("cluster", {}))[0], 1)
 
 
+class Flaky(unittest.TestCase):
+    def test_the_listed_stories_have_a_program(self):
+        self.assertEqual([place for place, *_ in main.flaky_list() if not main.program_at(place)], [])
+
+    def test_each_program_is_found_at_its_place(self):
+        for lanes in (table.LANES, table.PARTS):
+            for lane, steps in lanes.items():
+                for program in steps:
+                    found = main.program_at(main.place(lane, program))
+                    self.assertEqual(found and found.name, program.name, lane)
+        self.assertEqual(main.program_at("charts/oracle").name, "oracle")
+        self.assertEqual(main.program_at("shoots").command, ["cluster", "--part", "shoots"])
+
+    def test_an_unknown_place_fails(self):
+        for place in ("shots", "charts/none"):
+            self.assertIn(f"is named {place}", list(main.Repeated(place, "one").run().failed.values())[0])
+
+
 class Tables(unittest.TestCase):
     def test_names_agree(self):
-        self.assertLessEqual(set(table.SECOND_CHANCE), set(table.LANES))
+        self.assertLessEqual(set(table.SECOND_CHANCE), set(table.LANES | table.PARTS))
+        self.assertLessEqual(set(table.ONE_CHANCE), {program.name for steps in table.PARTS.values() for program in steps})
         self.assertLessEqual(set(table.NEEDS), set(table.LANES))
         self.assertLessEqual(set(table.PARTS_NEED), set(table.PARTS))
 

@@ -12,7 +12,7 @@ import results
 import table
 from programs import LOGS, ROOT, in_ci
 
-SLOWEST = {"it", "crash", "crash-shoots", "cluster"}
+SLOWEST = {"it", "crash", "crash-shoots", "musl", "cluster"}
 SLOWEST_SHOWN = 10
 # A run with more failed stories than this is red, whatever happens when they run again.
 FLAKY_MAX = 3
@@ -58,7 +58,7 @@ class Run:
             lane, program, test, _ = failure
             is_one = isinstance(program, programs.Libtest) or getattr(program, "by_name", False)
             stories.setdefault((lane, program.name, test if is_one else ""), []).append(failure)
-        if len(stories) > FLAKY_MAX or any(lane not in table.SECOND_CHANCE for lane, _, _ in stories):
+        if len(stories) > FLAKY_MAX or not all(has_second_chance(lane, program) for lane, program, _ in stories):
             return
         for number, failed in enumerate(stories.values(), start=1):
             lane, program, test, reason = failed[0]
@@ -69,16 +69,16 @@ class Run:
             for failure in failed:
                 self.failures.remove(failure)
             self.total.passed += len(failed)
-            self.flaky.append((lane, test, reason))
+            self.flaky.append((place(lane, program), test, reason))
 
     def end(self):
         """Prints what a reader must know, and the summary as the last line; returns the exit code."""
         for text in self.total.left_out:
             print(f"LEFT OUT: {text}")
-        known = [f"{lane} | {name}" for lane, name, _, _ in flaky_list()]
-        for lane, test, reason in self.flaky:
-            remark = " (in tests/flaky.txt)" if f"{lane} | {test}" in known else ""
-            print(f"FLAKY: {lane}: {test}{remark}: {reason}")
+        known = [f"{place} | {name}" for place, name, _, _ in flaky_list()]
+        for place, test, reason in self.flaky:
+            remark = " (in tests/flaky.txt)" if f"{place} | {test}" in known else ""
+            print(f"FLAKY: {place}: {test}{remark}: {reason}")
         for lane, _, test, reason in self.failures:
             print(f"FAILED: {lane}: {test}\n{indented(reason)}")
         failed = len(self.failures)
@@ -96,6 +96,22 @@ def one(program):
     return results.Result(skipped=1, left_out=[reason])
 
 
+def has_second_chance(lane, program):
+    return lane in table.SECOND_CHANCE and program not in table.ONE_CHANCE
+
+
+def place(lane, program):
+    """Where the list of flaky stories finds a program: the lane or part, and the program if it is not the first one there."""
+    return lane if (table.LANES | table.PARTS).get(lane, [program])[0].name == program.name else f"{lane}/{program.name}"
+
+
+def program_at(place):
+    """The program at a place, or None. A lane comes before the part of the same name."""
+    lane, _, name = place.partition("/")
+    found = [p for steps in (table.LANES.get(lane, []), table.PARTS.get(lane, [])) for p in steps if p.name == name or not name]
+    return found[0] if found else None
+
+
 def indented(text):
     return "\n".join(f"           {line}" for line in text.splitlines())
 
@@ -106,29 +122,30 @@ def processor_seconds():
 
 
 def flaky_list():
-    """The stories of tests/flaky.txt: lane, name, date, cause."""
+    """The stories of tests/flaky.txt: place, name, date, cause."""
     lines = (ROOT / "tests/flaky.txt").read_text().splitlines()
     return [tuple(line.split(" | ", 3)) for line in lines if line and not line.startswith("#")]
 
 
 def repeats():
     """The listed stories, each as a program that runs it often."""
-    return [Repeated(lane, name) for lane, name, _, _ in flaky_list()]
+    return [Repeated(place, name) for place, name, _, _ in flaky_list()]
 
 
 class Repeated:
     """A story that has failed by chance, many times alone."""
     needs = ""
 
-    def __init__(self, lane, story):
-        self.name, self.story = f"{lane}: {story}", story
-        # The first program of a lane has the stories.
-        self.program = table.LANES[lane][0]
+    def __init__(self, place, story):
+        self.name, self.place, self.story = f"{place}: {story}", place, story
 
     def run(self):
+        program = program_at(self.place)
+        if not program:
+            return results.Result(failed={self.name: f"no lane, part or program is named {self.place}"})
         total = results.Result()
         for number in range(1, REPEATS + 1):
-            result = self.program.again(f"repeated-{number}", self.story)
+            result = program.again(f"repeated-{number}", self.story)
             if result.failed or not result.passed:
                 total.failed[f"{self.name}, time {number} of {REPEATS}"] = "\n".join(result.failed.values())
             else:

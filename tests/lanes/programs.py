@@ -57,20 +57,21 @@ class Step:
 
 @dataclasses.dataclass
 class Libtest:
-    """A test program of cargo with Rust's own harness. A test of it runs again by its name."""
+    """A test program of cargo with Rust's own harness, or a command that runs one. A test of it runs again by its name."""
     name: str
     arguments: list = dataclasses.field(default_factory=list)
     environment: dict = None
     program: str = ""
+    command: tuple = ()
     needs: str = ""
 
     def run(self, name=None, arguments=None):
-        name, program = name or self.name, built.get(self.program or self.name)
-        if not program:
+        name, program = name or self.name, self.command or (built.get(self.program or self.name),)
+        if None in program:
             return results.Result(failed={self.name: "it was not built"})
         # The times of single tests are an unstable option, which this variable allows.
         environment = {"RUSTC_BOOTSTRAP": "1"} | (self.environment or {})
-        command = [program, *(self.arguments if arguments is None else arguments), "-Zunstable-options", "--report-time"]
+        command = [*program, *(self.arguments if arguments is None else arguments), "-Zunstable-options", "--report-time"]
         return results.libtest(self.name, *execute(name, command, environment))
 
     def again(self, name, failed):

@@ -11,8 +11,12 @@ THREADS = f"--test-threads={3 * (os.cpu_count() or 1)}"
 ROLE_USES = LOGS / "role-uses"
 HELM, KUBECTL = CACHE / "bin/helm", CACHE / "bin/kubectl"
 
-# A failed story of these lanes runs once more, alone, when all lanes are done.
-SECOND_CHANCE = ("it", "playground", "page", "charts", "boards", "packages", "cluster")
+# A failed story of these lanes and parts runs once more, alone, when all of them are done, except in these programs.
+SECOND_CHANCE = (
+    "it", "playground", "page", "charts", "boards", "packages", "cluster",
+    "crash", "crash-shoots", "libc", "servers", "seed", "shoots", "kubernetes", "gardener",
+)
+ONE_CHANCE = ("armv7-unit",)
 # These lanes print all figures of speed, the others only those above their limits.
 PRINTS_SPEED = ("cluster", "servers", "seed", "shoots", "kubernetes", "gardener")
 # What a lane needs besides the debug build: the Go programs (`tools`), the released binaries (`shipped`).
@@ -68,8 +72,8 @@ PARTS = {
     "crash": [it("crash", ["changes_nothing", "--skip=story_shoot"])],
     "crash-shoots": [it("crash-shoots", CRASHES_OF_SHOOTS)],
     "libc": [
-        Counted("musl", ["env", "--unset=GARDENLET_TESTS_LONG", "cross/test-musl", "--it", THREADS]),
-        Counted("armv7-unit", ["cross/test-musl", "--target", "armv7", "--lib"]),
+        Libtest("musl", [THREADS], command=("env", "--unset=GARDENLET_TESTS_LONG", "cross/test-musl", "--it")),
+        Libtest("armv7-unit", command=("cross/test-musl", "--target", "armv7", "--lib")),
     ],
     "boards": [Counted("boards", ["cross/try", *ALL_BOARDS]), Counted("reproduce", ["cross/reproduce", *ALL_BOARDS])],
     "random": [Counted("mutate", ["mutate"]), Counted("soak", ["soak"]), Counted("oracle", ["oracle"], needs=HELM)],
