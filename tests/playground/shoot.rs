@@ -23,14 +23,14 @@ use support::{TestCluster, garden::Garden};
 pub const NAME: &str = "first";
 pub const NAMESPACE: &str = PROJECT_NAMESPACE;
 const CORE: &str = "core.gardener.cloud";
-/// The kube-apiserver has `minReadySeconds: 30`, which is too long for a demonstration.
+/// Instead of the `minReadySeconds` of the workloads, for which a later reconciliation would wait half a minute.
 pub const MIN_READY: Duration = Duration::from_secs(1);
 /// What is real here and what is not.
 pub const ABOUT: [&str; 4] = [
     "Real: the agent, everything it writes, its keys and certificates, each request over TLS.",
     "Simulated: the etcd of the Shoot is memory, and its API server is that of the tests, started with the Secrets and",
     "arguments that the agent writes. There is no node: pods run at once, and are available after one second instead of",
-    "thirty. With a real node the same takes most of a minute (tests/cluster).",
+    "thirty. With a real node the same takes half a minute (tests/cluster).",
 ];
 
 /// Prepares garden and seed for Shoots, and starts the stand-in for the nodes of the seed.

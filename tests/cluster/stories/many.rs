@@ -37,7 +37,7 @@ const DELAY_S_MAX: f64 = 10.0;
 const SLOWER_MAX: f64 = 1.5;
 /// Limits for the whole agent, at any moment.
 const MOST: Bounds = Bounds { threads: 44, bytes: 20 << 20 };
-/// The time until all reachable ones are created: `minReadySeconds` of the API server alone is half a minute.
+/// The time until all reachable ones are created: the pods of all of them start on one node.
 const CREATED_WITHIN_S: u64 = 300;
 const RECONCILED_WITHIN_S: u64 = 120;
 /// Secrets with RSA keys. They exist before the agent starts, because the generation of dozens of keys would take a
