@@ -468,10 +468,7 @@ fn blocks_are_commands_or_yaml() {
         let content = read(&document);
         let fences = content.lines().filter_map(|line| line.trim_start().strip_prefix("```"));
         for language in fences.step_by(2) {
-            assert!(
-                ["sh", "text", "yaml"].contains(&language),
-                "{document}: a block of {language:?}"
-            );
+            assert!(["sh", "text", "yaml"].contains(&language), "{document}: a block of {language:?}");
         }
     }
 }

@@ -49,13 +49,19 @@ fn fold_float(a: &Args<'_>, f: fn(f64, f64) -> f64) -> Value {
     Value::Float(numbers.fold(first, f))
 }
 
-// Go's maximum: NaN wins, unlike in Rust.
+/// Go's maximum: infinity wins, then NaN, and 0 is more than -0, unlike in Rust.
 fn max(x: f64, y: f64) -> f64 {
-    if x.is_nan() || y.is_nan() { f64::NAN } else { x.max(y) }
+    match (x, y) {
+        _ if x == f64::INFINITY || y == f64::INFINITY => f64::INFINITY,
+        _ if x.is_nan() || y.is_nan() => f64::NAN,
+        // Equal numbers differ at most in their sign, if they are zero.
+        _ if x == y => f64::from_bits(x.to_bits() & y.to_bits()),
+        _ => x.max(y),
+    }
 }
 
 fn min(x: f64, y: f64) -> f64 {
-    if x.is_nan() || y.is_nan() { f64::NAN } else { x.min(y) }
+    -max(-x, -y)
 }
 
 /// Rounds up from a fraction of `.5`, or of the third argument; for negative numbers only the sign of the fraction

@@ -49,6 +49,12 @@ fn arithmetic() {
         ),
         (r#"{{ maxf 1.5 2 "3.5" }}"#, Ok("3.5")),
         ("{{ minf 1 0.5 }}", Ok("0.5")),
+        ("{{ maxf (ceil -0.1) nil }} {{ maxf nil (ceil -0.1) }} {{ maxf (ceil -0.1) }}", Ok("0 0 -0")),
+        ("{{ minf (ceil -0.1) nil }} {{ minf nil (ceil -0.1) }} {{ minf nil }}", Ok("-0 -0 0")),
+        (
+            r#"{{ maxf "nan" 1 }} {{ maxf "nan" "inf" }} {{ minf 1 "nan" }} {{ minf "-inf" "nan" }}"#,
+            Ok("NaN +Inf NaN -Inf"),
+        ),
         ("{{ floor 2.7 }}", Ok("2")),
         ("{{ floor -2.7 }}", Ok("-3")),
         ("{{ ceil 2.1 }}", Ok("3")),
