@@ -10,11 +10,11 @@ mod object;
 mod text;
 
 pub use collections::{Entries, List, ListKind, Map, MapKind};
-pub use object::{Object, Signature, Type};
+pub use object::{Object, Reflection, Signature, Type};
 pub use text::Text;
 
 use crate::format::base64;
-use crate::format::yaml::{Tree, View};
+use crate::format::yaml::{Dialect, Tree, View};
 use crate::limits::{TEMPLATE_VALUE_DEPTH_MAX, TEMPLATE_VALUE_NODES_MAX};
 
 /// One value.
@@ -239,7 +239,7 @@ impl Value {
 
 /// For values that have a JSON form.
 impl Tree for Value {
-    fn view(&self, see: &mut dyn FnMut(View<'_>)) {
+    fn view(&self, dialect: Dialect, see: &mut dyn FnMut(View<'_>)) {
         match self {
             Self::Nil | Self::NilInterface => see(View::Word("null")),
             Self::Bool(b) => see(View::of_bool(*b)),
@@ -248,12 +248,13 @@ impl Tree for Value {
             Self::Uint8(b) => see(View::Word(&b.to_string())),
             Self::Float(f) => see(View::Float(*f)),
             Self::Str(s) => see(View::Text(&s.to_str())),
-            Self::Bytes(b) => see(View::Text(&base64::encode(b))),
+            Self::Bytes(b) => see(View::Bytes(b)),
             Self::List(l) if l.is_nil() => see(View::NilList),
             Self::List(l) => see(View::List(l.items().iter().map(|v| v as &dyn Tree).collect())),
             Self::Map(m) if m.is_nil() => see(View::NilMap),
             Self::Map(m) => see(View::Map(m.entries().iter().map(|(k, v)| (&**k, v as &dyn Tree)).collect())),
-            Self::Native(o) => o.to_json().view(see),
+            Self::Native(o) if dialect == Dialect::V3 => o.reflect().view(o.as_ref(), see),
+            Self::Native(o) => o.to_json().view(dialect, see),
         }
     }
 }

@@ -6,7 +6,7 @@
 use serde_json::Value;
 
 use super::{Dialect, order, scalar};
-use crate::format::number;
+use crate::format::{base64, number};
 
 /// Text longer than this many columns is folded at the next blank (v2 only).
 const FOLD_COLUMN: usize = 80;
@@ -18,7 +18,7 @@ const SIMPLE_KEY_BYTES_MAX: usize = 128;
 /// A value that can be written, in any representation.
 pub trait Tree {
     /// Passes a view of this value to `see`, exactly once.
-    fn view(&self, see: &mut dyn FnMut(View<'_>));
+    fn view(&self, dialect: Dialect, see: &mut dyn FnMut(View<'_>));
 }
 
 /// The type and content of a value.
@@ -29,14 +29,18 @@ pub enum View<'a> {
     Float(f64),
     /// Text.
     Text(&'a str),
+    /// Go's bytes: numbers in v3, which does not pass through JSON, otherwise text in Base64.
+    Bytes(&'a [u8]),
     /// The items of a list.
     List(Vec<&'a dyn Tree>),
-    /// Go's nil slice: `null`, or no items in v3, which does not pass through JSON.
+    /// Go's nil slice: `null`, or no items in v3.
     NilList,
     /// Go's nil map.
     NilMap,
     /// The entries of a map.
     Map(Vec<(&'a str, &'a dyn Tree)>),
+    /// The fields of a Go struct, in their order.
+    Struct(Vec<(&'a str, &'a dyn Tree)>),
 }
 
 impl View<'_> {
@@ -47,7 +51,7 @@ impl View<'_> {
 }
 
 impl Tree for Value {
-    fn view(&self, see: &mut dyn FnMut(View<'_>)) {
+    fn view(&self, _: Dialect, see: &mut dyn FnMut(View<'_>)) {
         match self {
             Self::Null => see(View::Word("null")),
             Self::Bool(b) => see(View::of_bool(*b)),
@@ -97,7 +101,7 @@ struct Writer {
 impl Writer {
     /// Writes a node below a parent at `indent` (`None` at the top).
     fn node(&mut self, value: &dyn Tree, indent: Option<usize>, value_of_key: bool) {
-        value.view(&mut |view| self.viewed(view, indent, value_of_key));
+        value.view(self.dialect, &mut |view| self.viewed(view, indent, value_of_key));
     }
 
     fn viewed(&mut self, view: View<'_>, indent: Option<usize>, value_of_key: bool) {
@@ -105,26 +109,50 @@ impl Writer {
             View::NilList if self.dialect == Dialect::V3 => self.empty('[', ']'),
             View::NilMap if self.dialect == Dialect::V3 => self.empty('{', '}'),
             View::NilList | View::NilMap => self.plain("null", NO_FOLD),
-            View::Map(map) if map.is_empty() => self.empty('{', '}'),
+            View::Map(map) | View::Struct(map) if map.is_empty() => self.empty('{', '}'),
             View::List(list) if list.is_empty() => self.empty('[', ']'),
-            View::Map(map) => {
-                let indent = indent.map_or(0, |i| i + 2);
-                for (key, value) in order::sort(map, self.dialect) {
-                    self.entry(key, value, indent);
+            View::Map(map) => self.entries(order::sort(map, self.dialect), indent),
+            View::Struct(fields) => self.entries(fields, indent),
+            View::List(list) => {
+                let indent = self.list_indent(indent, value_of_key);
+                for item in list {
+                    self.item(indent);
+                    self.node(item, Some(indent), false);
                 }
             }
-            View::List(list) => {
-                let level = value_of_key && !self.only_indent && self.dialect != Dialect::V3;
-                let indent = indent.map_or(0, |i| if level { i } else { i + 2 });
-                for item in list {
-                    self.indent(indent);
-                    self.indicator("-", true, false, true);
-                    self.node(item, Some(indent), false);
+            View::Bytes(bytes) if self.dialect != Dialect::V3 => {
+                self.viewed(View::Text(&base64::encode(bytes)), indent, value_of_key);
+            }
+            View::Bytes([]) => self.empty('[', ']'),
+            View::Bytes(bytes) => {
+                let indent = self.list_indent(indent, value_of_key);
+                for byte in bytes {
+                    self.item(indent);
+                    self.plain(&byte.to_string(), NO_FOLD);
                 }
             }
             View::Word(word) => self.plain(word, NO_FOLD),
             View::Float(float) => self.plain(&float_text(float, self.dialect), NO_FOLD),
             View::Text(text) => self.text(text, indent.map_or(2, |i| i + 2)),
+        }
+    }
+
+    /// The indentation of the items of a list.
+    fn list_indent(&self, indent: Option<usize>, value_of_key: bool) -> usize {
+        let level = value_of_key && !self.only_indent && self.dialect != Dialect::V3;
+        indent.map_or(0, |i| if level { i } else { i + 2 })
+    }
+
+    /// Begins an item of a list.
+    fn item(&mut self, indent: usize) {
+        self.indent(indent);
+        self.indicator("-", true, false, true);
+    }
+
+    fn entries(&mut self, entries: Vec<(&str, &dyn Tree)>, indent: Option<usize>) {
+        let indent = indent.map_or(0, |i| i + 2);
+        for (key, value) in entries {
+            self.entry(key, value, indent);
         }
     }
 

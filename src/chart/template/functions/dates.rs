@@ -6,11 +6,12 @@ use std::num::{IntErrorKind, ParseIntError};
 use super::{Answer, Args, Function, fixed};
 use crate::base::clock::Timestamp;
 use crate::chart::value::Type::{Any as AnyType, Int, Native, Str};
-use crate::chart::value::{Object, Signature, Value};
+use crate::chart::value::{Object, Reflection, Signature, Value};
 use crate::format::duration;
 use crate::format::time::{Civil, layout, zone};
 
 const TIME: &str = "time.Time";
+const RFC3339_NANO: &str = "2006-01-02T15:04:05.999999999Z07:00";
 const NANOS: i64 = 1_000_000_000;
 
 pub(super) const FUNCTIONS: &[Function] = &[
@@ -177,7 +178,11 @@ impl Object for Time {
     }
 
     fn to_json(&self) -> serde_json::Value {
-        layout::format_civil(&self.0, "2006-01-02T15:04:05.999999999Z07:00").into()
+        layout::format_civil(&self.0, RFC3339_NANO).into()
+    }
+
+    fn reflect(&self) -> Reflection {
+        Reflection::Plain(layout::format_civil(&self.0, RFC3339_NANO))
     }
 
     fn method(&self, name: &str) -> Option<Signature> {

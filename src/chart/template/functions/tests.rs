@@ -568,6 +568,11 @@ fn encoding() {
         ("{{ toYamlPretty .Values.map }}", Ok("x: 1\n\"y\":\n  z: deep")),
         ("{{ toYamlPretty .Values.list }}", Ok("- b\n- a\n- c")),
         ("{{ toYamlPretty 1000000.0 }}", Ok("1e+06")),
+        // What toYamlPretty writes does not pass through JSON.
+        (
+            r#"{{ $t := toDate "2006" "2024" }}{{ list $t (dict "t" $t) | toYamlPretty }} {{ toYaml $t }}"#,
+            Ok("- 2024-01-01T00:00:00Z\n- t: 2024-01-01T00:00:00Z \"2024-01-01T00:00:00Z\""),
+        ),
         (r#"{{ regexFindAll "b" "" 1 | toYamlPretty }} {{ regexFindAll "b" "" 1 | toYaml }}"#, Ok("[] null")),
         (
             r#"{{ "é" | trunc -1 | fromYaml }}"#,
