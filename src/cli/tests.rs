@@ -110,7 +110,7 @@ fn what_a_file_says_reaches_no_terminal_as_a_command() {
     let file = TempFile::new("escapes.yaml", "\"\\e[2J\\e]0;x\\a\": 1\n");
     let ended = command(&format!("config validate --config={}", file.name()), &[]);
     assert_eq!(ended.code, FAILURE);
-    assert!(ended.errors.contains("\\u001b[2J\\u001b]0;x\\u0007"), "{:?}", ended.errors);
+    assert!(ended.errors.contains("\\u{1b}[2J\\u{1b}]0;x\\u{7}"), "{:?}", ended.errors);
     assert!(!ended.errors.contains(['\u{1b}', '\u{7}']), "{:?}", ended.errors);
 }
 

@@ -7,6 +7,7 @@ use crate::limits;
 
 use super::scalar;
 use super::schema::Type;
+use super::shown::shown;
 
 /// The bounds of one field, or of several fields with the same meaning.
 #[derive(Clone, Copy, Debug)]
@@ -199,8 +200,9 @@ impl Bounds {
     pub(super) fn complaint(&self, value: &Value, ty: Type, default: &str) -> Option<String> {
         if let (Type::Quantities, Some(map)) = (ty, value.as_object()) {
             let wrong = map.iter().find(|(_, value)| self.excludes(value, Type::Quantity));
-            return wrong
-                .map(|(key, value)| format!("{key}: {}", self.explain(value, Type::Quantity, default)));
+            return wrong.map(|(key, value)| {
+                format!("{}: {}", shown(key), self.explain(value, Type::Quantity, default))
+            });
         }
         self.excludes(value, ty).then(|| self.explain(value, ty, default))
     }
@@ -218,7 +220,7 @@ impl Bounds {
     }
 
     fn explain(&self, value: &Value, ty: Type, default: &str) -> String {
-        let written = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let written = value.as_str().map_or_else(|| value.to_string(), shown);
         let remedy = match default.trim_matches('"') {
             "" => "change it or leave it out".to_owned(),
             default => format!("leave it out for the default, {default}"),

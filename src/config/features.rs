@@ -4,6 +4,7 @@
 
 use serde_json::{Map, Value};
 
+use super::shown::shown;
 use super::{Problem, Problems};
 use crate::base::sorted::SortedMap;
 
@@ -126,7 +127,7 @@ pub(super) fn complete(document: &mut Value, problems: &mut Problems) {
     let mut gates = document.get("featureGates").and_then(Value::as_object).cloned().unwrap_or_default();
     for (name, value) in &gates {
         if let Some(complaint) = complaint(name, value == &Value::Bool(true)) {
-            problems.errors.push(Problem::new(&format!("featureGates.{name}"), complaint));
+            problems.errors.push(Problem::new(&format!("featureGates.{}", shown(name)), complaint));
         }
     }
     let values = effective(&gates);

@@ -30,6 +30,7 @@ mod rule;
 mod scalar;
 mod schema;
 mod seed;
+mod shown;
 mod validate;
 mod walk;
 

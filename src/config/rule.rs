@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use serde_json::Value;
 
 use super::scalar;
+use super::shown::quoted;
 use crate::format::cron;
 
 /// Requests per second.
@@ -57,15 +58,19 @@ impl Rule {
     fn text_complaint(self, text: &str) -> Option<String> {
         match self {
             Self::OneOf(choices) if !choices.contains(&text) => {
-                Some(format!("unknown value {text:?}; known: {}", choices.join(", ")))
+                Some(format!("unknown value {}; known: {}", quoted(text), choices.join(", ")))
             }
             Self::AbsolutePath if !text.starts_with('/') => Some(format!(
-                "{text:?} is not an absolute path: it would depend on the directory in which the agent is started"
+                "{} is not an absolute path: it would depend on the directory in which the agent is started",
+                quoted(text)
             )),
             Self::Cron if cron::Cron::parse(text).is_none() => Some(format!(
-                "{text:?} is not a schedule: a schedule has five fields of cron (minute, hour, day, month, weekday), such as \"0 */6 * * *\""
+                "{} is not a schedule: a schedule has five fields of cron (minute, hour, day, month, weekday), such as \"0 */6 * * *\"",
+                quoted(text)
             )),
-            Self::Ip if text.parse::<IpAddr>().is_err() => Some(format!("{text:?} is not an IP address")),
+            Self::Ip if text.parse::<IpAddr>().is_err() => {
+                Some(format!("{} is not an IP address", quoted(text)))
+            }
             Self::DnsLabel => scalar::dns_label_complaint(text),
             Self::Subdomain => scalar::dns_name_complaint(text),
             Self::QualifiedName => scalar::qualified_name_complaint(text),
@@ -97,6 +102,6 @@ fn is_empty(value: &Value) -> bool {
 fn map_complaint(value: &Value, check: impl Fn(&str, &str) -> Option<String>) -> Option<String> {
     value.as_object()?.iter().find_map(|(key, value)| {
         let complaint = check(key, value.as_str().unwrap_or_default())?;
-        Some(format!("{key:?}: {complaint}"))
+        Some(format!("{}: {complaint}", quoted(key)))
     })
 }

@@ -3,6 +3,7 @@
 
 use serde_json::Value;
 
+use super::shown::quoted;
 use crate::format::duration;
 use crate::format::quantity::Quantity;
 
@@ -44,7 +45,8 @@ pub(super) fn dns_label_complaint(text: &str) -> Option<String> {
         text.len() <= 63 && is_framed(text, |b| b == b'-', |b| b.is_ascii_lowercase() || b.is_ascii_digit());
     (!fits).then(|| {
         format!(
-            "{text:?} is not a DNS label: at most 63 characters a-z, 0-9 and '-', alphanumeric at both ends"
+            "{} is not a DNS label: at most 63 characters a-z, 0-9 and '-', alphanumeric at both ends",
+            quoted(text)
         )
     })
 }
@@ -53,7 +55,7 @@ pub(super) fn dns_label_complaint(text: &str) -> Option<String> {
 pub(super) fn dns_name_complaint(text: &str) -> Option<String> {
     let is_label = |label| is_framed(label, |b| b == b'-', |b| b.is_ascii_lowercase() || b.is_ascii_digit());
     let fits = text.len() <= 253 && text.split('.').all(is_label);
-    (!fits).then(|| format!("{text:?} is not a DNS name: a-z, 0-9 and '-' in labels joined by '.'"))
+    (!fits).then(|| format!("{} is not a DNS name: a-z, 0-9 and '-' in labels joined by '.'", quoted(text)))
 }
 
 /// `name` or `prefix/name`.
@@ -64,14 +66,14 @@ pub(super) fn qualified_name_complaint(text: &str) -> Option<String> {
     }
     let fits = is_name(name);
     (!fits).then(|| {
-        format!("{text:?} is not a qualified name: at most 63 characters a-z, A-Z, 0-9, '-', '_' and '.', alphanumeric at both ends, with an optional DNS name and '/' before")
+        format!("{} is not a qualified name: at most 63 characters a-z, A-Z, 0-9, '-', '_' and '.', alphanumeric at both ends, with an optional DNS name and '/' before", quoted(text))
     })
 }
 
 /// Empty, or like the name part of a label key.
 pub(super) fn label_value_complaint(text: &str) -> Option<String> {
     let fits = text.is_empty() || is_name(text);
-    (!fits).then(|| format!("{text:?} is not a label value: at most 63 characters a-z, A-Z, 0-9, '-', '_' and '.', alphanumeric at both ends"))
+    (!fits).then(|| format!("{} is not a label value: at most 63 characters a-z, A-Z, 0-9, '-', '_' and '.', alphanumeric at both ends", quoted(text)))
 }
 
 fn is_name(text: &str) -> bool {
@@ -108,7 +110,9 @@ fn expression_complaint(expression: &Value) -> Option<String> {
         ("Exists" | "DoesNotExist", true) => {
             Some("operators Exists and DoesNotExist take no values".to_owned())
         }
-        (other, _) => Some(format!("unknown operator {other:?}; known: In, NotIn, Exists, DoesNotExist")),
+        (other, _) => {
+            Some(format!("unknown operator {}; known: In, NotIn, Exists, DoesNotExist", quoted(other)))
+        }
     }
 }
 

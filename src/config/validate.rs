@@ -12,6 +12,7 @@ use crate::format::yaml::Repeated;
 
 use super::read::Reader;
 use super::schema::{API_VERSION, KIND};
+use super::shown::{quoted, shown};
 use super::{Problem, Problems, scalar};
 
 /// Defaults that depend on other fields.
@@ -53,7 +54,7 @@ pub(super) fn check_text(document: &Value, repeated: &[Repeated], problems: &mut
     for Repeated { key, lines: (first, second) } in repeated {
         let message =
             format!("is written twice, in lines {first} and {second}: the first would be lost. Make it one");
-        problems.error(key, message);
+        problems.error(&shown(key), message);
     }
 }
 
@@ -105,13 +106,13 @@ fn leader_election(r: Reader<'_>, problems: &mut Problems) {
     let (lease, renew, retry) =
         (r.duration("leaseDuration"), r.duration("renewDeadline"), r.duration("retryPeriod"));
     if lease <= renew {
-        let (lease, renew) = (r.str("leaseDuration"), r.str("renewDeadline"));
+        let [lease, renew] = ["leaseDuration", "renewDeadline"].map(|field| shown(r.str(field)));
         problems
             .error("leaderElection.leaseDuration", format!("must exceed renewDeadline: {lease} and {renew}"));
     }
     // The Go library refuses smaller values: attempts are spread by a factor of 1.2.
     if renew <= retry.mul_f64(1.2) {
-        let (renew, retry) = (r.str("renewDeadline"), r.str("retryPeriod"));
+        let [renew, retry] = ["renewDeadline", "retryPeriod"].map(|field| shown(r.str(field)));
         problems.error(
             "leaderElection.renewDeadline",
             format!("must exceed 1.2 times retryPeriod: {renew} and {retry}"),
@@ -133,15 +134,24 @@ fn resources(r: Reader<'_>, problems: &mut Problems) {
     let map = |key: &str| r.at(key).value().as_object().unwrap_or(&empty).iter().collect::<SortedMap<_, _>>();
     let capacity = map("capacity");
     for (name, reserved) in map("reserved") {
-        let path = format!("resources.reserved.{name}");
+        let name_shown = shown(name);
+        let path = format!("resources.reserved.{name_shown}");
         match capacity.get(name) {
-            None => problems.error(&path, format!("needs resources.capacity.{name}")),
-            Some(capacity) if scalar::quantity_value(reserved) > scalar::quantity_value(capacity) => {
+            None => problems.error(&path, format!("needs resources.capacity.{name_shown}")),
+            Some(capacity) if exceeds(reserved, capacity) => {
+                let amount = |value: &Value| value.as_str().map_or_else(|| value.to_string(), quoted);
+                let (reserved, capacity) = (amount(reserved), amount(capacity));
                 problems.error(&path, format!("must not exceed the capacity: {reserved} and {capacity}"));
             }
             Some(_) => {}
         }
     }
+}
+
+/// Whether both are quantities, and the first is the larger one.
+fn exceeds(reserved: &Value, capacity: &Value) -> bool {
+    let capacity = scalar::quantity_value(capacity);
+    capacity.is_some_and(|capacity| scalar::quantity_value(reserved) > Some(capacity))
 }
 
 fn heartbeat(r: Reader<'_>, problems: &mut Problems) {
@@ -210,7 +220,8 @@ fn exposure(r: Reader<'_>, problems: &mut Problems) {
         problems.warning("edge.exposure.address", message);
     }
     if !address.is_empty() && kind != "NodePort" {
-        let message = format!("has no effect with type {kind}, whose address is that of the Service");
+        let message =
+            format!("has no effect with type {}, whose address is that of the Service", shown(kind));
         problems.warning("edge.exposure.address", message);
     }
 }
@@ -233,7 +244,7 @@ fn snapshots(document: Reader<'_>, problems: &mut Problems) {
         _ => {}
     }
     if store != "Directory" && has_directory {
-        let message = format!("has no effect with store {store}: write store: Directory");
+        let message = format!("has no effect with store {}: write store: Directory", shown(store));
         problems.warning("edge.etcd.snapshots.directory", message);
     }
 }

@@ -4,6 +4,7 @@ use serde_json::{Map, Value};
 
 use super::rule::Rule;
 use super::schema::{Node, Type};
+use super::shown::{quoted, shown};
 use super::{Problem, Problems, inert, scalar};
 use crate::base::near::nearest;
 
@@ -37,7 +38,7 @@ fn visit_object(map: &mut Map<String, Value>, node: &Node, path: &str, problems:
     // As in Go, null is the same as absent.
     map.retain(|_, value| !value.is_null());
     for key in map.keys().filter(|key| !node.children.contains_key(*key)) {
-        unknown(&join(path, key), key, node, problems);
+        unknown(&join(path, &shown(key)), key, node, problems);
     }
     for (key, child) in &node.children {
         let path = join(path, key);
@@ -110,7 +111,7 @@ fn type_complaint(value: &Value, ty: Type) -> Option<String> {
 fn duration_complaint(value: &Value) -> Option<String> {
     match value.as_str().map(scalar::duration_nanos) {
         Some(Some(0..)) => None,
-        Some(Some(_)) => Some(format!("must not be negative: {}", value.as_str().unwrap_or_default())),
+        Some(Some(_)) => Some(format!("must not be negative: {}", shown(value.as_str().unwrap_or_default()))),
         _ => Some(format!("expected a duration such as 1h30m or 10s, found {}", kind_of(value))),
     }
 }
@@ -120,8 +121,7 @@ fn kind_of(value: &Value) -> String {
         Value::Null => "nothing".to_owned(),
         Value::Array(_) => "a list".to_owned(),
         Value::Object(_) => "a map".to_owned(),
-        // Misplaced values may be secret: only enough is shown to identify a slip of the pen.
-        Value::String(text) => format!("the text {:?}", text.chars().take(40).collect::<String>()),
+        Value::String(text) => format!("the text {}", quoted(text)),
         scalar => scalar.to_string(),
     }
 }

@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::Problems;
 use super::read::Reader;
 use super::scalar;
+use super::shown::{quoted, shown};
 use crate::base::sorted::SortedSet;
 use crate::format::cidr::Cidr;
 
@@ -99,7 +100,7 @@ fn unique(values: impl IntoIterator<Item = (String, String)>, problems: &mut Pro
     let mut seen = SortedSet::new();
     for (path, value) in values {
         if !seen.insert(value.clone()) {
-            problems.error(&path, format!("{value:?} occurs twice"));
+            problems.error(&path, format!("{} occurs twice", quoted(&value)));
         }
     }
 }
@@ -171,7 +172,10 @@ fn network(place: &Place<'_>, families: &[&str], problems: &mut Problems) -> Opt
     let range = Cidr::parse(text);
     let wants_v4 = families.first() != Some(&"IPv6");
     match range {
-        None => problems.error(&place.path, format!("{text:?} is not an address range such as 10.0.0.0/16")),
+        None => {
+            let message = format!("{} is not an address range such as 10.0.0.0/16", quoted(text));
+            problems.error(&place.path, message);
+        }
         Some(range) if families.len() < 2 && range.is_v4() != wants_v4 => {
             let family = if wants_v4 { "IPv4" } else { "IPv6" };
             problems.error(

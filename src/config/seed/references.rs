@@ -1,6 +1,6 @@
 //! Rules for references of a Seed: credentials, extensions, resources.
 
-use super::{Place, Problems, dns_name, scalar, unique_fields};
+use super::{Place, Problems, dns_name, scalar, shown, unique_fields};
 
 type Kind = (&'static str, &'static str);
 
@@ -54,7 +54,8 @@ fn kind(place: &Place<'_>, known: &[Kind], problems: &mut Problems) {
     }
     let (version, kind) = (place.text("apiVersion"), place.text("kind"));
     if !known.contains(&(version, kind)) && fields.iter().all(|field| !field.is_empty()) {
-        problems.error(&place.path, format!("must be {}, not {version} {kind}", names(known)));
+        let message = format!("must be {}, not {} {}", names(known), shown(version), shown(kind));
+        problems.error(&place.path, message);
     }
 }
 

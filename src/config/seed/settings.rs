@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Place, Problems, scalar, unique_fields};
+use super::{Place, Problems, quoted, scalar, shown, unique_fields};
 use crate::format::quantity::Quantity;
 
 /// The feature gates of the autoscaler that Gardener v1.150 installs.
@@ -35,7 +35,7 @@ fn zones(spec: &Place<'_>, problems: &mut Problems) {
     }
     for zone in configured.items().iter().filter(|zone| !zones.contains(&zone.text("name"))) {
         let path = zone.place_of("name");
-        problems.error(&path, format!("{:?} is not in provider.zones", zone.text("name")));
+        problems.error(&path, format!("{} is not in provider.zones", quoted(zone.text("name"))));
     }
     unique_fields(&configured, "name", problems);
     let selection = spec.at("settings.zoneSelection");
@@ -64,12 +64,12 @@ fn autoscaler(place: &Place<'_>, problems: &mut Problems) {
     for (gate, _) in place.at("featureGates").entries() {
         if !AUTOSCALER_GATES.contains(&gate) {
             let message = format!("unknown feature gate; known: {}", AUTOSCALER_GATES.join(", "));
-            problems.error(&place.place_of(&format!("featureGates.{gate}")), message);
+            problems.error(&place.place_of(&format!("featureGates.{}", shown(gate))), message);
         }
     }
     let allowed = place.at("maxAllowed");
     for (name, _) in allowed.entries().filter(|(name, _)| !matches!(*name, "cpu" | "memory")) {
-        problems.error(&allowed.place_of(name), "unknown value; known: cpu, memory");
+        problems.error(&allowed.place_of(&shown(name)), "unknown value; known: cpu, memory");
     }
 }
 
@@ -78,7 +78,8 @@ fn whole_numbers(map: &Place<'_>, problems: &mut Problems) {
     for (name, value) in map.entries().filter(|(name, _)| is_counted(name)) {
         let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         if Quantity::parse(&text).is_ok_and(|amount| amount.milli() % 1_000 != 0) {
-            problems.error(&map.place_of(name), format!("must be a whole number: {text}"));
+            let message = format!("must be a whole number: {}", shown(&text));
+            problems.error(&map.place_of(&shown(name)), message);
         }
     }
 }
@@ -111,11 +112,11 @@ fn tolerate(place: &Place<'_>, problems: &mut Problems) {
                 wrong("value", message);
             }
         }
-        other => wrong("operator", format!("unknown value {other:?}; known: Equal, Exists")),
+        other => wrong("operator", format!("unknown value {}; known: Equal, Exists", quoted(other))),
     }
     if !matches!(effect, "" | "NoSchedule" | "PreferNoSchedule" | "NoExecute") {
         let known = "NoSchedule, PreferNoSchedule, NoExecute";
-        wrong("effect", format!("unknown value {effect:?}; known: {known}"));
+        wrong("effect", format!("unknown value {}; known: {known}", quoted(effect)));
     } else if effect != "NoExecute" && !place.at("tolerationSeconds").is_absent() {
         wrong("effect", "must be NoExecute with tolerationSeconds".to_owned());
     }

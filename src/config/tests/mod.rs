@@ -1080,3 +1080,4 @@ fn registries_are_read_and_checked() {
 
 mod checks;
 mod documents;
+mod foreign;
