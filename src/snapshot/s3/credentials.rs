@@ -29,11 +29,13 @@ pub struct Bucket {
     pub is_insecure: bool,
 }
 
+const EXPECTED: &str = "expected https://HOST[:PORT]";
+
 /// Keys of credentials that we do not support.
 pub const UNKNOWN: [&str; 4] = ["roleARN", "sseCustomerKey", "sseCustomerKeyConf", "sseCustomerAlgorithm"];
 
 impl Bucket {
-    /// Reads the files of a folder.
+    /// Reads the files of a folder. Errors repeat no value: any of them may be secret.
     ///
     /// # Errors
     /// The missing or invalid file.
@@ -71,6 +73,10 @@ impl Bucket {
             region if region.is_empty() => need("region")?,
             region => region,
         };
+        let is_word = region.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'-');
+        if configured.is_empty() && !is_word {
+            return Err(Error::Unusable(format!("{}: no name of a region", place("region"))));
+        }
         let endpoint = endpoint(&configured, &region)
             .map_err(|why| Error::Unusable(format!("{}: {why}", place("endpoint"))))?;
         let is_in_path = flag("s3ForcePathStyle")? || !can_be_host(&endpoint, &name);
@@ -106,18 +112,19 @@ impl Bucket {
 /// The configured endpoint, or AWS's endpoint of the region. A port that the scheme implies is omitted, like in `Host`.
 fn endpoint(configured: &str, region: &str) -> Result<String, String> {
     if configured.is_empty() {
-        let is_word = !region.is_empty() && region.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'-');
-        if !is_word {
-            return Err(format!("{region:?} is not a region"));
-        }
         let domain = if region.starts_with("cn-") { "amazonaws.com.cn" } else { "amazonaws.com" };
         return Ok(format!("https://s3.{region}.{domain}"));
     }
     let whole =
         if configured.contains("://") { configured.to_owned() } else { format!("https://{configured}") };
+    let (scheme, _) = whole.split_once("://").unwrap_or_default();
+    // Checked here, because the parser's words repeat the scheme.
+    if !["http", "https"].iter().any(|known| scheme.eq_ignore_ascii_case(known)) {
+        return Err(EXPECTED.to_owned());
+    }
     let url = Url::parse(&whole)?;
-    if !url.path.is_empty() || url.login.is_some() || !matches!(url.scheme.as_str(), "http" | "https") {
-        return Err("expected https://HOST[:PORT]".to_owned());
+    if !url.path.is_empty() || url.login.is_some() {
+        return Err(EXPECTED.to_owned());
     }
     let implied = if url.scheme == "http" { 80 } else { 443 };
     let host = url.authority();
@@ -193,11 +200,11 @@ mod tests {
             (&[("accessKeyID", "")], "accessKeyID is missing or empty"),
             (&[("secretAccessKey", " \n")], "secretAccessKey is missing or empty"),
             (&[("region", "")], "region is missing or empty"),
-            (&[("region", "a/b")], "endpoint: \"a/b\" is not a region"),
+            (&[("region", "hunter2/b")], "region: no name of a region"),
             (&[("bucketName", "a/b")], "bucketName: no name of a bucket"),
             (&[("s3ForcePathStyle", "yes")], "s3ForcePathStyle: expected true or false"),
             (&[("endpoint", "https://s3/path")], "endpoint: expected https://HOST[:PORT]"),
-            (&[("endpoint", "ftp://s3")], "endpoint: scheme \"ftp\" is not supported"),
+            (&[("endpoint", "hunter2://s3")], "endpoint: expected https://HOST[:PORT]"),
             (
                 &[("roleARN", "x")],
                 "roleARN is not supported: snapshots need an access key, and no encryption with a key of one's own",
