@@ -112,3 +112,12 @@ fn no_message_repeats_an_amount_with_endless_digits() {
         assert!(!found.contains("7654321"), "{path}: {found}");
     }
 }
+
+#[test]
+fn no_message_repeats_a_name_of_a_broken_text() {
+    for text in ["edge: *hunter2", "? {password: hunter2}\n: 1", "edge: !!int hunter2"] {
+        let found = texts(&load(text, "c.yaml").unwrap_err());
+        assert!(found.len() == 1 && found[0].starts_with("c.yaml: line 1"), "{found:?}");
+        assert!(!found[0].contains(END), "{found:?}");
+    }
+}

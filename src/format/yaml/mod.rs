@@ -35,10 +35,15 @@ pub struct Error {
     pub line: u64,
     /// The column in characters, counted from 1; 0 if unknown.
     pub column: u64,
-    /// What is wrong there.
+    /// What is wrong there. It repeats nothing of the text, which may be secret.
     pub message: Cow<'static, str>,
+    /// What the Go library says instead, if that repeats a part of the text.
+    go_message: Option<Box<str>>,
     go: Go,
 }
+
+/// [`Error::message`] and, if it differs, what the Go library says.
+type Words = (Cow<'static, str>, Option<Box<str>>);
 
 /// How the Go library words an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,14 +59,15 @@ enum Go {
 }
 
 impl Error {
-    /// The text that Helm's `fromYaml` and chart loader report.
+    /// The text that Helm's `fromYaml` and chart loader report. It may repeat a part of the document.
     pub fn go_text(&self) -> String {
         let place = match self.go {
             Go::Syntax(0) | Go::Decode | Go::Limit => "yaml: ".to_owned(),
             Go::Syntax(line) => format!("yaml: line {line}: "),
             Go::Json => String::new(),
         };
-        format!("error converting YAML to JSON: {place}{}", self.message)
+        let message = self.go_message.as_deref().unwrap_or(&self.message);
+        format!("error converting YAML to JSON: {place}{message}")
     }
 
     /// Whether the document is too large or too deep; it may be valid otherwise.
@@ -179,7 +185,7 @@ fn place(text: &str, at: usize) -> Error {
     let line = above.matches('\n').count();
     let column = above.rsplit('\n').next().unwrap_or("").chars().count();
     let count = |n: usize| u64::try_from(n).unwrap_or(u64::MAX - 1) + 1;
-    Error { line: count(line), column: count(column), message: "".into(), go: Go::Decode }
+    Error { line: count(line), column: count(column), message: "".into(), go_message: None, go: Go::Decode }
 }
 
 fn push_document(documents: &mut Vec<Document>, text: &str, lines_above: u64) {

@@ -4,11 +4,11 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-use super::Go;
 use super::scalar::{self, Scalar};
+use super::{Go, Words};
 use crate::format::{base64, number};
 
-pub(super) type Problem = (Cow<'static, str>, Go);
+pub(super) type Problem = (Words, Go);
 
 /// A scalar as the document spells it.
 pub(super) struct Text<'a> {
@@ -60,7 +60,9 @@ impl<'a> Text<'a> {
             return Ok(scalar);
         }
         let is = tag_name(&scalar);
-        Err((format!("cannot decode !!{is} `{}` as a !!{wanted}", self.value).into(), Go::Decode))
+        let message = format!("cannot decode !!{is} as a !!{wanted}");
+        let full = format!("cannot decode !!{is} `{}` as a !!{wanted}", self.value);
+        Err(((message.into(), Some(full.into())), Go::Decode))
     }
 }
 
@@ -75,7 +77,7 @@ pub(super) fn value(text: Text<'_>, keep: bool) -> Result<Value, Problem> {
         Scalar::Text | Scalar::Date => Ok(Value::String(text.value.into_owned())),
         _ => scalar::to_json(&scalar, &text.value).ok_or_else(|| {
             let float = if let Scalar::Float(f) = scalar { f } else { 0.0 };
-            (format!("json: unsupported value: {}", number::general(float)).into(), Go::Json)
+            ((format!("json: unsupported value: {}", number::general(float)).into(), None), Go::Json)
         }),
     }
 }
@@ -106,15 +108,18 @@ pub(super) fn key(value: Value) -> Result<Option<String>, Problem> {
             _ => n.to_string(),
         },
         Value::Null => return Ok(None),
-        key => return Err((format!("invalid map key: {}", go_syntax(&key)).into(), Go::Decode)),
+        key => {
+            let full = format!("invalid map key: {}", go_syntax(&key));
+            return Err((("invalid map key".into(), Some(full.into())), Go::Decode));
+        }
     }))
 }
 
 /// JSON does not allow null as a key.
 pub(super) fn null_key(value: &Value) -> Problem {
     let value = if value.is_null() { "<nil>".to_owned() } else { go_syntax(value) };
-    let message = format!("unsupported map key of type: %!s(<nil>), key: <nil>, value: {value}");
-    (message.into(), Go::Json)
+    let message = "unsupported map key of type: %!s(<nil>), key: <nil>";
+    ((message.into(), Some(format!("{message}, value: {value}").into())), Go::Json)
 }
 
 fn tag_name(scalar: &Scalar) -> &'static str {
@@ -146,7 +151,7 @@ fn go_syntax(value: &Value) -> String {
 
 fn binary(text: &str) -> Result<String, Problem> {
     let bytes = base64::decode(text.as_bytes())
-        .map_err(|_| (Cow::Borrowed("!!binary value contains invalid base64 data"), Go::Decode))?;
+        .map_err(|_| ((Cow::Borrowed("!!binary value contains invalid base64 data"), None), Go::Decode))?;
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
         text.push_str(chunk.valid());

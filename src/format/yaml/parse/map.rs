@@ -147,8 +147,8 @@ impl Loader<'_> {
             Key::Null(mark) => {
                 // The message shows the value.
                 self.gave_up |= self.keys.is_some();
-                let (message, go) = resolve::null_key(&value);
-                self.note(mark, message, go);
+                let (words, go) = resolve::null_key(&value);
+                self.note(mark, words, go);
             }
             Key::Text(_) | Key::Wrong => {}
         }
@@ -183,7 +183,8 @@ impl Loader<'_> {
         };
         for other in maps.into_iter().rev() {
             let Value::Object(other) = other else {
-                self.note(mark, "map merge requires map or sequence of maps as the value", Go::Decode);
+                let message = "map merge requires map or sequence of maps as the value";
+                self.note(mark, (message.into(), None), Go::Decode);
                 return;
             };
             map.extend(other);
@@ -226,8 +227,8 @@ impl Loader<'_> {
         match key {
             Ok(Some(text)) => Key::Text(text),
             Ok(None) => Key::Null(mark),
-            Err((message, go)) => {
-                self.note(mark, message, go);
+            Err((words, go)) => {
+                self.note(mark, words, go);
                 Key::Wrong
             }
         }

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::resolve::{self, Text};
 use super::scan::{Kind, Mark, Scanner, Token};
-use super::{Error, Go, Repeated};
+use super::{Error, Go, Repeated, Words};
 use crate::base::sorted::SortedMap;
 use crate::limits::{NESTING_DEPTH_MAX, YAML_ALIAS_NODES_MAX, YAML_ALIAS_NODES_PER_BYTE_MAX};
 
@@ -313,7 +313,7 @@ impl<'a> Loader<'a> {
     fn scalar(&mut self, text: Text<'_>, mark: Mark) -> Value {
         match resolve::value(text, self.keep) {
             Ok(value) => value,
-            Err((message, go)) => self.note(mark, message, go),
+            Err((words, go)) => self.note(mark, words, go),
         }
     }
 
@@ -323,11 +323,17 @@ impl<'a> Loader<'a> {
             Some(Anchor::Complete(value, nodes)) => (value, *nodes),
             Some(Anchor::Open(_)) => {
                 self.count(1, mark)?;
-                return Ok(self.note(mark, format!("anchor '{name}' value contains itself"), Go::Decode));
+                let full = format!("anchor '{name}' value contains itself");
+                return Ok(self.note(
+                    mark,
+                    ("anchor value contains itself".into(), Some(full.into())),
+                    Go::Decode,
+                ));
             }
             None => {
-                let message = format!("unknown anchor '{name}' referenced");
-                return Err(Error { message: message.into(), ..self.scanner.place(mark) });
+                let go_message = Some(format!("unknown anchor '{name}' referenced").into());
+                let message = Cow::Borrowed("unknown anchor referenced");
+                return Err(Error { message, go_message, ..self.scanner.place(mark) });
             }
         };
         // Counted before the copy.
@@ -347,20 +353,18 @@ impl<'a> Loader<'a> {
 
 const EXCESSIVE: &str = "document contains excessive aliasing";
 
-type Message = Cow<'static, str>;
-
 impl Loader<'_> {
     /// Records a mistake; a mistake that go-yaml finds earlier wins over one that it finds during the conversion to
     /// JSON.
-    fn note(&mut self, mark: Mark, message: impl Into<Message>, go: Go) -> Value {
+    fn note(&mut self, mark: Mark, (message, go_message): Words, go: Go) -> Value {
         let earlier = self.mistake.as_ref().is_none_or(|m| m.go == Go::Json && go != Go::Json);
         if earlier {
-            self.mistake = Some(Error { message: message.into(), go, ..self.scanner.place(mark) });
+            self.mistake = Some(Error { message, go_message, go, ..self.scanner.place(mark) });
         }
         Value::Null
     }
 
-    fn limit(&self, mark: Mark, message: impl Into<Message>) -> Error {
+    fn limit(&self, mark: Mark, message: impl Into<Cow<'static, str>>) -> Error {
         Error { message: message.into(), go: Go::Limit, ..self.scanner.place(mark) }
     }
 

@@ -171,7 +171,13 @@ impl<'a> Scanner<'a> {
         let count = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
         let before = self.text.get(mark.pos.saturating_sub(mark.column)..mark.pos);
         let column = before.map_or(mark.column, |before| before.chars().count());
-        Error { line: count(mark.line) + 1, column: count(column) + 1, message: "".into(), go: Go::Decode }
+        Error {
+            line: count(mark.line) + 1,
+            column: count(column) + 1,
+            message: "".into(),
+            go_message: None,
+            go: Go::Decode,
+        }
     }
 
     fn fail<T>(&self, message: &'static str) -> Result<T, Error> {
