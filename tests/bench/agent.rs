@@ -14,6 +14,7 @@ use gardenlet::base::stop::Stop;
 use gardenlet::base::thread;
 
 use crate::pause;
+use support::options::patience;
 
 /// A running agent, killed when dropped.
 pub(crate) struct Agent {
@@ -320,12 +321,12 @@ pub(crate) fn wait_for<T>(agent: &mut Agent, what: &str, condition: impl Fn() ->
 /// The same with a time limit.
 pub(crate) fn wait_within<T>(
     agent: &mut Agent,
-    patience: Duration,
+    limit: Duration,
     what: &str,
     condition: impl Fn() -> Option<T>,
 ) -> T {
     let clock = Clock::system();
-    let deadline = clock.mono() + patience;
+    let deadline = clock.mono() + patience(limit);
     loop {
         if let Some(found) = condition() {
             return found;

@@ -62,6 +62,8 @@ const PAGE_BYTES: usize = 4 << 10;
 /// The interval between two memory samples.
 const SAMPLE: Duration = Duration::from_secs(10);
 
+const STARTS_OF_LONG: usize = 10;
+
 /// The durations of the measurements.
 struct Plan {
     /// The time before the agent counts as idle.
@@ -78,11 +80,16 @@ impl Plan {
         self.starts == 1
     }
 
+    /// Whether the machine has nothing else to do.
+    fn is_long(&self) -> bool {
+        self.starts == STARTS_OF_LONG
+    }
+
     fn parse<'a>(mut arguments: impl Iterator<Item = &'a str>) -> Self {
         let length = arguments.find(|a| ["--short", "--long"].contains(a));
         let (warm_up, idle, starts) = match length {
             Some("--short") => (5, 20, 1),
-            Some("--long") => (300, 600, 10),
+            Some("--long") => (300, 600, STARTS_OF_LONG),
             // All installed objects are checked once more after a minute.
             _ => (90, 120, 5),
         };

@@ -23,7 +23,8 @@ use support::shoot::object::{self, PROJECT_NAMESPACE, Workerless};
 
 const NAME: &str = "s1";
 const CORE: &str = "core.gardener.cloud";
-/// Budget of the agent's own processor time for a Shoot, without RSA keys.
+/// Budget of the agent's own processor time for a Shoot, without RSA keys. It depends on the machine, so only a long run
+/// tests it.
 const OWN_MAX: Duration = Duration::from_secs(2);
 /// The thread that generates RSA keys.
 const KEYS: &str = "rsa-keys";
@@ -60,7 +61,12 @@ pub(crate) fn measure(bench: &Bench, report: &mut Report) {
         report.row(name, format!("{:.1} s", step.as_secs_f64()), "");
     }
     let own = spent.own;
-    report.check("  processor time without RSA keys", ms(own), &ms(OWN_MAX), own <= OWN_MAX);
+    let name = "  processor time without RSA keys";
+    if bench.plan.is_long() {
+        report.check(name, ms(own), &ms(OWN_MAX), own <= OWN_MAX);
+    } else {
+        report.row(name, ms(own), &ms(OWN_MAX));
+    }
     report.row("  processor time for RSA keys", ms(spent.keys), "");
     spent.tell_requests(report);
     round.rest();
