@@ -3,6 +3,7 @@
 pub mod failure;
 pub mod selector;
 
+pub mod addresses;
 pub mod builtin;
 pub mod columns;
 pub mod events;

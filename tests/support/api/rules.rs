@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use super::addresses;
 use super::failure::Failure;
 use super::kinds::Kind;
 use super::store::State;
@@ -229,19 +230,6 @@ fn node_port(write: &Write<'_>) -> u16 {
     std::iter::repeat_with(any).find(|port| !taken(*port)).unwrap_or_default()
 }
 
-/// An address, within the range that the Seed of the tests declares, that no Service has.
-fn cluster_ip(write: &Write<'_>) -> String {
-    let taken = |address: &str| {
-        let mut services = write.state.of("", "services", "");
-        services.any(|(_, service)| text(service, "/spec/clusterIP") == address)
-    };
-    let any = || {
-        let bytes = gardenlet::base::random::bytes::<2>();
-        format!("10.52.{}.{}", bytes[0], bytes[1].max(2))
-    };
-    std::iter::repeat_with(any).find(|address| !taken(address)).unwrap_or_default()
-}
-
 /// Services: a cluster IP, which does not change, and a node port for types that have one.
 pub struct ServiceRules;
 
@@ -252,8 +240,11 @@ impl Rules for ServiceRules {
         default(object, "/spec/sessionAffinity", "None");
         default(object, "/spec/internalTrafficPolicy", "Cluster");
         set(object, "/status", json!({"loadBalancer": {}}));
+        let families = addresses::families(object, write);
         if object["spec"]["type"] != "ExternalName" && text(object, "/spec/clusterIP").is_empty() {
-            set(object, "/spec/clusterIP", cluster_ip(write));
+            let all: Vec<String> = families.iter().map(|family| addresses::free(family, write)).collect();
+            set(object, "/spec/clusterIP", all.first().cloned());
+            set(object, "/spec/clusterIPs", all);
         }
         for port in elements(object, "/spec/ports") {
             default(port, "/protocol", "TCP");
@@ -265,7 +256,7 @@ impl Rules for ServiceRules {
         }
         if let Some(address) = object["spec"].get("clusterIP").cloned() {
             default(object, "/spec/clusterIPs", json!([address]));
-            default(object, "/spec/ipFamilies", json!(["IPv4"]));
+            default(object, "/spec/ipFamilies", families);
             default(object, "/spec/ipFamilyPolicy", "SingleStack");
         }
         Ok(())

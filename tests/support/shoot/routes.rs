@@ -10,8 +10,8 @@ use gardenlet::base::clock::Clock;
 use gardenlet::base::stop::Stop;
 use gardenlet::net::{Dial, SystemDialer};
 
-/// How addresses of Services begin, in the range that the Seeds of the tests declare.
-const SERVICES: &str = "10.52.";
+/// How addresses of Services begin, in the ranges that the Seeds of the tests declare.
+const SERVICES: [&str; 2] = ["10.52.", "fd00:52::"];
 
 /// Where a Service leads.
 #[derive(Clone, Debug)]
@@ -97,7 +97,8 @@ impl Routes {
 }
 
 fn is_within_cluster(host: &str) -> bool {
-    host.ends_with(".svc") || host.ends_with(".svc.cluster.local") || host.starts_with(SERVICES)
+    let is_service = SERVICES.iter().any(|range| host.starts_with(range));
+    is_service || host.ends_with(".svc") || host.ends_with(".svc.cluster.local")
 }
 
 impl Dial for Routes {

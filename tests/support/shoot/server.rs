@@ -1,10 +1,11 @@
 //! The API server of a Shoot: that of the tests, started with the arguments of a Deployment `kube-apiserver`.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use gardenlet::base::clock::Clock;
+use gardenlet::format::cidr::Cidr;
 use gardenlet::kube::connection::Trust;
 use gardenlet::kube::{self, Client, Connection, Method};
 use serde_json::{Value, json};
@@ -118,9 +119,8 @@ impl Server {
 
     /// Service `kubernetes` has the first address of the range.
     fn serve_at(&self, range: &str) {
-        let base = range.split('/').next().and_then(|base| base.parse::<Ipv4Addr>().ok());
-        let Some(base) = base else { return };
-        let address = Ipv4Addr::from(u32::from(base) + 1).to_string();
+        let Some(range) = Cidr::parse(range) else { return };
+        let address = range.nth(1).to_string();
         let id = Id::new("", "services", "default", "kubernetes");
         let present = self.cluster.get("", "services", "default", "kubernetes");
         let Some(mut service) = present.filter(|service| service["spec"]["clusterIP"] != address) else {
