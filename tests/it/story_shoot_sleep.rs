@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::story_offline::pass;
 use crate::story_operating::Desk;
-use crate::world::{Agent, CORE, MANAGED_RESOURCES, Options, World};
+use crate::world::{Agent, CORE, MANAGED_RESOURCES, Options, World, condition};
 use support::cluster::PATIENCE;
 use support::http::faults::Action;
 use support::http::faults::failure;
@@ -15,7 +15,7 @@ use support::json::{list, text};
 use support::pace;
 use support::shoot::history::{self, Operation, wait_until, wait_until_created};
 use support::shoot::object::{self, MANAGED, PROJECT_NAMESPACE, Workerless, technical_id};
-use support::shoot::{Site, Trouble};
+use support::shoot::{Options as SiteOptions, Site, Trouble};
 
 pub(crate) const NAME: &str = "s1";
 const PLACE: (&str, &str) = (PROJECT_NAMESPACE, NAME);
@@ -118,7 +118,9 @@ fn has_note(site: &Site) {
 #[test]
 fn a_shoot_is_hibernated_and_wakes_up_with_its_data() {
     let world = World::start(&Options::new("shoot-sleep"));
-    let site = world.site();
+    // No server is ready for that long: who waits for it waits in vain.
+    let min_ready = Some(240 * HOUR);
+    let site = world.site_with(SiteOptions { min_ready, ..SiteOptions::default() });
     let agent = begun(&world, &site);
     world.garden.apply(&[Workerless::new(NAME).build()]);
     let created = wait_until_created(&world.garden, PLACE);
@@ -161,6 +163,8 @@ fn a_shoot_is_hibernated_and_wakes_up_with_its_data() {
 
     ask(&world, false);
     is_awake(&world);
+    let server = world.seed.get("apps", "deployments", &technical_id(NAME), "kube-apiserver").unwrap();
+    assert_eq!(condition(&server, "Available").unwrap().0, "False", "it is not ready for `minReadySeconds`");
     has_note(&site);
     assert_eq!(services(&world), before);
     assert_eq!(shoot(&world)["status"]["advertisedAddresses"], created["status"]["advertisedAddresses"]);
