@@ -173,7 +173,7 @@ pub fn rolled_out(workload: &Value) -> Result<(), String> {
             text(&status["updateRevision"]) == text(&status["currentRevision"]) || updated >= wanted;
         return match ready >= wanted && is_updated {
             true => Ok(()),
-            false => Err(format!("{ready} of {wanted} pods are ready")),
+            false => Err(format!("{} ready", human::of_pods(ready, wanted))),
         };
     }
     if let Some(failure) = condition(workload, "ReplicaFailure").filter(|failure| failure["status"] == "True")
@@ -187,9 +187,8 @@ pub fn rolled_out(workload: &Value) -> Result<(), String> {
         return Ok(());
     }
     let available = number(&status["availableReplicas"]);
-    Err(format!(
-        "{updated} of {wanted} pods are of the present version, {ready} are ready, {available} available"
-    ))
+    let updated = human::of_pods(updated, wanted);
+    Err(format!("{updated} of the present version, {ready} ready, {available} available"))
 }
 
 /// Whether all pods of a Deployment are ready, and it has not been available before. Its `minReadySeconds` protect a rollout,
@@ -406,17 +405,20 @@ mod tests {
         let set = |status: Value| json!({"kind": "StatefulSet", "metadata": {"generation": 1}, "spec": {"replicas": 1}, "status": status});
         let table = [
             (deployment(&status("NewReplicaSetAvailable", "True")), ""),
-            (deployment(&status("ReplicaSetUpdated", "True")), "1 of 1 pods are of the present version"),
-            (deployment(&status("NewReplicaSetAvailable", "False")), "0 are ready, 0 available"),
+            (
+                deployment(&status("ReplicaSetUpdated", "True")),
+                "1 of 1 pod is of the present version, 0 ready",
+            ),
+            (deployment(&status("NewReplicaSetAvailable", "False")), "0 ready, 0 available"),
             (deployment(&json!({"observedGeneration": 1})), "has not seen it"),
             (deployment(&failure), "ManagedResource garden/system"),
             (set(json!({"observedGeneration": 1, "readyReplicas": 1})), ""),
-            (set(json!({"observedGeneration": 1})), "0 of 1 pods are ready"),
+            (set(json!({"observedGeneration": 1})), "0 of 1 pod is ready"),
             (
                 set(
                     json!({"observedGeneration": 1, "readyReplicas": 1, "updateRevision": "b", "currentRevision": "a"}),
                 ),
-                "1 of 1 pods are ready",
+                "1 of 1 pod is ready",
             ),
         ];
         for (workload, words) in table {

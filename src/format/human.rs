@@ -20,6 +20,11 @@ pub fn counted(count: usize, one: &str) -> String {
     if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") }
 }
 
+/// How many of the wanted pods there are, with the verb: `1 of 3 pods are`.
+pub fn of_pods(count: i64, wanted: i64) -> String {
+    if wanted == 1 { format!("{count} of 1 pod is") } else { format!("{count} of {wanted} pods are") }
+}
+
 fn days_of(days: u64) -> String {
     if days == 1 { "1 day".to_owned() } else { format!("{days} days") }
 }
@@ -65,6 +70,10 @@ mod tests {
         let table = [(0, "0 charts"), (1, "1 chart"), (2, "2 charts"), (21, "21 charts")];
         for (count, expected) in table {
             assert_eq!(counted(count, "chart"), expected);
+        }
+        let table = [((0, 1), "0 of 1 pod is"), ((1, 1), "1 of 1 pod is"), ((1, 3), "1 of 3 pods are")];
+        for ((count, wanted), expected) in table {
+            assert_eq!(of_pods(count, wanted), expected);
         }
     }
 

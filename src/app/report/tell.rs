@@ -185,7 +185,8 @@ fn queue(report: &mut Report, lane: &pool::LaneView) {
     let pool::LaneView { name, depth, failing, retries, active, .. } = *lane;
     let value = json!({"depth": depth, "failing": failing, "retries": retries, "active": active,
         "longestSeconds": lane.longest.as_secs()});
-    let mut text = format!("{depth} waiting, {active} active, {failing} failing, {retries} retries");
+    let tries = if retries == 1 { "retry" } else { "retries" };
+    let mut text = format!("{depth} waiting, {active} active, {failing} failing, {retries} {tries}");
     if active > 0 {
         let _ = write!(text, ", longest for {}", human::lasting(lane.longest));
     }
@@ -361,7 +362,23 @@ fn in_short(conditions: &[Condition]) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Verdict;
     use super::*;
+
+    #[test]
+    fn one_retry_is_no_plural() {
+        let mut report = Report::new(Verdict::default(), Vec::new(), Timestamp::default());
+        report.section("Work");
+        for retries in [0, 1, 2] {
+            let (depth, failing, adds, active, permits) = (0, 1, 1, 0, 1);
+            let longest = Duration::ZERO;
+            let lane =
+                pool::LaneView { name: "shoot", depth, failing, adds, retries, active, permits, longest };
+            queue(&mut report, &lane);
+        }
+        let told = report.sections[0].rows.iter().map(|row| row.text.rsplit_once(", ").unwrap().1);
+        assert_eq!(told.collect::<Vec<_>>(), ["0 retries", "1 retry", "2 retries"]);
+    }
 
     #[test]
     fn rows_have_a_maximum_and_those_with_problems_come_first() {

@@ -11,8 +11,8 @@ use crate::api::condition::urgency;
 use crate::api::extensions::SERVED;
 use crate::base::clock::Timestamp;
 use crate::components::webhooks;
-use crate::format::duration;
 use crate::format::time::parse_rfc3339;
+use crate::format::{duration, human};
 
 /// The most lines about one object; the explanation counts the others.
 const LINES_MAX: usize = 40;
@@ -405,7 +405,7 @@ fn wanted_pods(object: &Value) -> Option<(i64, &'static str)> {
 fn replicas(object: &Value) -> Option<Line> {
     let (wanted, what) = wanted_pods(object)?;
     let ready = object["status"][what].as_i64().unwrap_or(0);
-    (ready < wanted).then(|| Line::new(Weight::Bad, format!("{ready} of {wanted} pods are ready")))
+    (ready < wanted).then(|| Line::new(Weight::Bad, format!("{} ready", human::of_pods(ready, wanted))))
 }
 
 /// When an Event was last seen, in both APIs of Events; the times are texts that sort.

@@ -55,14 +55,20 @@ impl Survey {
     /// The lines of the explanation, and what could not be read.
     pub(super) fn end(mut self) -> (Vec<Related>, Option<String>) {
         if self.more > 0 {
-            self.related
-                .push(Related::lack(format!("{} more of its objects are missing or not ready", self.more)));
+            let are = verb(self.more);
+            let what = format!("{} more of its objects {are} missing or not ready", self.more);
+            self.related.push(Related::lack(what));
         }
         if self.left > 0 {
-            self.related.push(Related::note(format!("{} of its objects are still there", self.left)));
+            let are = verb(self.left);
+            self.related.push(Related::note(format!("{} of its objects {are} still there", self.left)));
         }
         (self.related, (self.unread > 0).then(|| format!("{} of its objects: {}", self.unread, self.why)))
     }
+}
+
+const fn verb(count: usize) -> &'static str {
+    if count == 1 { "is" } else { "are" }
 }
 
 #[cfg(test)]
@@ -87,7 +93,7 @@ mod tests {
             (false, Some(&ill), Some("its A ...")),
             (false, Some(&held), Some("its A ...")),
             (false, None, Some("its A b/c is missing")),
-            (true, Some(&well), Some("1 of its objects are still there")),
+            (true, Some(&well), Some("1 of its objects is still there")),
             (true, Some(&ill), Some("its A ...")),
             (true, Some(&held), Some("its A ...")),
             (true, None, None),
@@ -98,6 +104,13 @@ mod tests {
             let expected = expected.map(str::to_owned).into_iter().collect();
             assert_eq!(told(survey), (expected, None), "{going} {object:?}");
         }
+    }
+
+    #[test]
+    fn one_more_is_no_plural() {
+        let mut survey = Survey::new(false, Timestamp::default());
+        (0..=TOLD_MAX).for_each(|n| survey.add("A", &n.to_string(), None));
+        assert_eq!(told(survey).0[TOLD_MAX], "1 more of its objects is missing or not ready");
     }
 
     #[test]
