@@ -25,6 +25,7 @@ use crate::net::SystemDialer;
 use crate::pki::keys::Stock;
 
 use super::reload::{self, Files, Reloader, needs_restart};
+use super::report::Call;
 use super::{Environment, Error, Service, Status, rebootstrap, run_reloading};
 
 /// Exit code after a signal, and after an error or an overrun grace period.
@@ -46,7 +47,7 @@ pub fn process(
     warn(&loaded);
     let env = environment(clock, Stop::new(), variables);
     let status = Status::new(env.clock.clone());
-    status.configured_by(config);
+    status.called(Call::new(config, &|name| env.variable(name).map(str::to_owned)));
     let settings = Arc::new(loaded.settings);
     let (service, reloader) = (Service::new(&env, &status), Reloader::new());
     let reloading = Reloading {

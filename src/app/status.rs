@@ -1,6 +1,5 @@
 //! The state of the agent as it reports it: probes, metrics, and the stage of each part.
 
-use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -19,7 +18,7 @@ use crate::serve::{Checks, Response, Routes, Server};
 
 use super::listen::listen;
 use super::owed::Owed;
-use super::report::{self, Report, Sources, Stores};
+use super::report::{self, Call, Report, Sources, Stores};
 use super::{Environment, Error};
 
 /// Time for the first list of a watch. After it, `/healthz` and `/readyz` fail (Gardener's `runtime-informer-sync`).
@@ -68,7 +67,7 @@ pub(super) struct Snapshot {
     pub(super) validity: Option<(Timestamp, Timestamp)>,
     pub(super) stores: Option<Stores>,
     pub(super) known: SortedMap<&'static str, String>,
-    pub(super) config: String,
+    pub(super) call: Call,
 }
 
 #[derive(Default)]
@@ -96,8 +95,7 @@ struct State {
     stores: Option<Stores>,
     /// What is known about garden and seed, by its label on the status page.
     known: SortedMap<&'static str, String>,
-    /// The option that names the configuration of this agent.
-    config: String,
+    call: Call,
 }
 
 impl State {
@@ -352,9 +350,9 @@ impl Status {
         self.lock().known.insert(label, what.into());
     }
 
-    /// Names the configuration, for commands that people copy.
-    pub(super) fn configured_by(&self, config: &Path) {
-        self.lock().config = format!(" --config={}", config.display());
+    /// Sets how people call the program, for commands that they copy.
+    pub(super) fn called(&self, call: Call) {
+        self.lock().call = call;
     }
 
     /// Sets the watches of the garden side, while it runs.
@@ -414,7 +412,7 @@ impl Status {
             validity: state.validity.filter(|_| state.leads()),
             stores: state.stores.clone(),
             known: state.known.clone(),
-            config: state.config.clone(),
+            call: state.call.clone(),
         }
     }
 

@@ -20,7 +20,7 @@ impl Report {
         let (verdict, mut problems) = verdict::judge(&facts(snapshot, sources), snapshot.now);
         problems
             .iter_mut()
-            .for_each(|problem| problem.remedy = verdict::remedy(&problem.place, &snapshot.config));
+            .for_each(|problem| problem.remedy = verdict::remedy(&problem.place, &snapshot.call));
         let mut report = Self::new(verdict, problems, snapshot.now);
         tell::agent(&mut report, snapshot, sources);
         if let Some(stores) = &snapshot.stores {

@@ -31,6 +31,7 @@ mod verdict;
 
 pub(super) use numbers::{introduce, refresh, withdraw};
 pub(super) use objects::Stores;
+pub(super) use verdict::Call;
 pub use verdict::State;
 use verdict::{Problem, Verdict};
 

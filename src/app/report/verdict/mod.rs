@@ -1,6 +1,7 @@
 //! Derives one line and a list of problems from the known facts. Pure.
 
 use std::fmt;
+use std::path::Path;
 use std::time::Duration;
 
 use crate::api::meta::Key;
@@ -101,19 +102,50 @@ pub(super) struct Problem {
     pub(super) remedy: String,
 }
 
-/// The command for a problem at this place. `config` is the option that names the configuration.
-pub(super) fn remedy(place: &Place, config: &str) -> String {
+/// How people call the program about this agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::app) struct Call {
+    program: String,
+    /// The option that names the configuration.
+    config: String,
+}
+
+impl Default for Call {
+    fn default() -> Self {
+        Self { program: "gardenlet".to_owned(), config: String::new() }
+    }
+}
+
+impl Call {
+    /// The kubeconfigs of a service belong to root. The image of a pod has no shell, and its program is on no path.
+    pub(in crate::app) fn new(config: &Path, variable: &dyn Fn(&str) -> Option<String>) -> Self {
+        let set = |name: &str| variable(name).filter(|value| !value.is_empty());
+        let program = match (set("KUBERNETES_SERVICE_HOST"), set("INVOCATION_ID")) {
+            (Some(_), _) => {
+                let namespace = set("NAMESPACE").unwrap_or_else(|| "garden".to_owned());
+                format!("kubectl --namespace {namespace} exec deployment/gardenlet -- /gardenlet")
+            }
+            (None, Some(_)) => "sudo gardenlet".to_owned(),
+            (None, None) => "gardenlet".to_owned(),
+        };
+        Self { program, config: format!(" --config={}", config.display()) }
+    }
+}
+
+/// The command for a problem at this place.
+pub(super) fn remedy(place: &Place, call: &Call) -> String {
+    let Call { program, config } = call;
     match place {
         Place::Object(kind, key) if key.namespace.is_empty() => {
-            format!("gardenlet explain {kind}/{}{config}", key.name)
+            format!("{program} explain {kind}/{}{config}", key.name)
         }
         Place::Object(kind, key) => {
-            format!("gardenlet explain {kind}/{}/{}{config}", key.namespace, key.name)
+            format!("{program} explain {kind}/{}/{}{config}", key.namespace, key.name)
         }
         // Their errors say what to do, which no command can.
         Place::Part(part) if ["clock", "state directory"].contains(&part.as_str()) => String::new(),
-        Place::Part(part) if part == "configuration" => format!("gardenlet config validate{config}"),
-        Place::Part(_) => format!("gardenlet doctor{config}"),
+        Place::Part(part) if part == "configuration" => format!("{program} config validate{config}"),
+        Place::Part(_) => format!("{program} doctor{config}"),
     }
 }
 

@@ -158,8 +158,36 @@ fn a_problem_has_a_command_to_copy() {
         (part("clock"), ""),
     ];
     for (place, expected) in table {
-        assert_eq!(remedy(&place, " --config=c.yaml"), expected);
+        assert_eq!(remedy(&place, &Call::new(Path::new("c.yaml"), &|_| None)), expected);
     }
+}
+
+#[test]
+fn a_command_is_one_that_works_where_the_agent_runs() {
+    let in_pod = ("KUBERNETES_SERVICE_HOST", "10.0.0.1");
+    let table: [(&[(&str, &str)], &str); 6] = [
+        (&[], "gardenlet"),
+        (&[("INVOCATION_ID", "")], "gardenlet"),
+        (&[("INVOCATION_ID", "9f2c")], "sudo gardenlet"),
+        (&[in_pod], "kubectl --namespace garden exec deployment/gardenlet -- /gardenlet"),
+        (
+            &[in_pod, ("NAMESPACE", "edge")],
+            "kubectl --namespace edge exec deployment/gardenlet -- /gardenlet",
+        ),
+        (
+            &[in_pod, ("INVOCATION_ID", "9f2c")],
+            "kubectl --namespace garden exec deployment/gardenlet -- /gardenlet",
+        ),
+    ];
+    let seed = Place::Object("Seed", Key::new("", "x"));
+    for (variables, program) in table {
+        let variable = |wanted: &str| {
+            variables.iter().find(|(name, _)| *name == wanted).map(|(_, value)| (*value).to_owned())
+        };
+        let call = Call::new(Path::new("/c.yaml"), &variable);
+        assert_eq!(remedy(&seed, &call), format!("{program} explain Seed/x --config=/c.yaml"));
+    }
+    assert_eq!(remedy(&seed, &Call::default()), "gardenlet explain Seed/x");
 }
 
 #[test]
