@@ -18,7 +18,7 @@ _gardenlet() {
     *)
       case $command in
         "$cur")
-          words="config rebootstrap bootstrap-token status doctor explain support-bundle bundle etcd render completion version help --config --version --help" ;;
+          words="run config rebootstrap bootstrap-token status doctor explain support-bundle bundle etcd render completion version help --config --version --help" ;;
         config)
           case $verb in
             "$cur") words="validate print-defaults --help" ;;

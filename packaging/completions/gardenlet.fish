@@ -15,6 +15,7 @@ function __gardenlet_group
 end
 
 complete -c gardenlet -f
+complete -c gardenlet -n $none -a run -d "run the agent"
 complete -c gardenlet -n $none -a config -d "check a configuration, or print its defaults"
 complete -c gardenlet -n $none -a rebootstrap -d "get a new identity for the garden"
 complete -c gardenlet -n $none -a bootstrap-token -d "make a token with which a seed joins the garden"

@@ -1,4 +1,4 @@
-//! The commands. `run` is the default and passes a checked configuration on; this module runs the others.
+//! The commands. `run` is what a configuration alone means, and passes it on when it is checked; this module runs the others.
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
@@ -140,11 +140,11 @@ fn perform(
         }
         Command::Version { as_json } => print(io, &version(as_json)),
         Command::Help(about) => print(io, &help::page(&about)),
-        Command::Names => print(io, &status::names()),
+        Command::Names => print(io, &status::names(usual(variable))),
         Command::Completion(shell) => print(io, &help::completion(&shell).unwrap_or_default()),
-        Command::Bundle(args) => bundle::main(io, args, variable),
+        Command::Bundle(args) => bundle::main(io, args, usual(variable), variable),
         Command::Etcd(args) => etcd::main(io, args, variable),
-        Command::Status(args) => status::main(io, with_usual(args, usual(variable))),
+        Command::Status(args) => status::main(io, args, usual(variable)),
         Command::SupportBundle(args) => support::main(io, args, variable),
         Command::Render(args) => render::main(io, args),
         Command::RenderChild(_) => child::main(io.input, io.output),
@@ -154,16 +154,6 @@ fn perform(
 /// The configuration that the environment names.
 fn usual(variable: Variable<'_>) -> Option<PathBuf> {
     clusters::set(variable, "GARDENLET_CONFIG").map(PathBuf::from)
-}
-
-/// The arguments of `status` with the configuration that the environment names, unless they name an agent.
-fn with_usual(mut args: Vec<OsString>, usual: Option<PathBuf>) -> Vec<OsString> {
-    let names =
-        |word: &OsString| ["--config", "--address"].iter().any(|it| word.to_string_lossy().starts_with(it));
-    if let Some(path) = usual.filter(|_| !args.iter().any(names)) {
-        args.extend(["--config".into(), path.into_os_string()]);
-    }
-    args
 }
 
 /// Prints a result and returns the exit code.

@@ -55,7 +55,7 @@ impl Drop for TempFile {
     }
 }
 
-const GOOD: &str = "
+pub(super) const GOOD: &str = "
 apiVersion: gardenlet.config.gardener.cloud/v1alpha1
 kind: GardenletConfiguration
 seedConfig:
@@ -253,6 +253,24 @@ fn the_environment_names_the_configuration_of_the_agent_whose_status_is_shown() 
     let usual = usual.each_ref().map(|(name, value)| (*name, value.as_str()));
     assert!(command("status", &usual).errors.starts_with(&broken.name()));
     for line in ["status --address=127.0.0.1:1", "status --config=/nowhere"] {
+        assert!(!command(line, &usual).errors.contains(&broken.name()), "{line}");
+    }
+}
+
+#[test]
+fn a_bundle_is_exported_with_the_usual_configuration() {
+    let broken = TempFile::new("usual-export.yaml", "a: [1\n");
+    let usual = [("GARDENLET_CONFIG", broken.name())];
+    let usual = usual.each_ref().map(|(name, value)| (*name, value.as_str()));
+    let ended = command("bundle export --output=/nowhere/x", &usual);
+    assert!(ended.code == 1 && ended.errors.starts_with(&broken.name()), "{}", ended.errors);
+    let ended = command("bundle export --output=/nowhere/x", &[]);
+    let unread = "/etc/gardenlet/config.yaml: the configuration cannot be read";
+    assert!(ended.code == 1 && ended.errors.contains(unread), "{}", ended.errors);
+    for line in [
+        "bundle export --output=/nowhere/x --config=/nowhere",
+        "bundle export --output=/nowhere/x --chart=r.example.org/x:1",
+    ] {
         assert!(!command(line, &usual).errors.contains(&broken.name()), "{line}");
     }
 }

@@ -269,7 +269,7 @@ def run(binary, packages, newer, target):
     with tempfile.TemporaryDirectory() as empty:
         check(unknown_targets_and_missing_binaries_are_told, pathlib.Path(empty))
     check(the_manual_is_well_formed)
-    commands = "config rebootstrap bootstrap-token status doctor explain support-bundle bundle etcd render completion version help"
+    commands = "run config rebootstrap bootstrap-token status doctor explain support-bundle bundle etcd render completion version help"
     kinds = "backupbucket/ backupentry/ bastion/ controllerinstallation/ managedresource/ managedseed/ seed/ shoot/"
     for command in COMMANDS:
         check(bash_knows_the_options_of, command, binary)

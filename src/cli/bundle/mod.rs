@@ -8,7 +8,7 @@ use lexopt::Parser;
 
 use serde_json::json;
 
-use super::arguments::{is_json, path};
+use super::arguments::{CONFIG, is_json, path};
 use super::usage::Usage;
 use super::{Io, SUCCESS, Variable, fail, fail_as, help, print, refuse};
 use crate::base::sorted::SortedSet;
@@ -49,13 +49,24 @@ struct Export {
     logins: Option<PathBuf>,
 }
 
-/// Runs the command and returns the exit code.
-pub(super) fn main(io: &mut Io<'_>, args: Vec<OsString>, variable: Variable<'_>) -> u8 {
+/// Runs the command and returns the exit code. `usual` is the configuration that the environment names.
+pub(super) fn main(
+    io: &mut Io<'_>,
+    args: Vec<OsString>,
+    usual: Option<PathBuf>,
+    variable: Variable<'_>,
+) -> u8 {
     let mut wants_json = false;
     let done = match parse(args) {
         Err(usage) => return refuse(io, &usage),
         Ok(Task::Help(about)) => return print(io, &help::page(about)),
-        Ok(Task::Export(task)) => return export::main(io, &task, variable),
+        Ok(Task::Export(mut task)) => {
+            // Named charts need no garden, and so no configuration.
+            if task.config.is_none() && task.charts.is_empty() {
+                task.config = Some(usual.unwrap_or_else(|| PathBuf::from(CONFIG)));
+            }
+            return export::main(io, &task, variable);
+        }
         Ok(Task::Import { from, to, digest }) => import(io, &from, to, digest),
         Ok(Task::List { path, images, as_json }) => {
             wants_json = as_json;
@@ -179,9 +190,6 @@ impl Given {
             if let Some(word) = path.take() {
                 return Err(Usage::unexpected(command, &Value(word)));
             }
-            if self.export.config.is_none() && self.export.charts.is_empty() {
-                return Err(missing("--config, or --chart,"));
-            }
             self.export.output = self.output.ok_or_else(|| missing("--output"))?.into();
             return Ok(Task::Export(self.export));
         }
@@ -272,6 +280,7 @@ mod tests {
         };
         let charts = vec![reference("r.example.org/xy:1"), reference("r.example.org/xz:1")];
         let table = [
+            ("export --output b.tar", export(|_| {})),
             ("export --output b.tar --config c", export(|e| e.config = Some("c".into()))),
             (
                 "export -o b.tar --config c --kubernetes 1.34.3 --kubernetes 1.35.4",
@@ -313,7 +322,7 @@ mod tests {
             ("", "a command is missing:\n  export "),
             ("inport x", "unknown command \"bundle inport\"; did you mean \"bundle import\"?"),
             ("inport --help", "unknown command \"bundle inport\"; did you mean \"bundle import\"?"),
-            ("export --output x", "--config, or --chart, is missing"),
+            ("export", "--output is missing"),
             ("export --config c", "--output is missing"),
             (
                 "export --output x --chart nowhere",

@@ -3,11 +3,13 @@
 use std::ffi::OsString;
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, Shutdown, TcpStream};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::arguments::CONFIG;
 use super::colour::{Tone, paint};
 use super::window::{self, fit};
 use super::{Io, SUCCESS, code_of, fail, help, lines, load, print, put, refuse, visible, write};
@@ -40,14 +42,17 @@ const EVERY: Duration = Duration::from_secs(2);
 /// Moves the cursor into the corner and clears the screen.
 const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
 
-/// Runs the command and returns the exit code.
-pub(super) fn main(io: &mut Io<'_>, args: Vec<OsString>) -> u8 {
-    let show = match parse(args) {
+/// Runs the command and returns the exit code. `usual` is the configuration that the environment names.
+pub(super) fn main(io: &mut Io<'_>, args: Vec<OsString>, usual: Option<PathBuf>) -> u8 {
+    let mut show = match parse(args) {
         Err(usage) => return refuse(io, &usage),
         Ok(Task::Help) => return print(io, &help::page("status")),
         Ok(Task::Show(show)) => show,
     };
-    let (hosts, port) = match place(io, &show) {
+    if let (Place::Default, Some(path)) = (&show.place, usual) {
+        show.place = Place::Config(path);
+    }
+    let (hosts, port) = match place(io, &show, Path::new(CONFIG)) {
         Ok(place) => place,
         Err(code) => return code,
     };
@@ -80,19 +85,24 @@ fn unreachable(why: &str) -> String {
     format!("{}\n", json!({"verdict": {"state": "unreachable", "text": why}}))
 }
 
-/// Where the agent listens, or the exit code.
-fn place(io: &mut Io<'_>, show: &Show) -> Result<(Vec<String>, u16), u8> {
+/// Where the agent listens, or the exit code. `packaged` is the configuration of the packages, which the agent need not use.
+fn place(io: &mut Io<'_>, show: &Show, packaged: &Path) -> Result<(Vec<String>, u16), u8> {
     match &show.place {
-        Place::Default => Ok((inside(""), PORT)),
+        Place::Default => {
+            let listener = load(io, packaged).ok().map(|loaded| loaded.settings.health_probes);
+            Ok(reached(listener.as_ref()))
+        }
         Place::Address(host, port) => Ok((vec![host.clone()], *port)),
         Place::Config(path) => match load(io, path) {
-            Ok(loaded) => {
-                let Listener { bind_address, port } = &loaded.settings.health_probes;
-                Ok((inside(bind_address), *port))
-            }
+            Ok(loaded) => Ok(reached(Some(&loaded.settings.health_probes))),
             Err(problems) => Err(failed(io, show.as_json, "", &lines(path, &problems))),
         },
     }
+}
+
+/// The addresses and the port of this listener, or of the default one.
+fn reached(listener: Option<&Listener>) -> (Vec<String>, u16) {
+    listener.map_or_else(|| (inside(""), PORT), |it| (inside(&it.bind_address), it.port))
 }
 
 /// The addresses at which a program on the same machine reaches a listener, in the order in which to try them. An agent

@@ -1,23 +1,29 @@
 //! The status for other commands.
 
+use std::io;
+use std::path::PathBuf;
+
 use serde_json::Value;
 
-use super::{Agent, PATIENCE, PORT, inside};
+use super::{Agent, CONFIG, PATIENCE, reached};
 use crate::base::stop::Stop;
+use crate::config::file;
 use crate::config::settings::Listener;
 use crate::limits;
 
 /// What the agent with this listener says, or the one with the default port: text, or JSON. Otherwise the reason.
 pub(in crate::cli) fn told(listener: Option<&Listener>, as_json: bool) -> Result<String, String> {
-    let (bind_address, port) = listener.map_or(("", PORT), |it| (it.bind_address.as_str(), it.port));
-    let agent =
-        Agent { hosts: inside(bind_address), port, verbose: true, patience: PATIENCE, stop: Stop::new() };
+    let (hosts, port) = reached(listener);
+    let agent = Agent { hosts, port, verbose: true, patience: PATIENCE, stop: Stop::new() };
     agent.ask(as_json).map(|answer| answer.text)
 }
 
-/// A line for each object that the agent shows, as `explain` names it. If no agent answers, there are none.
-pub(in crate::cli) fn names() -> String {
-    let page = told(None, true).ok().and_then(|text| serde_json::from_str(&text).ok());
+/// A line for each object that the agent shows, as `explain` names it. If no agent answers, there are none. `usual` is the
+/// configuration that the environment names.
+pub(in crate::cli) fn names(usual: Option<PathBuf>) -> String {
+    let config = usual.unwrap_or_else(|| PathBuf::from(CONFIG));
+    let listener = file::load(&config, &mut io::empty()).ok().map(|loaded| loaded.settings.health_probes);
+    let page = told(listener.as_ref(), true).ok().and_then(|text| serde_json::from_str(&text).ok());
     names_in(&page.unwrap_or_default())
 }
 

@@ -1,14 +1,15 @@
 use std::net::{TcpListener, TcpStream};
 
 use super::*;
-use crate::base::thread;
+use crate::base::{random, thread};
+use crate::cli::tests::GOOD;
 use crate::serve::{self, Response, Routes};
 
 /// Runs a command. Returns its output, its errors and its exit code.
 fn run(line: &str, colour: bool) -> (String, String, u8) {
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let mut io = Io { input: &mut io::empty(), output: &mut out, errors: &mut err, colour };
-    let code = main(&mut io, line.split_whitespace().map(OsString::from).collect());
+    let code = main(&mut io, line.split_whitespace().map(OsString::from).collect(), None);
     (String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap(), code)
 }
 
@@ -42,6 +43,24 @@ fn the_verdict_decides_the_exit_code() {
     let (output, errors, code) = run(&format!("--address={} -o json", server.addr()), true);
     assert!(errors.is_empty() && code == 1, "{errors}");
     assert!(unreachable_text(&output).contains("not that of a gardenlet"), "{output}");
+}
+
+#[test]
+fn the_packaged_configuration_names_the_address_if_it_can_be_read() {
+    let mut io =
+        Io { input: &mut io::empty(), output: &mut Vec::new(), errors: &mut Vec::new(), colour: false };
+    let path = std::env::temp_dir().join(format!("gardenlet-status-{}", random::hex(12)));
+    let usual = (vec!["127.0.0.1".to_owned(), "::1".to_owned()], PORT);
+    assert_eq!(place(&mut io, &Show::default(), &path), Ok(usual.clone()));
+    std::fs::write(&path, "a: [1\n").unwrap();
+    assert_eq!(place(&mut io, &Show::default(), &path), Ok(usual));
+    let server = "server: {healthProbes: {bindAddress: 10.0.0.7, port: 3000}}\n";
+    std::fs::write(&path, format!("{GOOD}{server}")).unwrap();
+    let named = (vec!["10.0.0.7".to_owned()], 3_000);
+    assert_eq!(place(&mut io, &Show::default(), &path), Ok(named));
+    let address = Show { place: Place::Address("h".to_owned(), 1), ..Show::default() };
+    assert_eq!(place(&mut io, &address, &path), Ok((vec!["h".to_owned()], 1)));
+    std::fs::remove_file(path).unwrap();
 }
 
 /// The text of the document that takes the place of an answer.
