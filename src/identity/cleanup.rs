@@ -137,11 +137,23 @@ fn bootstrapper(username: &str) -> Option<Bootstrapper> {
     Some(Bootstrapper::ServiceAccount { namespace: namespace.to_owned(), name: name.to_owned() })
 }
 
-/// Removes the credentials that bootstrapped the current certificate, in the garden and in the seed.
+/// The credential that bootstrapped the current certificate, while the garden has the request for it.
 ///
 /// The name of the request is a digest of the certificate's key. So the next start finds the request after a crash at
-/// any point, without stored state. If the request no longer exists, nothing is left to do. Returns what the garden does not
-/// let the agent remove.
+/// any point, without stored state. The garden deletes an approved request after about an hour.
+fn bootstrapper_of(garden: &Garden, current: &Certificate) -> Result<Option<Bootstrapper>, Error> {
+    let name = csr::name(&current.public_key, &current.subject);
+    match garden.get::<CertificateSigningRequest>(&CERTIFICATE_SIGNING_REQUEST, "", &name) {
+        Ok(request) => Ok(bootstrapper(&request.spec.username)),
+        // The authorizer forgets a deleted request, so 403 means the same as 404.
+        Err(e) if matches!(e.verdict(), Verdict::NotFound | Verdict::Denied) => Ok(None),
+        Err(e) => Err(Error::kube(format!("read certificate request {name}"))(e)),
+    }
+}
+
+/// Removes the credentials that bootstrapped the current certificate, in the garden and in the seed. Also removes
+/// `own_token`, the Secret whose name follows from that of the Seed: it needs no request for a certificate to be found.
+/// Returns what the garden does not let the agent remove.
 ///
 /// # Errors
 /// If something could not be removed.
@@ -150,23 +162,20 @@ pub fn remove_bootstrap_credentials(
     seed: &Client,
     current: &Certificate,
     bootstrap_secret: Option<&Key>,
+    own_token: Option<&Key>,
 ) -> Result<Vec<String>, Error> {
-    let name = csr::name(&current.public_key, &current.subject);
-    let found = garden.get::<CertificateSigningRequest>(&CERTIFICATE_SIGNING_REQUEST, "", &name);
-    let request = match found {
-        Ok(request) => request,
-        // The authorizer forgets a deleted request, so 403 means the same as 404.
-        Err(e) if matches!(e.verdict(), Verdict::NotFound | Verdict::Denied) => return Ok(Vec::new()),
-        Err(e) => return Err(Error::kube(format!("read certificate request {name}"))(e)),
-    };
-    let Some(who) = bootstrapper(&request.spec.username) else { return Ok(Vec::new()) };
-    let mut left = Vec::new();
-    if let Some(key) = bootstrap_secret
-        && used_by(seed, key, &who)?
+    let who = bootstrapper_of(garden, current)?;
+    if let (Some(who), Some(key)) = (&who, bootstrap_secret)
+        && used_by(seed, key, who)?
     {
         remove_bootstrap_secret(seed, key)?;
     }
-    for (resource, key) in objects(&who) {
+    let mut credentials = who.as_ref().map(objects).unwrap_or_default();
+    if let Some(own) = own_token.filter(|own| credentials.iter().all(|(_, key)| key != *own)) {
+        credentials.push((SECRET, own.clone()));
+    }
+    let mut left = Vec::new();
+    for (resource, key) in credentials {
         match garden.delete(&resource, &key.namespace, &key.name, &DeleteParams::default()) {
             // The token expires anyway, and the next start tries again: the seed can be registered nevertheless.
             Err(e) if e.is_denied() => {

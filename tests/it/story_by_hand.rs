@@ -383,6 +383,25 @@ fn leftovers_of_a_bootstrap_are_in_the_status() {
         (status.contains(&token) && !status.contains(&file)).then_some(())
     });
     agent.stop();
+
+    // A garden deletes an approved request for a certificate after about an hour.
+    for request in world.requests() {
+        world.garden.delete(
+            "certificates.k8s.io",
+            "certificatesigningrequests",
+            "",
+            text(&request, "/metadata/name"),
+        );
+    }
+    agent.launch();
+    agent.wait_until_the_seed_side_runs();
+    wait_for("the token after a restart", || status().contains(&token).then_some(()));
+    denied.cancel();
+    world.skip(Duration::from_secs(320));
+    wait_for("nothing left over", || (!status().contains("left over")).then_some(()));
+    let name = format!("bootstrap-token-{}", world.preparation.token_id());
+    assert!(world.garden.get("", "secrets", "kube-system", &name).is_none());
+    agent.stop();
 }
 
 /// The Secret that the configuration of a world names.

@@ -13,27 +13,32 @@ use crate::base::backoff::Backoff;
 use crate::base::clock::{Mono, Timestamp};
 use crate::base::error::chain;
 use crate::base::redact;
+use crate::deployer::token;
 use crate::format::duration;
 use crate::format::time::rfc3339;
-use crate::identity;
-use crate::identity::bootstrap::Obtained;
+use crate::identity::bootstrap::{Obtained, Sources};
 use crate::identity::rotation::{self, Rotation, Validity};
+use crate::identity::secret::{self, Operation};
 use crate::identity::trial::{self, Refusals};
+use crate::identity::{self, cleanup};
 use crate::kube::Connection;
 use crate::runtime::events::{About, News};
 
 use super::trust::{CA_LOOK, CA_OVERLAP};
-use super::{BringUp, Error, RETRY, sources};
+use super::{BringUp, Error, RETRY, Step, sources};
 
 /// Name of this part on the status page: a certificate may fail while everything else works.
 const PART: &str = "garden certificate";
 /// Name of what remains of a bootstrap.
 const LEFT: &str = "bootstrap credentials";
+/// How often the agent tries again to remove what is left over in the garden.
+const LEFT_LOOK: Duration = Duration::from_secs(300);
 /// Longest time between two tries to get a new identity: an operator may be supplying a credential right now.
 const RETRY_MAX: Duration = Duration::from_secs(10);
 /// Time between two tries of a refused identity.
 const TRIAL: Duration = Duration::from_secs(3);
 pub(super) const TRIAL_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// The rotation, and when it is checked next.
 pub(super) struct Keeper {
     rotation: Rotation,
@@ -46,6 +51,8 @@ pub(super) struct Keeper {
     pub(super) in_doubt: bool,
     /// The bootstrap credentials of a new identity still exist.
     clean_up: bool,
+    /// When the credentials that are left over are looked at next.
+    left_due: Mono,
     pub(super) ca_due: Mono,
     pub(super) narrow_at: Mono,
 }
@@ -78,6 +85,7 @@ impl Keeper {
             unauthorized: shared.clients.unauthorized.wakes(),
             in_doubt: false,
             clean_up: false,
+            left_due: now.saturating_add(LEFT_LOOK),
             ca_due: now.saturating_add(CA_LOOK),
             narrow_at: now.saturating_add(CA_OVERLAP),
         })
@@ -178,6 +186,7 @@ impl BringUp {
                     self.clean_up()?;
                     keeper.clean_up = false;
                 }
+                self.look_for_left(keeper);
                 self.tell_problem();
                 self.tell_left();
                 self.follow_ca(keeper)?;
@@ -197,6 +206,44 @@ impl BringUp {
         let Some(cause) = self.identity_problem() else { return status.recovered(PART) };
         if status.problem(PART, &cause) {
             log::warn!(cause = cause.as_str(); "The identity for the garden has a problem");
+        }
+    }
+
+    /// The stage: removes the credentials that bootstrapped the certificate.
+    pub(super) fn clean_up(&mut self) -> Result<Step, Error> {
+        let Some(connection) = &self.connection else { return Ok(Step::Done) };
+        if self.shared.settings.edge.bootstrap_keep {
+            return Ok(Step::Done);
+        }
+        let current = cleanup::certificate(connection)?;
+        let Sources { kubeconfig_secret, bootstrap_secret: bootstrap, .. } =
+            sources(&self.shared.settings, &self.shared.env);
+        if let Some(key) = &kubeconfig_secret
+            && secret::load(&self.shared.clients.seed, key)?
+                .is_some_and(|stored| stored.operation == Operation::Rebootstrap)
+        {
+            // Keep the credentials for the next identity: a recreated token has the same name.
+            return Ok(Step::Done);
+        }
+        let garden = &self.garden()?.controllers;
+        let seed = &self.shared.clients.seed;
+        // Without this Secret, somebody else supplies the certificate.
+        let own = kubeconfig_secret.map(|_| token::key("garden", self.seed_name()));
+        let (bootstrap, own) = (bootstrap.as_ref(), own.as_ref());
+        self.left = cleanup::remove_bootstrap_credentials(garden, seed, &current, bootstrap, own)?;
+        self.tell_left();
+        Ok(Step::Done)
+    }
+
+    /// Tries again to remove what is left over: somebody may have removed it, or allowed the agent to do so.
+    fn look_for_left(&mut self, keeper: &mut Keeper) {
+        let now = self.shared.env.clock.mono();
+        if self.left.is_empty() || now < keeper.left_due {
+            return;
+        }
+        keeper.left_due = now.saturating_add(LEFT_LOOK);
+        if let Err(error) = self.clean_up() {
+            log::debug!(err = chain(&error).as_str(); "Cannot look at the bootstrap credentials in the garden");
         }
     }
 

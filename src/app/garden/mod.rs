@@ -23,7 +23,6 @@ use crate::components::{exposure, hosting};
 use crate::config::settings::Settings;
 use crate::config::version::GARDENER;
 use crate::identity::bootstrap::{Obtain, Obtained, Sources};
-use crate::identity::secret::{self, Operation};
 use crate::identity::trial::{self, Trial};
 use crate::identity::{self, cleanup};
 use crate::kube::{self, Connection, Verdict};
@@ -398,28 +397,6 @@ impl BringUp {
             log::info!(server = host; "The garden is in the seed cluster");
             self.adopt(connection)?;
         }
-        Ok(Step::Done)
-    }
-
-    fn clean_up(&mut self) -> Result<Step, Error> {
-        let Some(connection) = &self.connection else { return Ok(Step::Done) };
-        if self.shared.settings.edge.bootstrap_keep {
-            return Ok(Step::Done);
-        }
-        let current = cleanup::certificate(connection)?;
-        let Sources { kubeconfig_secret, bootstrap_secret: bootstrap, .. } =
-            sources(&self.shared.settings, &self.shared.env);
-        if let Some(key) = &kubeconfig_secret
-            && secret::load(&self.shared.clients.seed, key)?
-                .is_some_and(|stored| stored.operation == Operation::Rebootstrap)
-        {
-            // Keep the credentials for the next identity: a recreated token has the same name.
-            return Ok(Step::Done);
-        }
-        let garden = &self.garden()?.controllers;
-        let seed = &self.shared.clients.seed;
-        self.left = cleanup::remove_bootstrap_credentials(garden, seed, &current, bootstrap.as_ref())?;
-        self.tell_left();
         Ok(Step::Done)
     }
 
