@@ -9,9 +9,9 @@ use crate::lab::Lab;
 use crate::process::{self, Process};
 use crate::wait;
 
-/// Addresses for documentation: no network uses them, so packets to them cannot reach another machine.
-pub(crate) const INSIDE_ADDRESS: &str = "198.51.100.1";
-const OUTSIDE_ADDRESS: &str = "198.51.100.2";
+/// Private addresses that nothing else in the sandbox has. To an agent, an address for documentation is a problem.
+pub(crate) const INSIDE_ADDRESS: &str = "10.66.0.1";
+const OUTSIDE_ADDRESS: &str = "10.66.0.2";
 /// The end of the cable in the sandbox.
 const CABLE: &str = "outside";
 

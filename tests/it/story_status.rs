@@ -17,14 +17,14 @@ use serde_json::{Value, json};
 
 use crate::charts;
 use crate::story_offline::pass;
-use crate::story_operating::command;
+use crate::story_operating::{command, equip};
 use crate::story_probes::series;
 use crate::story_shoot_others::{reconcile_at, register, wait_for_task};
 use crate::world::{Agent, CORE, Options, World, wait_for};
 use support::encoding::from_rfc3339;
 use support::json::{list, text};
 use support::options::patience;
-use support::shoot::object::{PROJECT_NAMESPACE, Workerless};
+use support::shoot::object::{PROJECT_NAMESPACE, Workerless, make_edge};
 
 fn page(agent: &Agent) -> Value {
     serde_json::from_str(&agent.get(2728, "/statusz?format=json").1).unwrap()
@@ -169,6 +169,41 @@ fn a_broken_chart_and_a_garden_that_is_away_are_problems() {
     agent.stop();
     let (code, _, errors) = status(&agent, &[]);
     assert!(code == 1 && errors.contains("no agent answers at "), "{errors}");
+}
+
+/// No client reaches a Shoot at an address for documentation. The first list of nodes fails.
+#[test]
+fn an_address_that_no_client_reaches_is_a_problem_until_a_node_has_it() {
+    let world = World::start(&Options::new("placeless"));
+    equip(&world);
+    let site = world.site();
+    // The agent is no pod of the seed.
+    site.routes().leave_cluster();
+    let mut config = world.config();
+    make_edge(&mut config);
+    config["edge"]["exposure"] = json!({"type": "NodePort", "address": "192.0.2.10"});
+    // The agent reads a node before it to compare the networks.
+    let failed = world.seed.faults().on("GET", "/api/v1/nodes").skip(1).once().answer(500);
+    let agent = world.agent_of(&site, &config);
+    agent.launch();
+    world.wait_until_ready();
+    assert_eq!(failed.hits(), 1);
+    world.skip(Duration::from_secs(70));
+    let words = [
+        "192.0.2.10 is reserved for documentation, and is not an address of a node (they have 10.50.0.7)",
+        "leave edge.exposure.address out to use the addresses of the nodes",
+    ];
+    agent.wait_for_problem("exposure", &words);
+    let (_, status) = agent.get(2728, "/statusz?format=text");
+    assert!(status.contains("1 problem: exposure: edge.exposure.address 192.0.2.10 is reserved"), "{status}");
+
+    let addresses = json!([{"type": "ExternalIP", "address": "192.0.2.10"}]);
+    world.seed.merge_status("", "nodes", ("", "node-1"), &json!({"status": {"addresses": addresses}}));
+    world.skip(Duration::from_secs(3_700));
+    agent.wait_until_no_problem("exposure");
+    let (_, status) = agent.get(2728, "/statusz?format=text");
+    assert!(!status.contains("exposure"), "{status}");
+    agent.stop();
 }
 
 #[test]

@@ -6,6 +6,7 @@
 //! priority. When the registered Seed is gone or replaced, the controllers end and the registration starts again.
 
 mod certificate;
+mod exposure;
 mod handed;
 mod registration;
 mod trust;
@@ -19,7 +20,7 @@ use crate::base::backoff::Backoff;
 use crate::base::clock::Mono;
 use crate::base::random;
 use crate::base::stop::Stop;
-use crate::components::{exposure, hosting};
+use crate::components::hosting;
 use crate::config::settings::Settings;
 use crate::config::version::GARDENER;
 use crate::identity::bootstrap::{Obtain, Obtained, Sources};
@@ -33,8 +34,6 @@ use super::status::complain;
 use super::{Environment, Shared, controllers, host, versions};
 
 pub(super) const PART: &str = "garden";
-/// Name of the address of Shoots on the status page.
-const EXPOSURE: &str = "exposure";
 /// The first and the longest delay after a failed stage.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 /// The first and the longest delay before a new registration. After a term of the longest delay, the delay starts again
@@ -193,6 +192,8 @@ struct BringUp {
     told_at: Mono,
     keeper: Option<certificate::Keeper>,
     withheld: withheld::Withheld,
+    /// When the configured address of Shoots is compared with the nodes next.
+    exposure_due: Mono,
     /// Bootstrap credentials that the agent may not remove.
     left: Vec<String>,
 }
@@ -230,6 +231,7 @@ impl BringUp {
             told_at: Mono::default(),
             keeper: None,
             withheld: withheld::Withheld::default(),
+            exposure_due: Mono::default(),
             left: Vec::new(),
         }
     }
@@ -331,19 +333,6 @@ impl BringUp {
         }
     }
 
-    /// Warns if clients may not reach Shoots at the configured address. A router may lead to the nodes, so the agent
-    /// continues.
-    fn doubt_exposure(&self) {
-        let (status, settings) = (&self.shared.status, &self.shared.settings.edge.exposure);
-        if settings.address.is_none() {
-            return;
-        }
-        if let Ok(Err(why)) = exposure::examine(&self.shared.clients.seed, settings) {
-            log::warn!(why = why.as_str(); "Clients may not reach Shoots at the configured address");
-            status.stage(EXPOSURE, &why);
-        }
-    }
-
     fn obtain(&mut self) -> Result<Step, Error> {
         let shared = Arc::clone(&self.shared);
         let connect = |connection| shared.clients.garden_once(connection);
@@ -434,6 +423,7 @@ impl BringUp {
             let wait = self.keep_certificate(Some(&running));
             self.hand_on(&mut handed, &running);
             self.read_again();
+            self.doubt_exposure();
             episode.wait(&shared.env.clock, wait);
         }
         episode.stop();

@@ -191,6 +191,13 @@ pub fn examine(seed: &Client, settings: &Exposure) -> Result<Result<String, Stri
     Ok(judge(nodes(seed)?.values(), settings.address.as_deref()))
 }
 
+/// Whether the configured address can lead to no node that does not have it. A loopback address leads to this host, where
+/// everything may be.
+pub fn leads_nowhere(settings: &Exposure) -> bool {
+    let address = settings.address.as_deref().and_then(|address| address.parse::<IpAddr>().ok());
+    address.is_some_and(|address| flaw(address).is_some() && !address.to_canonical().is_loopback())
+}
+
 /// Compares the configured address with those of the nodes. A name may have any address.
 fn judge<'n>(
     nodes: impl Iterator<Item = &'n Value> + Clone,
@@ -314,6 +321,26 @@ mod tests {
                 (Err(why), Err(expected)) => assert!(why.contains(expected), "{why}"),
                 (found, _) => panic!("{address:?}: {found:?}"),
             }
+        }
+    }
+
+    #[test]
+    fn an_address_that_leads_nowhere_is_no_doubt() {
+        let table = [
+            (None, false),
+            (Some("10.0.0.9"), false),
+            (Some("edge.example.org"), false),
+            (Some("127.0.0.1"), false),
+            (Some("::ffff:127.0.0.1"), false),
+            (Some("192.0.2.10"), true),
+            (Some("2001:db8::1"), true),
+            (Some("0.0.0.0"), true),
+            (Some("169.254.1.1"), true),
+        ];
+        for (address, expected) in table {
+            let settings =
+                Exposure { address: address.map(str::to_owned), ..settings(ExposureType::NodePort) };
+            assert_eq!(leads_nowhere(&settings), expected, "{address:?}");
         }
     }
 
