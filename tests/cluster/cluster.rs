@@ -450,6 +450,11 @@ impl Cluster {
         self.remember()
     }
 
+    /// Makes the storage forget what has happened so far.
+    pub(crate) fn compact(&self) -> Result<()> {
+        self.etcd().compact()
+    }
+
     fn etcd(&self) -> Etcd {
         Etcd(self.role.etcd_port)
     }

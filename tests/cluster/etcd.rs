@@ -73,6 +73,12 @@ impl Etcd {
         })
     }
 
+    /// Forgets all revisions but the last one.
+    pub(crate) fn compact(self) -> Result<()> {
+        let now = self.call("range", &json!({"key": base64::encode(b"compact_rev_key")}))?;
+        self.call("compaction", &json!({"revision": now["header"]["revision"], "physical": true})).map(drop)
+    }
+
     fn read(self) -> Result<Stored> {
         let (begin, end) = (base64::encode(RANGE.0.as_bytes()), base64::encode(RANGE.1.as_bytes()));
         let answer = self.call("range", &json!({"key": begin, "range_end": end}))?;

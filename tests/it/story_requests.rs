@@ -22,7 +22,12 @@ fn the_garden_answers_as_the_real_one() {
     };
     let seed = client("gardener.cloud:system:seed:own", "gardener.cloud:system:seeds");
     let extension = client("system:serviceaccount:seed-own:extension-x", "system:serviceaccounts");
-    let peer = Peer { place: Place::Inside, admin: &admin, seed: &seed, extension: &extension };
+    let compacts = || {
+        garden.compact();
+        Ok(())
+    };
+    let (place, compacts) = (Place::Inside, &compacts);
+    let peer = Peer { place, admin: &admin, seed: &seed, extension: &extension, compacts };
     peer.prepare(&requests::scene());
     let wrong = peer.run(&requests::table());
     assert!(wrong.is_empty(), "{}", json!(wrong).to_string().replace("\",\"", "\n"));

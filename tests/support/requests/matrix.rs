@@ -51,6 +51,7 @@ fn call(verb: &str, resource: &str, place: &str) -> Call {
         resource: format!("{resource}{subresource}"),
         place: (namespace.to_owned(), name.to_owned()),
         query: if ["GET", "LIST"].contains(&verb) { String::new() } else { "?dryRun=All".to_owned() },
+        acts_as: String::new(),
         body: body.to_owned(),
     }
 }

@@ -4,28 +4,36 @@
 //! | line | meaning |
 //! |---|---|
 //! | `# text` | the name of the row, which begins here |
-//! | `+ POST secrets ns/name {…}` | done before, as an administrator |
+//! | `+ POST secrets ns/name {…}` | done before, as an administrator; `+ COMPACT`: the server forgets its history |
 //! | `* secrets ns/name` | waited for before |
 //! | `seed GET secrets ns/name` | the request, of `seed`, `extension` or `admin` |
 //! | `= 403 Forbidden: text` | code, reason (`-`: none) and a part of the message of the answer |
-//! | `> /pointer value` | a part of the answer |
+//! | `> /pointer value` | a part of the answer; `present`: any value |
 //! | `~ secrets ns/name /pointer value` | a part of what is stored afterwards; `gone`: it is not there |
 //! | `! inside 404 NotFound: text` | a stand-in (`inside`, `behind`) answers so, for this reason |
 //!
-//! A request is a method (a media type for patches), a resource with its subresource, namespace and name (`-`: none), and as
-//! needed `?query` and a body. `{uid|seeds|own}` is a field of an object, `{csr|O|CN}` a certificate request.
+//! A request is a method (a media type for patches), a resource with its subresource (or a path), namespace and name (`-`:
+//! none), and as needed `?query`, `as:USER` to impersonate somebody, and a body. `{uid|seeds|own}` is a field of an object,
+//! `{next|seeds|-}` where the second page of a list begins, `{csr|O|CN}` a certificate request, `{bytes|5}` a text of this
+//! length. The answer to `WATCH` is the list of its first events. A part `name=x` of a pointer is the item of a list with this
+//! name.
 
 pub mod matrix;
 mod peer;
 mod row;
+mod wire;
 
 pub use peer::{Peer, Place};
 pub use row::{Row, rows};
 
 /// All rows.
 pub fn table() -> Vec<Row> {
-    let texts =
-        [include_str!("authorization.txt"), include_str!("restriction.txt"), include_str!("writes.txt")];
+    let texts = [
+        include_str!("authorization.txt"),
+        include_str!("restriction.txt"),
+        include_str!("writes.txt"),
+        include_str!("protocol.txt"),
+    ];
     let all = matrix::rows(include_str!("matrix.txt"));
     all.into_iter().chain(texts.into_iter().flat_map(rows)).collect()
 }

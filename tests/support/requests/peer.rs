@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::matrix;
 use super::row::{Answer, Call, Row, Step, Stored};
+use super::wire;
 use crate::api::patch::merge;
 use crate::encoding::base64;
 use crate::json::text;
@@ -34,10 +35,12 @@ pub struct Peer<'a> {
     pub seed: &'a Client,
     /// Account `extension-x` in `seed-own`.
     pub extension: &'a Client,
+    /// Makes the server forget what has happened so far.
+    pub compacts: &'a dyn Fn() -> Result<(), String>,
 }
 
 /// Kinds that rows name: group and version, kind, plural, whether it is namespaced.
-const KINDS: [(&str, &str, &str, bool); 33] = [
+const KINDS: [(&str, &str, &str, bool); 34] = [
     ("v1", "Secret", "secrets", true),
     ("v1", "ConfigMap", "configmaps", true),
     ("v1", "ServiceAccount", "serviceaccounts", true),
@@ -51,6 +54,7 @@ const KINDS: [(&str, &str, &str, bool); 33] = [
     ("rbac.authorization.k8s.io/v1", "ClusterRole", "clusterroles", false),
     ("authorization.k8s.io/v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", false),
     ("authorization.k8s.io/v1", "SelfSubjectRulesReview", "selfsubjectrulesreviews", false),
+    ("authentication.k8s.io/v1", "SelfSubjectReview", "selfsubjectreviews", false),
     ("core.gardener.cloud/v1beta1", "Seed", "seeds", false),
     ("core.gardener.cloud/v1beta1", "Shoot", "shoots", true),
     ("core.gardener.cloud/v1beta1", "ShootState", "shootstates", true),
@@ -79,6 +83,9 @@ fn kind(resource: &str) -> (&'static str, &'static str, &'static str, bool) {
 }
 
 fn path(call: &Call, with_name: bool) -> String {
+    if call.resource.starts_with('/') {
+        return format!("{}{}", call.resource, call.query);
+    }
     let (api_version, _, _, namespaced) = kind(&call.resource);
     let (plural, subresource) = call.resource.split_once('/').unwrap_or((&call.resource, ""));
     let mut path = format!("{}/{api_version}", if api_version == "v1" { "/api" } else { "/apis" });
@@ -116,6 +123,27 @@ impl Got {
         }
         format!("{} {:?}: {}", self.code, text(&self.body, "/reason"), text(&self.body, "/message"))
     }
+}
+
+/// What a pointer means; its part `key=value` is the item of a list that has this value.
+fn at<'a>(value: &'a Value, pointer: &str) -> &'a Value {
+    pointer.split('/').skip(1).fold(value, |value, part| {
+        let found = match part.split_once('=') {
+            Some((key, wanted)) => {
+                let wanted = wanted.replace("~1", "/");
+                value.as_array().and_then(|all| all.iter().find(|item| item[key] == *wanted))
+            }
+            None => value.pointer(&format!("/{part}")),
+        };
+        found.unwrap_or(&Value::Null)
+    })
+}
+
+/// How many events of a watch a row looks at.
+fn events(row: &Row) -> usize {
+    let numbers =
+        row.shows.iter().filter_map(|(pointer, _)| pointer.split('/').nth(1)?.parse::<usize>().ok());
+    numbers.max().map_or(1, |last| last + 1)
 }
 
 /// How long the real resource graph may lag behind.
@@ -174,6 +202,7 @@ impl Peer<'_> {
                 Step::Awaits(call) => {
                     self.until(Duration::from_secs(20), || Ok(self.send(self.admin, call)?.code == 200))?;
                 }
+                Step::Compacts => (self.compacts)()?,
             }
         }
         Ok(())
@@ -207,13 +236,20 @@ impl Peer<'_> {
         // The text of a row that is apart is a reason, not a part of a message.
         let own = apart.map(|(_, answer)| Answer { says: String::new(), ..answer.clone() });
         let expected = own.as_ref().unwrap_or(&row.answer);
-        let mut got = self.send(client, call)?;
+        let ask = || {
+            if call.method == "WATCH" {
+                self.watch(client, call, events(row))
+            } else {
+                self.send(client, call)
+            }
+        };
+        let mut got = ask()?;
         // A refusal changes nothing, and may come from a graph that lags behind.
         self.until(LAG, || {
             if got.answers(expected) || got.code < 300 {
                 return Ok(true);
             }
-            got = self.send(client, call)?;
+            got = ask()?;
             Ok(got.answers(expected))
         })?;
         if !got.answers(expected) {
@@ -223,9 +259,11 @@ impl Peer<'_> {
             return Ok(());
         }
         for (pointer, value) in &row.shows {
-            let found = got.body.pointer(pointer).unwrap_or(&Value::Null);
-            if found != value {
-                return Err(format!("the answer has {found} at {pointer}, expected {value}"));
+            let found = at(&got.body, pointer);
+            let fits = value.as_ref().map_or(!found.is_null(), |value| found == value);
+            if !fits {
+                let expected = value.as_ref().map_or("something".to_owned(), Value::to_string);
+                return Err(format!("the answer has {found} at {pointer}, expected {expected}"));
             }
         }
         row.stored.iter().try_for_each(|stored| self.look(stored))
@@ -246,7 +284,8 @@ impl Peer<'_> {
 
     fn send(&self, client: &Client, call: &Call) -> Result<Got, String> {
         let (method, media_type) = match call.method.as_str() {
-            "GET" => (Method::Get, ""),
+            // The agent sends no HEAD.
+            "GET" | "HEAD" => (Method::Get, ""),
             "POST" => (Method::Post, "application/json"),
             "PUT" => (Method::Put, "application/json"),
             "DELETE" => (Method::Delete, "application/json"),
@@ -266,12 +305,28 @@ impl Peer<'_> {
             body = Some(self.whole(call, body.unwrap_or_else(|| json!({})))?);
         }
         let bytes = body.map(|b| b.to_string().into_bytes());
-        let call = Call { place: (call.place.0.clone(), self.fill(&call.place.1)?), ..call.clone() };
+        let place = (call.place.0.clone(), self.fill(&call.place.1)?);
+        let call = Call { place, query: self.fill(&call.query)?, ..call.clone() };
         let path = path(&call, !is_create);
+        if call.method == "HEAD" || !call.acts_as.is_empty() {
+            let headers = [("Content-Type", media_type), ("Impersonate-User", &call.acts_as)];
+            let method = if call.method == "HEAD" { "HEAD" } else { method.as_str() };
+            let (code, body) = wire::send(client, method, &path, &headers, bytes.as_deref())?;
+            return Ok(Got { code, body });
+        }
         let got =
             client.raw(method, &path, bytes.as_deref(), media_type).map_err(|e| format!("{path}: {e}"))?;
         let body = serde_json::from_slice(&got.body).unwrap_or(Value::Null);
         Ok(Got { code: got.status, body })
+    }
+
+    /// The first events of a watch.
+    fn watch(&self, client: &Client, call: &Call, count: usize) -> Result<Got, String> {
+        // The first one of two parameters counts.
+        let query = self.fill(&format!("{}&watch=true&timeoutSeconds=10", call.query))?;
+        let query = format!("?{}", query.trim_start_matches(['?', '&']));
+        let (code, body) = wire::watch(client, &path(&Call { query, ..call.clone() }, true), count)?;
+        Ok(Got { code, body })
     }
 
     /// A new object, or the stored one with changes.
@@ -279,9 +334,7 @@ impl Peer<'_> {
         let (api_version, kind, _, _) = kind(&call.resource);
         let mut object = json!({"apiVersion": api_version, "kind": kind, "metadata": {}});
         if call.method == "PUT" {
-            let plain =
-                Call { method: "GET".into(), body: String::new(), query: String::new(), ..call.clone() };
-            object = self.send(self.admin, &plain)?.body;
+            object = self.send(self.admin, &get(&call.resource, call.place.clone()))?.body;
         } else if !call.place.1.is_empty() {
             object["metadata"]["name"] = self.fill(&call.place.1)?.into();
         }
@@ -289,15 +342,21 @@ impl Peer<'_> {
         Ok(object)
     }
 
-    /// Replaces `{uid|RESOURCE|PLACE}`, `{version|RESOURCE|PLACE}` and `{csr|ORGANIZATION|COMMON_NAME}`, and `LARGE` by
-    /// 300 KiB.
+    /// Replaces `{uid|RESOURCE|PLACE}`, `{version|RESOURCE|PLACE}`, `{next|RESOURCE|PLACE}` (the end of a page of one),
+    /// `{csr|ORGANIZATION|COMMON_NAME}` and `{bytes|NUMBER}`.
     fn fill(&self, text: &str) -> Result<String, String> {
-        let mut filled = text.replace("LARGE", &"x".repeat(300 << 10));
-        for (what, field) in [("uid", "/metadata/uid"), ("version", "/metadata/resourceVersion")] {
+        let mut filled = text.to_owned();
+        let fields = [
+            ("uid", "/metadata/uid", ""),
+            ("version", "/metadata/resourceVersion", ""),
+            ("next", "/metadata/continue", "?limit=1"),
+        ];
+        for (what, field, query) in fields {
             while let Some((start, end, rest)) = placeholder(&filled, what) {
                 let (resource, at) = rest.split_once('|').ok_or("a placeholder without a place")?;
-                let place = at.split_once('/').unwrap_or(("", at));
+                let place = at.split_once('/').unwrap_or(("", at.trim_start_matches('-')));
                 let call = get(resource, (place.0.to_owned(), place.1.to_owned()));
+                let call = Call { query: query.to_owned(), ..call };
                 let object = self.send(self.admin, &call)?.body;
                 filled.replace_range(start..end, crate::json::text(&object, field));
             }
@@ -305,6 +364,10 @@ impl Peer<'_> {
         while let Some((start, end, rest)) = placeholder(&filled, "csr") {
             let (organization, name) = rest.split_once('|').ok_or("a request without a name")?;
             filled.replace_range(start..end, &request(organization, name));
+        }
+        while let Some((start, end, number)) = placeholder(&filled, "bytes") {
+            let number = number.parse().map_err(|e| format!("{number}: {e}"))?;
+            filled.replace_range(start..end, &"x".repeat(number));
         }
         Ok(filled)
     }
@@ -316,6 +379,7 @@ fn get(resource: &str, place: (String, String)) -> Call {
         resource: resource.to_owned(),
         place,
         query: String::new(),
+        acts_as: String::new(),
         body: String::new(),
     }
 }

@@ -5,14 +5,16 @@ use serde_json::Value;
 /// A request without its user.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Call {
-    /// `GET`, `POST`, `PUT`, `DELETE`, or the kind of a patch: `MERGE`, `STRATEGIC`, `JSON`, `APPLY`.
+    /// `GET`, `HEAD`, `POST`, `PUT`, `DELETE`, the kind of a patch (`MERGE`, `STRATEGIC`, `JSON`, `APPLY`), or `WATCH`.
     pub method: String,
-    /// Plural, as needed with a subresource.
+    /// Plural, as needed with a subresource; or a path.
     pub resource: String,
     /// Namespace and name.
     pub place: (String, String),
     /// With its question mark.
     pub query: String,
+    /// The user that the request impersonates.
+    pub acts_as: String,
     /// JSON with placeholders.
     pub body: String,
 }
@@ -42,8 +44,8 @@ pub struct Row {
     /// User and request.
     pub asks: Option<(String, Call)>,
     pub answer: Answer,
-    /// Pointers into the answer with their values.
-    pub shows: Vec<(String, Value)>,
+    /// Pointers into the answer with their values; none if any will do.
+    pub shows: Vec<(String, Option<Value>)>,
     pub stored: Vec<Stored>,
     /// Stand-ins that answer differently.
     pub apart: Vec<(String, Answer)>,
@@ -54,6 +56,8 @@ pub struct Row {
 pub enum Step {
     Does(Call),
     Awaits(Call),
+    /// The server forgets what has happened so far.
+    Compacts,
 }
 
 fn place(text: &str) -> (String, String) {
@@ -72,12 +76,23 @@ fn call(text: &str) -> Call {
     let (method, rest) = word(text);
     let (resource, rest) = word(rest);
     let (at, mut rest) = word(rest);
-    let mut query = String::new();
+    let (mut query, mut acts_as) = (String::new(), String::new());
     if rest.starts_with('?') {
         let (first, after) = word(rest);
         (query, rest) = (first.to_owned(), after);
     }
-    Call { method: method.into(), resource: resource.into(), place: place(at), query, body: rest.into() }
+    if let Some(user) = rest.strip_prefix("as:") {
+        let (first, after) = word(user);
+        (acts_as, rest) = (first.to_owned(), after);
+    }
+    Call {
+        method: method.into(),
+        resource: resource.into(),
+        place: place(at),
+        query,
+        acts_as,
+        body: rest.into(),
+    }
 }
 
 fn answer(text: &str) -> Answer {
@@ -116,12 +131,13 @@ pub fn rows(text: &str) -> Vec<Row> {
         }
         let row = all.last_mut().unwrap_or_else(|| panic!("no row begins before {line}"));
         match first {
+            "+" if rest == "COMPACT" => row.before.push(Step::Compacts),
             "+" => row.before.push(Step::Does(call(rest))),
             "*" => row.before.push(Step::Awaits(call(&format!("GET {rest}")))),
             "=" => row.answer = answer(rest),
             ">" => {
                 let (pointer, value) = word(rest);
-                row.shows.push((pointer.to_owned(), json(value)));
+                row.shows.push((pointer.to_owned(), (value != "present").then(|| json(value))));
             }
             "~" => row.stored.push(stored(rest)),
             "!" => {
@@ -136,18 +152,19 @@ pub fn rows(text: &str) -> Vec<Row> {
 
 #[test]
 fn rows_are_read() {
-    let text = "# a name\n+ POST secrets a/b {\"x\": 1}\n* namespaces a\nseed MERGE seeds/status own ?dryRun=All {\"y\": {}}\n\
-        = 403 Forbidden: because: of\n> /kind \"Status\"\n~ secrets a/b gone\n! inside 404 -: text\n";
+    let text = "# a name\n+ POST secrets a/b {\"x\": 1}\n* namespaces a\n+ COMPACT\n\
+        seed MERGE seeds/status own ?dryRun=All as:x {\"y\": {}}\n= 403 Forbidden: because: of\n> /kind \"Status\"\n> /x present\n~ secrets a/b gone\n! inside 404 -: text\n";
     let row = &rows(text)[0];
     let (who, asked) = row.asks.clone().unwrap();
     assert_eq!(
-        (who.as_str(), asked.resource.as_str(), asked.query.as_str()),
-        ("seed", "seeds/status", "?dryRun=All")
+        (who.as_str(), asked.resource.as_str(), asked.query.as_str(), asked.acts_as.as_str()),
+        ("seed", "seeds/status", "?dryRun=All", "x")
     );
     assert_eq!(asked.place, (String::new(), "own".to_owned()));
     assert_eq!(asked.body, "{\"y\": {}}");
     let expected = Answer { code: 403, reason: "Forbidden".into(), says: "because: of".into() };
     assert_eq!(row.answer, expected);
     assert_eq!(row.apart[0].1.reason, "");
-    assert_eq!((row.before.len(), row.stored[0].pointer.clone()), (2, None));
+    assert_eq!((row.before.len(), row.stored[0].pointer.clone()), (3, None));
+    assert_eq!(row.shows[1], ("/x".to_owned(), None));
 }
