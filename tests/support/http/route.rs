@@ -80,7 +80,10 @@ pub fn forbidden(user: &User, info: &Info, reason: &str) -> Failure {
 
 /// Answers an authorized request. `stale`: reads see the state at that revision.
 pub fn answer(shared: &Shared, request: &Request, info: &Info, user: &User, stale: Option<u64>) -> Reply {
-    let outcome = if info.resource.is_empty() {
+    let is_health = ["/healthz", "/livez", "/readyz"].iter().any(|path| request.path.starts_with(path));
+    let outcome = if request.method == "HEAD" && !is_health {
+        Err(Failure::method_not_allowed())
+    } else if info.resource.is_empty() {
         Ok(Reply::Whole(other(shared, request)))
     } else {
         resource(shared, request, info, user, stale)
