@@ -167,6 +167,15 @@ pub fn service_account(namespace: &str, name: &str, uid: &str) -> User {
     }
 }
 
+/// A user in whose name a request is made.
+pub fn impersonated(name: &str, groups: Vec<String>) -> User {
+    let account = name.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':'));
+    match account.filter(|_| groups.is_empty()) {
+        Some((namespace, name)) => authenticated(service_account(namespace, name, "")),
+        None => authenticated(User { name: name.to_owned(), uid: String::new(), groups }),
+    }
+}
+
 /// Adds the group of all authenticated users.
 pub fn authenticated(mut user: User) -> User {
     if !user.is_in("system:authenticated") && !user.is_in("system:unauthenticated") {

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::faults::{Action, Seen};
 use super::message::{Request, Response, stream_head, write_chunk};
 use super::record::Recorded;
-use super::route::{Reply, answer, authenticate, forbidden};
+use super::route::{Reply, answer, authenticate, forbidden, impersonate};
 use super::server::Shared;
 use super::tls::Stream;
 use super::watch;
@@ -177,7 +177,7 @@ impl Exchange<'_> {
         user: Result<User, crate::api::failure::Failure>,
         actions: &[Action],
     ) -> Reply {
-        let user = match user {
+        let user = match user.and_then(|user| impersonate(self.shared, self.request, user)) {
             Ok(user) => user,
             Err(failure) => return failure.into(),
         };

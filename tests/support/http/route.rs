@@ -53,6 +53,29 @@ pub fn authenticate(shared: &Shared, request: &Request, peer: Peer) -> Result<Us
     }
 }
 
+/// The user in whose name a request is made. Its own user must be allowed to do that.
+pub fn impersonate(shared: &Shared, request: &Request, user: User) -> Result<User, Failure> {
+    let Some(name) = request.header("impersonate-user") else { return Ok(user) };
+    let groups = request.headers("impersonate-group");
+    let of = |resource: &str, namespace: &str, name: &str| Info {
+        verb: "impersonate".to_owned(),
+        resource: resource.to_owned(),
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+        ..Info::default()
+    };
+    let account = name.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':'));
+    let mut all = vec![match account {
+        Some((namespace, name)) => of("serviceaccounts", namespace, name),
+        None => of("users", "", name),
+    }];
+    all.extend(groups.iter().map(|group| of("groups", "", group)));
+    for info in &all {
+        shared.decide(&user, info).map_err(|reason| forbidden(&user, info, &reason))?;
+    }
+    Ok(authn::impersonated(name, groups))
+}
+
 /// The refusal of an unauthorized request.
 pub fn forbidden(user: &User, info: &Info, reason: &str) -> Failure {
     let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
