@@ -1,6 +1,6 @@
 //! The RBAC authorizer, over the roles and bindings in the storage.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::User;
 use super::request::Info;
@@ -8,25 +8,51 @@ use super::store::State;
 use crate::json::{list, text};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
+/// What nobody needs a role for.
+const OPEN: [&str; 4] = ["/healthz", "/livez", "/readyz", "/version"];
 
 /// Whether some role that is bound to the user allows the request.
 pub fn allows(state: &State, user: &User, info: &Info) -> bool {
-    if user.is_in("system:masters") || always(user, info) {
-        return true;
-    }
+    user.is_in("system:masters")
+        || always(user, info)
+        || bound(state, user, &info.namespace).any(|rule| covers(rule, info))
+}
+
+/// The rules of the roles that are bound to a user.
+fn bound<'a>(state: &'a State, user: &'a User, namespace: &'a str) -> impl Iterator<Item = &'a Value> {
     let cluster_wide = state.of(GROUP, "clusterrolebindings", "");
-    let within = state.of(GROUP, "rolebindings", &info.namespace).filter(|_| !info.namespace.is_empty());
-    cluster_wide.chain(within).any(|(id, binding)| {
-        let bound = list(binding, "/subjects").iter().any(|subject| is_subject(subject, user, &id.namespace));
-        bound && role_rules(state, binding, &id.namespace).iter().any(|rule| covers(rule, info))
+    let within = state.of(GROUP, "rolebindings", namespace).filter(|_| !namespace.is_empty());
+    cluster_wide.chain(within).flat_map(|(id, binding)| {
+        let is_bound =
+            list(binding, "/subjects").iter().any(|subject| is_subject(subject, user, &id.namespace));
+        if is_bound { role_rules(state, binding, &id.namespace) } else { &[] }
     })
+}
+
+/// What a user may do in a namespace.
+pub fn rules(state: &State, user: &User, namespace: &str) -> Vec<Value> {
+    let mut all = Vec::new();
+    if user.is_in("system:masters") {
+        all.push(json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}));
+        all.push(json!({"verbs": ["*"], "nonResourceURLs": ["*"]}));
+    }
+    if user.is_in("system:authenticated") {
+        let reviews = ["selfsubjectaccessreviews", "selfsubjectrulesreviews"];
+        all.push(json!({"verbs": ["create"], "apiGroups": ["authorization.k8s.io"], "resources": reviews}));
+        let own = ["selfsubjectreviews"];
+        all.push(json!({"verbs": ["create"], "apiGroups": ["authentication.k8s.io"], "resources": own}));
+        let paths = ["/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*"];
+        all.push(json!({"verbs": ["get"], "nonResourceURLs": paths}));
+    }
+    all.push(json!({"verbs": ["get"], "nonResourceURLs": OPEN}));
+    all.extend(bound(state, user, namespace).cloned());
+    all
 }
 
 /// The permissions that the default cluster roles give to all authenticated users: discovery, health, own access reviews.
 fn always(user: &User, info: &Info) -> bool {
-    let open = ["/healthz", "/livez", "/readyz", "/version"];
     let is_open =
-        info.resource.is_empty() && info.verb == "get" && open.iter().any(|p| info.path.starts_with(p));
+        info.resource.is_empty() && info.verb == "get" && OPEN.iter().any(|p| info.path.starts_with(p));
     is_open || user.is_in("system:authenticated") && is_everybodys(info)
 }
 

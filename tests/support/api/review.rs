@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::User;
+use super::failure::Failure;
 use super::request::Info;
 use crate::json::{list, text};
 
@@ -11,20 +12,32 @@ pub trait Judge {
     /// Allowed, or the reason why not.
     fn decide(&self, user: &User, info: &Info) -> Result<(), String>;
     fn user_of(&self, token: &str) -> Option<User>;
+    /// The rules of a user in a namespace, as far as they are known.
+    fn rules_of(&self, user: &User, namespace: &str) -> Vec<Value>;
 }
 
 /// Whether POST to this resource is a review.
 pub fn is_review(group: &str, resource: &str) -> bool {
     matches!(
         (group, resource),
-        ("authorization.k8s.io", "selfsubjectaccessreviews" | "subjectaccessreviews")
-            | ("authentication.k8s.io", "tokenreviews" | "selfsubjectreviews")
+        (
+            "authorization.k8s.io",
+            "selfsubjectaccessreviews" | "selfsubjectrulesreviews" | "subjectaccessreviews"
+        ) | ("authentication.k8s.io", "tokenreviews" | "selfsubjectreviews")
     )
 }
 
 /// Answers a review: the object with its status.
-pub fn answer(judge: &dyn Judge, resource: &str, mut review: Value, asker: &User) -> Value {
+pub fn answer(judge: &dyn Judge, resource: &str, mut review: Value, asker: &User) -> Result<Value, Failure> {
     review["status"] = match resource {
+        "selfsubjectrulesreviews" => match text(&review, "/spec/namespace") {
+            "" => return Err(Failure::bad_request("no namespace on request")),
+            namespace => {
+                let rules = rules(judge.rules_of(asker, namespace));
+                review["spec"] = json!({});
+                rules
+            }
+        },
         "selfsubjectaccessreviews" => verdict(judge, asker, &review),
         "subjectaccessreviews" => {
             let groups =
@@ -38,7 +51,15 @@ pub fn answer(judge: &dyn Judge, resource: &str, mut review: Value, asker: &User
         },
         _ => json!({"userInfo": user_json(asker)}),
     };
-    review
+    Ok(review)
+}
+
+/// Authorizers other than RBAC do not tell their rules.
+fn rules(all: Vec<Value>) -> Value {
+    let (of_paths, of_resources): (Vec<Value>, Vec<Value>) =
+        all.into_iter().partition(|rule| rule["nonResourceURLs"].is_array());
+    json!({"resourceRules": of_resources, "nonResourceRules": of_paths, "incomplete": true,
+        "evaluationError": "webhook authorizer does not support user rule resolution"})
 }
 
 fn verdict(judge: &dyn Judge, user: &User, review: &Value) -> Value {

@@ -227,7 +227,7 @@ fn resource(
         ));
     }
     if review::is_review(&info.group, &info.resource) && info.verb == "create" {
-        let answer = review::answer(shared, &info.resource, body(request)?, user);
+        let answer = review::answer(shared, &info.resource, body(request)?, user)?;
         return Ok(Reply::Whole(Response::json(201, &answer)));
     }
     let target = match target(shared, info) {

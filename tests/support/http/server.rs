@@ -22,6 +22,7 @@ use super::record::Record;
 use super::tls::{Traffic, Trust, server_config};
 use crate::api::authn::{Accounts, Tokens};
 use crate::api::failure::Failure;
+use crate::api::rbac;
 use crate::api::request::Info;
 use crate::api::review::Judge;
 use crate::api::store::State;
@@ -195,6 +196,10 @@ impl Judge for Shared {
 
     fn user_of(&self, token: &str) -> Option<User> {
         Shared::user_of(self, token)
+    }
+
+    fn rules_of(&self, user: &User, namespace: &str) -> Vec<Value> {
+        rbac::rules(&self.api.store.read(), user, namespace)
     }
 }
 
