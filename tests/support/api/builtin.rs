@@ -15,7 +15,7 @@ const POD_FIELDS: &[(&str, &str)] = &[
 ];
 
 /// What `kubectl get all` shows.
-const IN_ALL: [&str; 9] = [
+const IN_ALL: [&str; 10] = [
     "CronJob",
     "DaemonSet",
     "Deployment",
@@ -23,6 +23,7 @@ const IN_ALL: [&str; 9] = [
     "Job",
     "Pod",
     "ReplicaSet",
+    "ReplicationController",
     "Service",
     "StatefulSet",
 ];

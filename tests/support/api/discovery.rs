@@ -44,8 +44,6 @@ pub fn one_group(kinds: &Kinds, name: &str) -> Option<Value> {
     Some(found)
 }
 
-const VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
-
 fn kinds_of<'a>(kinds: &'a Kinds, group: &'a str, version: &'a str) -> impl Iterator<Item = &'a Arc<Kind>> {
     kinds.all().filter(move |k| k.group == group && k.versions.iter().any(|v| v == version))
 }
@@ -55,7 +53,7 @@ pub fn resources(kinds: &Kinds, group: &str, version: &str) -> Option<Value> {
     let mut resources = Vec::new();
     for kind in kinds_of(kinds, group, version) {
         let mut resource = json!({"name": kind.plural, "singularName": kind.singular, "namespaced": kind.namespaced,
-            "kind": kind.kind, "verbs": VERBS});
+            "kind": kind.kind, "verbs": kind.verbs()});
         if kind.is_in_all {
             resource["categories"] = json!(["all"]);
         }
@@ -63,13 +61,13 @@ pub fn resources(kinds: &Kinds, group: &str, version: &str) -> Option<Value> {
             resource["shortNames"] = json!(kind.short);
         }
         resources.push(resource);
-        for (sub, name) in subresources(kind) {
-            resources.push(json!({"name": format!("{}/{sub}", kind.plural), "singularName": "",
-                "namespaced": kind.namespaced, "kind": name, "verbs": ["get", "patch", "update"]}));
-        }
-        for (sub, name) in kind.connects {
-            resources.push(json!({"name": format!("{}/{sub}", kind.plural), "singularName": "",
-                "namespaced": kind.namespaced, "kind": name, "verbs": ["create"]}));
+        for (sub, name, verbs) in subresources(kind) {
+            let mut resource = json!({"name": format!("{}/{sub}", kind.plural), "singularName": "",
+                "namespaced": kind.namespaced, "kind": name, "verbs": verbs});
+            if let Some((group, version)) = home_of(&name, kind) {
+                (resource["group"], resource["version"]) = (group.into(), version.into());
+            }
+            resources.push(resource);
         }
     }
     for (name, kind) in reviews(group) {
@@ -78,6 +76,7 @@ pub fn resources(kinds: &Kinds, group: &str, version: &str) -> Option<Value> {
             "verbs": ["create"]}),
         );
     }
+    resources.sort_by(|a, b| a["name"].as_str().cmp(&b["name"].as_str()));
     let group_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
     (!resources.is_empty()).then(|| {
         json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": resources})
@@ -88,6 +87,7 @@ fn reviews(group: &str) -> &'static [(&'static str, &'static str)] {
     match group {
         "authorization.k8s.io" => &[
             ("selfsubjectaccessreviews", "SelfSubjectAccessReview"),
+            ("selfsubjectrulesreviews", "SelfSubjectRulesReview"),
             ("subjectaccessreviews", "SubjectAccessReview"),
         ],
         "authentication.k8s.io" => {
@@ -97,21 +97,44 @@ fn reviews(group: &str) -> &'static [(&'static str, &'static str)] {
     }
 }
 
-fn subresources(kind: &Kind) -> Vec<(&'static str, String)> {
+/// Name, kind and verbs of each subresource.
+fn subresources(kind: &Kind) -> Vec<(&'static str, String, &'static [&'static str])> {
+    const CHANGE: &[&str] = &["get", "patch", "update"];
+    const CREATE: &[&str] = &["create"];
+    let own = || kind.kind.clone();
     let mut all = Vec::new();
     if kind.status {
-        all.push(("status", kind.kind.clone()));
+        all.push(("status", own(), CHANGE));
     }
     if kind.scale {
-        all.push(("scale", "Scale".to_owned()));
+        all.push(("scale", "Scale".to_owned(), CHANGE));
     }
     if kind.binding {
-        all.push(("binding", kind.kind.clone()));
+        all.push(("binding", own(), CHANGE));
     }
-    if kind.kind == "ServiceAccount" {
-        all.push(("token", "TokenRequest".to_owned()));
+    match kind.kind.as_str() {
+        "ServiceAccount" => all.push(("token", "TokenRequest".to_owned(), CREATE)),
+        "CertificateSigningRequest" => all.push(("approval", own(), CHANGE)),
+        "Namespace" => all.push(("finalize", own(), &["update"])),
+        "Pod" => all.extend([("eviction", "Eviction".to_owned(), CREATE), ("log", own(), &["get"])]),
+        _ => {}
     }
+    all.extend(kind.connects.iter().map(|(name, kind)| (*name, (*kind).to_owned(), CREATE)));
     all
+}
+
+/// Group and version of the body of a subresource, if it has those of another group.
+fn home_of(body: &str, kind: &Kind) -> Option<(&'static str, &'static str)> {
+    match body {
+        "Scale" => Some(("autoscaling", "v1")),
+        "Eviction" => Some(("policy", "v1")),
+        "TokenRequest" if kind.group.is_empty() => Some(("authentication.k8s.io", "v1")),
+        "TokenRequest" => Some(("security.gardener.cloud", "v1alpha1")),
+        "AdminKubeconfigRequest" | "ViewerKubeconfigRequest" => {
+            Some(("authentication.gardener.cloud", "v1alpha1"))
+        }
+        _ => None,
+    }
 }
 
 /// `/api` and `/apis` in the aggregated form (`apidiscovery.k8s.io/v2`).
@@ -135,10 +158,14 @@ fn aggregated_resources(kinds: &Kinds, group: &str, version: &str) -> Vec<Value>
         let gvk = |name: &str| json!({"group": group, "version": version, "kind": name});
         let subresources: Vec<Value> = subresources(kind)
             .iter()
-            .map(|(sub, name)| json!({"subresource": sub, "responseKind": gvk(name), "verbs": ["get", "patch", "update"]}))
+            .map(|(sub, name, verbs)| {
+                let (group, version) = home_of(name, kind).unwrap_or((group, version));
+                let kind = json!({"group": group, "version": version, "kind": name});
+                json!({"subresource": sub, "responseKind": kind, "verbs": verbs})
+            })
             .collect();
         json!({"resource": kind.plural, "responseKind": gvk(&kind.kind), "singularResource": kind.singular,
-            "scope": if kind.namespaced { "Namespaced" } else { "Cluster" }, "verbs": VERBS,
+            "scope": if kind.namespaced { "Namespaced" } else { "Cluster" }, "verbs": kind.verbs(),
             "shortNames": kind.short, "categories": if kind.is_in_all { &["all"][..] } else { &[] },
             "subresources": subresources})
     };

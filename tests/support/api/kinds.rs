@@ -135,6 +135,13 @@ impl Kind {
         self
     }
 
+    /// What can be done with its objects, in the order of discovery.
+    pub fn verbs(&self) -> Vec<&'static str> {
+        let all = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+        let is_namespace = self.group.is_empty() && self.kind == "Namespace";
+        all.into_iter().filter(|verb| !is_namespace || *verb != "deletecollection").collect()
+    }
+
     /// The group under which objects are stored.
     pub fn home(&self) -> &str {
         self.stored_in.unwrap_or(&self.group)

@@ -45,12 +45,25 @@ const ENTRY_FIELDS: Fields = &[
 const BASTION_FIELDS: Fields =
     &[("spec.seedName", "/spec/seedName"), ("spec.shootRef.name", "/spec/shootRef/name")];
 
+/// What `kubectl get all` shows.
+const IN_ALL: [&str; 8] = [
+    "BackupBucket",
+    "BackupEntry",
+    "Bastion",
+    "ControllerDeployment",
+    "ControllerInstallation",
+    "ControllerRegistration",
+    "Shoot",
+    "ShootState",
+];
+
 /// All of them.
 pub fn kinds() -> Vec<Kind> {
     let mut all: Vec<Kind> = core().into_iter().chain(others()).collect();
     for kind in &mut all {
         kind.columns = columns::of(&kind.kind);
         kind.status_metadata = true;
+        kind.is_in_all = IN_ALL.contains(&kind.kind.as_str());
         kind.shape = Some(fields::shape);
     }
     all
@@ -72,8 +85,10 @@ fn core() -> Vec<Kind> {
             .flags("sgr")
             .fields(ENTRY_FIELDS)
             .rules(SeedNames),
-        kind("CloudProfile", "cloudprofiles", false).short(&["cprofile"]).rules(Profile),
-        kind("NamespacedCloudProfile", "namespacedcloudprofiles", true).short(&["ncpfl"]).flags("sg"),
+        kind("CloudProfile", "cloudprofiles", false).short(&["cprofile", "cpfl"]).flags("s").rules(Profile),
+        kind("NamespacedCloudProfile", "namespacedcloudprofiles", true)
+            .short(&["nsprofile", "nscpfl"])
+            .flags("sg"),
         deployments.short(&["ctrldeploy"]),
         kind("ControllerInstallation", "controllerinstallations", false)
             .short(&["ctrlinst"])
@@ -84,15 +99,16 @@ fn core() -> Vec<Kind> {
             .short(&["ctrlreg"])
             .flags("gr")
             .rules(Registration),
-        kind("ExposureClass", "exposureclasses", false).short(&["expclass"]),
+        kind("ExposureClass", "exposureclasses", false).short(&["expclass", "expcls"]),
         kind("InternalSecret", "internalsecrets", true)
+            .short(&["ins"])
             .fields(&[("type", "/type")])
             .rules(Frozen { secret: true }),
         kind("Project", "projects", false)
             .flags("sgr")
             .fields(&[("spec.namespace", "/spec/namespace")])
             .rules(Project),
-        kind("Quota", "quotas", true),
+        kind("Quota", "quotas", true).short(&["squota"]),
         kind("SecretBinding", "secretbindings", true).short(&["sb"]),
         kind("Seed", "seeds", false).flags("sgr").rules(Seed),
         kind("Shoot", "shoots", true)
@@ -108,7 +124,7 @@ fn others() -> Vec<Kind> {
     let management = |kind, plural| Kind::new(SEED_MANAGEMENT, "v1alpha1", kind, plural, true).flags("sgr");
     let security = |kind, plural| Kind::new(SECURITY, "v1alpha1", kind, plural, true).rules(Plain);
     vec![
-        management("Gardenlet", "gardenlets").rules(Operations {
+        management("Gardenlet", "gardenlets").short(&["gl", "glet"]).rules(Operations {
             bumping: &["reconcile", "force-redeploy", "renew-kubeconfig"],
             stripped: &["reconcile"],
         }),
@@ -121,7 +137,7 @@ fn others() -> Vec<Kind> {
                     stripped: &["reconcile"],
                 },
             }),
-        management("ManagedSeedSet", "managedseedsets").short(&["mss"]),
+        management("ManagedSeedSet", "managedseedsets").flags("scgr").short(&["mss"]),
         Kind::new(OPERATIONS, "v1alpha1", "Bastion", "bastions", true)
             .flags("sgr")
             .fields(BASTION_FIELDS)

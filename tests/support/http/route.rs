@@ -309,6 +309,7 @@ fn plain(
     check_dry_run(dry_run.as_deref(), &info.verb)?;
     let api = &shared.api.asked(dry_run.as_deref(), request.parameter("fieldValidation").as_deref());
     let collection = target.namespace.is_empty() && target.kind.namespaced;
+    let stays = collection || !target.kind.verbs().contains(&"deletecollection");
     let form = form(shared, request);
     let value = match info.verb.as_str() {
         "get" => match stale {
@@ -321,7 +322,7 @@ fn plain(
             match info.verb.as_str() {
                 "watch" => return Ok(Reply::Watch(Box::new((target, query)))),
                 "list" => return Ok(Reply::Whole(Response::json(200, &api.list(&target, &query, stale)?))),
-                _ if collection => return Err(Failure::method_not_allowed()),
+                _ if stays => return Err(Failure::method_not_allowed()),
                 _ => api.delete_collection(&target, &query.selector, &options(request, user)?)?,
             }
         }
