@@ -12,6 +12,8 @@ pub struct Failure {
     pub details: Option<Value>,
     /// Seconds for the `Retry-After` header.
     pub retry_after_s: Option<u32>,
+    /// Where a list can go on.
+    pub continue_token: Option<String>,
 }
 
 /// The resource that a message names: `secrets`, `seeds.core.gardener.cloud`.
@@ -29,7 +31,14 @@ fn details(group: &str, plural: &str, name: &str) -> Option<Value> {
 
 impl Failure {
     pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, reason, message: message.into(), details: None, retry_after_s: None }
+        Self {
+            code,
+            reason,
+            message: message.into(),
+            details: None,
+            retry_after_s: None,
+            continue_token: None,
+        }
     }
 
     pub fn not_found(group: &str, plural: &str, name: &str) -> Self {
@@ -131,6 +140,9 @@ impl Failure {
             "message": self.message, "code": self.code});
         if !self.reason.is_empty() {
             status["reason"] = self.reason.into();
+        }
+        if let Some(token) = &self.continue_token {
+            status["metadata"]["continue"] = token.clone().into();
         }
         if let Some(details) = &self.details {
             status["details"] = details.clone();

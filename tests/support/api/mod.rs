@@ -14,6 +14,7 @@ pub mod schema;
 pub mod store;
 pub mod table;
 
+pub mod options;
 pub mod patch;
 pub mod protection;
 pub mod read;

@@ -9,7 +9,7 @@ use super::kinds::Kind;
 use super::selector::{Selector, parse_fields, parse_labels};
 use super::store::{Change, Id, State};
 use super::table::{Form, table};
-use super::{Api, Target};
+use super::{Api, Target, options};
 use crate::encoding::{base64_url, from_base64};
 use crate::json::{remove, set};
 
@@ -45,6 +45,9 @@ impl Query {
     pub fn parse(kind: &Kind, get: impl Fn(&str) -> Option<String>) -> Result<Self, Failure> {
         let text = |name: &str| get(name).unwrap_or_default();
         let truth = |name: &str| matches!(text(name).as_str(), "true" | "1");
+        if !truth("watch") {
+            options::check(text)?;
+        }
         let labels = parse_labels(&text("labelSelector")).map_err(Failure::bad_request)?;
         let mut fields = Vec::new();
         for requirement in parse_fields(&text("fieldSelector")).map_err(Failure::bad_request)? {
@@ -83,12 +86,18 @@ pub fn metadata_of(object: &Value) -> Value {
     json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"]})
 }
 
-fn gone() -> Failure {
-    Failure::expired(
+/// The history of a page is forgotten. The rest can be had as it is now.
+fn gone(start: Option<&Start>) -> Failure {
+    let Some(start) = start else {
+        return Failure::expired("The resourceVersion for the provided list is too old.");
+    };
+    let failure = Failure::expired(
         "The provided continue parameter is too old to display a consistent list result. You can start a new list \
          without the continue parameter, or use the continue token in this response to retrieve the remainder of the \
-         results.",
-    )
+         results. Continuing with the provided token results in an inconsistent list - objects that were created, \
+         modified, or deleted between the time the first chunk was returned and now may show up in the list.",
+    );
+    Failure { continue_token: Some(token(-1, &start.key)), ..failure }
 }
 
 impl Api {
@@ -96,22 +105,29 @@ impl Api {
     pub fn list(&self, target: &Target, query: &Query, stale: Option<u64>) -> Result<Value, Failure> {
         let state = self.store.read();
         let (group, plural) = (target.kind.home(), target.kind.plural.as_str());
-        let (token_revision, start) = parse_continue(&query.continue_token)?;
+        let start = Start::parse(&query.continue_token)?;
+        if start.is_some() && !["", "0"].contains(&query.resource_version.as_str()) {
+            let why = "specifying resource version is not allowed when using continue";
+            return Err(Failure::bad_request(why));
+        }
         let asked: u64 = query.resource_version.parse().unwrap_or(0);
         if asked > state.revision {
             let message = format!("Too large resource version: {asked}, current: {}", state.revision);
             return Err(Failure { retry_after_s: Some(1), ..Failure::new(504, "Timeout", message) });
         }
-        let revision = token_revision.or(query.exact.then_some(asked)).or(stale).unwrap_or(state.revision);
+        let of_page = start.as_ref().and_then(|start| start.revision);
+        let current = start.is_some().then_some(state.revision);
+        let revision =
+            of_page.or(current).or(query.exact.then_some(asked)).or(stale).unwrap_or(state.revision);
         let objects: Vec<(Id, Arc<Value>)> = if revision == state.revision {
             state.of(group, plural, &target.namespace).map(|(id, o)| (id.clone(), o.clone())).collect()
         } else {
-            state.at(revision, group, plural).ok_or_else(gone)?.into_iter().collect()
+            state.at(revision, group, plural).ok_or_else(|| gone(start.as_ref()))?.into_iter().collect()
         };
         let inside = |id: &Id| target.namespace.is_empty() || id.namespace == target.namespace;
         let chosen = objects.into_iter().filter(|(id, object)| {
             inside(id)
-                && start.as_ref().is_none_or(|s| (&id.namespace, &id.name) > (&s.0, &s.1))
+                && start.as_ref().is_none_or(|start| start.is_before(id, target))
                 && query.selector.matches(object)
         });
         let chosen: Vec<_> = chosen.collect();
@@ -129,27 +145,58 @@ impl Api {
     }
 }
 
-/// Namespace and name.
-type Place = (String, String);
+/// Where a page begins.
+struct Start {
+    /// None: as it is now.
+    revision: Option<u64>,
+    /// The key of the storage below that of the list.
+    key: String,
+}
 
-/// Revision and last shown place of a continue token.
-fn parse_continue(token: &str) -> Result<(Option<u64>, Option<Place>), Failure> {
-    if token.is_empty() {
-        return Ok((None, None));
+impl Start {
+    fn parse(token: &str) -> Result<Option<Self>, Failure> {
+        if token.is_empty() {
+            return Ok(None);
+        }
+        let bad = |why: &str| {
+            Failure::bad_request(format!("invalid continue token: continue key is not valid: {why}"))
+        };
+        let bytes = from_base64(token).ok_or_else(|| bad("illegal base64 data at input byte 0"))?;
+        let json: Value = serde_json::from_slice(&bytes).map_err(|e| bad(&e.to_string()))?;
+        if json["v"] != "meta.k8s.io/v1" {
+            let version = json["v"].as_str().unwrap_or_default();
+            return Err(bad(&format!("server does not recognize this encoded version {version}")));
+        }
+        let revision = json["rv"].as_i64().filter(|revision| *revision != 0);
+        let revision = revision.ok_or_else(|| bad("incorrect encoded start resourceVersion"))?;
+        let key = json["start"].as_str().filter(|key| !key.is_empty());
+        let key = key.ok_or_else(|| bad("encoded start key empty (version meta.k8s.io/v1)"))?.to_owned();
+        Ok(Some(Self { revision: u64::try_from(revision).ok(), key }))
     }
-    let bad = || Failure::bad_request("continue key is not valid");
-    let json: Value = from_base64(token).and_then(|b| serde_json::from_slice(&b).ok()).ok_or_else(bad)?;
-    let revision = json["rv"].as_u64().ok_or_else(bad)?;
-    let place = json["start"].as_str().and_then(|s| s.split_once('/')).ok_or_else(bad)?;
-    Ok((Some(revision), Some((place.0.to_owned(), place.1.to_owned()))))
+
+    /// Whether an object of a list is in the page.
+    fn is_before(&self, id: &Id, list: &Target) -> bool {
+        // The key that follows another one has a zero more.
+        let (key, is_after) =
+            self.key.strip_suffix('\0').map_or((self.key.as_str(), false), |key| (key, true));
+        let key = key.trim_start_matches('/');
+        let start = key.split_once('/').unwrap_or((&list.namespace, key));
+        let object = (id.namespace.as_str(), id.name.as_str());
+        object > start || !is_after && object == start
+    }
+}
+
+fn token(revision: i64, key: &str) -> String {
+    base64_url(json!({"v": "meta.k8s.io/v1", "rv": revision, "start": key}).to_string().as_bytes())
 }
 
 fn page(target: &Target, query: &Query, revision: u64, chosen: &[(Id, Arc<Value>)]) -> Value {
     let count = if query.limit == 0 { chosen.len() } else { query.limit.min(chosen.len()) };
     let mut metadata = json!({"resourceVersion": revision.to_string()});
     if let Some((last, _)) = chosen.get(count.wrapping_sub(1)).filter(|_| count < chosen.len()) {
-        let token = json!({"v": "meta.k8s.io/v1", "rv": revision, "start": format!("{}/{}", last.namespace, last.name)});
-        metadata["continue"] = base64_url(token.to_string().as_bytes()).into();
+        let is_in_all = target.kind.namespaced && target.namespace.is_empty();
+        let place = if is_in_all { format!("{}/", last.namespace) } else { String::new() };
+        metadata["continue"] = token(revision.cast_signed(), &format!("/{place}{}\0", last.name)).into();
         if query.selector.is_empty() {
             metadata["remainingItemCount"] = (chosen.len() - count).into();
         }
