@@ -35,6 +35,8 @@ pub struct Query {
     pub exact: bool,
     pub watch: bool,
     pub bookmarks: bool,
+    /// Whether a watch begins with what is there, and tells where that ends.
+    pub initial_events: Option<bool>,
     pub timeout_s: Option<u64>,
     /// The form in which objects are asked for.
     pub form: Form,
@@ -45,9 +47,7 @@ impl Query {
     pub fn parse(kind: &Kind, get: impl Fn(&str) -> Option<String>) -> Result<Self, Failure> {
         let text = |name: &str| get(name).unwrap_or_default();
         let truth = |name: &str| matches!(text(name).as_str(), "true" | "1");
-        if !truth("watch") {
-            options::check(text)?;
-        }
+        options::check(text, truth("watch"))?;
         let labels = parse_labels(&text("labelSelector")).map_err(Failure::bad_request)?;
         let mut fields = Vec::new();
         for requirement in parse_fields(&text("fieldSelector")).map_err(Failure::bad_request)? {
@@ -57,15 +57,9 @@ impl Query {
             };
             fields.push((requirement, pointer));
         }
-        if !text("sendInitialEvents").is_empty() {
-            let why = "Forbidden: sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled";
-            return Err(Failure::invalid("meta.k8s.io", "ListOptions", "", "sendInitialEvents", why));
-        }
         let version = text("resourceVersion");
         if !version.is_empty() && version.parse::<u64>().is_err() {
-            return Err(Failure::bad_request(format!(
-                "invalid resourceVersion {version:?}: strconv.ParseUint: parsing {version:?}: invalid syntax"
-            )));
+            return Err(no_version(&version, truth("watch")));
         }
         Ok(Self {
             selector: Selector { labels, fields },
@@ -75,6 +69,7 @@ impl Query {
             exact: text("resourceVersionMatch") == "Exact",
             watch: truth("watch"),
             bookmarks: truth("allowWatchBookmarks"),
+            initial_events: get("sendInitialEvents").map(|_| truth("sendInitialEvents")),
             timeout_s: text("timeoutSeconds").parse().ok(),
             form: Form::Whole,
         })
@@ -84,6 +79,14 @@ impl Query {
 /// Reduces an object to its `PartialObjectMetadata`.
 pub fn metadata_of(object: &Value) -> Value {
     json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"]})
+}
+
+fn no_version(text: &str, watch: bool) -> Failure {
+    let why = format!("strconv.ParseUint: parsing {text:?}: invalid syntax");
+    if watch {
+        return Failure::new(500, "", format!("resourceVersion: Invalid value: {text:?}: {why}"));
+    }
+    Failure::bad_request(format!("invalid resourceVersion {text:?}: {why}"))
 }
 
 /// The history of a page is forgotten. The rest can be had as it is now.
@@ -264,7 +267,10 @@ pub fn watch_start(state: &State, target: &Target, query: &Query) -> Result<(u64
             text.parse().map_err(|_| Failure::bad_request(format!("invalid resourceVersion {text:?}")))?
         }
     };
-    if from == 0 {
+    if from == 0 && query.initial_events == Some(false) {
+        return Ok((state.revision, Vec::new()));
+    }
+    if from == 0 || query.initial_events == Some(true) {
         let all = state.of(target.kind.home(), &target.kind.plural, &target.namespace);
         let chosen = all.filter(|(_, o)| query.selector.matches(o));
         return Ok((state.revision, chosen.map(|(_, o)| event("ADDED", &shown(target, query, o))).collect()));
@@ -273,6 +279,13 @@ pub fn watch_start(state: &State, target: &Target, query: &Query) -> Result<(u64
         return Err(Failure::expired(format!("too old resource version: {from} ({})", state.compacted)));
     }
     Ok((from, Vec::new()))
+}
+
+/// The bookmark that ends what was there when a watch began.
+pub fn end_of_initial_events(target: &Target, query: &Query, revision: u64) -> Value {
+    let mut bookmark = bookmark(target, query, revision);
+    set(&mut bookmark, "/object/metadata/annotations", json!({"k8s.io/initial-events-end": "true"}));
+    bookmark
 }
 
 /// A bookmark.

@@ -11,7 +11,7 @@ use super::message::{stream_head, write_chunk};
 use super::server::Shared;
 use super::tls::Stream;
 use crate::api::Target;
-use crate::api::read::{Query, bookmark, event, event_of, watch_start};
+use crate::api::read::{Query, bookmark, end_of_initial_events, event, event_of, watch_start};
 use crate::api::store::settle;
 
 /// A watch without `timeoutSeconds` ends after this time.
@@ -113,6 +113,13 @@ fn follow(shared: &Shared, sender: &mut Sender<'_>, target: &Target, query: &Que
     for value in &first {
         if let Err(end) = sender.send(value) {
             return end;
+        }
+    }
+    if query.initial_events == Some(true) && query.bookmarks {
+        // Faults do not count bookmarks.
+        let line = format!("{}\n", end_of_initial_events(target, query, revision));
+        if write_chunk(sender.stream, line.as_bytes()).is_err() {
+            return End::Broken;
         }
     }
     let clock = &shared.api.clock;
