@@ -222,7 +222,7 @@ fn each_alert_has_what_a_person_needs() {
         let heading = section.lines().next().unwrap();
         told.extend(heading.split(", ").map(str::to_owned));
         let section = section.split("\n## ").next().unwrap();
-        let commands = blocks(section, "console").concat().lines().count();
+        let commands = blocks(section, "sh").concat().lines().count();
         assert!(commands >= 2, "{heading}: {commands} commands");
     }
     assert_eq!(told, names);
