@@ -3,8 +3,7 @@
 //! The writer keeps the state that decides about blanks and line breaks there: the column, and whether the line so far
 //! holds only indentation or ends with a blank.
 
-use serde_json::Value;
-
+use super::tree::{Tree, View};
 use super::{Dialect, order, scalar};
 use crate::format::{base64, number};
 
@@ -14,59 +13,6 @@ const FOLD_COLUMN: usize = 80;
 const BYTES_USUAL: usize = 256;
 /// Keys longer than this many bytes are written with `? `.
 const SIMPLE_KEY_BYTES_MAX: usize = 128;
-
-/// A value that can be written, in any representation.
-pub trait Tree {
-    /// Passes a view of this value to `see`, exactly once.
-    fn view(&self, dialect: Dialect, see: &mut dyn FnMut(View<'_>));
-}
-
-/// The type and content of a value.
-pub enum View<'a> {
-    /// `null`, `true` or an integer, as it is written.
-    Word(&'a str),
-    /// A float.
-    Float(f64),
-    /// Text.
-    Text(&'a str),
-    /// Go's bytes: numbers in v3, which does not pass through JSON, otherwise text in Base64.
-    Bytes(&'a [u8]),
-    /// The items of a list.
-    List(Vec<&'a dyn Tree>),
-    /// Go's nil slice: `null`, or no items in v3.
-    NilList,
-    /// Go's nil map.
-    NilMap,
-    /// The entries of a map.
-    Map(Vec<(&'a str, &'a dyn Tree)>),
-    /// The fields of a Go struct, in their order.
-    Struct(Vec<(&'a str, &'a dyn Tree)>),
-}
-
-impl View<'_> {
-    /// How a boolean is written.
-    pub fn of_bool(value: bool) -> Self {
-        Self::Word(if value { "true" } else { "false" })
-    }
-}
-
-impl Tree for Value {
-    fn view(&self, _: Dialect, see: &mut dyn FnMut(View<'_>)) {
-        match self {
-            Self::Null => see(View::Word("null")),
-            Self::Bool(b) => see(View::of_bool(*b)),
-            Self::Number(n) => match n.as_f64() {
-                Some(float) if n.is_f64() => see(View::Float(float)),
-                _ => see(View::Word(&n.to_string())),
-            },
-            Self::String(text) => see(View::Text(text)),
-            Self::Array(list) => see(View::List(list.iter().map(|v| v as &dyn Tree).collect())),
-            Self::Object(map) => {
-                see(View::Map(map.iter().map(|(k, v)| (k.as_str(), v as &dyn Tree)).collect()));
-            }
-        }
-    }
-}
 
 pub(super) fn document(value: &dyn Tree, dialect: Dialect) -> String {
     let out = String::with_capacity(BYTES_USUAL);

@@ -14,8 +14,9 @@ mod parse;
 mod resolve;
 mod scalar;
 mod scan;
+mod tree;
 
-pub use emit::{Tree, View};
+pub use tree::{Tree, View};
 
 /// The Go program whose output format is imitated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
