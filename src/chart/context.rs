@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::glob::Pattern;
 use super::render::KubeVersion;
-use super::value::{Entries, Map, MapKind, Object, Reflection, Signature, Type, Value, count_walked};
+use super::value::{Entries, Map, MapKind, Object, Signature, Type, Value, count_walked};
 use super::{Chart, File, Metadata};
 use crate::base::sorted::SortedMap;
 use crate::format::base64;
@@ -151,11 +151,6 @@ impl Object for Files {
         self.0.iter().map(|(name, data)| (name.clone(), json!(base64::encode(data)))).collect()
     }
 
-    fn reflect(&self) -> Reflection {
-        count_walked(self.size());
-        Reflection::Map(self.0.iter().map(|(name, data)| (name.clone(), copied(data))).collect())
-    }
-
     fn field(&self, name: &str) -> Option<Value> {
         self.0.get(name).map(|data| copied(data))
     }
@@ -234,13 +229,6 @@ impl Object for Capabilities {
         })
     }
 
-    fn reflect(&self) -> Reflection {
-        let field = |name| self.field(name).map(|value| (name, value));
-        Reflection::Struct(
-            ["KubeVersion", "APIVersions", "HelmVersion"].into_iter().filter_map(field).collect(),
-        )
-    }
-
     fn field(&self, name: &str) -> Option<Value> {
         match name {
             "KubeVersion" => Some(Value::native(self.kube_version.clone())),
@@ -274,11 +262,6 @@ impl Object for KubeVersion {
 
     fn to_json(&self) -> serde_json::Value {
         json!({"Version": self.version, "Major": self.major, "Minor": self.minor})
-    }
-
-    fn reflect(&self) -> Reflection {
-        let field = |name| self.field(name).map(|value| (name, value));
-        Reflection::Struct(["Version", "Major", "Minor"].into_iter().filter_map(field).collect())
     }
 
     fn field(&self, name: &str) -> Option<Value> {
@@ -383,10 +366,6 @@ impl Object for HelmVersion {
     fn to_json(&self) -> serde_json::Value {
         let set = helm_fields(self.0).into_iter().filter(|(_, _, value)| !value.is_empty());
         set.map(|(_, name, value)| (name.to_owned(), json!(value))).collect()
-    }
-
-    fn reflect(&self) -> Reflection {
-        Reflection::Struct(helm_fields(self.0).map(|(name, _, value)| (name, value.into())).into())
     }
 
     fn field(&self, name: &str) -> Option<Value> {

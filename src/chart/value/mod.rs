@@ -10,7 +10,7 @@ mod object;
 mod text;
 
 pub use collections::{Entries, List, ListKind, Map, MapKind};
-pub use object::{Object, Reflection, Signature, Type};
+pub use object::{Object, Signature, Type};
 pub use text::Text;
 
 use crate::format::base64;
@@ -253,8 +253,10 @@ impl Tree for Value {
             Self::List(l) => see(View::List(l.items().iter().map(|v| v as &dyn Tree).collect())),
             Self::Map(m) if m.is_nil() => see(View::NilMap),
             Self::Map(m) => see(View::Map(m.entries().iter().map(|(k, v)| (&**k, v as &dyn Tree)).collect())),
-            Self::Native(o) if dialect == Dialect::V3 => o.reflect().view(o.as_ref(), see),
-            Self::Native(o) => o.to_json().view(dialect, see),
+            Self::Native(o) => match o.plain_yaml() {
+                Some(text) if dialect == Dialect::V3 => see(View::Word(&text)),
+                _ => o.to_json().view(dialect, see),
+            },
         }
     }
 }

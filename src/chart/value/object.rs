@@ -3,7 +3,6 @@
 use std::any::Any;
 
 use super::Value;
-use crate::format::yaml::{Dialect, Tree, View};
 
 /// The type of a parameter of a Go function, as far as templates can tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,35 +62,6 @@ pub struct Signature {
     pub variadic: Option<Type>,
 }
 
-/// A Go value as go-yaml writes it by itself.
-pub enum Reflection {
-    /// As the JSON encoder writes it.
-    Json,
-    /// A scalar without quotes.
-    Plain(String),
-    /// The exported fields of a struct.
-    Struct(Vec<(&'static str, Value)>),
-    /// The entries of a map.
-    Map(Vec<(String, Value)>),
-}
-
-impl Reflection {
-    pub(super) fn view(&self, object: &dyn Object, see: &mut dyn FnMut(View<'_>)) {
-        match self {
-            Self::Json => object.to_json().view(Dialect::V3, see),
-            Self::Plain(text) => see(View::Word(text)),
-            Self::Struct(fields) => {
-                let names: Vec<String> = fields.iter().map(|(name, _)| name.to_lowercase()).collect();
-                let fields = names.iter().zip(fields).map(|(name, (_, v))| (name.as_str(), v as &dyn Tree));
-                see(View::Struct(fields.collect()));
-            }
-            Self::Map(map) => {
-                see(View::Map(map.iter().map(|(name, v)| (name.as_str(), v as &dyn Tree)).collect()));
-            }
-        }
-    }
-}
-
 /// A Go value with methods or fields: `.Files`, `.Capabilities`, a semantic version, a time.
 pub trait Object {
     /// The Go type, as `%T` prints it.
@@ -120,9 +90,9 @@ pub trait Object {
         serde_json::Value::String(self.display())
     }
 
-    /// What go-yaml sees without JSON in between, as in `toYamlPretty`.
-    fn reflect(&self) -> Reflection {
-        Reflection::Json
+    /// The scalar without quotes that go-yaml writes without JSON in between, as in `toYamlPretty`.
+    fn plain_yaml(&self) -> Option<String> {
+        None
     }
 
     /// The value of a field. For maps, any key is a field.

@@ -55,10 +55,14 @@ impl Writer {
             View::NilList if self.dialect == Dialect::V3 => self.empty('[', ']'),
             View::NilMap if self.dialect == Dialect::V3 => self.empty('{', '}'),
             View::NilList | View::NilMap => self.plain("null", NO_FOLD),
-            View::Map(map) | View::Struct(map) if map.is_empty() => self.empty('{', '}'),
+            View::Map(map) if map.is_empty() => self.empty('{', '}'),
             View::List(list) if list.is_empty() => self.empty('[', ']'),
-            View::Map(map) => self.entries(order::sort(map, self.dialect), indent),
-            View::Struct(fields) => self.entries(fields, indent),
+            View::Map(map) => {
+                let indent = indent.map_or(0, |i| i + 2);
+                for (key, value) in order::sort(map, self.dialect) {
+                    self.entry(key, value, indent);
+                }
+            }
             View::List(list) => {
                 let indent = self.list_indent(indent, value_of_key);
                 for item in list {
@@ -93,13 +97,6 @@ impl Writer {
     fn item(&mut self, indent: usize) {
         self.indent(indent);
         self.indicator("-", true, false, true);
-    }
-
-    fn entries(&mut self, entries: Vec<(&str, &dyn Tree)>, indent: Option<usize>) {
-        let indent = indent.map_or(0, |i| i + 2);
-        for (key, value) in entries {
-            self.entry(key, value, indent);
-        }
     }
 
     fn entry(&mut self, key: &str, value: &dyn Tree, indent: usize) {

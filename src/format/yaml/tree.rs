@@ -28,8 +28,6 @@ pub enum View<'a> {
     NilMap,
     /// The entries of a map.
     Map(Vec<(&'a str, &'a dyn Tree)>),
-    /// The fields of a Go struct, in their order.
-    Struct(Vec<(&'a str, &'a dyn Tree)>),
 }
 
 impl View<'_> {

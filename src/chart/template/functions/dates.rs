@@ -6,7 +6,7 @@ use std::num::{IntErrorKind, ParseIntError};
 use super::{Answer, Args, Function, fixed};
 use crate::base::clock::Timestamp;
 use crate::chart::value::Type::{Any as AnyType, Int, Native, Str};
-use crate::chart::value::{Object, Reflection, Signature, Value};
+use crate::chart::value::{Object, Signature, Value};
 use crate::format::duration;
 use crate::format::time::{Civil, layout, zone};
 
@@ -181,8 +181,8 @@ impl Object for Time {
         layout::format_civil(&self.0, RFC3339_NANO).into()
     }
 
-    fn reflect(&self) -> Reflection {
-        Reflection::Plain(layout::format_civil(&self.0, RFC3339_NANO))
+    fn plain_yaml(&self) -> Option<String> {
+        Some(layout::format_civil(&self.0, RFC3339_NANO))
     }
 
     fn method(&self, name: &str) -> Option<Signature> {

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::{Function, fixed};
 use crate::chart::value::Type::{Int, List, Native, Str, Uint32};
-use crate::chart::value::{Object, Reflection, Text, Value};
+use crate::chart::value::{Object, Text, Value};
 use crate::format::hex;
 
 mod certificates;
@@ -59,10 +59,6 @@ impl Object for Pair {
 
     fn to_json(&self) -> serde_json::Value {
         json!({"Cert": self.cert.to_str(), "Key": self.key.to_str()})
-    }
-
-    fn reflect(&self) -> Reflection {
-        Reflection::Struct(vec![("Cert", self.cert.clone().into()), ("Key", self.key.clone().into())])
     }
 
     fn field(&self, name: &str) -> Option<Value> {
