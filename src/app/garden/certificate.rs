@@ -31,7 +31,7 @@ use super::{BringUp, Error, RETRY, Step, sources};
 const PART: &str = "garden certificate";
 /// Name of what remains of a bootstrap.
 const LEFT: &str = "bootstrap credentials";
-/// How often the agent tries again to remove what is left over in the garden.
+/// How often the agent tries to remove leftover credentials from the garden.
 const LEFT_LOOK: Duration = Duration::from_secs(300);
 /// Longest time between two tries to get a new identity: an operator may be supplying a credential right now.
 const RETRY_MAX: Duration = Duration::from_secs(10);
@@ -235,7 +235,7 @@ impl BringUp {
         Ok(Step::Done)
     }
 
-    /// Tries again to remove what is left over: somebody may have removed it, or allowed the agent to do so.
+    /// Tries to remove leftover credentials again: somebody may have deleted them, or allowed the agent to do it.
     fn look_for_left(&mut self, keeper: &mut Keeper) {
         let now = self.shared.env.clock.mono();
         if self.left.is_empty() || now < keeper.left_due {

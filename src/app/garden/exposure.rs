@@ -13,9 +13,6 @@ const PART: &str = "exposure";
 const LOOK: Duration = Duration::from_secs(3_600);
 /// The same, after the nodes could not be read.
 const RETRY: Duration = Duration::from_secs(60);
-/// What to do about it, in the words of `doctor`.
-const REMEDY: &str =
-    "leave edge.exposure.address out to use the addresses of the nodes, or write one that leads to them";
 
 impl BringUp {
     /// Warns if clients may not reach Shoots at the configured address. A router or a load balancer may lead to the nodes, so
@@ -38,7 +35,7 @@ impl BringUp {
         let Some(why) = doubt else { return status.forget(PART) };
         let is_news = if exposure::leads_nowhere(settings) {
             status.doing(PART, "in doubt");
-            status.problem(PART, &format!("{why}; {}", REMEDY))
+            status.problem(PART, &format!("{why}; {}", exposure::ADDRESS_REMEDY))
         } else {
             status.doing(PART, &why)
         };

@@ -253,9 +253,11 @@ impl Tree for Value {
             Self::List(l) => see(View::List(l.items().iter().map(|v| v as &dyn Tree).collect())),
             Self::Map(m) if m.is_nil() => see(View::NilMap),
             Self::Map(m) => see(View::Map(m.entries().iter().map(|(k, v)| (&**k, v as &dyn Tree)).collect())),
-            Self::Native(o) => match o.plain_yaml() {
-                Some(text) if dialect == Dialect::V3 => see(View::Word(&text)),
-                _ => o.to_json().view(dialect, see),
+            Self::Native(o) => match o.to_json() {
+                serde_json::Value::String(text) if dialect == Dialect::V3 && o.is_plain_in_yaml() => {
+                    see(View::Word(&text));
+                }
+                json => json.view(dialect, see),
             },
         }
     }

@@ -90,9 +90,10 @@ pub trait Object {
         serde_json::Value::String(self.display())
     }
 
-    /// The scalar without quotes that go-yaml writes without JSON in between, as in `toYamlPretty`.
-    fn plain_yaml(&self) -> Option<String> {
-        None
+    /// Whether go-yaml writes the text of [`Object::to_json`] without quotes if there is no JSON in between, as in
+    /// `toYamlPretty`.
+    fn is_plain_in_yaml(&self) -> bool {
+        false
     }
 
     /// The value of a field. For maps, any key is a field.

@@ -119,11 +119,7 @@ impl Doctor<'_> {
         }
         let (state, text, remedy) = match exposure::examine(seed, &self.settings.edge.exposure) {
             Ok(Ok(host)) => (State::Good, host, ""),
-            Ok(Err(why)) => (
-                State::Odd,
-                why,
-                "leave edge.exposure.address out to use the addresses of the nodes, or write one that leads to them",
-            ),
+            Ok(Err(why)) => (State::Odd, why, exposure::ADDRESS_REMEDY),
             Err(error) => (State::Odd, chain(&error), ""),
         };
         self.say("seed", "exposure", state, text, remedy);

@@ -191,6 +191,10 @@ pub fn examine(seed: &Client, settings: &Exposure) -> Result<Result<String, Stri
     Ok(judge(nodes(seed)?.values(), settings.address.as_deref()))
 }
 
+/// What to do about an address that leads to no node.
+pub const ADDRESS_REMEDY: &str =
+    "leave edge.exposure.address out to use the addresses of the nodes, or write one that leads to them";
+
 /// Whether the configured address can lead to no node that does not have it. A loopback address leads to this host, where
 /// everything may be.
 pub fn leads_nowhere(settings: &Exposure) -> bool {

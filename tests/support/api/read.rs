@@ -35,7 +35,7 @@ pub struct Query {
     pub exact: bool,
     pub watch: bool,
     pub bookmarks: bool,
-    /// Whether a watch begins with what is there, and tells where that ends.
+    /// Whether a watch first sends the objects that exist, and then a bookmark.
     pub initial_events: Option<bool>,
     pub timeout_s: Option<u64>,
     /// The form in which objects are asked for.

@@ -11,7 +11,6 @@ use crate::format::duration;
 use crate::format::time::{Civil, layout, zone};
 
 const TIME: &str = "time.Time";
-const RFC3339_NANO: &str = "2006-01-02T15:04:05.999999999Z07:00";
 const NANOS: i64 = 1_000_000_000;
 
 pub(super) const FUNCTIONS: &[Function] = &[
@@ -178,11 +177,11 @@ impl Object for Time {
     }
 
     fn to_json(&self) -> serde_json::Value {
-        layout::format_civil(&self.0, RFC3339_NANO).into()
+        layout::format_civil(&self.0, "2006-01-02T15:04:05.999999999Z07:00").into()
     }
 
-    fn plain_yaml(&self) -> Option<String> {
-        Some(layout::format_civil(&self.0, RFC3339_NANO))
+    fn is_plain_in_yaml(&self) -> bool {
+        true
     }
 
     fn method(&self, name: &str) -> Option<Signature> {
