@@ -1,7 +1,7 @@
 //! ManagedSeeds: Shoots that become seeds because an agent is deployed to them (Gardener's `managedseed`), and Shoots
 //! with the older annotation, which act as ManagedSeeds that only this agent knows.
 //!
-//! There is no watch: ManagedSeeds are listed once a minute, because most gardens have none for an edge seed. A correct
+//! There is no watch: ManagedSeeds are listed once a minute, and every five minutes while this seed has none. A correct
 //! ManagedSeed is not written.
 
 mod act;
@@ -51,7 +51,7 @@ const FINALIZER: &str = "gardener";
 const CONTROLLER: &str = "managedseed-controller";
 /// How often ManagedSeeds are listed.
 const PERIOD: Duration = Duration::from_secs(60);
-/// How often, if the garden does not serve the kind or denies the list.
+/// How often, if there is none, or the garden does not serve the kind or denies the list.
 const ABSENT_PERIOD: Duration = Duration::from_secs(300);
 /// People fix failures; the next try follows within five minutes.
 const RETRY: Retry = Retry { first: Duration::from_secs(5), max: Duration::from_secs(300) };
@@ -204,11 +204,12 @@ impl Reconciler for Lister {
             }
             Err(error) => return Err(error.into()),
         }
+        let period = if listed.is_empty() { ABSENT_PERIOD } else { PERIOD };
         let settings = base.controller();
         let jitter = || settings.sync_jitter_period.mul_f64(random::unit());
         let woken = base.known.replace(listed, settings, cx.clock.mono(), &jitter);
         woken.into_iter().for_each(|key| self.wake.add(key));
-        Ok(Outcome::After(PERIOD))
+        Ok(Outcome::After(period))
     }
 }
 

@@ -45,7 +45,7 @@ pub use observe::Sight;
 pub use server::{Server, name};
 
 /// How often the address of the API server is checked.
-const SERVER_PERIOD: Duration = Duration::from_secs(30);
+const SERVER_PERIOD: Duration = Duration::from_secs(60);
 /// How soon to check again while a watch has not synced yet.
 const AGAIN_SOON: Duration = Duration::from_secs(1);
 /// The longest retry delay: a pod may wait for a policy.

@@ -15,7 +15,7 @@ use crate::net::{Dial, Url};
 use crate::runtime::controller::Failure;
 
 /// How often to check whether the seed runs a garden.
-const GARDEN_PERIOD: Duration = Duration::from_secs(60);
+const GARDEN_PERIOD: Duration = Duration::from_secs(600);
 /// How long a lookup may hold a worker.
 const LOOKUP_TIME_MAX: Duration = Duration::from_secs(5);
 

@@ -20,7 +20,7 @@ use crate::runtime::write;
 
 use super::decide::{self, Observed, Phase};
 use super::error::{Error, GET_NAMESPACE, kube_error};
-use super::flow::{self, Work};
+use super::flow::{self, Seldom, Work};
 use super::{CONFLICT_RETRY, FINALIZER, SeedReconciler, authorities, delete, extensions};
 
 /// How often the progress of a flow is written, as in upstream.
@@ -38,11 +38,20 @@ pub(super) struct Running {
 
 impl SeedReconciler {
     /// Checks the conditions for writing to the seed. Returns whether to check again soon.
-    pub(super) fn prepare(&self, key: &Key, observed: &Observed) -> Result<Option<Duration>, Failure> {
-        let namespace = seed_namespace(&key.name);
-        let found = self.garden.find::<Metadata>(&NAMESPACE, "", &namespace);
-        if found.map_err(kube_error(GET_NAMESPACE))?.is_none() {
-            return Err(Error::NoNamespace(namespace).into());
+    pub(super) fn prepare(
+        &self,
+        key: &Key,
+        observed: &Observed,
+        phase: Phase,
+        now: Mono,
+    ) -> Result<Option<Duration>, Failure> {
+        if matches!(phase, Phase::Begin) || !self.memory.was_seen(Seldom::SeedNamespace, now) {
+            let namespace = seed_namespace(&key.name);
+            let found = self.garden.find::<Metadata>(&NAMESPACE, "", &namespace);
+            if found.map_err(kube_error(GET_NAMESPACE))?.is_none() {
+                return Err(Error::NoNamespace(namespace).into());
+            }
+            self.memory.saw(Seldom::SeedNamespace, now);
         }
         let live = view::look::<Metadata>(&observed.live)?.metadata;
         let read = (live.finalizers.as_slice(), live.resource_version.as_str());
@@ -72,6 +81,7 @@ impl SeedReconciler {
             kubeconfig: self.kubeconfig.clone(),
             live: observed.live.clone(),
             zones: observed.zones(),
+            is_labelled: self.memory.was_seen(Seldom::Labels, cx.clock.mono()),
             cluster_identity: observed.cluster_identity.clone(),
             generations: SortedMap::new(),
             place: authorities::place(&self.seed, &self.keys, &cx.clock),
@@ -141,6 +151,9 @@ impl SeedReconciler {
         let result = if ended.errors.is_empty() {
             if running.is_complete {
                 self.memory.completed(now, running.work.wanted.clone());
+            }
+            if running.is_complete || !running.work.is_labelled {
+                self.memory.saw(Seldom::Labels, now);
             }
             Ok(delete::Step::Wait(self.sync_period))
         } else {

@@ -49,6 +49,8 @@ pub(super) struct Work {
     /// The Seed at the start of the flow.
     pub(super) live: Value,
     pub(super) zones: Vec<String>,
+    /// The namespaces of the seed had their labels a few minutes ago.
+    pub(super) is_labelled: bool,
     pub(super) cluster_identity: String,
     /// The generations of ManagedResources that this reconciliation has written or found correct, by name.
     pub(super) generations: SortedMap<String, i64>,
@@ -77,7 +79,21 @@ impl Work {
 pub(super) struct Memory {
     /// When all tasks were last done, and the Extension objects of that time: registrations change.
     complete: Mutex<Option<(Mono, Vec<Enabled>)>>,
+    /// When each of them was last found as it must be.
+    seen: Mutex<SortedMap<Seldom, Mono>>,
 }
+
+/// What rarely changes, and is not read again in each reconciliation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Seldom {
+    /// The Seed's namespace in the garden.
+    SeedNamespace,
+    /// The labels of the seed's own namespaces.
+    Labels,
+}
+
+/// How long that is assumed to be as it was.
+const SELDOM_PERIOD: Duration = Duration::from_secs(600);
 
 /// How long deployed objects are assumed to be correct.
 const COMPLETE_PERIOD: Duration = Duration::from_secs(3_600);
@@ -86,6 +102,15 @@ impl Memory {
     /// Makes the next reconciliation run all tasks.
     pub(super) fn forget(&self) {
         *self.complete.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    pub(super) fn was_seen(&self, what: Seldom, now: Mono) -> bool {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.get(&what).is_some_and(|at| now < at.saturating_add(SELDOM_PERIOD))
+    }
+
+    pub(super) fn saw(&self, what: Seldom, now: Mono) {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).insert(what, now);
     }
 
     pub(super) fn is_recent(&self, now: Mono, wanted: &[Enabled]) -> bool {
@@ -117,7 +142,10 @@ pub(super) fn build(work: &Work, is_complete: bool) -> Flow<Work> {
     let spec = &work.live["spec"];
     let without = |component: &str| !is_complete || work.components.is_disabled(component);
 
-    let namespaces = flow.task("Labelling namespaces", |work: &mut Work, _| namespaces(work)).add();
+    let namespaces = flow
+        .task("Labelling namespaces", |work: &mut Work, _| namespaces(work))
+        .skip_if(work.is_labelled && !is_complete)
+        .add();
     let others = add_what_nobody_waits_for(&mut flow, work, namespaces, is_complete);
     let [definitions, foreign, vpa] = add_definitions(&mut flow, work, is_complete);
     let system = flow

@@ -177,7 +177,7 @@ impl Reconciler for SeedReconciler {
             let result = delete::step(self, key, &observed, cx.clock.now());
             return self.finish(key, &observed, phase, result, cx);
         }
-        match self.prepare(key, &observed) {
+        match self.prepare(key, &observed, phase, cx.clock.mono()) {
             Ok(None) => self.turn(key, self.round(&observed, phase, cx), cx),
             Ok(Some(after)) => Ok(Outcome::GoOn(after)),
             Err(failure) => self.finish(key, &observed, phase, Err(failure), cx),
