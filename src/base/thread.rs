@@ -97,24 +97,24 @@ mod tests {
 
     #[test]
     fn only_whole_pages_below_the_running_functions_are_unused() {
-        let stack = Stack { top: 0x1_0010_0123, bytes: 0x10_0000 };
-        let begin = 0x1_0000_9000;
+        let stack = Stack { top: 0x1010_0123, bytes: 0x10_0000 };
+        let begin = 0x1000_9000;
         let table = [
-            ("at rest", stack, 0x1_0010_0000, Some(begin..0x1_000f_e000)),
-            ("in the middle of a page", stack, 0x1_000f_0fff, Some(begin..0x1_000e_e000)),
-            ("nearly everything is in use", stack, 0x1_0000_c000, Some(begin..0x1_0000_a000)),
-            ("everything but the margin is in use", stack, 0x1_0000_b000, None),
-            ("deeper than that", stack, 0x1_0000_1000, None),
-            ("another stack above", stack, 0x1_0010_0124, None),
+            ("at rest", stack, 0x1010_0000, Some(begin..0x100f_e000)),
+            ("in the middle of a page", stack, 0x100f_0fff, Some(begin..0x100e_e000)),
+            ("nearly everything is in use", stack, 0x1000_c000, Some(begin..0x1000_a000)),
+            ("everything but the margin is in use", stack, 0x1000_b000, None),
+            ("deeper than that", stack, 0x1000_1000, None),
+            ("another stack above", stack, 0x1010_0124, None),
             ("another stack below", stack, 0x4000, None),
-            ("a stack as large as the memory", Stack { bytes: usize::MAX / 2, ..stack }, 0x1_0010_0000, None),
-            ("a small one", Stack { bytes: 32 << 10, ..stack }, 0x1_000f_f000, None),
+            ("a stack as large as the memory", Stack { bytes: usize::MAX / 2, ..stack }, 0x1010_0000, None),
+            ("a small one", Stack { bytes: 32 << 10, ..stack }, 0x100f_f000, None),
         ];
         for (name, stack, variable, expected) in table {
             assert_eq!(unused(stack, variable, 4 << 10), expected, "{name}");
         }
-        assert_eq!(unused(stack, 0x1_0010_0000, 64 << 10), Some(0x1_0001_0000..0x1_000f_0000));
-        assert_eq!(unused(stack, 0x1_0002_0000, 64 << 10), None);
+        assert_eq!(unused(stack, 0x1010_0000, 64 << 10), Some(0x1001_0000..0x100f_0000));
+        assert_eq!(unused(stack, 0x1002_0000, 64 << 10), None);
     }
 
     /// Touches that much of the stack; returns an address in the middle.

@@ -155,7 +155,8 @@ mod tests {
             let found = keychain.find(registry, repository).cloned();
             assert!(found == expected, "{registry}/{repository}: other than expected");
         }
-        assert_eq!(format!("{keychain:?} {:?}", basic("u", "p")), "Keychain(8 logins) Some(Login)");
+        let login = Login::Registry("t".to_owned().into());
+        assert_eq!(format!("{keychain:?} {login:?}"), "Keychain(8 logins) Login");
     }
 
     #[test]

@@ -538,10 +538,11 @@ fn an_object_that_is_too_long_is_skipped_and_never_looks_deleted() {
     assert_eq!(seen, 0);
 }
 
-/// A client of the API server of a Shoot.
+/// A client of the API server of a Shoot. Its limits are those of sizes only: in an emulator, megabytes take a while.
 fn of_shoot(server: &Server) -> Client {
-    let bounds = Bounds::default().of_shoot(&crate::kube::Permits::new(1));
-    let options = Options { bounds, timeout: Duration::from_secs(5), ..Options::default() };
+    let time = Duration::from_secs(300);
+    let bounds = Bounds { list_time_max: time, ..Bounds::default().of_shoot(&crate::kube::Permits::new(1)) };
+    let options = Options { bounds, timeout: time, ..Options::default() };
     Client::new(Connection::new(server.url()), options).unwrap()
 }
 
