@@ -337,7 +337,8 @@ pub(super) fn parse_float(text: &str) -> Option<f64> {
         Some(hex) => parse_hex_float(hex).map(|f| sign * f),
         None => match magnitude {
             "inf" | "infinity" => Some(sign * f64::INFINITY),
-            "nan" => Some(f64::NAN),
+            // With a sign it is no number.
+            "nan" if magnitude == clean => Some(f64::NAN),
             _ if !magnitude.starts_with(|c: char| c.is_ascii_digit() || c == '.') => None,
             _ => magnitude.parse::<f64>().ok().filter(|f| f.is_finite()).map(|f| sign * f),
         },

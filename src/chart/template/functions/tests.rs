@@ -1417,6 +1417,8 @@ fn toml() {
             r#"{{ fromToml "a = inf\nb = nan\nc = 1e3\nd = -0\ne = 0b101\nf = 0o17" }}|"#,
             Ok("map[a:+Inf b:NaN c:1000 d:0 e:5 f:15]|"),
         ),
+        (r#"{{ fromToml "a = -nan\nb = +nan" | toToml }}|"#, Ok("a = -nan\nb = nan\n|")),
+        (r#"{{ float64 "-NaN" }} {{ float64 "+nan" }}|"#, Ok("0 0|")),
         (r#"{{ fromToml "a = \"\\u00e4\\n\\\"\"" }}|"#, Ok("map[a:ä\n\"]|")),
         (r#"{{ fromToml "a = '''\nx\ny'''" }}|"#, Ok("map[a:x\ny]|")),
         (

@@ -238,7 +238,8 @@ fn quote(s: &str) -> String {
 
 fn float(f: f64) -> String {
     if f.is_nan() {
-        return "nan".to_owned();
+        // On x86, zero times infinity has a sign.
+        return if f.is_sign_negative() { "-nan" } else { "nan" }.to_owned();
     }
     if f.is_infinite() {
         return if f < 0.0 { "-inf" } else { "inf" }.to_owned();

@@ -398,7 +398,8 @@ fn plain(word: &str) -> Option<Value> {
     let unsigned = word.strip_prefix(['+', '-']).unwrap_or(word);
     match unsigned {
         "true" | "false" if unsigned.len() == word.len() => return Some(Value::Bool(word == "true")),
-        "inf" | "nan" => return parse_float(word).map(Value::Float),
+        "inf" => return parse_float(word).map(Value::Float),
+        "nan" => return Some(Value::Float(if word.starts_with('-') { -f64::NAN } else { f64::NAN })),
         _ => {}
     }
     let bytes = unsigned.as_bytes();
