@@ -143,19 +143,19 @@ impl Value {
         })
     }
 
-    /// Whether [`Value::to_json`] returns a value.
-    pub fn has_json(&self) -> bool {
-        self.has_json_within(&mut Budget::new())
+    /// Whether it can be written as YAML. All dialects but v3 pass through JSON, so [`Value::to_json`] must return a value.
+    pub fn has_yaml(&self, dialect: Dialect) -> bool {
+        self.has_yaml_within(dialect, &mut Budget::new())
     }
 
-    fn has_json_within(&self, budget: &mut Budget) -> bool {
+    fn has_yaml_within(&self, dialect: Dialect, budget: &mut Budget) -> bool {
         if !budget.enter() {
             return false;
         }
         let has = match self {
-            Self::Float(f) => f.is_finite(),
-            Self::List(l) if !l.is_nil() => l.items().iter().all(|v| v.has_json_within(budget)),
-            Self::Map(m) if !m.is_nil() => m.entries().values().all(|v| v.has_json_within(budget)),
+            Self::Float(f) => f.is_finite() || dialect == Dialect::V3,
+            Self::List(l) if !l.is_nil() => l.items().iter().all(|v| v.has_yaml_within(dialect, budget)),
+            Self::Map(m) if !m.is_nil() => m.entries().values().all(|v| v.has_yaml_within(dialect, budget)),
             _ => true,
         };
         budget.leave();
@@ -366,7 +366,7 @@ mod tests {
         let json = serde_json::json!({"a": [1, 2.5, null, "x"], "b": {"c": true}});
         let value = Value::from_json(&json, Numbers::Int64);
         assert_eq!(value.to_json(), Some(json.clone()));
-        assert!(value.has_json());
+        assert!(value.has_yaml(Dialect::V2));
         assert_eq!(yaml::emit(&value, Dialect::V2), yaml::emit(&json, Dialect::V2));
         let a = value.as_map().unwrap().get("a").unwrap();
         let Value::List(list) = a else { panic!() };
@@ -390,15 +390,19 @@ mod tests {
         let map = Map::new();
         map.insert("self", map.clone());
         assert_eq!(Value::Map(map.clone()).to_json(), None);
-        assert!(!Value::Map(map.clone()).has_json());
+        assert!(!Value::Map(map.clone()).has_yaml(Dialect::V2));
         map.entries_mut().clear();
         let mut deep = Value::Nil;
         for _ in 0..1_000_000 {
             deep = Value::list(vec![deep]);
         }
-        assert_eq!((deep.to_json(), deep.has_json()), (None, false));
+        assert_eq!((deep.to_json(), deep.has_yaml(Dialect::V2)), (None, false));
         drop(deep);
-        assert_eq!((Value::Float(f64::NAN).to_json(), Value::Float(f64::NAN).has_json()), (None, false));
+        let nan = Value::Float(f64::NAN);
+        assert_eq!(
+            (nan.to_json(), nan.has_yaml(Dialect::V2), nan.has_yaml(Dialect::V3)),
+            (None, false, true)
+        );
     }
 
     #[test]

@@ -35,7 +35,7 @@ const YAML_PREFIX: &str = "error unmarshaling JSON: while decoding JSON: ";
 
 /// YAML without its last line break; `None` for values without a JSON form.
 pub(super) fn to_yaml(value: &Value, dialect: Dialect) -> Option<String> {
-    if !value.has_json() {
+    if !value.has_yaml(dialect) {
         return None;
     }
     let mut text = yaml::emit(value, dialect);

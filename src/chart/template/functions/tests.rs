@@ -625,6 +625,10 @@ fn encoding() {
             ),
         ),
         (
+            r#"{{ toYamlPretty (list (float64 "nan") (float64 "inf") (float64 "-inf")) }} {{ round 0 1000 | toYamlPretty }}|{{ float64 "nan" | toYaml }}|"#,
+            Ok("- .nan\n- .inf\n- -.inf .nan||"),
+        ),
+        (
             r#"{{ toYamlPretty (list "0o17" "017" "08" "0b1" "1_000" "1:30" ".5" "5." "+1" "-1" "0x" "NaN" ".nan" ".inf" "null" "Null" "NULL" "y" "N" "yes" "OFF" "=" "<<" "a\tb" "é" "😀" "\x01" "trailing " "a\n" "a\n\n" "\na" "a\r\nb" "multi word text that is longer than eighty columns so that the emitter will fold it somewhere in here" "=x" "|" ">" "{" "}" "[" "]" "," "a," "a, b" "a]" "`") }}"#,
             Ok(
                 "- \"0o17\"\n- \"017\"\n- \"08\"\n- \"0b1\"\n- \"1_000\"\n- \"1:30\"\n- \".5\"\n- \"5.\"\n- \"+1\"\n- \"-1\"\n- 0x\n- NaN\n- \".nan\"\n- \".inf\"\n- \"null\"\n- \"Null\"\n- \"NULL\"\n- \"y\"\n- \"N\"\n- \"yes\"\n- \"OFF\"\n- =\n- <<\n- \"a\\tb\"\n- é\n- \"\\U0001F600\"\n- \"\\x01\"\n- 'trailing '\n- |\n  a\n- |+\n  a\n\n- |2-\n\n  a\n- \"a\\r\\nb\"\n- multi word text that is longer than eighty columns so that the emitter will fold it somewhere in here\n- =x\n- '|'\n- '>'\n- '{'\n- '}'\n- '['\n- ']'\n- ','\n- a,\n- a, b\n- a]\n- '`'",
