@@ -18,15 +18,15 @@ pub(super) const FUNCTIONS: &[Function] = &[
     fixed("mustToRawJson", &[Any], |a| Ok(encode(a.any(0), Style::RAW)?.into())),
     fixed("fromJson", &[Str], from_json),
     fixed("fromJsonArray", &[Str], from_json_array),
-    fixed("mustFromJson", &[Str], |a| Ok(decode(&a.str(0))?)),
+    fixed("mustFromJson", &[Str], |a| Ok(decode(a.bytes(0))?)),
 ];
 
 fn from_json(a: &Args<'_>) -> Answer {
-    Ok(as_map(decode(&a.str(0)), ""))
+    Ok(as_map(decode(a.bytes(0)), ""))
 }
 
 fn from_json_array(a: &Args<'_>) -> Answer {
-    Ok(as_array(decode(&a.str(0)), ""))
+    Ok(as_array(decode(a.bytes(0)), ""))
 }
 
 /// The result of decoding into a map: an error becomes its key `Error`.
@@ -62,8 +62,9 @@ fn unmarshal_error(value: &Value, wanted: &str) -> String {
     format!("json: cannot unmarshal {kind} into Go value of type {wanted}")
 }
 
-fn decode(text: &str) -> Result<Value, String> {
-    match serde_json::from_str::<serde_json::Value>(text) {
+/// Broken characters in a string become U+FFFD, as in Go.
+fn decode(text: &[u8]) -> Result<Value, String> {
+    match serde_json::from_str::<serde_json::Value>(&String::from_utf8_lossy(text)) {
         Ok(json) => Ok(Value::from_json(&json, Numbers::Float64Always)),
         Err(e) => Err(scan::mistake(text).unwrap_or_else(|| e.to_string())),
     }

@@ -1,8 +1,8 @@
 //! Finds the first mistake in a JSON text, and names it as Go does.
 
 /// Go's message; `None` if the text is valid JSON by its grammar.
-pub(super) fn mistake(text: &str) -> Option<String> {
-    let mut scanner = Scanner { bytes: text.as_bytes(), at: 0 };
+pub(super) fn mistake(text: &[u8]) -> Option<String> {
+    let mut scanner = Scanner { bytes: text, at: 0 };
     match scanner.document() {
         Ok(()) => None,
         Err(Mistake::End) => Some("unexpected end of JSON input".to_owned()),
@@ -249,8 +249,10 @@ mod tests {
             ("\"\\u12x4\"", "invalid character 'x' in \\u hexadecimal character escape"),
             ("\"\n\"", "invalid character '\\n' in string literal"),
         ] {
-            assert_eq!(mistake(text).as_deref(), Some(want), "{text}");
+            assert_eq!(mistake(text.as_bytes()).as_deref(), Some(want), "{text}");
         }
-        assert_eq!(mistake("{\"a\": [1, -2.5e+3, {}, [], null, true, \"\\u00e4\"]} "), None);
+        assert_eq!(mistake(b"{\"a\": [1, -2.5e+3, {}, [], null, true, \"\\u00e4\"]} "), None);
+        let cut = mistake(b"\xe4");
+        assert_eq!(cut.as_deref(), Some("invalid character '\u{e4}' looking for beginning of value"));
     }
 }
