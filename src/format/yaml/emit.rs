@@ -444,15 +444,11 @@ fn escape(c: char) -> String {
 
 /// v2 and v4 pass through JSON, which turns every whole number that it writes without an exponent into an integer.
 fn float_text(float: f64, dialect: Dialect) -> String {
-    if !float.is_finite() {
-        return if float.is_nan() {
-            ".nan"
-        } else if float > 0.0 {
-            ".inf"
-        } else {
-            "-.inf"
-        }
-        .to_owned();
+    if float.is_nan() {
+        return ".nan".to_owned();
+    }
+    if float.is_infinite() {
+        return if float < 0.0 { "-.inf" } else { ".inf" }.to_owned();
     }
     if dialect != Dialect::V2 {
         return number::general(float);
