@@ -437,3 +437,20 @@ fn deploy_identity(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
     let fill = |work: &Work| cluster_identity::fill(&work.cluster_identity);
     deploy_and_wait(work, attempt, cluster_identity::NAME, &fill)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_rarely_changes_is_read_again_after_a_while() {
+        let memory = Memory::default();
+        let at = |seconds| Mono::default().saturating_add(Duration::from_secs(seconds));
+        assert!(!memory.was_seen(Seldom::Labels, at(0)), "never seen");
+        memory.saw(Seldom::Labels, at(10));
+        assert!(memory.was_seen(Seldom::Labels, at(10)) && memory.was_seen(Seldom::Labels, at(609)));
+        assert!(!memory.was_seen(Seldom::Labels, at(610)) && !memory.was_seen(Seldom::SeedNamespace, at(10)));
+        memory.saw(Seldom::Labels, at(610));
+        assert!(memory.was_seen(Seldom::Labels, at(700)));
+    }
+}
