@@ -52,9 +52,23 @@ impl Resource {
         }
     }
 
-    /// The path of an object, of its subresource or of a collection; every segment is percent-encoded and an empty
-    /// argument leaves its segment out. The namespace is ignored for cluster-scoped kinds.
-    pub fn path(&self, namespace: &str, name: &str, subresource: &str) -> String {
+    /// The path of its objects in a namespace; in all of them if it is empty. The namespace is ignored for
+    /// cluster-scoped kinds.
+    pub fn collection_path(&self, namespace: &str) -> String {
+        self.path(namespace, &[])
+    }
+
+    /// The path of an object. Every segment is percent-encoded.
+    pub fn object_path(&self, key: &Key) -> String {
+        self.path(&key.namespace, &[&key.name])
+    }
+
+    /// The path of a subresource of an object, such as `status`.
+    pub fn subresource_path(&self, key: &Key, subresource: &str) -> String {
+        self.path(&key.namespace, &[&key.name, subresource])
+    }
+
+    fn path(&self, namespace: &str, rest: &[&str]) -> String {
         let mut path = if self.group.is_empty() { "/api".to_owned() } else { "/apis".to_owned() };
         let mut push = |segment: &str| {
             if !segment.is_empty() {
@@ -69,9 +83,8 @@ impl Resource {
             push(namespace);
         }
         push(&self.plural);
-        push(name);
-        for part in subresource.split('/') {
-            push(part);
+        for segment in rest {
+            push(segment);
         }
         path
     }
@@ -85,6 +98,11 @@ fn encode_segment(out: &mut String, segment: &str) {
         plain && !(byte == b'.' && only_dots)
     });
 }
+
+/// The namespace of a list or a watch of all namespaces, or of a cluster-scoped kind.
+pub const ALL_NAMESPACES: &str = "";
+/// The namespace of a cluster-scoped object.
+pub const CLUSTER_SCOPED: &str = "";
 
 /// A text field of an object; empty if it is missing or something else.
 pub fn text(value: &Value) -> &str {
@@ -111,9 +129,19 @@ pub struct Key {
 }
 
 impl Key {
+    /// The key of an object; its parts are empty if they are missing.
+    pub fn of(object: &Value) -> Self {
+        Self::new(text(&object["metadata"]["namespace"]), text(&object["metadata"]["name"]))
+    }
+
     /// A key from its two parts.
     pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
         Self { namespace: namespace.into(), name: name.into() }
+    }
+
+    /// The key of a cluster-scoped object.
+    pub fn cluster(name: impl Into<String>) -> Self {
+        Self { namespace: String::new(), name: name.into() }
     }
 }
 
@@ -264,12 +292,15 @@ mod tests {
             false,
         );
         let table = [
-            (secret.path("", "", ""), "/api/v1/secrets"),
-            (secret.path("garden", "", ""), "/api/v1/namespaces/garden/secrets"),
-            (secret.path("garden", "a b/c", "status"), "/api/v1/namespaces/garden/secrets/a%20b%2Fc/status"),
-            (secret.path("garden", "..", ""), "/api/v1/namespaces/garden/secrets/%2E%2E"),
+            (secret.collection_path(""), "/api/v1/secrets"),
+            (secret.collection_path("garden"), "/api/v1/namespaces/garden/secrets"),
             (
-                csr.path("ignored", "system:x.y", "approval"),
+                secret.subresource_path(&Key::new("garden", "a b/c"), "status"),
+                "/api/v1/namespaces/garden/secrets/a%20b%2Fc/status",
+            ),
+            (secret.object_path(&Key::new("garden", "..")), "/api/v1/namespaces/garden/secrets/%2E%2E"),
+            (
+                csr.subresource_path(&Key::new("ignored", "system:x.y"), "approval"),
                 "/apis/certificates.k8s.io/v1/certificatesigningrequests/system:x.y/approval",
             ),
         ];

@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::api::core::{DEPLOYMENT, SERVICE_ACCOUNT, token_request};
-use crate::api::meta::{Metadata, text};
+use crate::api::meta::{Key, Metadata, text};
 use crate::base::backoff::Backoff;
 use crate::base::clock::Mono;
 use crate::base::stop::Stop;
@@ -224,13 +224,13 @@ fn is_refused(shared: &Shared) -> bool {
 
 /// Returns true if there was something to scale.
 fn scale_down(seed: &kube::Client) -> Result<bool, kube::Error> {
-    let live = seed.find::<Value>(&DEPLOYMENT, GRM_NAMESPACE, GRM_NAME)?;
+    let live = seed.find::<Value>(&DEPLOYMENT, &Key::new(GRM_NAMESPACE, GRM_NAME))?;
     // An absent field means 1 replica.
     if live.is_none_or(|deployment| deployment["spec"]["replicas"] == 0) {
         return Ok(false);
     }
     let patch = Patch::Merge(json!({"spec": {"replicas": 0}}));
-    seed.patch::<Metadata>(&DEPLOYMENT, GRM_NAMESPACE, GRM_NAME, "", &patch)?;
+    seed.patch::<Metadata>(&DEPLOYMENT, &Key::new(GRM_NAMESPACE, GRM_NAME), &patch)?;
     Ok(true)
 }
 
@@ -253,7 +253,7 @@ fn renew(
     let made = shared
         .clients
         .seed
-        .create_sub::<Value>(&SERVICE_ACCOUNT, GRM_NAMESPACE, GRM_NAME, "token", &request)
+        .create_sub::<Value>(&SERVICE_ACCOUNT, &Key::new(GRM_NAMESPACE, GRM_NAME), "token", &request)
         .map_err(Error::Token)?;
     let connection =
         shared.clients.seed_connection.clone().with_token(text(&made["status"]["token"]).to_owned());

@@ -2,7 +2,7 @@
 //! the Service inside the cluster instead of the public address.
 
 use crate::api::core::SERVICE;
-use crate::api::meta::Metadata;
+use crate::api::meta::{Key, Metadata};
 use crate::controllers;
 use crate::kube::{Client, Error};
 
@@ -14,7 +14,7 @@ const INSIDE: &str = "https://virtual-garden-kube-apiserver.garden.svc.cluster.l
 
 /// The garden's server within the seed cluster; `None` if the kubeconfig's address is the right one.
 pub(crate) fn inside(seed: &Client) -> Result<Option<&'static str>, Error> {
-    let has = |name| seed.find::<Metadata>(&SERVICE, NAMESPACE, name).map(|found| found.is_some());
+    let has = |name| seed.find::<Metadata>(&SERVICE, &Key::new(NAMESPACE, name)).map(|found| found.is_some());
     let inside = controllers::is_garden(seed)? && has(SERVICE_NAME)? && !has(MTLS_SERVICE_NAME)?;
     Ok(inside.then_some(INSIDE))
 }

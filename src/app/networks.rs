@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use serde_json::Value;
 
 use crate::api::core::{CONFIG_MAP, ConfigMap, NODE, POD, SERVICE};
-use crate::api::meta::{Key, Resource, text};
+use crate::api::meta::{ALL_NAMESPACES, Key, Resource, text};
 use crate::format::cidr::Cidr;
 use crate::kube::request::ListParams;
 use crate::kube::{self, Client};
@@ -26,7 +26,7 @@ pub(crate) enum Mismatch {
 /// addresses.
 pub(crate) fn check(seed: &Client, networks: &Value) -> Result<(), Mismatch> {
     let info = seed
-        .find::<ConfigMap>(&CONFIG_MAP, "kube-system", "shoot-info")
+        .find::<ConfigMap>(&CONFIG_MAP, &Key::new("kube-system", "shoot-info"))
         .map_err(|e| Mismatch::Kube("read config map kube-system/shoot-info of the seed", e))?;
     if let Some(info) = info {
         return compare(networks, &info).map_err(Mismatch::Differs);
@@ -48,7 +48,7 @@ pub(crate) fn check(seed: &Client, networks: &Value) -> Result<(), Mismatch> {
 
 fn list(seed: &Client, resource: &Resource) -> Result<Vec<Value>, kube::Error> {
     let params = ListParams { limit: SAMPLE, ..ListParams::default() };
-    Ok(seed.list::<Value>(resource, "", &params)?.items)
+    Ok(seed.list::<Value>(resource, ALL_NAMESPACES, &params)?.items)
 }
 
 /// The first address of a Node, Pod or Service that has the range's family but lies outside it, with the object's key.

@@ -36,7 +36,7 @@ pub fn rebootstrap(settings: &Settings, env: &Environment) -> Result<String, Str
     let credentials = sources.credentials(&seed).map_err(|error| chain(&error))?;
     let places: Vec<&str> = credentials.iter().map(|credential| credential.place.as_str()).collect();
     let patch = json!({"metadata": {"annotations": {OPERATION: OPERATION_REBOOTSTRAP}}});
-    match seed.patch::<Value>(&SECRET, &key.namespace, &key.name, "", &Patch::Merge(patch)) {
+    match seed.patch::<Value>(&SECRET, &key, &Patch::Merge(patch)) {
         Ok(_) => Ok(format!(
             "Secret {key} of the seed is annotated with {OPERATION}={OPERATION_REBOOTSTRAP}. A running agent \
              gets a new identity within seconds, a stopped agent gets it when it starts. The present identity works until then. \

@@ -66,7 +66,7 @@ pub fn entry_name(plane: &str, uid: &str) -> String {
 
 /// The BackupEntry of a Shoot, in the namespace of its project.
 pub fn entry(namespace: &str, name: &str) -> Target {
-    Target { resource: BACKUP_ENTRY, namespace: namespace.to_owned(), name: name.to_owned() }
+    Target { resource: BACKUP_ENTRY, key: Key::new(namespace, name) }
 }
 
 /// Creates or updates the BackupEntry of a Shoot in a bucket, and triggers its reconciliation.
@@ -79,8 +79,7 @@ pub fn deploy_entry(
     (shoot, bucket): (&Value, &str),
     now: Timestamp,
 ) -> Result<(), Error> {
-    let key = Key::new(entry.namespace.as_str(), entry.name.as_str());
-    write::ensure(garden, &BACKUP_ENTRY, &key, |object| {
+    write::ensure(garden, &BACKUP_ENTRY, &entry.key, |object| {
         ask(object, now);
         if let Some(purpose) = shoot["spec"]["purpose"].as_str() {
             object["metadata"]["annotations"][PURPOSE] = json!(purpose);

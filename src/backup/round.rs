@@ -99,7 +99,7 @@ impl<'a> Round<'a> {
 
     /// The extension object, which has the same name.
     pub fn target(&self) -> Target {
-        Target { resource: self.kind.extension.clone(), namespace: String::new(), name: self.key().name }
+        Target { resource: self.kind.extension.clone(), key: Key::cluster(self.key().name) }
     }
 
     /// The Secret of the seed with the credentials.
@@ -176,7 +176,7 @@ impl<'a> Round<'a> {
     /// A request fails.
     pub fn copy_of(&self, credentials: &Credentials) -> Result<Copy, Error> {
         let key = self.secret();
-        let secret = self.seed().find::<Value>(&SECRET, &key.namespace, &key.name)?;
+        let secret = self.seed().find::<Value>(&SECRET, &key)?;
         let context = credentials::context(&self.kind.core, &self.object);
         Ok(Copy::read(secret.as_ref(), |copy| credentials.is_copied_to(copy, &context)))
     }
@@ -216,7 +216,7 @@ impl<'a> Round<'a> {
     /// A request fails.
     pub fn write_status(&mut self, patch: Value) -> Result<(), Error> {
         let key = self.key();
-        self.object = write::status_patch(self.garden(), &self.kind.core, &key, &Patch::Merge(patch))?;
+        self.object = self.garden().patch_status(&self.kind.core, &key, &Patch::Merge(patch))?;
         Ok(())
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::api::gardener::{CONTROLLER_DEPLOYMENT, CONTROLLER_INSTALLATION};
-use crate::api::meta::text;
+use crate::api::meta::{ALL_NAMESPACES, text};
 use crate::base::clock::Clock;
 use crate::base::error::chain;
 use crate::config::Settings;
@@ -132,7 +132,7 @@ pub(super) fn deployments(
         false => (CONTROLLER_INSTALLATION, format!("spec.seedRef.name={seed}")),
     };
     let (mut found, params) = (Vec::new(), ListParams { field_selector, ..ListParams::default() });
-    garden.list_all(&resource, "", &params, &mut |each: Value| {
+    garden.list_all(&resource, ALL_NAMESPACES, &params, &mut |each: Value| {
         let name = text(&each["metadata"]["name"]).to_owned();
         let of = |reference: &str| text(&each["spec"][reference]["name"]).to_owned();
         let names = match all {

@@ -7,7 +7,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::api::meta::{Resource, text};
+use crate::api::meta::{Key, Resource, text};
 use crate::api::patch::difference;
 use crate::api::resources::REFERENCE_PREFIX;
 use crate::kube::{Error, Patch, Seed};
@@ -34,12 +34,12 @@ pub fn bring(seed: &Seed, resource: &Resource, desired: &Value) -> Result<Value,
 pub fn bring_keeping(seed: &Seed, resource: &Resource, desired: &Value, keep: Keep) -> Result<Value, Error> {
     let namespace = if resource.namespaced { text(&desired["metadata"]["namespace"]) } else { "" };
     let name = text(&desired["metadata"]["name"]);
-    let Some(live) = seed.find::<Value>(resource, namespace, name)? else {
+    let Some(live) = seed.find::<Value>(resource, &Key::new(namespace, name))? else {
         return seed.create(resource, namespace, desired);
     };
     match patch(&live, desired, keep) {
         None => Ok(live),
-        Some(patch) => seed.patch(resource, namespace, name, "", &Patch::Merge(patch)),
+        Some(patch) => seed.patch(resource, &Key::new(namespace, name), &Patch::Merge(patch)),
     }
 }
 

@@ -2,7 +2,7 @@
 //! install. The rule is upstream's (`ClusterIsSelfHostedShoot`).
 
 use crate::api::core::NAMESPACE;
-use crate::api::meta::{Metadata, ObjectMeta};
+use crate::api::meta::{Key, Metadata, ObjectMeta};
 use crate::kube::{Client, Error};
 
 /// Why such a seed is refused.
@@ -14,7 +14,7 @@ pub const SELF_HOSTED: &str = "the seed is a self-hosted shoot (label gardener.c
 /// # Errors
 /// All of [`Error`].
 pub fn is_self_hosted_shoot(seed: &Client) -> Result<bool, Error> {
-    let namespace = seed.find::<Metadata>(&NAMESPACE, "", "kube-system")?;
+    let namespace = seed.find::<Metadata>(&NAMESPACE, &Key::cluster("kube-system"))?;
     Ok(namespace.is_some_and(|namespace| has_role_shoot(&namespace.metadata)))
 }
 

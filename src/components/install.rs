@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use crate::api::crd::CUSTOM_RESOURCE_DEFINITION;
+use crate::api::meta::{CLUSTER_SCOPED, Key};
 use crate::kube::{Error, Patch, Seed, Verdict};
 
 /// When to check definitions again that were not ready. An API server takes a fraction of a second to serve a new kind.
@@ -104,13 +105,15 @@ pub fn ensure(seed: &Seed, crds: impl IntoIterator<Item = Value>) -> Result<Step
 
 /// Creates or updates one definition and returns the server's version of it.
 fn write(seed: &Seed, name: &str, desired: &Value) -> Result<Value, Error> {
-    let existing: Option<Value> = seed.find(&CUSTOM_RESOURCE_DEFINITION, "", name)?;
+    let existing: Option<Value> = seed.find(&CUSTOM_RESOURCE_DEFINITION, &Key::cluster(name))?;
     match (decide(existing.as_ref(), desired), existing) {
         (Action::Patch(patch), _) => {
-            seed.patch(&CUSTOM_RESOURCE_DEFINITION, "", name, "", &Patch::Merge(patch))
+            seed.patch(&CUSTOM_RESOURCE_DEFINITION, &Key::cluster(name), &Patch::Merge(patch))
         }
         (Action::Nothing, Some(existing)) => Ok(existing),
-        (Action::Create | Action::Nothing, _) => seed.create(&CUSTOM_RESOURCE_DEFINITION, "", desired),
+        (Action::Create | Action::Nothing, _) => {
+            seed.create(&CUSTOM_RESOURCE_DEFINITION, CLUSTER_SCOPED, desired)
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use crate::api::core::{CONFIG_MAP, SECRET};
-use crate::api::meta::text;
+use crate::api::meta::{Key, text};
 use crate::flow::Failed;
 use crate::kube::Garden;
 
@@ -40,7 +40,7 @@ pub fn copies(garden: &Garden, referrer: &Referrer<'_>) -> Result<Vec<Value>, Fa
                 )));
             }
         };
-        let source = garden.find::<Value>(resource, from, name)?.ok_or_else(|| {
+        let source = garden.find::<Value>(resource, &Key::new(from, name))?.ok_or_else(|| {
             Failed::new(format!(
                 "spec.resources of the {owner} refers to {kind} {from}/{name}, which the garden does not have"
             ))

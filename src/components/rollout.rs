@@ -52,7 +52,7 @@ pub fn wait(seed: &Seed, resource: &Resource, key: &Key, attempt: &Attempt) -> R
 /// # Errors
 /// A request fails; or the workload is missing.
 pub fn find(seed: &Seed, resource: &Resource, key: &Key) -> Result<Value, Failed> {
-    let found = seed.find(resource, &key.namespace, &key.name)?;
+    let found = seed.find(resource, &key)?;
     found.ok_or_else(|| Failed::new(format!("{} {key} does not exist: it was deleted", resource.kind)))
 }
 
@@ -149,7 +149,7 @@ pub fn regarding(name: &str, uid: &str) -> String {
 /// # Errors
 /// A request fails.
 pub fn look(seed: &Seed, resource: &Resource, key: &Key) -> Result<Option<(String, Account)>, Failed> {
-    let Some(mut workload) = seed.find::<Value>(resource, &key.namespace, &key.name)? else {
+    let Some(mut workload) = seed.find::<Value>(resource, &key)? else {
         return Ok(Some((format!("{} {key} does not exist", resource.kind), Account::default())));
     };
     workload["kind"] = Value::from(&*resource.kind);
@@ -360,7 +360,7 @@ fn may_run(pod: &Value) -> bool {
 
 /// The last lines of a container's log, joined into one line. Empty if they cannot be read.
 fn log(seed: &Seed, namespace: &str, container: &Container) -> String {
-    let path = POD.path(namespace, &container.pod, "log");
+    let path = POD.subresource_path(&Key::new(namespace, &container.pod), "log");
     let (name, lines, previous) = (&container.name, limits::ROLLOUT_LOG_LINES, container.previous);
     let query = format!("{path}?container={name}&tailLines={lines}&previous={previous}&limitBytes=65536");
     match seed.raw(Method::Get, &query, None, "") {

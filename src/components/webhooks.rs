@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use crate::api::core::DEPLOYMENT;
-use crate::api::meta::{Metadata, Resource, text};
+use crate::api::meta::{Key, Metadata, Resource, text};
 use crate::kube::{Client, DeleteParams, Error};
 
 /// Namespace of gardener-resource-manager.
@@ -71,7 +71,7 @@ pub fn remedy() -> String {
 pub fn blocking(seed: &Client) -> Result<Option<Blocking>, Error> {
     let mut found = Vec::new();
     for resource in &CONFIGURATIONS {
-        if let Some(configuration) = seed.find::<Value>(resource, "", NAME)? {
+        if let Some(configuration) = seed.find::<Value>(resource, &Key::cluster(NAME))? {
             found.push((resource, configuration));
         }
     }
@@ -79,7 +79,7 @@ pub fn blocking(seed: &Client) -> Result<Option<Blocking>, Error> {
     if found.is_empty() {
         return Ok(None);
     }
-    let deployment = seed.find::<Value>(&DEPLOYMENT, NAMESPACE, NAME)?;
+    let deployment = seed.find::<Value>(&DEPLOYMENT, &Key::new(NAMESPACE, NAME))?;
     let kinds = found.iter().filter(|(_, configuration)| blocks(configuration, deployment.as_ref()));
     let kinds: Vec<&'static str> = kinds.filter_map(|(resource, _)| kind(resource)).collect();
     Ok((!kinds.is_empty()).then_some(Blocking(kinds)))
@@ -111,10 +111,10 @@ fn blocks(configuration: &Value, deployment: Option<&Value>) -> bool {
 pub fn remove(seed: &Client) -> Result<Vec<&'static str>, Error> {
     let mut removed = Vec::new();
     for resource in &CONFIGURATIONS {
-        if seed.find::<Metadata>(resource, "", NAME)?.is_none() {
+        if seed.find::<Metadata>(resource, &Key::cluster(NAME))?.is_none() {
             continue;
         }
-        match seed.delete(resource, "", NAME, &DeleteParams::default()) {
+        match seed.delete(resource, &Key::cluster(NAME), &DeleteParams::default()) {
             Err(error) if !error.is_not_found() => return Err(error),
             _ => removed.extend(kind(resource)),
         }

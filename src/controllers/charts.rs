@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::api::core::{SECRET, Secret};
 use crate::api::gardener::OciRepository;
+use crate::api::meta::Key;
 use crate::api::resources::GARDEN_NAMESPACE;
 use crate::base::error::chain;
 use crate::format::base64;
@@ -23,7 +24,7 @@ pub(super) fn order(garden: &Garden, repository: &OciRepository) -> Result<Order
     let reference =
         Reference::parse(&repository.url()).map_err(|why| Failure::terminal(Error::Reference(why)))?;
     let read = |name: &str, what: &str| {
-        garden.get::<Secret>(&SECRET, GARDEN_NAMESPACE, name).map_err(|e| {
+        garden.get::<Secret>(&SECRET, &Key::new(GARDEN_NAMESPACE, name)).map_err(|e| {
             Failure::retry(format!("failed to get {what} {GARDEN_NAMESPACE}/{name}: {}", chain(&e)))
         })
     };

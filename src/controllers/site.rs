@@ -13,7 +13,7 @@ use crate::api::gardener::{
     BACKUP_BUCKET, CONTROLLER_INSTALLATION, CONTROLLER_REGISTRATION, ControllerInstallation,
     ControllerRegistration, SEED, SHOOT, Seed, ShootHead,
 };
-use crate::api::meta::{Key, ObjectMeta, Resource};
+use crate::api::meta::{ALL_NAMESPACES, Key, ObjectMeta, Resource};
 use crate::base::clock::Clock;
 use crate::base::workers::Workers;
 use crate::chart::child::Renderer;
@@ -185,7 +185,7 @@ const OPERATOR_GARDEN: Resource =
 /// A request fails. A missing kind is no error.
 pub fn is_garden(seed: &kube::Client) -> Result<bool, kube::Error> {
     let one = ListParams { limit: 1, ..ListParams::default() };
-    match seed.list::<Value>(&OPERATOR_GARDEN, "", &one) {
+    match seed.list::<Value>(&OPERATOR_GARDEN, ALL_NAMESPACES, &one) {
         Ok(list) => Ok(!list.items.is_empty()),
         Err(e) if e.is_not_found() => Ok(false),
         Err(e) => Err(e),

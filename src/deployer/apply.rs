@@ -11,7 +11,7 @@ use crate::api::core::{
     CONFIG_MAP, DEPLOYMENT, NAMESPACE as NAMESPACES, NETWORK_POLICY, POD_DISRUPTION_BUDGET, PRIORITY_CLASS,
     SECRET, SERVICE, SERVICE_ACCOUNT,
 };
-use crate::api::meta::{Key, Resource, annotation, text};
+use crate::api::meta::{CLUSTER_SCOPED, Key, Resource, annotation, text};
 use crate::api::patch::difference;
 use crate::api::rbac::{CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE, ROLE_BINDING};
 use crate::base::error::chain;
@@ -158,14 +158,12 @@ fn bring(client: &Client, resource: &Resource, key: &Key, mut object: Value) -> 
     if resource.namespaced {
         object["metadata"]["namespace"] = json!(key.namespace);
     }
-    let Some(live) = client.find::<Value>(resource, &key.namespace, &key.name)? else {
+    let Some(live) = client.find::<Value>(resource, &key)? else {
         return client.create::<Value>(resource, &key.namespace, &object).map(drop);
     };
     match change(&live, &object, digest == annotation(&live, RENDERED)) {
         None => Ok(()),
-        Some(patch) => {
-            client.patch::<Value>(resource, &key.namespace, &key.name, "", &Patch::Merge(patch)).map(drop)
-        }
+        Some(patch) => client.patch::<Value>(resource, &key, &Patch::Merge(patch)).map(drop),
     }
 }
 
@@ -236,12 +234,12 @@ pub fn remove(client: &Client, objects: Objects) -> Result<(), Failed> {
 /// # Errors
 /// A request to the cluster fails.
 pub fn ensure_namespace(client: &Client) -> Result<(), Error> {
-    if client.find::<Value>(&NAMESPACES, "", NAMESPACE)?.is_some() {
+    if client.find::<Value>(&NAMESPACES, &Key::cluster(NAMESPACE))?.is_some() {
         return Ok(());
     }
     let labels = Map::from_iter([("gardener.cloud/role".to_owned(), json!(NAMESPACE))]);
     let namespace = json!({"apiVersion": "v1", "kind": NAMESPACES.kind, "metadata": {"name": NAMESPACE, "labels": labels}});
-    client.create::<Value>(&NAMESPACES, "", &namespace).map(drop)
+    client.create::<Value>(&NAMESPACES, CLUSTER_SCOPED, &namespace).map(drop)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::api::core::{CONFIG_MAP, DEPLOYMENT};
-use crate::api::meta::text;
+use crate::api::meta::{Key, text};
 use crate::config;
 use crate::extension::problem;
 use crate::flow::Failed;
@@ -59,9 +59,9 @@ pub fn configuration(
 /// # Errors
 /// Another agent exists; or a request to the cluster fails.
 pub fn refuse_another(client: &Client, name: &str) -> Result<(), Failed> {
-    let found = client.find::<Value>(&DEPLOYMENT, NAMESPACE, NAME)?;
+    let found = client.find::<Value>(&DEPLOYMENT, &Key::new(NAMESPACE, NAME))?;
     let Some(map) = found.as_ref().and_then(values::config_map_of) else { return Ok(()) };
-    let found = client.find::<Value>(&CONFIG_MAP, NAMESPACE, map)?;
+    let found = client.find::<Value>(&CONFIG_MAP, &Key::new(NAMESPACE, map))?;
     match found.as_ref().and_then(values::seed_of) {
         Some(other) if other != name => Err(problem(format!(
             "found existing gardenlet deployment with ConfigMap {map} which uses seed name {other:?} - this seed name doesn't \

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 use crate::api::core::DEPLOYMENT;
+use crate::api::meta::Key;
 use crate::components::images::Images;
 use crate::kube::{Error, Seed};
 
@@ -44,7 +45,7 @@ pub fn own_image(seed: &Seed, images: &Images, parent: &Parent) -> Result<String
         return Ok(image);
     }
     let Some(namespace) = &parent.namespace else { return Ok(String::new()) };
-    match seed.find::<Value>(&DEPLOYMENT, namespace, NAME) {
+    match seed.find::<Value>(&DEPLOYMENT, &Key::new(namespace, NAME)) {
         Ok(found) => Ok(found.as_ref().and_then(values::image_of).unwrap_or_default().to_owned()),
         Err(error) if error.is_denied() => Ok(String::new()),
         Err(error) => Err(error),

@@ -74,7 +74,7 @@ impl Reference {
     /// # Errors
     /// A request fails.
     pub fn look(&self, garden: &Client) -> Result<Option<Credentials>, Error> {
-        let found = garden.find::<Value>(self.resource, &self.key.namespace, &self.key.name)?;
+        let found = garden.find::<Value>(self.resource, &self.key)?;
         Ok(found.map(|object| Credentials { resource: self.resource, object }))
     }
 }

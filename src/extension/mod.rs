@@ -36,7 +36,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use crate::api::gardener::OPERATION;
-use crate::api::meta::{Resource, text};
+use crate::api::meta::{Key, Resource, text};
 use crate::api::patch::difference;
 use crate::base::clock::Timestamp;
 use crate::flow::{Attempt, Failed, Step};
@@ -69,10 +69,8 @@ pub fn problem(text: impl Into<String>) -> Failed {
 pub struct Target {
     /// Its kind.
     pub resource: Resource,
-    /// Its namespace; empty for none.
-    pub namespace: String,
-    /// Its name.
-    pub name: String,
+    /// Its namespace (some kinds have none) and name.
+    pub key: Key,
 }
 
 /// The desired state of an object. Labels, annotations and fields of other writers stay, except in the spec.
@@ -225,15 +223,9 @@ impl Target {
     ) -> Result<Vec<(Self, String)>, Error> {
         let mut found = Vec::new();
         let listed = client.list_all::<Value>(resource, namespace, &ListParams::default(), &mut |object| {
-            let metadata = &object["metadata"];
             // The class of Shoot objects is optional.
             if object["spec"]["class"].as_str().unwrap_or("shoot") == class {
-                let (namespace, name) = (text(&metadata["namespace"]), text(&metadata["name"]));
-                let target = Self {
-                    resource: resource.clone(),
-                    namespace: namespace.to_owned(),
-                    name: name.to_owned(),
-                };
+                let target = Self { resource: resource.clone(), key: Key::of(&object) };
                 found.push((target, text(&object["spec"]["type"]).to_owned()));
             }
         });
@@ -248,7 +240,7 @@ impl Target {
     /// # Errors
     /// A request fails. A missing object or kind gives `None`.
     pub fn find(&self, client: &Client) -> Result<Option<Value>, Error> {
-        client.find(&self.resource, &self.namespace, &self.name)
+        client.find(&self.resource, &self.key)
     }
 
     /// Creates or updates the object and triggers its reconciliation.
@@ -316,10 +308,11 @@ impl Target {
         let Memory { state, resources } = memory;
         let has_memory = !(state.is_null() && resources.is_null());
         if has_memory && !knows {
-            self.patch(client, "status", json!({"status": {"state": state, "resources": resources}}))?;
+            let patch = Patch::Merge(json!({"status": {"state": state, "resources": resources}}));
+            client.patch_status::<Value>(&self.resource, &self.key, &patch)?;
         }
         let annotations = request(Operation::Restore, now);
-        self.patch(client, "", json!({"metadata": {"annotations": annotations}}))
+        self.patch(client, json!({"metadata": {"annotations": annotations}}))
     }
 
     /// Asks the extension to release the object and to leave its state.
@@ -328,7 +321,7 @@ impl Target {
     /// A request fails. A missing object is no error.
     pub fn migrate(&self, client: &Client, now: Timestamp) -> Result<(), Error> {
         let annotations = request(Operation::Migrate, now);
-        found(self.patch(client, "", json!({"metadata": {"annotations": annotations}})))
+        found(self.patch(client, json!({"metadata": {"annotations": annotations}})))
     }
 
     /// Confirms the deletion and deletes the object.
@@ -337,10 +330,8 @@ impl Target {
     /// A request fails. A missing object is no error.
     pub fn delete(&self, client: &Client, now: Timestamp) -> Result<(), Error> {
         let annotations = json!({CONFIRMATION: "true", TIMESTAMP: rfc3339_nanos(now)});
-        let confirmed = self.patch(client, "", json!({"metadata": {"annotations": annotations}}));
-        found(confirmed.and_then(|()| {
-            client.delete(&self.resource, &self.namespace, &self.name, &DeleteParams::default())
-        }))
+        let confirmed = self.patch(client, json!({"metadata": {"annotations": annotations}}));
+        found(confirmed.and_then(|()| client.delete(&self.resource, &self.key, &DeleteParams::default())))
     }
 
     fn write(
@@ -351,22 +342,20 @@ impl Target {
         request: Option<Value>,
     ) -> Result<(), Error> {
         if let Some(live) = live {
-            return wish.difference(live, request).map_or(Ok(()), |patch| self.patch(client, "", patch));
+            return wish.difference(live, request).map_or(Ok(()), |patch| self.patch(client, patch));
         }
-        let mut metadata = json!({"name": self.name, "annotations": request});
-        if !self.namespace.is_empty() {
-            metadata["namespace"] = json!(self.namespace);
+        let mut metadata = json!({"name": self.key.name, "annotations": request});
+        if !self.key.namespace.is_empty() {
+            metadata["namespace"] = json!(self.key.namespace);
         }
         let mut object = json!({"apiVersion": self.resource.api_version(), "kind": self.resource.kind,
             "metadata": metadata, "spec": wish.spec});
         wish.mark(&mut object);
-        client.create::<Value>(&self.resource, &self.namespace, &object).map(drop)
+        client.create::<Value>(&self.resource, &self.key.namespace, &object).map(drop)
     }
 
-    fn patch(&self, client: &Client, sub: &str, patch: Value) -> Result<(), Error> {
-        client
-            .patch::<Value>(&self.resource, &self.namespace, &self.name, sub, &Patch::Merge(patch))
-            .map(drop)
+    fn patch(&self, client: &Client, patch: Value) -> Result<(), Error> {
+        client.patch::<Value>(&self.resource, &self.key, &Patch::Merge(patch)).map(drop)
     }
 
     /// Waits until the extension has reconciled the object.
@@ -424,12 +413,7 @@ impl Target {
     }
 
     fn title(&self) -> String {
-        let Self { resource, namespace, name } = self;
-        if namespace.is_empty() {
-            format!("{} {name}", resource.kind)
-        } else {
-            format!("{} {namespace}/{name}", resource.kind)
-        }
+        format!("{} {}", self.resource.kind, self.key)
     }
 }
 

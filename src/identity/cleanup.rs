@@ -43,7 +43,7 @@ pub fn certificate(connection: &Connection) -> Result<Certificate, Error> {
 pub fn published(garden: &Garden) -> Result<String, Error> {
     let key = Key::new(CA_NAMESPACE, CA_NAME);
     let published = garden
-        .get::<ConfigMap>(&CONFIG_MAP, CA_NAMESPACE, CA_NAME)
+        .get::<ConfigMap>(&CONFIG_MAP, &Key::new(CA_NAMESPACE, CA_NAME))
         .map_err(Error::kube(format!("read the garden's CA from config map {key}")))?;
     let pem = published.data.get(CA_KEY).cloned().unwrap_or_default();
     if pem.is_empty() {
@@ -143,7 +143,7 @@ fn bootstrapper(username: &str) -> Option<Bootstrapper> {
 /// any point, without stored state. The garden deletes an approved request after about an hour.
 fn bootstrapper_of(garden: &Garden, current: &Certificate) -> Result<Option<Bootstrapper>, Error> {
     let name = csr::name(&current.public_key, &current.subject);
-    match garden.get::<CertificateSigningRequest>(&CERTIFICATE_SIGNING_REQUEST, "", &name) {
+    match garden.get::<CertificateSigningRequest>(&CERTIFICATE_SIGNING_REQUEST, &Key::cluster(&name)) {
         Ok(request) => Ok(bootstrapper(&request.spec.username)),
         // The authorizer forgets a deleted request, so 403 means the same as 404.
         Err(e) if matches!(e.verdict(), Verdict::NotFound | Verdict::Denied) => Ok(None),
@@ -176,7 +176,7 @@ pub fn remove_bootstrap_credentials(
     }
     let mut left = Vec::new();
     for (resource, key) in credentials {
-        match garden.delete(&resource, &key.namespace, &key.name, &DeleteParams::default()) {
+        match garden.delete(&resource, &key, &DeleteParams::default()) {
             // The token expires anyway, and the next start tries again: the seed can be registered nevertheless.
             Err(e) if e.is_denied() => {
                 let (kind, key, err) = (&*resource.kind, key.to_string(), chain(&e));

@@ -9,6 +9,7 @@ use std::time::Duration;
 use miniserde::{Deserialize, Serialize};
 
 use crate::api::certificates::{CERTIFICATE_SIGNING_REQUEST, CertificateSigningRequest};
+use crate::api::meta::{CLUSTER_SCOPED, Key};
 use crate::base::clock::{Clock, Mono, Timestamp};
 use crate::base::redact::Secret;
 use crate::base::state::StateDir;
@@ -141,7 +142,8 @@ impl Issuer {
     }
 
     fn look(&mut self, garden: &Garden, pending: Pending) -> Result<Progress, Error> {
-        let found = garden.get::<CertificateSigningRequest>(&CERTIFICATE_SIGNING_REQUEST, "", &pending.name);
+        let found = garden
+            .get::<CertificateSigningRequest>(&CERTIFICATE_SIGNING_REQUEST, &Key::cluster(&pending.name));
         let state = match found {
             Ok(object) => csr::judge(&object, &pending.uid),
             Err(e) if e.verdict() == Verdict::NotFound => {
@@ -188,11 +190,14 @@ impl Issuer {
         let request = request::build(&self.subject, &pending.key)?;
         self.save(&pending);
         let object = csr::object(&pending.name, &request.pem, self.validity.map(|v| v.as_secs()));
-        let made = garden.create::<CertificateSigningRequest>(&CERTIFICATE_SIGNING_REQUEST, "", &object);
+        let made =
+            garden.create::<CertificateSigningRequest>(&CERTIFICATE_SIGNING_REQUEST, CLUSTER_SCOPED, &object);
         let is_new = made.is_ok();
         let made = match made {
             // The name is a digest of the new key, so an object with this name is our own: its response was lost.
-            Err(e) if e.is_already_exists() => garden.get(&CERTIFICATE_SIGNING_REQUEST, "", &pending.name),
+            Err(e) if e.is_already_exists() => {
+                garden.get(&CERTIFICATE_SIGNING_REQUEST, &Key::cluster(&pending.name))
+            }
             other => other,
         };
         let made = match made {

@@ -5,7 +5,7 @@ use std::ops::Deref;
 use serde::de::DeserializeOwned;
 
 use super::{Client, Error};
-use crate::api::meta::Resource;
+use crate::api::meta::{Key, Resource};
 
 macro_rules! role {
     ($(#[$doc:meta])* $name:ident) => {
@@ -36,11 +36,10 @@ impl Garden {
     pub fn find_own<T: DeserializeOwned>(
         &self,
         r: &Resource,
-        namespace: &str,
-        name: &str,
+        key: &Key,
         is_known: &dyn Fn() -> bool,
     ) -> Result<Option<T>, Error> {
-        unless_gone(self.find(r, namespace, name), is_known)
+        unless_gone(self.find(r, key), is_known)
     }
 }
 

@@ -164,7 +164,7 @@ mod tests {
         let discovery = Discovery::new(Client::new(Connection::new(server.url()), options).unwrap());
         let find = |kind: &str| discovery.resource_for("apps/v1", kind).unwrap();
         let deployment = find("Deployment").unwrap();
-        assert_eq!(deployment.path("n", "x", ""), "/apis/apps/v1/namespaces/n/deployments/x");
+        assert_eq!(deployment.object_path(&Key::new("n", "x")), "/apis/apps/v1/namespaces/n/deployments/x");
         assert!(!find("ClusterThing").unwrap().namespaced);
         assert_eq!((find("Scale"), find("Other")), (None, None));
         assert_eq!(server.seen().len(), 1);

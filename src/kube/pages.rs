@@ -75,7 +75,7 @@ impl Sender {
             }
         }
         let problem = format!("the list has no end after {} pages", limits::LIST_PAGES_MAX);
-        Err(Error::Response { request: r.path(namespace, "", ""), problem })
+        Err(Error::Response { request: r.collection_path(namespace), problem })
     }
 
     /// One page of a list, with the room that is left for the list.

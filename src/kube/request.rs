@@ -247,7 +247,7 @@ impl Request {
 
     /// One page of a list.
     pub fn list(resource: &Resource, namespace: &str, params: &ListParams) -> Self {
-        let mut query = Query::new(resource.path(namespace, "", ""));
+        let mut query = Query::new(resource.collection_path(namespace));
         query.text("labelSelector", &params.label_selector);
         query.text("fieldSelector", &params.field_selector);
         query.number("limit", params.limit);
@@ -261,7 +261,7 @@ impl Request {
 
     /// A watch that the server ends after `timeout_s`.
     pub fn watch(resource: &Resource, namespace: &str, params: &WatchParams, timeout_s: u32) -> Self {
-        let mut query = Query::new(resource.path(namespace, "", ""));
+        let mut query = Query::new(resource.collection_path(namespace));
         query.text("watch", "true");
         query.text("labelSelector", &params.label_selector);
         query.text("fieldSelector", &params.field_selector);
@@ -272,25 +272,28 @@ impl Request {
         Self { accept, ..Self::get(query.path) }
     }
 
-    /// Creation of an object, or of a subresource such as `token`.
-    pub fn create(resource: &Resource, namespace: &str, name: &str, sub: &str, object: &Value) -> Self {
-        Self::with_body(Method::Post, resource.path(namespace, name, sub), ACCEPT_JSON, object)
+    /// Creation of an object in a collection, or of a subresource such as `token`.
+    pub fn create(path: String, object: &Value) -> Self {
+        Self::with_body(Method::Post, path, ACCEPT_JSON, object)
     }
 
     /// Replacement of an object or of its `status`.
-    pub fn replace(resource: &Resource, namespace: &str, name: &str, sub: &str, object: &Value) -> Self {
-        Self::with_body(Method::Put, resource.path(namespace, name, sub), ACCEPT_JSON, object)
+    pub fn replace(path: String, object: &Value) -> Self {
+        Self::with_body(Method::Put, path, ACCEPT_JSON, object)
     }
 
     /// A patch of an object or of a subresource.
-    pub fn patch(resource: &Resource, namespace: &str, name: &str, sub: &str, patch: &Patch) -> Self {
+    pub fn patch(path: String, patch: &Patch) -> Self {
         let (content_type, body) = patch.parts();
-        Self::with_body(Method::Patch, resource.path(namespace, name, sub), content_type, body)
+        Self::with_body(Method::Patch, path, content_type, body)
     }
 
     /// Deletion of an object.
-    pub fn delete(resource: &Resource, namespace: &str, name: &str, params: &DeleteParams) -> Self {
-        Self::deletion(resource.path(namespace, name, ""), params)
+    pub fn delete(path: String, params: &DeleteParams) -> Self {
+        match params.body() {
+            None => Self::bare(Method::Delete, path),
+            Some(body) => Self::with_body(Method::Delete, path, ACCEPT_JSON, &body),
+        }
     }
 
     /// Deletion of everything that a list would return.
@@ -300,17 +303,10 @@ impl Request {
         list: &ListParams,
         params: &DeleteParams,
     ) -> Self {
-        let mut query = Query::new(resource.path(namespace, "", ""));
+        let mut query = Query::new(resource.collection_path(namespace));
         query.text("labelSelector", &list.label_selector);
         query.text("fieldSelector", &list.field_selector);
-        Self::deletion(query.path, params)
-    }
-
-    fn deletion(path: String, params: &DeleteParams) -> Self {
-        match params.body() {
-            None => Self::bare(Method::Delete, path),
-            Some(body) => Self::with_body(Method::Delete, path, ACCEPT_JSON, &body),
-        }
+        Self::delete(query.path, params)
     }
 
     /// The path without its query, for logs and errors: selectors and continue tokens are long.
@@ -390,14 +386,15 @@ mod tests {
 
     #[test]
     fn deletions_carry_preconditions_only_if_asked() {
-        assert_eq!(Request::delete(&SECRET, "a", "b", &DeleteParams::default()).body, None);
+        let key = Key::new("a", "b");
+        assert_eq!(Request::delete(SECRET.object_path(&key), &DeleteParams::default()).body, None);
         let params = DeleteParams {
             propagation: Some(Propagation::Background),
             uid: Some("u".into()),
             resource_version: Some("5".into()),
             grace_period_seconds: Some(0),
         };
-        let request = Request::delete(&SECRET, "a", "b", &params);
+        let request = Request::delete(SECRET.object_path(&key), &params);
         assert_eq!(
             String::from_utf8(request.body.unwrap()).unwrap(),
             r#"{"apiVersion":"v1","gracePeriodSeconds":0,"kind":"DeleteOptions","preconditions":{"resourceVersion":"5","uid":"u"},"propagationPolicy":"Background"}"#
@@ -412,7 +409,7 @@ mod tests {
             (Patch::Json(json!([])), "application/json-patch+json"),
         ];
         for (patch, content_type) in table {
-            let request = Request::patch(&SECRET, "a", "b", "status", &patch);
+            let request = Request::patch(SECRET.subresource_path(&Key::new("a", "b"), "status"), &patch);
             assert_eq!((request.method, request.content_type.as_str()), (Method::Patch, content_type));
             assert_eq!(request.path, "/api/v1/namespaces/a/secrets/b/status");
         }

@@ -16,7 +16,7 @@ use crate::format::der::{self, Reader};
 
 /// A private key. Never formats its content.
 #[derive(Clone)]
-pub struct Key(Kind);
+pub struct AnyKey(Kind);
 
 #[derive(Clone)]
 enum Kind {
@@ -38,7 +38,7 @@ enum Kind {
     },
 }
 
-impl fmt::Debug for Key {
+impl fmt::Debug for AnyKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("[redacted]")
     }
@@ -91,7 +91,7 @@ fn numbered(numbers: &[BigUint]) -> Vec<u8> {
     der::element(der::SEQUENCE, &parts.concat())
 }
 
-impl Key {
+impl AnyKey {
     /// Generates an RSA key of this length. It takes a tenth of a second of processor time or more. Gives up if
     /// `stopped` returns true.
     ///

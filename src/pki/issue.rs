@@ -9,7 +9,7 @@ use x509_parser::prelude::{FromDer as _, ParsedExtension, X509Certificate};
 
 use super::key::pem;
 use super::request::{Subject, distinguished_name};
-use super::{Error, Key};
+use super::{AnyKey, Error};
 use crate::base::random;
 use crate::format::der;
 use crate::format::time::{Civil, layout};
@@ -96,7 +96,7 @@ pub struct Issuer<'k> {
     public_bits: Vec<u8>,
     /// The identifier of that key, if the certificate has one.
     key_id: Vec<u8>,
-    key: &'k Key,
+    key: &'k AnyKey,
 }
 
 impl<'k> Issuer<'k> {
@@ -104,7 +104,7 @@ impl<'k> Issuer<'k> {
     ///
     /// # Errors
     /// If certificates do not support the type of the key.
-    pub fn itself(template: &Template, key: &'k Key) -> Result<Self, Error> {
+    pub fn itself(template: &Template, key: &'k AnyKey) -> Result<Self, Error> {
         // The error about a key that cannot sign comes first, then the error about a key without certificates.
         let (_, public_bits) = key.signature_algorithm().and_then(|_| key.public()).map_err(Error::Sign)?;
         Ok(Self { name: template.subject.clone(), public_bits, key_id: Vec::new(), key })
@@ -114,7 +114,7 @@ impl<'k> Issuer<'k> {
     ///
     /// # Errors
     /// If there is none.
-    pub fn of_pem(text: &[u8], key: &'k Key) -> Result<Self, Error> {
+    pub fn of_pem(text: &[u8], key: &'k AnyKey) -> Result<Self, Error> {
         let label = "CERTIFICATE";
         let block = Pem::iter_from_buffer(text).find_map(Result::ok).ok_or(Error::NoPem { label })?;
         let (_, certificate) = X509Certificate::from_der(&block.contents)
@@ -137,7 +137,7 @@ impl Template {
     ///
     /// # Errors
     /// In Go's words: a key that cannot sign, an issuer with another key, a name or time that cannot be encoded.
-    pub fn sign(&self, key: &Key, issuer: &Issuer<'_>) -> Result<String, Error> {
+    pub fn sign(&self, key: &AnyKey, issuer: &Issuer<'_>) -> Result<String, Error> {
         let algorithm = issuer.key.signature_algorithm().map_err(Error::Sign)?;
         let (key_algorithm, key_bits) = key.public().map_err(Error::Sign)?;
         if issuer.key.public().map_err(Error::Sign)?.1 != issuer.public_bits {

@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 
 use rustix::process::setpriority_process;
 
-use super::Key;
+use super::AnyKey;
 use crate::base::sorted::SortedMap;
 use crate::base::stop::Stop;
 use crate::base::thread;
@@ -15,7 +15,7 @@ use crate::limits;
 /// A source of RSA keys.
 pub trait RsaKeys: Send + Sync + fmt::Debug {
     /// An unused key of this length. `None` while it is being generated: ask again later. It never waits.
-    fn take(&self, bits: usize) -> Option<Key>;
+    fn take(&self, bits: usize) -> Option<AnyKey>;
 }
 
 /// Generates keys on a thread of the lowest priority, and keeps a few of each length that was requested. The thread
@@ -32,7 +32,7 @@ struct Shared {
 #[derive(Default)]
 struct State {
     /// By length.
-    keys: SortedMap<usize, Vec<Key>>,
+    keys: SortedMap<usize, Vec<AnyKey>>,
     /// The thread checks for missing keys once more before it ends.
     is_making: bool,
     thread: Option<JoinHandle<()>>,
@@ -67,7 +67,7 @@ impl Stock {
 }
 
 impl RsaKeys for Stock {
-    fn take(&self, bits: usize) -> Option<Key> {
+    fn take(&self, bits: usize) -> Option<AnyKey> {
         let mut state = self.shared.lock();
         let key = state.keys.entry(bits).or_default().pop();
         state.begin(&self.shared);
@@ -94,7 +94,7 @@ impl Shared {
         // For this thread only. Where the system does not allow it, keys slow down other work.
         let _ = setpriority_process(None, 19);
         while let Some(bits) = self.missing() {
-            let made = Key::new_rsa(bits, &|| self.stop.is_stopped());
+            let made = AnyKey::new_rsa(bits, &|| self.stop.is_stopped());
             let mut state = self.lock();
             match made {
                 Ok(key) => state.keys.entry(bits).or_default().push(key),
@@ -127,7 +127,7 @@ mod tests {
     use crate::base::clock::Clock;
 
     /// Asks until there is a key, as a flow does.
-    fn wait_for(stock: &Stock, bits: usize) -> Key {
+    fn wait_for(stock: &Stock, bits: usize) -> AnyKey {
         let (clock, pause) = (Clock::system(), Stop::new());
         for _ in 0..6_000 {
             if let Some(key) = stock.take(bits) {

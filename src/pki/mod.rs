@@ -9,7 +9,7 @@ pub mod password;
 mod prime;
 pub mod request;
 
-pub use any_key::Key;
+pub use any_key::AnyKey;
 pub use certificate::Certificate;
 pub use key::PrivateKey;
 

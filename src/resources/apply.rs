@@ -12,7 +12,7 @@ use super::session::Session;
 use super::target::Class;
 use super::unchanged::Settled;
 use crate::api::core::{NAMESPACE, SERVICE_ACCOUNT};
-use crate::api::meta::{Metadata, Resource, annotation, is_true};
+use crate::api::meta::{Key, Metadata, Resource, annotation, is_true};
 use crate::base::sorted::SortedMap;
 use crate::kube::{self, DeleteParams, ListParams, Propagation};
 
@@ -60,7 +60,7 @@ fn apply_one(
     let (kind, name) = (text(&object["kind"]), text(&object["metadata"]["name"]));
     let namespace = text(&object["metadata"]["namespace"]);
     let resource = session.served(text(&object["apiVersion"]), kind)?;
-    let live: Option<Value> = session.target.client.find(&resource, namespace, name)?;
+    let live: Option<Value> = session.target.client.find(&resource, &Key::new(namespace, name))?;
     let ignored = is_true(annotation(&object, names::IGNORE));
     let token = token(session, &object, live.as_ref())?;
     let is_open = matches!(token, Token::Unknown);
@@ -118,7 +118,8 @@ fn token(session: Session<'_>, object: &Value, live: Option<&Value>) -> Result<T
         Some(decided) => decided,
         None => {
             let namespace = text(&object["metadata"]["namespace"]);
-            let found: Option<Value> = session.target.client.find(&SERVICE_ACCOUNT, namespace, account)?;
+            let found: Option<Value> =
+                session.target.client.find(&SERVICE_ACCOUNT, &Key::new(namespace, account))?;
             let Some(account) = found else { return Ok(Token::Unknown) };
             account["automountServiceAccountToken"] == false && is_served(session, namespace)?
         }
@@ -130,7 +131,7 @@ fn token(session: Session<'_>, object: &Value, live: Option<&Value>) -> Result<T
 }
 
 fn is_served(session: Session<'_>, namespace: &str) -> Result<bool, Error> {
-    let found: Option<Metadata> = session.target.client.find(&NAMESPACE, "", namespace)?;
+    let found: Option<Metadata> = session.target.client.find(&NAMESPACE, &Key::cluster(namespace))?;
     Ok(found.is_some_and(|namespace| projected_token::is_served(&namespace.metadata)))
 }
 
@@ -192,7 +193,7 @@ fn replace(session: Session<'_>, resource: &Resource, merged: &Value, live: Valu
     let known = json!({"metadata": {"namespace": metadata["namespace"], "name": metadata["name"],
         "uid": metadata["uid"]}});
     drop(live);
-    match session.replace(resource, "", merged) {
+    match session.replace(resource, merged) {
         Err(Error::Request(error)) if error.status_code() == Some(422) && may_recreate(merged, &error) => {
             recreate(session, resource, &known, merged, error)
         }

@@ -11,7 +11,7 @@ use super::error::Error;
 use super::session::Session;
 use super::{Shared, jittered};
 use crate::api::core::{CONFIG_MAP, CRON_JOB, DAEMON_SET, DEPLOYMENT, JOB, POD, SECRET, STATEFUL_SET};
-use crate::api::meta::{Key, Metadata, ObjectMeta, Resource};
+use crate::api::meta::{ALL_NAMESPACES, Key, Metadata, ObjectMeta, Resource};
 use crate::api::resources::{GARBAGE_COLLECTABLE, MANAGED_RESOURCE, REFERENCE_PREFIX};
 use crate::base::clock::Timestamp;
 use crate::base::sorted::SortedMap;
@@ -106,12 +106,13 @@ fn each(
 ) -> Result<(), Error> {
     let params = ListParams { label_selector, metadata_only: true, ..ListParams::default() };
     // A restarted list repeats objects, which is harmless for suspects and spared ones.
-    let listed =
-        session.target.client.list_each(resource, "", &params, &mut |item: ListItem<Metadata>| match item {
-            ListItem::Object(object) => see(Ok(object.metadata)),
-            ListItem::Undecodable(object) => see(Err(object.key)),
-            ListItem::Restart => {}
-        });
+    let listed = session.target.client.list_each(resource, ALL_NAMESPACES, &params, &mut |item: ListItem<
+        Metadata,
+    >| match item {
+        ListItem::Object(object) => see(Ok(object.metadata)),
+        ListItem::Undecodable(object) => see(Err(object.key)),
+        ListItem::Restart => {}
+    });
     match listed {
         Err(error) if !error.is_not_found() => Err(error.into()),
         _ => Ok(()),

@@ -10,7 +10,7 @@ use super::error::Error;
 use super::names;
 use super::session::Session;
 use super::{Shared, health, jittered, progress};
-use crate::api::meta::{Key, Metadata, ObjectMeta};
+use crate::api::meta::{ALL_NAMESPACES, Key, Metadata, ObjectMeta};
 use crate::base::clock::Mono;
 use crate::base::sorted::SortedMap;
 use crate::kube::ListParams;
@@ -141,14 +141,15 @@ fn list(session: Session<'_>, kind: &Key) -> Result<Listing, Error> {
     let versions = is_read(api_version, name);
     let label_selector = format!("{}={}", names::MANAGED_BY, names::MANAGED_BY_VALUE);
     let params = ListParams { label_selector, metadata_only: true, ..ListParams::default() };
-    let listed = session.each(&resource, "", &params, &mut |object: Option<Metadata>| match object {
-        Some(Metadata { metadata, .. }) => {
-            let origin = metadata.annotations.get(names::ORIGIN);
-            let owner = origin.and_then(|origin| session.target.owner(origin));
-            listing.add(&metadata, owner, versions);
-        }
-        None => listing = new.clone(),
-    });
+    let listed =
+        session.each(&resource, ALL_NAMESPACES, &params, &mut |object: Option<Metadata>| match object {
+            Some(Metadata { metadata, .. }) => {
+                let origin = metadata.annotations.get(names::ORIGIN);
+                let owner = origin.and_then(|origin| session.target.owner(origin));
+                listing.add(&metadata, owner, versions);
+            }
+            None => listing = new.clone(),
+        });
     match listed {
         // The definition was just deleted, or the kind cannot be listed.
         Err(error) if error.is_not_found() || error.status_code() == Some(405) => Ok(new),

@@ -71,7 +71,7 @@ const OUTLINE: [&[&str]; 3] = [&["metadata"], &["spec", "class"], &["status", "c
 /// Reports that a ManagedResource is too large; nothing else is done.
 fn unread(shared: &Shared, cx: &Context, key: &Key, why: String) -> Result<(), Failure> {
     let Key { namespace, name } = key;
-    let found = shared.client.find_with(&MANAGED_RESOURCE, namespace, name, &mut |body| {
+    let found = shared.client.find_with(&MANAGED_RESOURCE, &Key::new(namespace, name), &mut |body| {
         value::read_parts(body, &OUTLINE).and_then(view::read)
     })?;
     let Some(ManagedResource { metadata, spec, status }) = found else { return Ok(()) };
@@ -86,7 +86,7 @@ fn unread(shared: &Shared, cx: &Context, key: &Key, why: String) -> Result<(), F
     condition::merge(&mut wanted, changed);
     if wanted != status.conditions {
         let patch = Patch::Merge(json!({"status": {"conditions": wanted}}));
-        shared.client.patch_blindly(&MANAGED_RESOURCE, namespace, name, "status", &patch)?;
+        shared.client.patch_status_blindly(&MANAGED_RESOURCE, &Key::new(namespace, name), &patch)?;
     }
     Ok(())
 }
@@ -193,7 +193,7 @@ impl Round<'_> {
         for SecretReference { name } in references {
             let failed = |source| NoPlan::Secret(Error::ReadSecret { name: name.clone(), source });
             let secret: Option<SecretData> =
-                session.own.find_plain(&SECRET, namespace, name).map_err(|e| failed(Some(e)))?;
+                session.own.find_plain(&SECRET, &Key::new(namespace, name)).map_err(|e| failed(Some(e)))?;
             for (key, value) in secret.ok_or_else(|| failed(None))?.data {
                 // The server stores only Base64 there. An empty value is noticed as missing objects.
                 let bytes = base64::decode(value.as_bytes()).unwrap_or_default();

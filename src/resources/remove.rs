@@ -12,7 +12,7 @@ use super::reference::describe;
 use super::removal::{Circumstances, Deletion, Fate, fate, is_mounted, is_workload};
 use super::session::Session;
 use crate::api::core::{NAMESPACE, PERSISTENT_VOLUME_CLAIM};
-use crate::api::meta::{Metadata, Resource, annotation};
+use crate::api::meta::{Key, Metadata, Resource, annotation};
 use crate::api::resources::ObjectReference;
 use crate::base::cut::cut;
 use crate::format::view;
@@ -127,13 +127,12 @@ fn finalize(session: Session<'_>, resource: &Resource, live: &Value) -> Result<(
     let name = text(&live["metadata"]["name"]);
     log::warn!(kind = &*resource.kind, name; "Removing finalizers of an object that is not deleted in time");
     if *resource == NAMESPACE {
-        let mut namespace = live.clone();
-        namespace["spec"] = json!({"finalizers": []});
-        session.replace(&NAMESPACE, "finalize", &namespace)?;
+        session.finalize_namespace(live)?;
     }
     let has_finalizers = live["metadata"]["finalizers"].as_array().is_some_and(|list| !list.is_empty());
     if has_finalizers {
-        let unlocked = session.target.client.find(resource, text(&live["metadata"]["namespace"]), name)?;
+        let unlocked =
+            session.target.client.find(resource, &Key::new(text(&live["metadata"]["namespace"]), name))?;
         if let Some(live) = unlocked {
             session.patch_metadata(resource, &live, &json!({"finalizers": null}))?;
         }

@@ -9,6 +9,7 @@ use super::memory::Permit;
 use super::object::text;
 use super::target::Target;
 use super::weight;
+use crate::api::core::NAMESPACE;
 use crate::api::meta::{Key, Resource};
 use crate::api::resources::{MANAGED_RESOURCE, ObjectReference};
 use crate::base::clock::Timestamp;
@@ -65,7 +66,7 @@ impl Session<'_> {
         of: &ObjectReference,
     ) -> Result<Option<(Resource, T)>, Error> {
         let Some(resource) = self.resource(&of.api_version, &of.kind)? else { return Ok(None) };
-        let found = self.target.client.find(&resource, &of.namespace, &of.name)?;
+        let found = self.target.client.find(&resource, &Key::new(&of.namespace, &of.name))?;
         Ok(found.map(|object| (resource, object)))
     }
 
@@ -75,9 +76,17 @@ impl Session<'_> {
         Ok(self.target.client.create(r, namespace, object)?)
     }
 
-    /// Replaces an object or a subresource and returns the server's version of it.
-    pub(super) fn replace(&self, r: &Resource, sub: &str, object: &Value) -> Result<Value, Error> {
-        replace(&self.target.client, r, sub, object)
+    /// Replaces an object and returns the server's version of it.
+    pub(super) fn replace(&self, r: &Resource, object: &Value) -> Result<Value, Error> {
+        Ok(self.target.client.replace_object(r, &Key::of(object), object)?)
+    }
+
+    /// Removes the finalizers in the spec of a namespace.
+    pub(super) fn finalize_namespace(&self, namespace: &Value) -> Result<(), Error> {
+        let (mut namespace, key) = (namespace.clone(), Key::of(namespace));
+        namespace["spec"] = json!({"finalizers": []});
+        let client = &self.target.client;
+        Ok(client.replace_subresource::<Value>(&NAMESPACE, &key, "finalize", &namespace).map(drop)?)
     }
 
     /// Merges into the metadata of an object, if it has not changed since it was read.
@@ -118,9 +127,7 @@ impl Session<'_> {
 
     /// Deletes an object.
     pub(super) fn delete(&self, r: &Resource, live: &Value, params: &DeleteParams) -> Result<(), Error> {
-        let metadata = &live["metadata"];
-        let (namespace, name) = (text(&metadata["namespace"]), text(&metadata["name"]));
-        Ok(self.target.client.delete(r, namespace, name, params)?)
+        Ok(self.target.client.delete(r, &Key::of(live), params)?)
     }
 
     /// Deletes the objects that match a selector.
@@ -139,28 +146,20 @@ impl Session<'_> {
         if before["status"] == after["status"] {
             return Ok(before);
         }
-        replace(self.own, &MANAGED_RESOURCE, "status", after)
+        Ok(self.own.replace_status(&MANAGED_RESOURCE, &Key::of(after), after)?)
     }
 }
 
-fn replace(client: &Client, r: &Resource, sub: &str, object: &Value) -> Result<Value, Error> {
-    let metadata = &object["metadata"];
-    let (namespace, name) = (text(&metadata["namespace"]), text(&metadata["name"]));
-    Ok(client.replace_object(r, namespace, name, sub, object)?)
-}
-
 fn patch_metadata(client: &Client, r: &Resource, live: &Value, change: &Value) -> Result<Value, Error> {
-    let metadata = &live["metadata"];
-    let (namespace, name) = (text(&metadata["namespace"]), text(&metadata["name"]));
     let mut patch = json!({ "metadata": change });
-    patch["metadata"]["resourceVersion"] = metadata["resourceVersion"].clone();
-    Ok(client.patch(r, namespace, name, "", &Patch::Merge(patch))?)
+    patch["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"].clone();
+    Ok(client.patch(r, &Key::of(live), &Patch::Merge(patch))?)
 }
 
 /// The live ManagedResource, with memory to write its status.
 pub(super) fn managed_resource(own: &kube::Applier, key: &Key, permit: &mut Permit) -> Result<Own, Error> {
     let (mut bytes, mut is_busy) = (0, false);
-    let found = own.find_with(&MANAGED_RESOURCE, &key.namespace, &key.name, &mut |body| {
+    let found = own.find_with(&MANAGED_RESOURCE, &key, &mut |body| {
         let nodes = str::from_utf8(body).map_or(usize::MAX, value::count);
         if nodes > limits::MANAGED_RESOURCE_NODES_MAX {
             let max = limits::MANAGED_RESOURCE_NODES_MAX;

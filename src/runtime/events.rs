@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::api::core::EVENT;
-use crate::api::meta::Resource;
+use crate::api::meta::{Key, Resource};
 use crate::base::clock::{Clock, Mono, Timestamp};
 use crate::base::error::chain;
 use crate::base::random;
@@ -153,7 +153,7 @@ impl Recorder {
             }
             Act::Count { name, count } => {
                 let series = json!({"series": {"count": count, "lastObservedTime": rfc3339_micros(now)}});
-                client.patch::<Value>(&EVENT, namespace, &name, "", &Patch::Merge(series))
+                client.patch::<Value>(&EVENT, &Key::new(namespace, &name), &Patch::Merge(series))
             }
         };
         let Err(error) = written else { return true };

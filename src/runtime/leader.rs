@@ -12,6 +12,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::api::coordination::{LEASE, Lease};
+use crate::api::meta::Key;
 use crate::base::clock::{Clock, Mono};
 use crate::base::error::chain;
 use crate::base::metrics::Metrics;
@@ -313,7 +314,8 @@ impl Elector {
                 Err(e) => return Err(e),
             }
         }
-        let lease = self.client.find::<Lease>(&LEASE, &self.options.namespace, &self.options.name)?;
+        let lease =
+            self.client.find::<Lease>(&LEASE, &Key::new(&self.options.namespace, &self.options.name))?;
         if self.leading && self.has_gone_back(lease.as_ref()) {
             log::warn!(lease = self.lease_name().as_str(); "The lease is older than our last write: the server was restored to an older state");
             self.listener.restored();
@@ -413,7 +415,7 @@ impl Elector {
             },
             "spec": self.spec(holder, acquired, &now, transitions),
         });
-        self.client.replace_object(&LEASE, &self.options.namespace, &self.options.name, "", &object)
+        self.client.replace_object(&LEASE, &Key::new(&self.options.namespace, &self.options.name), &object)
     }
 
     fn spec(&self, holder: &str, acquired: &str, renewed: &str, transitions: i64) -> Value {
@@ -438,7 +440,9 @@ impl Elector {
         match self.put("", false) {
             Err(e) if matches!(e.verdict(), Verdict::Conflict) => {
                 self.client = in_time();
-                let lease = self.client.get::<Lease>(&LEASE, &self.options.namespace, &self.options.name)?;
+                let lease = self
+                    .client
+                    .get::<Lease>(&LEASE, &Key::new(&self.options.namespace, &self.options.name))?;
                 if lease.spec.holder_identity != self.options.holder {
                     return Ok(lease);
                 }

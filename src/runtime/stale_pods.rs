@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::api::core::POD;
-use crate::api::meta::text;
+use crate::api::meta::{Key, text};
 use crate::base::clock::Timestamp;
 use crate::format::time::parse_rfc3339;
 use crate::kube::{Client, DeleteParams, Error, ListItem, ListParams, Propagation};
@@ -76,7 +76,7 @@ pub fn delete(client: &Client, namespace: &str, params: &ListParams, now: Timest
         if fate == Fate::Force {
             (params.grace_period_seconds, params.propagation) = (Some(0), Some(Propagation::Background));
         }
-        match client.delete(&POD, namespace, name, &params) {
+        match client.delete(&POD, &Key::new(namespace, name), &params) {
             Err(error) if !error.is_not_found() && !error.is_conflict() => first = first.and(Err(error)),
             _ => {}
         }

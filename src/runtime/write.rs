@@ -1,6 +1,5 @@
 //! Helpers to write objects that others write too.
 
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::api::condition::{self, Condition};
@@ -19,7 +18,7 @@ pub fn ensure(
     key: &Key,
     mutate: impl Fn(&mut Value),
 ) -> Result<Value, Error> {
-    let live = client.find::<Value>(resource, &key.namespace, &key.name)?;
+    let live = client.find::<Value>(resource, &key)?;
     let Some(live) = live else {
         let mut object = bare(resource, key);
         mutate(&mut object);
@@ -29,7 +28,7 @@ pub fn ensure(
     mutate(&mut wanted);
     match difference(&live, &wanted) {
         None => Ok(live),
-        Some(patch) => client.patch(resource, &key.namespace, &key.name, "", &Patch::Merge(patch)),
+        Some(patch) => client.patch(resource, &key, &Patch::Merge(patch)),
     }
 }
 
@@ -46,7 +45,7 @@ fn bare(resource: &Resource, key: &Key) -> Value {
 /// # Errors
 /// A request fails, but not with "not found".
 pub fn delete(client: &Client, resource: &Resource, key: &Key) -> Result<bool, Error> {
-    match client.delete(resource, &key.namespace, &key.name, &crate::kube::DeleteParams::default()) {
+    match client.delete(resource, &key, &crate::kube::DeleteParams::default()) {
         Ok(()) => Ok(false),
         Err(e) if e.is_not_found() => Ok(true),
         Err(e) => Err(e),
@@ -75,7 +74,7 @@ pub fn finalizer(
         wanted.push(name);
     }
     let patch = json!({"metadata": {"finalizers": wanted, "resourceVersion": version}});
-    match client.patch::<Value>(resource, &key.namespace, &key.name, "", &Patch::Merge(patch)) {
+    match client.patch::<Value>(resource, &key, &Patch::Merge(patch)) {
         Err(e) if !present && e.is_not_found() => Ok(()),
         other => other.map(drop),
     }
@@ -109,26 +108,13 @@ pub fn conditions_without(
     removed: &[&str],
 ) -> Result<(), Error> {
     let Some(patch) = condition::status_patch(old, wanted, removed) else { return Ok(()) };
-    let strategic = status_patch::<Value>(client, resource, key, &Patch::Strategic(patch));
+    let strategic = client.patch_status::<Value>(resource, key, &Patch::Strategic(patch));
     match strategic {
         Err(e) if e.status_code() == Some(415) => {
-            let live = client.get::<Value>(resource, &key.namespace, &key.name)?;
+            let live = client.get::<Value>(resource, &key)?;
             let patch = condition::merge_patch(&live, wanted, removed);
-            status_patch::<Value>(client, resource, key, &Patch::Merge(patch)).map(drop)
+            client.patch_status::<Value>(resource, key, &Patch::Merge(patch)).map(drop)
         }
         other => other.map(drop),
     }
-}
-
-/// Patches the status subresource.
-///
-/// # Errors
-/// A request fails.
-pub fn status_patch<T: DeserializeOwned>(
-    client: &Client,
-    resource: &Resource,
-    key: &Key,
-    patch: &Patch,
-) -> Result<T, Error> {
-    client.patch(resource, &key.namespace, &key.name, "status", patch)
 }

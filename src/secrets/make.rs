@@ -13,7 +13,7 @@ use crate::format::base64;
 use crate::format::time::Civil;
 use crate::format::yaml::{self, Dialect};
 use crate::pki::issue::{Authority, Issuer, Names, Template, Usage, common_name, subject};
-use crate::pki::{self, Certificate, Key, password};
+use crate::pki::{self, AnyKey, Certificate, password};
 
 /// The entries of a Secret.
 pub type Data = SortedMap<String, Vec<u8>>;
@@ -43,7 +43,7 @@ impl Plan {
     ///
     /// # Errors
     /// The key of a CA does not match, or the system has no random numbers.
-    pub fn fill(&self, config: &Config, rsa: Option<&Key>, now: Timestamp) -> Result<Data, pki::Error> {
+    pub fn fill(&self, config: &Config, rsa: Option<&AnyKey>, now: Timestamp) -> Result<Data, pki::Error> {
         match &self.source {
             Some(source) => Ok(source.data.clone()),
             None => make(config, self, rsa, now),
@@ -51,7 +51,7 @@ impl Plan {
     }
 }
 
-fn make(config: &Config, plan: &Plan, rsa: Option<&Key>, now: Timestamp) -> Result<Data, pki::Error> {
+fn make(config: &Config, plan: &Plan, rsa: Option<&AnyKey>, now: Timestamp) -> Result<Data, pki::Error> {
     if !random::works() {
         return Err(pki::Error::Key("the system has no random numbers"));
     }
@@ -167,8 +167,8 @@ fn leaf(config: &Config, plan: &Plan, now: Timestamp) -> Result<Data, pki::Error
         usage: Some(*usage),
         authority: Authority::No,
     };
-    let ca_key = Key::from_pem(ca.get("ca.key")).map_err(pki::Error::Sign)?;
-    let key = Key::new_p256().map_err(pki::Error::Sign)?;
+    let ca_key = AnyKey::from_pem(ca.get("ca.key")).map_err(pki::Error::Sign)?;
+    let key = AnyKey::new_p256().map_err(pki::Error::Sign)?;
     let mut certificate = template.sign(&key, &Issuer::of_pem(ca.get("ca.crt"), &ca_key)?)?.into_bytes();
     if *with_chain {
         certificate.extend_from_slice(ca.get("ca.crt"));
@@ -217,7 +217,7 @@ pub(super) fn check_ca(secret: &Stored) -> Result<(), String> {
     if !certificate.is_ca {
         return Err("ca.crt: the certificate does not belong to a CA".to_owned());
     }
-    let key = Key::from_pem(secret.get("ca.key")).map_err(|e| format!("ca.key: {e}"))?;
+    let key = AnyKey::from_pem(secret.get("ca.key")).map_err(|e| format!("ca.key: {e}"))?;
     if key.public_key().map_err(|e| format!("ca.key: {e}"))? != certificate.public_key {
         return Err("ca.key does not belong to ca.crt".to_owned());
     }

@@ -11,12 +11,13 @@ use super::make::Data;
 use super::manager::{Manager, Options, Plan, Rotation, Set, Step, Stored};
 use super::{Error, labels};
 use crate::api::core::{SECRET, Secret};
+use crate::api::meta::Key;
 use crate::base::clock::Clock;
 use crate::base::sorted::{SortedMap, SortedSet};
 use crate::format::base64;
 use crate::kube::request::ListParams;
 use crate::kube::{self, DeleteParams, Patch, Seed};
-use crate::pki::Key;
+use crate::pki::AnyKey;
 use crate::pki::keys::RsaKeys;
 
 /// When to ask again for a Secret whose RSA key is being generated.
@@ -70,7 +71,7 @@ pub struct Secrets {
     /// Names that were looked up and do not exist, remembered while a key is being generated.
     absent: SortedSet<String>,
     /// Keys that belonged to requests that were not sent, by length.
-    taken: SortedMap<usize, Key>,
+    taken: SortedMap<usize, AnyKey>,
 }
 
 impl Secrets {
@@ -125,7 +126,7 @@ impl Secrets {
         let mut first = Ok(());
         for name in unwanted {
             let Place { client, namespace, .. } = &self.place;
-            match client.delete(&SECRET, namespace, &name, &DeleteParams::default()) {
+            match client.delete(&SECRET, &Key::new(namespace, &name), &DeleteParams::default()) {
                 Err(error) if !error.is_not_found() => {
                     first = first.and(Err(self.place.failed("delete", &name)(error)));
                 }
@@ -165,7 +166,7 @@ impl Secrets {
             patch["immutable"] = json!(true);
         }
         let Place { client, namespace, .. } = &self.place;
-        match client.patch_blindly(&SECRET, namespace, name, "", &Patch::Merge(patch)) {
+        match client.patch_blindly(&SECRET, &Key::new(namespace, name), &Patch::Merge(patch)) {
             Ok(()) => {
                 self.manager.put(Stored { labels: wanted.clone(), is_immutable: true, ..known });
                 Ok(())
@@ -235,7 +236,7 @@ impl Place {
     }
 
     fn find(&self, name: &str) -> Result<Option<Stored>, Error> {
-        let found = self.client.find::<Secret>(&SECRET, &self.namespace, name);
+        let found = self.client.find::<Secret>(&SECRET, &Key::new(&self.namespace, name));
         found.map_err(self.failed("read", name))?.map(|secret| self.stored(secret)).transpose()
     }
 

@@ -5,15 +5,15 @@ use super::*;
 use crate::base::clock::Timestamp;
 use crate::base::sorted::SortedMap;
 use crate::pki::issue::{Names, Usage};
-use crate::pki::{Certificate, Key};
+use crate::pki::{AnyKey, Certificate};
 
 const NOW: Timestamp = Timestamp::from_unix(1_795_352_540);
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 
 /// Generating them takes a second each.
-fn key(index: usize) -> &'static Key {
-    static KEYS: OnceLock<[Key; 2]> = OnceLock::new();
-    &KEYS.get_or_init(|| [0, 1].map(|_| Key::new_rsa(2_048, &|| false).unwrap()))[index]
+fn key(index: usize) -> &'static AnyKey {
+    static KEYS: OnceLock<[AnyKey; 2]> = OnceLock::new();
+    &KEYS.get_or_init(|| [0, 1].map(|_| AnyKey::new_rsa(2_048, &|| false).unwrap()))[index]
 }
 
 fn later(time: Duration) -> Timestamp {
@@ -62,7 +62,7 @@ fn generate(
     manager: &mut Manager,
     config: &Config,
     options: &Options,
-    rsa: &Key,
+    rsa: &AnyKey,
     now: Timestamp,
 ) -> (std::sync::Arc<Stored>, Vec<&'static str>) {
     let mut steps = Vec::new();

@@ -68,7 +68,7 @@ pub fn renew_tokens(seed: &Seed, namespace: &str) -> Result<(), Failed> {
     })?;
     for name in due {
         let patch = Patch::Merge(json!({"metadata": {"annotations": {RENEW_AT: null}}}));
-        match seed.patch_blindly(&SECRET, namespace, &name, "", &patch) {
+        match seed.patch_blindly(&SECRET, &Key::new(namespace, &name), &patch) {
             Err(error) if !error.is_not_found() => return Err(error.into()),
             _ => {}
         }
@@ -91,7 +91,7 @@ pub fn was_ever_given(seed: &Seed, namespace: &str) -> Result<bool, Error> {
     if is_given {
         return Ok(true);
     }
-    let internal: Option<Value> = seed.find(&SECRET, namespace, GARDENER_INTERNAL)?;
+    let internal: Option<Value> = seed.find(&SECRET, &Key::new(namespace, GARDENER_INTERNAL))?;
     Ok(internal.is_some_and(|internal| kubeconfig_of(&internal).pointer(TOKEN).is_some_and(Value::is_string)))
 }
 

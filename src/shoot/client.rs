@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::api::core::{SECRET, SERVICE, Secret};
-use crate::api::meta::text;
+use crate::api::meta::{Key, text};
 use crate::base::clock::Timestamp;
 use crate::base::error::chain;
 use crate::base::sorted::SortedMap;
@@ -23,7 +23,7 @@ use crate::kube::{
     self, Client, Connection, Credentials, Gate, Gates, ListParams, Options, Permits, Seed, Shoot, Warm,
     kubeconfig,
 };
-use crate::pki::Key;
+use crate::pki::AnyKey;
 use crate::pki::issue::{Authority, Issuer, Names, Template, Usage, subject};
 use crate::secrets::labels;
 use crate::{limits, pki};
@@ -289,7 +289,7 @@ impl Connector {
     /// [`Error`]; the server must have answered.
     pub fn connect(&self, namespace: &str) -> Result<Shoot, Error> {
         let name = format!("{namespace}/{INTERNAL}");
-        let found = self.seed.find::<Secret>(&SECRET, namespace, INTERNAL);
+        let found = self.seed.find::<Secret>(&SECRET, &Key::new(namespace, INTERNAL));
         let secret = found.map_err(|source| Error::Read { what: format!("secret {name}"), source })?;
         let missing = |what: &str| Error::Missing { what: format!("secret {name} {what}") };
         let secret = secret.ok_or_else(|| missing("does not exist yet"))?;
@@ -371,7 +371,7 @@ impl Connector {
     }
 
     fn service_address(&self, namespace: &str) -> Result<Option<String>, Error> {
-        let found = self.seed.find::<Value>(&SERVICE, namespace, SERVER);
+        let found = self.seed.find::<Value>(&SERVICE, &Key::new(namespace, SERVER));
         let what = || format!("service {namespace}/{SERVER}");
         Ok(found.map_err(|source| Error::Read { what: what(), source })?.as_ref().and_then(cluster_address))
     }
@@ -449,9 +449,9 @@ fn first_certificate(authority: &Secret, at: &str, now: Timestamp) -> Result<(St
     let damaged = |why: &str| Error::Damaged { secret: at.to_owned(), why: why.to_owned() };
     let part = |key: &str| decoded(authority, key).ok_or_else(|| damaged(&format!("it has no {key}")));
     let (certificate, key) = (part("ca.crt")?, part("ca.key")?);
-    let signing = Key::from_pem(&key).map_err(|why| damaged(&why))?;
+    let signing = AnyKey::from_pem(&key).map_err(|why| damaged(&why))?;
     let failed = |source| Error::Sign { secret: at.to_owned(), source };
-    let own = Key::new_p256().map_err(|why| failed(pki::Error::Sign(why)))?;
+    let own = AnyKey::new_p256().map_err(|why| failed(pki::Error::Sign(why)))?;
     let template = Template {
         subject: subject(FIRST_NAME, &[MASTERS.to_owned()]),
         names: Names::default(),
@@ -504,7 +504,7 @@ mod tests {
 
     #[test]
     fn the_first_certificate_has_the_masters_group_and_is_short() {
-        let key = Key::new_p256().unwrap();
+        let key = AnyKey::new_p256().unwrap();
         let now = Timestamp::from_unix(1_800_000_000);
         let template = Template {
             subject: subject("ca-client", &[]),

@@ -6,6 +6,7 @@ use std::net::Ipv4Addr;
 use std::process::Command;
 
 use gardenlet::api::core::SERVICE;
+use gardenlet::api::meta::ALL_NAMESPACES;
 use gardenlet::kube::{Client, ListParams, Patch};
 use serde_json::{Value, json};
 
@@ -25,10 +26,10 @@ pub(crate) fn prepare() -> Result<()> {
 
 /// Gives an address to each Service that waits for one.
 pub(crate) fn look(client: &Client) -> Result<()> {
-    let services = client.list::<Value>(&SERVICE, "", &ListParams::default())?.items;
+    let services = client.list::<Value>(&SERVICE, ALL_NAMESPACES, &ListParams::default())?.items;
     for (namespace, name, address) in assignments(&services)? {
         let status = json!({"status": {"loadBalancer": {"ingress": [{"ip": address}]}}});
-        client.patch_blindly(&SERVICE, namespace, name, "status", &Patch::Merge(status))?;
+        client.patch_status_blindly(&SERVICE, &Key::new(namespace, name), &Patch::Merge(status))?;
     }
     Ok(())
 }

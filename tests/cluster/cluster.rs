@@ -331,7 +331,8 @@ impl Cluster {
         self.start(Server::Controllers)?;
         let client = self.client()?;
         wait::until("the new CA to be published", 30, || {
-            let map = client.find::<Value>(&CONFIG_MAP, "gardener-system-public", "kube-root-ca.crt")?;
+            let map =
+                client.find::<Value>(&CONFIG_MAP, &Key::new("gardener-system-public", "kube-root-ca.crt"))?;
             let text = map.as_ref().and_then(|map| map["data"]["ca.crt"].as_str());
             Ok::<_, kube::Error>(text.filter(|text| *text == bundle).map(drop))
         })
@@ -399,7 +400,7 @@ impl Cluster {
             if !was_ready {
                 return Ok(None);
             }
-            let account = client.find::<Metadata>(&SERVICE_ACCOUNT, "default", "default")?;
+            let account = client.find::<Metadata>(&SERVICE_ACCOUNT, &Key::new("default", "default"))?;
             Ok::<_, Failure>(account.map(|_| Ok(())))
         })?
     }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use gardenlet::api::meta::Resource;
+use gardenlet::api::meta::{ALL_NAMESPACES, Resource};
 use gardenlet::api::resources::REFERENCE_PREFIX;
 use gardenlet::kube::{Client, ListParams, Method};
 use regex_lite::Regex;
@@ -164,7 +164,7 @@ fn each(client: &Client, but: &[&str], add: &mut dyn FnMut(String, Value)) -> Re
             let key = format!("{}/{} {namespace}/{name}", resource.group, resource.kind);
             add(key, object);
         };
-        let listed = client.list_all::<Value>(resource, "", &ListParams::default(), &mut add);
+        let listed = client.list_all::<Value>(resource, ALL_NAMESPACES, &ListParams::default(), &mut add);
         listed.doing(|| format!("list {}", resource.plural))?;
     }
     Ok(())

@@ -8,7 +8,7 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
 use gardenlet::api::core::PERSISTENT_VOLUME_CLAIM;
-use gardenlet::api::meta::Resource;
+use gardenlet::api::meta::{ALL_NAMESPACES, CLUSTER_SCOPED, Resource};
 use gardenlet::kube::{Client, DeleteParams, ListParams};
 use serde_json::{Value, json};
 
@@ -38,17 +38,18 @@ pub(crate) fn class() -> Value {
 
 /// Creates a volume for each claim that waits for one, and removes the volumes whose claims are deleted.
 pub(crate) fn look(client: &Client) -> Result<()> {
-    let volumes = client.list::<Value>(&PERSISTENT_VOLUME, "", &ListParams::default())?.items;
+    let volumes = client.list::<Value>(&PERSISTENT_VOLUME, ALL_NAMESPACES, &ListParams::default())?.items;
     for name in volumes.iter().filter_map(released) {
         remove(&folder(name))?;
-        client.delete(&PERSISTENT_VOLUME, "", name, &DeleteParams::default())?;
+        client.delete(&PERSISTENT_VOLUME, &Key::cluster(name), &DeleteParams::default())?;
     }
-    let claims = client.list::<Value>(&PERSISTENT_VOLUME_CLAIM, "", &ListParams::default())?.items;
+    let claims =
+        client.list::<Value>(&PERSISTENT_VOLUME_CLAIM, ALL_NAMESPACES, &ListParams::default())?.items;
     for volume in claims.iter().filter_map(wanted) {
         let is_there = volumes.iter().any(|other| other["metadata"]["name"] == volume["metadata"]["name"]);
         if !is_there {
             make(Path::new(volume["spec"]["hostPath"]["path"].as_str().unwrap_or_default()))?;
-            client.create::<Value>(&PERSISTENT_VOLUME, "", &volume)?;
+            client.create::<Value>(&PERSISTENT_VOLUME, CLUSTER_SCOPED, &volume)?;
         }
     }
     Ok(())

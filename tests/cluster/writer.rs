@@ -62,8 +62,8 @@ impl Writer {
         let client = client(&lab.seed)?;
         // New bindings take effect within moments.
         wait::until("the writer's roles to be in force", 20, || {
-            client.find::<Value>(&NAMESPACE, "", "none")?;
-            client.find::<Value>(&CONFIG_MAP, "garden", "none").map(|_| Some(()))
+            client.find::<Value>(&NAMESPACE, &Key::cluster("none"))?;
+            client.find::<Value>(&CONFIG_MAP, &Key::new("garden", "none")).map(|_| Some(()))
         })?;
         let discovery = Discovery::new(client.clone());
         Ok(Self { discovery, client, written: Vec::new(), audit: lab.seed.audit() })
@@ -119,7 +119,7 @@ impl Writer {
     pub(crate) fn look_for_causes(&self, namespace: &str, etcd: &str) -> Result<()> {
         let seed = Seed(self.client.clone());
         ensure(druid::may_label(&seed)?, || "there is a druid".to_owned())?;
-        let set: Value = self.client.get(&STATEFUL_SET, namespace, etcd)?;
+        let set: Value = self.client.get(&STATEFUL_SET, &Key::new(namespace, etcd))?;
         let why = claims::look(&seed, &set)?.map(|failed| failed.text);
         equal("the problem of the volume", &why, &None)?;
         let events = self.client.list::<Value>(&EVENT, namespace, &ListParams::default())?;
@@ -162,7 +162,7 @@ impl Writer {
                 now: self.client.clock().now(),
             };
             snapshots::deploy(&seed, &input, &snapshots).doing(|| "write a CronJob".to_owned())?;
-            let live: Value = self.client.get(&CRON_JOB, namespace, snapshots::NAME)?;
+            let live: Value = self.client.get(&CRON_JOB, &Key::new(namespace, snapshots::NAME))?;
             let now = live["metadata"]["resourceVersion"].clone();
             ensure((now == version) == is_right, || format!("a CronJob was written, or not: {live}"))?;
             version = now;
@@ -181,7 +181,7 @@ impl Writer {
         ] {
             self.client.list::<Value>(resource, namespace, &ListParams::default())?;
         }
-        self.client.find::<Value>(&LEASE, namespace, HEARTBEAT)?;
+        self.client.find::<Value>(&LEASE, &Key::new(namespace, HEARTBEAT))?;
         LEFTOVERS.iter().try_for_each(|resource| self.remove_what_is_left(resource, namespace))
     }
 
@@ -191,10 +191,10 @@ impl Writer {
             Err(error) if error.is_not_found() => Ok(()),
             other => other,
         };
-        let found = self.client.find::<Value>(resource, namespace, "left")?;
+        let found = self.client.find::<Value>(resource, &Key::new(namespace, "left"))?;
         equal("the remaining objects", &found, &None)?;
-        nothing(self.client.patch_blindly(resource, namespace, "left", "", &Patch::Merge(json!({}))))?;
-        Ok(nothing(self.client.delete(resource, namespace, "left", &DeleteParams::default()))?)
+        nothing(self.client.patch_blindly(resource, &Key::new(namespace, "left"), &Patch::Merge(json!({}))))?;
+        Ok(nothing(self.client.delete(resource, &Key::new(namespace, "left"), &DeleteParams::default()))?)
     }
 
     /// Deletes all written objects, the last one first, and waits for the end of the deletion.
@@ -203,7 +203,7 @@ impl Writer {
             let what = format!("{} {key}", resource.kind);
             write::delete(&self.client, &resource, &key).doing(|| format!("delete {what}"))?;
             wait::until(&format!("the end of {what}"), 90, || {
-                let found = self.client.find::<Value>(&resource, &key.namespace, &key.name);
+                let found = self.client.find::<Value>(&resource, &key);
                 found.map(|found| found.is_none().then_some(()))
             })?;
         }
@@ -256,7 +256,8 @@ fn permissions() -> Vec<Value> {
 fn client(seed: &Cluster) -> Result<Client> {
     let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
         "spec": {"audiences": [], "expirationSeconds": 3_600}});
-    let answer: Value = seed.client()?.create_sub(&SERVICE_ACCOUNT, "garden", ACCOUNT, "token", &request)?;
+    let answer: Value =
+        seed.client()?.create_sub(&SERVICE_ACCOUNT, &Key::new("garden", ACCOUNT), "token", &request)?;
     seed.client_with_token(answer["status"]["token"].as_str().unwrap_or_default())
 }
 

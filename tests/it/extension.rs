@@ -69,7 +69,7 @@ impl Lab {
         Context {
             client: self.seed.client(),
             clock: self.clock.clone(),
-            target: Target { resource, namespace: "garden".to_owned(), name: name.to_owned() },
+            target: Target { resource, key: Key::new("garden", name) },
             wish: Wish::new(spec),
             memory: Memory::default(),
         }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use gardenlet::api::core::{CONFIG_MAP, NAMESPACE};
-use gardenlet::api::meta::Metadata;
+use gardenlet::api::meta::{ALL_NAMESPACES, Metadata};
 use gardenlet::base::clock::{Clock, Simulated, Timestamp};
 use gardenlet::kube::{Client, Error, ListParams, Method, Patch, Verdict, WatchEvent, WatchParams};
 use serde_json::{Value, json};
@@ -29,11 +29,11 @@ fn cluster() -> (TestCluster, Client, Arc<Simulated>) {
 }
 
 fn get(client: &Client) -> Result<Value, Error> {
-    client.get(&CONFIG_MAP, "default", "a")
+    client.get(&CONFIG_MAP, &Key::new("default", "a"))
 }
 
 fn write(client: &Client, value: &str) -> Result<Value, Error> {
-    client.patch(&CONFIG_MAP, "default", "a", "", &Patch::Merge(json!({"data": {"k": value}})))
+    client.patch(&CONFIG_MAP, &Key::new("default", "a"), &Patch::Merge(json!({"data": {"k": value}})))
 }
 
 fn stored(cluster: &TestCluster) -> String {
@@ -126,7 +126,7 @@ fn reads_can_be_stale_and_dates_wrong() {
 fn watch(client: &Client, version: &str) -> gardenlet::kube::Watch<Metadata> {
     let params =
         WatchParams { resource_version: version.to_owned(), timeout_seconds: 5, ..WatchParams::default() };
-    client.watch(&NAMESPACE, "", &params).unwrap()
+    client.watch(&NAMESPACE, ALL_NAMESPACES, &params).unwrap()
 }
 
 fn now(cluster: &TestCluster) -> String {

@@ -6,7 +6,7 @@ use gardenlet::api::certificates::CERTIFICATE_SIGNING_REQUEST;
 use gardenlet::api::coordination::LEASE;
 use gardenlet::api::core::{CONFIG_MAP, NAMESPACE, SECRET};
 use gardenlet::api::gardener::{CONTROLLER_INSTALLATION, CONTROLLER_REGISTRATION, SEED, SHOOT};
-use gardenlet::api::meta::Resource;
+use gardenlet::api::meta::{CLUSTER_SCOPED, Resource};
 use gardenlet::base::clock::{Clock, Simulated, Timestamp};
 use gardenlet::kube::{self, Client, DeleteParams, Error, ListParams, Patch};
 use rcgen::{CertificateParams, DnType, KeyPair};
@@ -57,9 +57,9 @@ fn a_bootstrap_token_becomes_a_certificate() {
     let kubeconfig = garden.bootstrap_kubeconfig(&preparation.token());
     let client = garden.client_from(&kubeconfig, kube::Options::default());
     let right = request("seed-csr-a", ("gardener.cloud:system:seeds", "gardener.cloud:system:seed:edge-1"));
-    client.create::<Value>(&CERTIFICATE_SIGNING_REQUEST, "", &right).unwrap();
+    client.create::<Value>(&CERTIFICATE_SIGNING_REQUEST, CLUSTER_SCOPED, &right).unwrap();
     let wrong = request("seed-csr-b", ("gardener.cloud:system:others", "gardener.cloud:system:seed:edge-1"));
-    client.create::<Value>(&CERTIFICATE_SIGNING_REQUEST, "", &wrong).unwrap();
+    client.create::<Value>(&CERTIFICATE_SIGNING_REQUEST, CLUSTER_SCOPED, &wrong).unwrap();
     let signed = garden.wait_for("the certificate", |g| {
         let request = g.get("certificates.k8s.io", "certificatesigningrequests", "", "seed-csr-a")?;
         request["status"]["certificate"].is_string().then_some(request)
@@ -86,22 +86,22 @@ fn a_bootstrap_token_becomes_a_certificate() {
 fn a_seed_is_completed_and_gets_its_namespace() {
     let (garden, _) = garden();
     let client = agent(&garden, "edge-1");
-    assert!(client.get::<Value>(&NAMESPACE, "", "seed-edge-1").unwrap_err().is_denied());
-    let created: Value = client.create(&SEED, "", &seed("edge-1")).unwrap();
+    assert!(client.get::<Value>(&NAMESPACE, &Key::cluster("seed-edge-1")).unwrap_err().is_denied());
+    let created: Value = client.create(&SEED, CLUSTER_SCOPED, &seed("edge-1")).unwrap();
     let labels = json!({"gardener.cloud/role": "seed", "name.seed.gardener.cloud/edge-1": "true",
         "seed.gardener.cloud/provider": "local", "seed.gardener.cloud/region": "north"});
     assert_eq!(created["metadata"]["labels"], labels);
     assert_eq!(created["spec"]["settings"]["scheduling"]["visible"], true);
     assert_eq!(created["spec"]["networks"]["ipFamilies"], json!(["IPv4"]));
     garden.wait_for("the namespace", |g| g.get("", "secrets", "seed-edge-1", "global-monitoring"));
-    let namespace: Value = client.get(&NAMESPACE, "", "seed-edge-1").unwrap();
+    let namespace: Value = client.get(&NAMESPACE, &Key::cluster("seed-edge-1")).unwrap();
     assert_eq!(namespace["metadata"]["ownerReferences"][0]["uid"], created["metadata"]["uid"]);
     let secrets = client.list::<Value>(&SECRET, "seed-edge-1", &ListParams::default()).unwrap();
     assert_eq!(secrets.items.len(), 1);
     // The agent replaces the labels; the server keeps its own.
     let patch = Patch::Merge(json!({"metadata": {"labels": {"gardener.cloud/role": "seed", "site": "north",
         "name.seed.gardener.cloud/edge-1": null, "seed.gardener.cloud/region": null}}}));
-    let patched: Value = client.patch(&SEED, "", "edge-1", "", &patch).unwrap();
+    let patched: Value = client.patch(&SEED, &Key::cluster("edge-1"), &patch).unwrap();
     assert_eq!(patched["metadata"]["labels"]["name.seed.gardener.cloud/edge-1"], "true");
     assert_eq!(patched["metadata"]["generation"], 1);
 }
@@ -126,12 +126,15 @@ fn operations_move_the_generation() {
     let other = Patch::Merge(
         json!({"metadata": {"annotations": {"gardener.cloud/operation": "renew-garden-access-secrets"}}}),
     );
-    assert_eq!(client.patch::<Value>(&SEED, "", "edge-1", "", &other).unwrap_err().status_code(), Some(422));
+    assert_eq!(
+        client.patch::<Value>(&SEED, &Key::cluster("edge-1"), &other).unwrap_err().status_code(),
+        Some(422)
+    );
     let status = Patch::Merge(json!({"status": {"clusterIdentity": "x"}}));
-    client.patch::<Value>(&SEED, "", "edge-1", "status", &status).unwrap();
+    client.patch_status::<Value>(&SEED, &Key::cluster("edge-1"), &status).unwrap();
     let status = Patch::Merge(json!({"status": {"clusterIdentity": "y"}}));
     assert_eq!(
-        client.patch::<Value>(&SEED, "", "edge-1", "status", &status).unwrap_err().status_code(),
+        client.patch_status::<Value>(&SEED, &Key::cluster("edge-1"), &status).unwrap_err().status_code(),
         Some(422)
     );
     assert_eq!(garden.seed("edge-1").unwrap()["metadata"]["generation"], 3);
@@ -185,19 +188,24 @@ fn an_agent_has_the_permissions_of_the_table() {
             resource.plural
         );
     }
-    let dns = client.find::<Value>(&SECRET, "garden", "dns").unwrap();
+    let dns = client.find::<Value>(&SECRET, &Key::new("garden", "dns")).unwrap();
     assert!(dns.is_none(), "the agent could read a credential of the seed");
-    assert!(client.get::<Value>(&SECRET, "garden", "global-monitoring").unwrap_err().is_denied());
+    assert!(client.get::<Value>(&SECRET, &Key::new("garden", "global-monitoring")).unwrap_err().is_denied());
     let lease = |name: &str| json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name}});
     client.create::<Value>(&LEASE, "gardener-system-seed-lease", &lease("edge-1")).unwrap();
     let foreign = client.create::<Value>(&LEASE, "gardener-system-seed-lease", &lease("edge-2"));
     assert!(foreign.unwrap_err().is_denied());
     let foreign = request("seed-csr-x", ("gardener.cloud:system:seeds", "gardener.cloud:system:seed:edge-2"));
-    assert!(client.create::<Value>(&CERTIFICATE_SIGNING_REQUEST, "", &foreign).unwrap_err().is_denied());
+    assert!(
+        client
+            .create::<Value>(&CERTIFICATE_SIGNING_REQUEST, CLUSTER_SCOPED, &foreign)
+            .unwrap_err()
+            .is_denied()
+    );
     let status =
         Patch::Strategic(json!({"status": {"conditions": [{"type": "GardenletReady", "status": "True"}]}}));
-    client.patch::<Value>(&SEED, "", "edge-1", "status", &status).unwrap();
-    assert!(client.patch::<Value>(&SEED, "", "edge-2", "status", &status).unwrap_err().is_denied());
+    client.patch_status::<Value>(&SEED, &Key::cluster("edge-1"), &status).unwrap();
+    assert!(client.patch_status::<Value>(&SEED, &Key::cluster("edge-2"), &status).unwrap_err().is_denied());
 }
 
 #[test]
@@ -208,7 +216,7 @@ fn a_silent_agent_is_noticed() {
     let ready = Patch::Strategic(json!({"status": {"conditions": [
         {"type": "GardenletReady", "status": "True", "reason": "GardenletReady", "message": "x"},
         {"type": "SeedSystemComponentsHealthy", "status": "True"}]}}));
-    client.patch::<Value>(&SEED, "", "edge-1", "status", &ready).unwrap();
+    client.patch_status::<Value>(&SEED, &Key::cluster("edge-1"), &ready).unwrap();
     let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "edge-1"},
         "spec": {"holderIdentity": "edge-1", "renewTime": support::encoding::rfc3339_micro(garden.clock().now())}});
     client.create::<Value>(&LEASE, "gardener-system-seed-lease", &lease).unwrap();
@@ -246,21 +254,19 @@ fn installations_follow_registrations() {
     let required = |status: &str| {
         let patch =
             Patch::Strategic(json!({"status": {"conditions": [{"type": "Required", "status": status}]}}));
-        client.patch::<Value>(&CONTROLLER_INSTALLATION, "", &name, "status", &patch).unwrap()
+        client.patch_status::<Value>(&CONTROLLER_INSTALLATION, &Key::cluster(&name), &patch).unwrap()
     };
     required("True");
     client
         .patch::<Value>(
             &CONTROLLER_INSTALLATION,
-            "",
-            &name,
-            "",
+            &Key::cluster(&name),
             &Patch::Merge(
                 json!({"metadata": {"finalizers": ["core.gardener.cloud/controllerinstallation"]}}),
             ),
         )
         .unwrap();
-    garden.client().delete(&CONTROLLER_REGISTRATION, "", "ext", &DeleteParams::default()).unwrap();
+    garden.client().delete(&CONTROLLER_REGISTRATION, &Key::cluster("ext"), &DeleteParams::default()).unwrap();
     required("False");
     garden.wait_for("the deletion", |g| {
         g.installations("ext").pop().filter(|i| i["metadata"]["deletionTimestamp"].is_string())
@@ -268,9 +274,7 @@ fn installations_follow_registrations() {
     client
         .patch::<Value>(
             &CONTROLLER_INSTALLATION,
-            "",
-            &name,
-            "",
+            &Key::cluster(&name),
             &Patch::Merge(json!({"metadata": {"finalizers": null}})),
         )
         .unwrap();
@@ -296,7 +300,7 @@ fn a_deployment_is_served_in_two_versions() {
             "controllerdeployments",
             false,
         );
-        client.get::<Value>(&r, "", "old").unwrap()
+        client.get::<Value>(&r, &Key::cluster("old")).unwrap()
     };
     assert_eq!(read("v1")["helm"], json!({"rawChart": "Y2hhcnQ=", "values": {"a": 1}}));
     assert_eq!(read("v1beta1")["providerConfig"], json!({"chart": "Y2hhcnQ=", "values": {"a": 1}}));

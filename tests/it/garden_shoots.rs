@@ -3,11 +3,11 @@
 
 use gardenlet::api::core::CONFIG_MAP;
 use gardenlet::api::gardener::{CLOUD_PROFILE, INTERNAL_SECRET, PROJECT, SHOOT, SHOOT_STATE};
-use gardenlet::api::meta::Resource;
+use gardenlet::api::meta::{CLUSTER_SCOPED, Resource};
 use gardenlet::base::clock::{Clock, Simulated, Timestamp};
 use gardenlet::format::yaml;
 use gardenlet::kube::{self, Client, DeleteParams, Error, Patch};
-use gardenlet::pki::Key;
+use gardenlet::pki::AnyKey;
 use gardenlet::pki::issue::{Authority, Issuer, Names, Template, common_name};
 use serde_json::{Value, json};
 
@@ -136,7 +136,7 @@ fn a_shoot_gets_the_same_defaults_as_in_the_real_garden() {
     for document in documents {
         let object = document.value.unwrap();
         let kind = if object["kind"] == "Project" { &PROJECT } else { &CLOUD_PROFILE };
-        client.create::<Value>(kind, "", &object).unwrap();
+        client.create::<Value>(kind, CLUSTER_SCOPED, &object).unwrap();
     }
     let mut namespace = garden.wait_for("the namespace", |g| g.get("", "namespaces", "", "garden-p"));
     comparable(&mut namespace);
@@ -394,7 +394,7 @@ fn generations_move_as_in_the_real_garden() {
         annotate(&client, "s1", "maintenance.gardener.cloud/operation", &json!("reconcile")).unwrap();
     assert_eq!(generation(&maintained), 6, "maintenance waits for its window");
 
-    let delete = || client.delete(&SHOOT, "garden-p", "s1", &DeleteParams::default());
+    let delete = || client.delete(&SHOOT, &Key::new("garden-p", "s1"), &DeleteParams::default());
     let (code, message) = refusal(delete());
     assert!(
         code == 403 && message.contains("must have a \"confirmation.gardener.cloud/deletion\" annotation"),
@@ -468,7 +468,7 @@ fn a_deletion_can_be_forced_only_after_an_error() {
     refused("has no deletionTimestamp");
     patch(&agent, "s1", "", &json!({"metadata": {"finalizers": ["gardener"]}})).unwrap();
     annotate(&client, "s1", "confirmation.gardener.cloud/deletion", &json!("true")).unwrap();
-    client.delete(&SHOOT, "garden-p", "s1", &DeleteParams::default()).unwrap();
+    client.delete(&SHOOT, &Key::new("garden-p", "s1"), &DeleteParams::default()).unwrap();
     refused("no last error has a code");
     let errors = |code: &str| json!({"status": {"lastErrors": [{"description": "x", "codes": [code]}]}});
     patch(&agent, "s1", "status", &errors("ERR_RETRYABLE_CONFIGURATION_PROBLEM")).unwrap();
@@ -537,15 +537,17 @@ fn the_objects_of_a_shoot_are_deleted_with_it() {
     assert_eq!(refusal(agent.create::<Value>(&INTERNAL_SECRET, "garden-p", &foreign)).0, 403);
     let state = json!({"apiVersion": "core.gardener.cloud/v1beta1", "kind": "ShootState", "metadata": {"name": "s1"}});
     agent.create::<Value>(&SHOOT_STATE, "garden-p", &state).unwrap();
-    let delete_state = || agent.delete(&SHOOT_STATE, "garden-p", "s1", &DeleteParams::default());
+    let delete_state = || agent.delete(&SHOOT_STATE, &Key::new("garden-p", "s1"), &DeleteParams::default());
     assert_eq!(refusal(delete_state()).0, 403);
     let confirmation = json!({"metadata": {"annotations": {"confirmation.gardener.cloud/deletion": "true"}}});
-    agent.patch::<Value>(&SHOOT_STATE, "garden-p", "s1", "", &Patch::Merge(confirmation.clone())).unwrap();
+    agent
+        .patch::<Value>(&SHOOT_STATE, &Key::new("garden-p", "s1"), &Patch::Merge(confirmation.clone()))
+        .unwrap();
     delete_state().unwrap();
 
     let client = garden.client();
     patch(&client, "s1", "", &confirmation).unwrap();
-    client.delete(&SHOOT, "garden-p", "s1", &DeleteParams::default()).unwrap();
+    client.delete(&SHOOT, &Key::new("garden-p", "s1"), &DeleteParams::default()).unwrap();
     garden.wait_for("the end of the Shoot and of what it owns", |g| {
         let gone = g.get(CORE, "shoots", "garden-p", "s1").is_none()
             && g.get(CORE, "internalsecrets", "garden-p", "s1.ca-client").is_none()
@@ -553,13 +555,13 @@ fn the_objects_of_a_shoot_are_deleted_with_it() {
         gone.then_some(())
     });
     // A Project waits for its last Shoots. Its namespace is deleted with it.
-    client.patch::<Value>(&PROJECT, "", "p", "", &Patch::Merge(confirmation.clone())).unwrap();
-    client.delete(&PROJECT, "", "p", &DeleteParams::default()).unwrap();
+    client.patch::<Value>(&PROJECT, &Key::cluster("p"), &Patch::Merge(confirmation.clone())).unwrap();
+    client.delete(&PROJECT, &Key::cluster("p"), &DeleteParams::default()).unwrap();
     let (code, message) = refusal(client.create::<Value>(&SHOOT, "garden-p", &prepare::shoot("late")));
     assert!(code == 403 && message.contains("already marked for deletion"), "{message}");
     assert!(garden.get(CORE, "projects", "", "p").is_some());
     patch(&client, "s2", "", &confirmation).unwrap();
-    client.delete(&SHOOT, "garden-p", "s2", &DeleteParams::default()).unwrap();
+    client.delete(&SHOOT, &Key::new("garden-p", "s2"), &DeleteParams::default()).unwrap();
     garden.wait_for("the end of the Project", |g| {
         let gone =
             g.get(CORE, "projects", "", "p").is_none() && g.get("", "namespaces", "", "garden-p").is_none();
@@ -614,7 +616,7 @@ fn shoots_are_bound_as_soon_as_a_seed_accepts_them() {
             && said.contains("spec.networking.services: Required value"))
         .then_some(())
     });
-    garden.delete(CORE, "seeds", "", "edge-0");
+    garden.delete(CORE, &Key::new("seeds", ""), "edge-0");
     garden.merge_status(CORE, "seeds", ("", "edge-1"), &other);
     assert_eq!(text(&settled(&garden, "s2"), "/spec/seedName"), "edge-1");
 }
@@ -672,7 +674,7 @@ fn a_binding_changes_the_seed_and_nothing_else() {
     let confirmation = json!({"metadata": {"annotations": {"confirmation.gardener.cloud/deletion": "true"}}});
     patch(&client, "s1", "", &confirmation).unwrap();
     patch(&client, "s1", "", &json!({"metadata": {"finalizers": ["gardener"]}})).unwrap();
-    client.delete(&SHOOT, "garden-p", "s1", &DeleteParams::default()).unwrap();
+    client.delete(&SHOOT, &Key::new("garden-p", "s1"), &DeleteParams::default()).unwrap();
     let (code, message) = refusal(bind(json!("edge-2")));
     assert!(code == 422 && message.contains("marked for deletion"), "{message}");
 }
@@ -758,7 +760,7 @@ fn an_exposure_class_limits_the_seeds_of_its_shoots() {
 
 /// A CA with an RSA key, as the secrets manager stores it: certificate and key, PEM.
 fn client_authority(now: Timestamp) -> (String, String) {
-    let key = Key::new_rsa(2048, &|| false).unwrap();
+    let key = AnyKey::new_rsa(2048, &|| false).unwrap();
     let template = Template {
         subject: common_name("ca-client-58f8e9ac"),
         names: Names::default(),
@@ -828,7 +830,7 @@ fn an_admin_kubeconfig_leads_into_the_shoot() {
             .client_from(&kubeconfig, kube::Options::default())
             .create(
                 &SELF_REVIEW,
-                "",
+                CLUSTER_SCOPED,
                 &json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}),
             )
             .unwrap();

@@ -14,7 +14,7 @@ use gardenlet::format::base64;
 use gardenlet::kube::{Client, Connection, Options as ClientOptions, Seed};
 use gardenlet::pki::issue::{Authority, Issuer, Names, Template, Usage, common_name};
 use gardenlet::pki::keys::RsaKeys;
-use gardenlet::pki::{Certificate, Key};
+use gardenlet::pki::{AnyKey, Certificate};
 use gardenlet::runtime::fence::Fence;
 use gardenlet::secrets::{Config, Error, Options, Place, Rotation, Secrets, Stored, TokenUser};
 use serde_json::{Value, json};
@@ -369,7 +369,7 @@ struct Rival {
 }
 
 impl RsaKeys for Rival {
-    fn take(&self, bits: usize) -> Option<Key> {
+    fn take(&self, bits: usize) -> Option<AnyKey> {
         if !self.was_quicker.swap(true, Ordering::SeqCst) {
             let mut secrets = Secrets::load(self.place.clone(), &Rotation::default()).unwrap();
             *self.made.lock().unwrap() = secrets.ensure(&ca_seed(), &ca_options()).unwrap();

@@ -10,7 +10,7 @@ use gardenlet::base::clock::{Clock, Simulated, Timestamp};
 use gardenlet::components::{kube_apiserver, kube_controller_manager, rollout};
 use gardenlet::flow::{Attempt, Step};
 use gardenlet::kube::{self, Client, Connection, Seed};
-use gardenlet::pki::Key;
+use gardenlet::pki::AnyKey;
 use gardenlet::pki::issue::{Authority, Issuer, Names, Template, Usage, subject};
 use gardenlet::secrets::{self, Secrets};
 use gardenlet::shoot::addresses::{self, Outside};
@@ -161,8 +161,8 @@ impl Rig {
     /// An administrator with a certificate of the CA for clients.
     fn admin(&self, url: &str) -> Client {
         let data = self.made.data("ca-client").unwrap();
-        let signing = Key::from_pem(&data["ca.key"]).unwrap();
-        let key = Key::new_p256().unwrap();
+        let signing = AnyKey::from_pem(&data["ca.key"]).unwrap();
+        let key = AnyKey::new_p256().unwrap();
         let now = self.seed.clock().now().unix();
         let template = Template {
             subject: subject("admin", &["system:masters".to_owned()]),
@@ -235,10 +235,11 @@ fn the_api_server_that_the_agent_writes_accepts_the_right_clients() {
     rig.wait_to_hear("kube-controller-manager", "shoot-access-kube-controller-manager");
     rig.seed.create("v1", "secrets", &access);
     rig.wait_until_it_runs("kube-controller-manager");
-    let map: Value =
-        rig.seed.wait_for("the CA", |_| admin.find(&CONFIG_MAP, "default", "kube-root-ca.crt").unwrap());
+    let map: Value = rig
+        .seed
+        .wait_for("the CA", |_| admin.find(&CONFIG_MAP, &Key::new("default", "kube-root-ca.crt")).unwrap());
     assert_eq!((before, text(&map, "/data/ca.crt").as_bytes()), (None, rig.made.ca_bundle()));
-    admin.get::<Value>(&NAMESPACE, "", "kube-system").unwrap();
+    admin.get::<Value>(&NAMESPACE, &Key::cluster("kube-system")).unwrap();
     assert_eq!(rig.site.complaints(), Vec::<String>::new());
 }
 

@@ -248,23 +248,27 @@ fn an_api_server_trusts_the_credentials_in_its_secrets() {
 
     let (certificate, key) = (rig.data("nobody", "tls.crt"), rig.data("nobody", "tls.key"));
     let nobody = rig.client(|connection| connection.with_certificate(certificate, key));
-    assert_eq!(code(nobody.get::<Value>(&CONFIG_MAP, "default", "kept")), 403);
-    assert_eq!(code(rig.client(|c| c).get::<Value>(&CONFIG_MAP, "default", "kept")), 401);
+    assert_eq!(code(nobody.get::<Value>(&CONFIG_MAP, &Key::new("default", "kept"))), 403);
+    assert_eq!(code(rig.client(|c| c).get::<Value>(&CONFIG_MAP, &Key::new("default", "kept"))), 401);
     let stranger = rig.seed.client_identity("admin", &["system:masters"]);
     let stranger = rig.client(|connection| connection.with_certificate(stranger.certificate, stranger.key));
-    assert_eq!(code(stranger.get::<Value>(&CONFIG_MAP, "default", "kept")), 401);
+    assert_eq!(code(stranger.get::<Value>(&CONFIG_MAP, &Key::new("default", "kept"))), 401);
     let token = rig.data("static-token", "static_tokens.csv");
     let health = rig.client(|connection| connection.with_token(token.split(',').next().unwrap()));
     let livez = health.raw(kube::Method::Get, "/livez", None, "").unwrap();
-    assert_eq!((livez.status, code(health.get::<Value>(&CONFIG_MAP, "default", "kept"))), (200, 403));
+    assert_eq!(
+        (livez.status, code(health.get::<Value>(&CONFIG_MAP, &Key::new("default", "kept")))),
+        (200, 403)
+    );
 
     // Tokens signed with the key of ServiceAccounts, but only for the server's own audiences.
     let account = json!({"metadata": {"name": "gardener"}});
     admin.create::<Value>(&SERVICE_ACCOUNT, "kube-system", &account).unwrap();
     let request = |spec: Value| {
         let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec});
-        let answer: Value =
-            admin.create_sub(&SERVICE_ACCOUNT, "kube-system", "gardener", "token", &request).unwrap();
+        let answer: Value = admin
+            .create_sub(&SERVICE_ACCOUNT, &Key::new("kube-system", "gardener"), "token", &request)
+            .unwrap();
         answer["status"]["token"].as_str().unwrap().to_owned()
     };
     let ours = request(json!({"expirationSeconds": 600}));
@@ -272,7 +276,7 @@ fn an_api_server_trusts_the_credentials_in_its_secrets() {
     assert_eq!(serde_json::from_slice::<Value>(&head).unwrap()["alg"], "RS256");
     let get = |token: String| {
         let client = rig.client(|connection| connection.with_token(token));
-        code(client.get::<Value>(&NAMESPACE, "", "kube-system"))
+        code(client.get::<Value>(&NAMESPACE, &Key::cluster("kube-system")))
     };
     assert_eq!(get(ours.clone()), 403);
     assert_eq!(get(request(json!({"audiences": ["vault"], "expirationSeconds": 600}))), 401);
@@ -283,7 +287,8 @@ fn an_api_server_trusts_the_credentials_in_its_secrets() {
 
     // Disabled APIs do not exist, and Services have addresses of the Shoot.
     assert_eq!(admin.raw(kube::Method::Get, "/apis/apps/v1", None, "").unwrap().status, 404);
-    let service: Value = admin.get(&gardenlet::api::core::SERVICE, "default", "kubernetes").unwrap();
+    let service: Value =
+        admin.get(&gardenlet::api::core::SERVICE, &Key::new("default", "kubernetes")).unwrap();
     assert_eq!(service["spec"]["clusterIP"], "100.64.0.1");
     assert_eq!(rig.site.complaints(), Vec::<String>::new());
 }
@@ -335,7 +340,7 @@ fn an_api_server_stops_and_starts_with_its_deployment_and_keeps_its_data() {
     rig.seed.merge("apps", "deployments", (SHOOT, "kube-apiserver"), &next);
     rig.wait_until_available();
     assert_eq!(admin.version().unwrap().git_version, "v1.35.4");
-    admin.get::<Value>(&CONFIG_MAP, "default", "kept").unwrap();
+    admin.get::<Value>(&CONFIG_MAP, &Key::new("default", "kept")).unwrap();
     assert_eq!(dial(&rig.site.routes(), "kube-apiserver.shoot--test--one.svc.cluster.local"), Ok(()));
 
     // A deleted pod is replaced, and its server with it.
@@ -348,7 +353,7 @@ fn an_api_server_stops_and_starts_with_its_deployment_and_keeps_its_data() {
         (is_next && rig.site.server(SHOOT)?.pod().as_deref() == pod["metadata"]["uid"].as_str()).then_some(())
     });
     rig.wait_until_available();
-    admin.get::<Value>(&CONFIG_MAP, "default", "kept").unwrap();
+    admin.get::<Value>(&CONFIG_MAP, &Key::new("default", "kept")).unwrap();
 
     // A new namespace of the same name has other data.
     rig.seed.delete("", "namespaces", "", SHOOT);

@@ -200,8 +200,11 @@ fn what_is_in_the_shoot(world: &World, site: &Site) {
 fn an_administrator_gets_in(world: &World, site: &Site) {
     let body = json!({"apiVersion": "authentication.gardener.cloud/v1alpha1", "kind": "AdminKubeconfigRequest",
         "spec": {"expirationSeconds": 600}});
-    let answer: Value =
-        world.garden.client().create_sub(&SHOOT, PROJECT_NAMESPACE, NAME, "adminkubeconfig", &body).unwrap();
+    let answer: Value = world
+        .garden
+        .client()
+        .create_sub(&SHOOT, &Key::new(PROJECT_NAMESPACE, NAME), "adminkubeconfig", &body)
+        .unwrap();
     let kubeconfig = from_base64(text(&answer, "/status/kubeconfig")).unwrap();
     let kubeconfig = String::from_utf8(kubeconfig).unwrap();
     let connection =
@@ -213,7 +216,7 @@ fn an_administrator_gets_in(world: &World, site: &Site) {
     };
     let client = Client::new(connection, options).unwrap();
     assert_eq!(client.version().unwrap().git_version, VERSION);
-    client.get::<Value>(&NAMESPACE, "", "kube-system").unwrap();
+    client.get::<Value>(&NAMESPACE, &Key::cluster("kube-system")).unwrap();
 }
 
 #[test]

@@ -101,7 +101,7 @@ impl Scene {
     pub fn delete(&self) {
         self.annotate("confirmation.gardener.cloud/deletion");
         let client = self.world.garden.client();
-        client.delete(&SHOOT, PLACE.0, PLACE.1, &DeleteParams::default()).unwrap();
+        client.delete(&SHOOT, &Key::new(PLACE.0, PLACE.1), &DeleteParams::default()).unwrap();
     }
 
     fn annotate(&self, name: &str) {
@@ -292,7 +292,7 @@ fn force_needs_no_api_server() {
     // No step may start that force would have to end.
     scene.agent.stop();
     let client = scene.world.garden.client();
-    client.delete(&SHOOT, PLACE.0, PLACE.1, &DeleteParams::default()).unwrap();
+    client.delete(&SHOOT, &Key::new(PLACE.0, PLACE.1), &DeleteParams::default()).unwrap();
     scene.annotate(FORCE);
     let dials = || scene.site.routes().dials(&scene.plane());
     // It was reachable while it existed.

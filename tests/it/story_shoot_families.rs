@@ -71,13 +71,14 @@ fn is_reached(world: &World, site: &Site, shoot: &Value) {
     let body =
         json!({"apiVersion": "authentication.gardener.cloud/v1alpha1", "kind": "AdminKubeconfigRequest"});
     let garden = world.garden.client();
-    let answer: Value = garden.create_sub(&SHOOT, PROJECT_NAMESPACE, NAME, "adminkubeconfig", &body).unwrap();
+    let answer: Value =
+        garden.create_sub(&SHOOT, &Key::new(PROJECT_NAMESPACE, NAME), "adminkubeconfig", &body).unwrap();
     let issued = String::from_utf8(from_base64(text(&answer, "/status/kubeconfig")).unwrap()).unwrap();
     let connection = kube::kubeconfig::parse(&issued, Path::new("/")).unwrap().select("").unwrap();
     let (clock, dialer) = (world.clock.clone(), Arc::new(site.routes()));
     let client =
         Client::new(connection, kube::Options { clock, dialer, ..kube::Options::default() }).unwrap();
-    client.get::<Value>(&NAMESPACE, "", "kube-system").unwrap();
+    client.get::<Value>(&NAMESPACE, &Key::cluster("kube-system")).unwrap();
 }
 
 /// The pod of the API server has addresses of both families, of which it would advertise the IPv6 one.

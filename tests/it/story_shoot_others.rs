@@ -167,7 +167,7 @@ fn delete(world: &World, name: &str) {
     let confirmed = json!({"metadata": {"annotations": {"confirmation.gardener.cloud/deletion": "true"}}});
     world.garden.merge(CORE, "shoots", (PROJECT_NAMESPACE, name), &confirmed);
     let client = world.garden.client();
-    client.delete(&SHOOT, PROJECT_NAMESPACE, name, &DeleteParams::default()).unwrap();
+    client.delete(&SHOOT, &Key::new(PROJECT_NAMESPACE, name), &DeleteParams::default()).unwrap();
 }
 
 fn wait_until_gone(world: &World, name: &str) {

@@ -92,8 +92,11 @@ pub fn wait_for_phases(world: &World, phases: &[(&str, &str)]) -> Value {
 fn administrator(world: &World, site: &Site) -> Client {
     let body = json!({"apiVersion": "authentication.gardener.cloud/v1alpha1", "kind": "AdminKubeconfigRequest",
         "spec": {"expirationSeconds": 86_400}});
-    let answer: Value =
-        world.garden.client().create_sub(&SHOOT, PROJECT_NAMESPACE, NAME, "adminkubeconfig", &body).unwrap();
+    let answer: Value = world
+        .garden
+        .client()
+        .create_sub(&SHOOT, &Key::new(PROJECT_NAMESPACE, NAME), "adminkubeconfig", &body)
+        .unwrap();
     let kubeconfig = String::from_utf8(from_base64(text(&answer, "/status/kubeconfig")).unwrap()).unwrap();
     let connection =
         kube::kubeconfig::parse(&kubeconfig, std::path::Path::new("/")).unwrap().select("").unwrap();
@@ -103,7 +106,7 @@ fn administrator(world: &World, site: &Site) -> Client {
 }
 
 fn get_in(client: &Client) -> Result<Value, Error> {
-    client.get::<Value>(&NAMESPACE, "", "kube-system")
+    client.get::<Value>(&NAMESPACE, &Key::cluster("kube-system"))
 }
 
 /// The number of CAs in the bundle that clients use to verify the API server.

@@ -10,7 +10,7 @@ use gardenlet::components::crds;
 use gardenlet::format::{brotli, yaml};
 use gardenlet::pki::issue::{Authority, Issuer, Names, Template, common_name};
 use gardenlet::pki::request::{self, Subject};
-use gardenlet::pki::{Key, PrivateKey};
+use gardenlet::pki::{AnyKey, PrivateKey};
 use gardenlet::secrets::Config;
 use serde_json::{Map, Value, json};
 
@@ -232,12 +232,16 @@ pub fn roles(world: &World) {
     world.seed.merge(RBAC, "clusterroles", ("", name), &json!({"rules": rules}));
     let daemon_sets = json!({"rules": [rule("apps", &["daemonsets"], &["create"])]});
     world.seed.merge(RBAC, "roles", ("garden", name), &daemon_sets);
-    world.seed.delete(RBAC, "roles", "kube-system", name);
-    world.seed.delete(RBAC, "rolebindings", "kube-system", name);
+    world.seed.delete(RBAC, &Key::new("roles", "kube-system"), name);
+    world.seed.delete(RBAC, &Key::new("rolebindings", "kube-system"), name);
     let election = format!("{name}:leader-election");
-    world.seed.delete(RBAC, "rolebindings", "garden", &election);
-    world.seed.delete(RBAC, "roles", "garden", &election);
-    world.seed.delete(RBAC, "clusterrolebindings", "", "gardener.cloud:system:gardener-resource-manager");
+    world.seed.delete(RBAC, &Key::new("rolebindings", "garden"), &election);
+    world.seed.delete(RBAC, &Key::new("roles", "garden"), &election);
+    world.seed.delete(
+        RBAC,
+        &Key::new("clusterrolebindings", ""),
+        "gardener.cloud:system:gardener-resource-manager",
+    );
 }
 
 /// Its central NetworkPolicies, like the golden files of upstream, in a seed with other addresses.
@@ -354,7 +358,7 @@ fn authorities(world: &World) {
         usage: None,
         authority: Authority::CertificatesAndRevocations,
     };
-    let key = Key::from_pem(include_bytes!("../fixtures/keys/rsa-3072-2.pem")).unwrap();
+    let key = AnyKey::from_pem(include_bytes!("../fixtures/keys/rsa-3072-2.pem")).unwrap();
     let certificate = template.sign(&key, &Issuer::itself(&template, &key).unwrap()).unwrap();
     let pems = vec![certificate.clone().into_bytes()];
     let bundle = Config::CertificateBundle { name: "ca-seed-bundle".to_owned(), pems }.checksum().to_string();

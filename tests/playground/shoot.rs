@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use gardenlet::api::core;
 use gardenlet::api::gardener::SHOOT;
+use gardenlet::api::meta::ALL_NAMESPACES;
 use gardenlet::base::clock::Timestamp;
 use gardenlet::base::error::chain;
 use gardenlet::kube::{self, Client, Connection, Error};
@@ -123,7 +124,7 @@ pub fn kubeconfig(world: &World) -> Result<String, String> {
     let body = kubeconfig_request();
     let client = world.garden.client();
     let answer: Value = client
-        .create_sub(&SHOOT, PROJECT_NAMESPACE, NAME, "adminkubeconfig", &body)
+        .create_sub(&SHOOT, &Key::new(PROJECT_NAMESPACE, NAME), "adminkubeconfig", &body)
         .map_err(|error| chain(&error))?;
     let decoded = from_base64(text(&answer, "/status/kubeconfig")).unwrap_or_default();
     String::from_utf8(decoded).map_err(|error| error.to_string())
@@ -143,7 +144,8 @@ fn client(world: &World, connection: Connection) -> Client {
 pub fn namespaces(world: &World) -> Result<Vec<Value>, String> {
     let client = client(world, connection(&kubeconfig(world)?));
     let mut all = Vec::new();
-    let found = client.list_all(&core::NAMESPACE, "", &kube::ListParams::default(), &mut |one| all.push(one));
+    let found = client
+        .list_all(&core::NAMESPACE, ALL_NAMESPACES, &kube::ListParams::default(), &mut |one| all.push(one));
     found.map_err(|error| chain(&error))?;
     Ok(all)
 }
@@ -153,7 +155,7 @@ pub fn stranger(world: &World) -> u16 {
     let Ok(kubeconfig) = kubeconfig(world) else { return 0 };
     let other = world.seed.client_identity("admin", &["system:masters"]);
     let connection = connection(&kubeconfig).with_certificate(other.certificate, other.key);
-    match client(world, connection).get::<Value>(&core::NAMESPACE, "", "default") {
+    match client(world, connection).get::<Value>(&core::NAMESPACE, &Key::cluster("default")) {
         Err(Error::Api(failure)) => failure.code,
         Ok(_) => 200,
         Err(_) => 0,

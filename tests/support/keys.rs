@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use gardenlet::pki::Key;
+use gardenlet::pki::AnyKey;
 use gardenlet::pki::keys::RsaKeys;
 
 const PEMS_3072: [&str; 4] = [
@@ -34,7 +34,7 @@ impl FixtureKeys {
 }
 
 impl RsaKeys for FixtureKeys {
-    fn take(&self, bits: usize) -> Option<Key> {
+    fn take(&self, bits: usize) -> Option<AnyKey> {
         if self.early.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1)).is_ok() {
             return None;
         }
@@ -44,6 +44,6 @@ impl RsaKeys for FixtureKeys {
             4_096 => PEM_4096,
             _ => panic!("there is no fixture of {bits} bits; add one"),
         };
-        Some(Key::from_pem(pem.as_bytes()).unwrap())
+        Some(AnyKey::from_pem(pem.as_bytes()).unwrap())
     }
 }

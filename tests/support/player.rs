@@ -76,12 +76,12 @@ impl Place for Client {
 
     fn merge(&self, plural: &str, key: (&str, &str), patch: &Value) -> bool {
         let patch = Patch::Merge(patch.clone());
-        self.patch_blindly(resource(plural), key.0, key.1, "", &patch).is_ok()
+        self.patch_blindly(resource(plural), &Key::new(key.0, key.1), &patch).is_ok()
     }
 
     fn merge_status(&self, plural: &str, key: (&str, &str), patch: &Value) -> bool {
         let patch = Patch::Merge(patch.clone());
-        self.patch_blindly(resource(plural), key.0, key.1, "status", &patch).is_ok()
+        self.patch_status_blindly(resource(plural), &Key::new(key.0, key.1), &patch).is_ok()
     }
 }
 

@@ -6,13 +6,12 @@ use serde_json::{Value, json};
 
 use crate::api::core::{NAMESPACE, SECRET};
 use crate::api::gardener::{SEED, seed_namespace};
-use crate::api::meta::{Key, Metadata};
+use crate::api::meta::{CLUSTER_SCOPED, Key, Metadata};
 use crate::base::error::chain;
 use crate::controllers::seed::register::{self, Action};
 use crate::controllers::seed::{self, Absence, GET_NAMESPACE, without_namespace};
 use crate::kube::request::ListParams;
 use crate::kube::{self, Patch};
-use crate::runtime::write;
 
 use super::{BringUp, Error, Step, failed};
 
@@ -32,7 +31,7 @@ impl BringUp {
         let config = &shared.settings.seed_config;
         let (name, garden) = (config.name.as_str(), &self.garden()?.controllers);
         let wrong = || failed(format!("register Seed {name}"));
-        let live = garden.find::<Value>(&SEED, "", name).map_err(wrong())?;
+        let live = garden.find::<Value>(&SEED, &Key::cluster(name)).map_err(wrong())?;
         if live.is_none() {
             match shared.registration.absence() {
                 Absence::Never => {}
@@ -44,13 +43,13 @@ impl BringUp {
         }
         let seed = match (register::decide(live.as_ref(), config), live) {
             (Action::Create(object), _) => {
-                let seed = garden.create::<Value>(&SEED, "", &object).map_err(wrong())?;
+                let seed = garden.create::<Value>(&SEED, CLUSTER_SCOPED, &object).map_err(wrong())?;
                 log::info!(seed = name; "Registered the Seed");
                 seed
             }
             (Action::Patch(patch), _) => {
                 let patch = Patch::Merge(patch);
-                let seed = garden.patch::<Value>(&SEED, "", name, "", &patch).map_err(wrong())?;
+                let seed = garden.patch::<Value>(&SEED, &Key::cluster(name), &patch).map_err(wrong())?;
                 log::info!(seed = name; "Updated the Seed to its configuration");
                 seed
             }
@@ -79,7 +78,7 @@ impl BringUp {
     pub(super) fn await_namespace(&mut self) -> Result<Step, Error> {
         let name = seed_namespace(self.seed_name());
         let garden = &self.garden()?.controllers;
-        match garden.get::<Metadata>(&NAMESPACE, "", &name) {
+        match garden.get::<Metadata>(&NAMESPACE, &Key::cluster(&name)) {
             Ok(_) => self.default_domains(&name).map(|()| Step::Done),
             Err(e) if e.is_not_found() || e.is_denied() => {
                 let why = why_without_namespace(&name, e);
@@ -105,12 +104,13 @@ impl BringUp {
         self.told_at = now;
         let garden = &self.garden()?.controllers;
         let wrong = || failed("write the Seed's last operation");
-        let Some(live) = garden.find::<Value>(&SEED, "", self.seed_name()).map_err(wrong())? else {
+        let Some(live) = garden.find::<Value>(&SEED, &Key::cluster(self.seed_name())).map_err(wrong())?
+        else {
             return Ok(());
         };
         let Some(patch) = without_namespace(&live, why, self.shared.env.clock.now()) else { return Ok(()) };
         let key = Key::new("", self.seed_name());
-        write::status_patch::<Value>(garden, &SEED, &key, &Patch::Strategic(patch)).map_err(wrong()).map(drop)
+        garden.patch_status::<Value>(&SEED, &key, &Patch::Strategic(patch)).map_err(wrong()).map(drop)
     }
 
     /// If the configuration has no `dns.defaults`, the garden's default domains are copied to the Seed at each start.
@@ -134,12 +134,12 @@ impl BringUp {
             Error::Config(format!("the garden's default domains: Secret {namespace}/{why}"))
         })?;
         // A Seed that already has domains keeps them, because the garden does not allow removing them.
-        let seed = garden.get::<Value>(&SEED, "", self.seed_name()).map_err(wrong())?;
+        let seed = garden.get::<Value>(&SEED, &Key::cluster(self.seed_name())).map_err(wrong())?;
         if defaults.is_empty() || seed["spec"]["dns"]["defaults"] == Value::Array(defaults.clone()) {
             return Ok(());
         }
         let patch = Patch::Merge(json!({"spec": {"dns": {"defaults": defaults}}}));
-        garden.patch::<Value>(&SEED, "", self.seed_name(), "", &patch).map_err(wrong()).map(drop)
+        garden.patch::<Value>(&SEED, &Key::cluster(self.seed_name()), &patch).map_err(wrong()).map(drop)
     }
 }
 

@@ -2,6 +2,7 @@
 //! continues without them, reports it, and asks again.
 
 use crate::api::core::{CONFIG_MAP, ConfigMap};
+use crate::api::meta::Key;
 use crate::app::status::complain;
 use crate::app::versions;
 use crate::base::clock::Mono;
@@ -85,7 +86,7 @@ impl BringUp {
     /// The garden's version information; `None` if the agent may not read it.
     pub(super) fn gardener_info(&mut self) -> Result<Option<ConfigMap>, Error> {
         let Published { name, .. } = INFO;
-        match self.garden()?.controllers.get::<ConfigMap>(&CONFIG_MAP, NAMESPACE, name) {
+        match self.garden()?.controllers.get::<ConfigMap>(&CONFIG_MAP, &Key::new(NAMESPACE, name)) {
             Ok(info) => {
                 self.given(INFO);
                 Ok(Some(info))

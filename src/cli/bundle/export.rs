@@ -10,7 +10,7 @@ use super::super::unit::Handed;
 use super::super::{FAILURE, Io, Variable, clusters, fail, print, report, say};
 use super::Export;
 use crate::api::gardener::{CLOUD_PROFILE, CONTROLLER_DEPLOYMENT, ControllerDeployment, SEED, SHOOT};
-use crate::api::meta::text;
+use crate::api::meta::{ALL_NAMESPACES, Key, text};
 use crate::base::capped;
 use crate::base::error::chain;
 use crate::base::sorted::SortedSet;
@@ -168,7 +168,7 @@ fn control_planes(
 fn versions(garden: &Garden, settings: &Settings, all: bool) -> Result<SortedSet<String>, kube::Error> {
     let mut found = SortedSet::new();
     let provider = text(&settings.document["seedConfig"]["spec"]["provider"]["type"]);
-    garden.list_all::<Value>(&CLOUD_PROFILE, "", &ListParams::default(), &mut |profile| {
+    garden.list_all::<Value>(&CLOUD_PROFILE, ALL_NAMESPACES, &ListParams::default(), &mut |profile| {
         if all || profile["spec"]["type"] == provider {
             let versions = profile["spec"]["kubernetes"]["versions"].as_array().into_iter().flatten();
             found.extend(versions.map(|entry| text(&entry["version"]).to_owned()));
@@ -176,7 +176,7 @@ fn versions(garden: &Garden, settings: &Settings, all: bool) -> Result<SortedSet
     })?;
     let label_selector = format!("name.seed.gardener.cloud/{}=true", settings.seed_config.name);
     let params = ListParams { label_selector, ..ListParams::default() };
-    garden.list_all::<Value>(&SHOOT, "", &params, &mut |shoot| {
+    garden.list_all::<Value>(&SHOOT, ALL_NAMESPACES, &params, &mut |shoot| {
         found.insert(text(&shoot["spec"]["kubernetes"]["version"]).to_owned());
     })?;
     Ok(found)
@@ -306,7 +306,7 @@ fn of_garden(
     };
     let garden = garden(settings, variable)?;
     let name = settings.seed_config.name.as_str();
-    let seed = garden.find::<Value>(&SEED, "", name).map_err(failed)?;
+    let seed = garden.find::<Value>(&SEED, &Key::cluster(name)).map_err(failed)?;
     // Before the agent registers the Seed, the configuration is the best source.
     let seed = seed.unwrap_or_else(|| {
         json!({"metadata": settings.document["seedConfig"]["metadata"], "spec": settings.document["seedConfig"]["spec"]})
@@ -315,7 +315,7 @@ fn of_garden(
     let mut wanted = Vec::new();
     for (deployment, release, installation) in clusters::deployments(&garden, name, all).map_err(failed)? {
         let found: ControllerDeployment =
-            garden.get(&CONTROLLER_DEPLOYMENT, "", &deployment).map_err(failed)?;
+            garden.get(&CONTROLLER_DEPLOYMENT, &Key::cluster(&deployment)).map_err(failed)?;
         let Some(helm) = &found.helm else {
             say(io, format_args!("{deployment} has no chart\n"));
             continue;

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use serde_json::{Value, json};
 
-use crate::api::meta::Resource;
+use crate::api::meta::{CLUSTER_SCOPED, Resource};
 use crate::components::archive::packed_text;
 use crate::config::settings::Settings;
 use crate::kube::{Client, Error};
@@ -110,7 +110,7 @@ pub(super) fn missing(client: &Client, wanted: &[Access<'_>]) -> Result<Vec<Stri
     for (verbs, group, resource, namespace, name) in wanted {
         for verb in verbs.split(',') {
             let access = (verb, *group, *resource, *namespace, *name);
-            let answer = client.create::<Value>(&REVIEW, "", &review(access))?;
+            let answer = client.create::<Value>(&REVIEW, CLUSTER_SCOPED, &review(access))?;
             if answer["status"]["allowed"] != true {
                 missing.push(words(access));
             }

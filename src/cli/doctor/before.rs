@@ -99,7 +99,7 @@ impl Doctor<'_> {
 
     fn token(&mut self, garden: &Garden) {
         let key = token::key("garden", &self.settings.seed_config.name);
-        let found = garden.find::<Value>(&SECRET, &key.namespace, &key.name);
+        let found = garden.find::<Value>(&SECRET, &key);
         let (state, text, remedy) = match found {
             Ok(Some(secret)) => {
                 let (end, now) = (token::expiration(&secret), Clock::system().now());

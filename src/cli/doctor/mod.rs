@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::api::gardener::{CONTROLLER_DEPLOYMENT, ControllerDeployment, SEED, SHOOT};
-use crate::api::meta::text;
+use crate::api::meta::{ALL_NAMESPACES, Key, text};
 use crate::app::host;
 use crate::base::clock::{Clock, Timestamp};
 use crate::base::error::chain;
@@ -263,7 +263,7 @@ impl Doctor<'_> {
     /// Reports why the last round of the Seed failed. The check of permissions reports whether the Seed can be read.
     fn last_operation(&mut self, garden: &Garden) {
         let name = &self.settings.seed_config.name;
-        let Ok(Some(seed)) = garden.find::<Value>(&SEED, "", name) else { return };
+        let Ok(Some(seed)) = garden.find::<Value>(&SEED, &Key::cluster(name)) else { return };
         let operation = &seed["status"]["lastOperation"];
         if operation["state"] == "Error" {
             let remedy = "fix what the message names; the agent tries again within a minute";
@@ -276,7 +276,7 @@ impl Doctor<'_> {
         let mut names = Vec::new();
         let label_selector = format!("name.seed.gardener.cloud/{}=true", self.settings.seed_config.name);
         let ours = ListParams { label_selector, ..ListParams::default() };
-        let listed = garden.list_all::<Value>(&SHOOT, "", &ours, &mut |shoot| {
+        let listed = garden.list_all::<Value>(&SHOOT, ALL_NAMESPACES, &ours, &mut |shoot| {
             if has_workers(&shoot) {
                 let metadata = &shoot["metadata"];
                 names.push(format!("{}/{}", text(&metadata["namespace"]), text(&metadata["name"])));
@@ -469,7 +469,7 @@ impl Doctor<'_> {
 /// The options for pulling the chart of a deployment; none if it is not pulled.
 fn order(garden: &Garden, name: &str) -> Result<Option<Order>, String> {
     let found: ControllerDeployment =
-        garden.get(&CONTROLLER_DEPLOYMENT, "", name).map_err(|error| chain(&error))?;
+        garden.get(&CONTROLLER_DEPLOYMENT, &Key::cluster(name)).map_err(|error| chain(&error))?;
     match &found.helm {
         Some(helm) if matches!(Preview::raw_chart(helm), Ok(None)) => {
             helm.oci_repository.as_ref().map(|repository| Preview::order(garden, repository)).transpose()

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::api::core::{CONFIG_MAP, ConfigMap};
-use crate::api::meta::Resource;
+use crate::api::meta::{ALL_NAMESPACES, Key, Resource};
 use crate::app::networks::{self, Mismatch};
 use crate::app::versions;
 use crate::base::error::chain;
@@ -110,9 +110,10 @@ impl Doctor<'_> {
         let etcd = &self.settings.edge.etcd;
         let wanted = [&etcd.main, &etcd.events].map(|volume| volume.storage_class.as_deref());
         let mut classes = Vec::new();
-        let listed = seed.list_all::<Value>(&STORAGE_CLASS, "", &ListParams::default(), &mut |class| {
-            classes.push(class);
-        });
+        let listed =
+            seed.list_all::<Value>(&STORAGE_CLASS, ALL_NAMESPACES, &ListParams::default(), &mut |class| {
+                classes.push(class);
+            });
         match listed {
             Ok(_) => self.found.push(finding::storage(&classes, wanted)),
             Err(error) => self.say("seed", finding::STORAGE, State::Odd, chain(&error), ""),
@@ -137,7 +138,7 @@ impl Doctor<'_> {
 
     /// Compares the garden's version with ours. False if they do not fit.
     pub(super) fn gardener(&mut self, garden: &Client) -> bool {
-        let found = garden.get::<ConfigMap>(&CONFIG_MAP, versions::NAMESPACE, versions::INFO);
+        let found = garden.get::<ConfigMap>(&CONFIG_MAP, &Key::new(versions::NAMESPACE, versions::INFO));
         let (state, text, remedy) = match found {
             Ok(info) => {
                 let theirs = versions::gardener(&info);

@@ -10,7 +10,7 @@ use crate::api::gardener::{
     BACKUP_BUCKET, BACKUP_ENTRY, BASTION, CONTROLLER_INSTALLATION, CONTROLLER_REGISTRATION, MANAGED_SEED,
     OPERATION, SEED, SHOOT,
 };
-use crate::api::meta::{Resource, text};
+use crate::api::meta::{Key, Resource, text};
 use crate::base::error::chain;
 use crate::extension::credentials::Reference;
 use crate::extension::required::unheard;
@@ -72,7 +72,11 @@ impl Explainer<'_> {
         remedy: &str,
     ) -> Option<Value> {
         let what = format!("its {}", resource.kind);
-        let found = if name.is_empty() { Ok(None) } else { garden.find::<Value>(resource, namespace, name) };
+        let found = if name.is_empty() {
+            Ok(None)
+        } else {
+            garden.find::<Value>(resource, &Key::new(namespace, name))
+        };
         match found {
             Ok(Some(object)) => {
                 self.related.push(Related::object(what, object.clone()));
@@ -92,7 +96,7 @@ impl Explainer<'_> {
         (resource, kind): (&Resource, &'static str),
         (namespace, name): (&str, &str),
     ) {
-        match seed.find::<Value>(resource, namespace, name) {
+        match seed.find::<Value>(resource, &Key::new(namespace, name)) {
             Ok(Some(object)) => {
                 let is_unheard = object["status"]["lastOperation"].is_null()
                     || object["metadata"]["annotations"][OPERATION] == "reconcile";

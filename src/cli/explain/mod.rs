@@ -8,7 +8,7 @@ use crate::api::extensions::SERVED;
 use crate::api::gardener::{
     BACKUP_BUCKET, CONTROLLER_DEPLOYMENT, CONTROLLER_INSTALLATION, CONTROLLER_REGISTRATION, SEED, SHOOT,
 };
-use crate::api::meta::Resource;
+use crate::api::meta::{Key, Resource};
 use crate::api::resources::MANAGED_RESOURCE;
 use crate::base::clock::Clock;
 use crate::base::error::chain;
@@ -141,7 +141,7 @@ impl Explainer<'_> {
         let place = name(&json!({"metadata": {"namespace": namespace, "name": question.name}}));
         let ours = &self.settings.seed_config.name;
         let mut object = client
-            .get::<Value>(&resource, namespace, &question.name)
+            .get::<Value>(&resource, &Key::new(namespace, &question.name))
             .map_err(|error| not_read(&resource, &place, cluster, ours, &error))?;
         object["kind"] = Value::from(&*resource.kind);
         if resource == CONTROLLER_INSTALLATION {
@@ -174,7 +174,7 @@ impl Explainer<'_> {
     /// Adds the ManagedResource, and the objects that need the extension.
     fn installation(&mut self, seed: &Client, garden: &Client, installation: &Value) {
         let name = installation["metadata"]["name"].as_str().unwrap_or_default();
-        match seed.find::<Value>(&MANAGED_RESOURCE, "garden", name) {
+        match seed.find::<Value>(&MANAGED_RESOURCE, &Key::new("garden", name)) {
             Ok(Some(object)) => {
                 let what = "its ManagedResource".to_owned();
                 self.related.push(Related::object(what, object.clone()));
@@ -184,7 +184,7 @@ impl Explainer<'_> {
             Err(error) => self.unread.push(format!("its ManagedResource: {}", chain(&error))),
         }
         let registration = installation.pointer("/spec/registrationRef/name").and_then(Value::as_str);
-        match garden.get::<Value>(&CONTROLLER_REGISTRATION, "", registration.unwrap_or_default()) {
+        match garden.get::<Value>(&CONTROLLER_REGISTRATION, &Key::cluster(registration.unwrap_or_default())) {
             Ok(registration) => {
                 for served in
                     registration.pointer("/spec/resources").and_then(Value::as_array).into_iter().flatten()
@@ -309,7 +309,7 @@ impl Explainer<'_> {
 fn referred(seed: &Client, discovery: &Discovery, reference: &Value) -> Result<Option<Value>, Error> {
     let text = |key: &str| reference[key].as_str().unwrap_or_default();
     let Some(resource) = discovery.resource_for(text("apiVersion"), text("kind"))? else { return Ok(None) };
-    let mut found = seed.find::<Value>(&resource, text("namespace"), text("name"))?;
+    let mut found = seed.find::<Value>(&resource, &Key::new(text("namespace"), text("name")))?;
     if let Some(object) = &mut found {
         object["kind"] = reference["kind"].clone();
     }

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::api::core::{EVENT, PERSISTENT_VOLUME_CLAIM};
-use crate::api::meta::text;
+use crate::api::meta::{Key, text};
 use crate::components::rollout::regarding;
 use crate::flow::Failed;
 use crate::kube::{Error, ListParams, Seed};
@@ -18,7 +18,7 @@ pub fn look(seed: &Seed, set: &Value) -> Result<Option<Failed>, Error> {
     let namespace = text(&set["metadata"]["namespace"]);
     let mut unbound = Vec::new();
     for name in names(set) {
-        let claim: Option<Value> = seed.find(&PERSISTENT_VOLUME_CLAIM, namespace, &name)?;
+        let claim: Option<Value> = seed.find(&PERSISTENT_VOLUME_CLAIM, &Key::new(namespace, &name))?;
         unbound.extend(claim.filter(is_unbound));
     }
     let Some(claim) = unbound.first() else { return Ok(None) };

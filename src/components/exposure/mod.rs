@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::archive;
 use super::bring::bring;
 use crate::api::core::{NODE, SERVICE};
-use crate::api::meta::text;
+use crate::api::meta::{ALL_NAMESPACES, Key, text};
 use crate::base::sorted::SortedMap;
 use crate::config::control_plane::{Exposure, ExposureType};
 use crate::flow::{Failed, Step};
@@ -80,7 +80,7 @@ pub fn ensure(seed: &Seed, namespace: &str, settings: &Exposure) -> Result<Expos
 /// # Errors
 /// A request fails; or no node has an address, with the option to set.
 pub fn look(seed: &Seed, namespace: &str, settings: &Exposure) -> Result<Exposed, Failed> {
-    let Some(service) = seed.find::<Value>(&SERVICE, namespace, NAME)? else {
+    let Some(service) = seed.find::<Value>(&SERVICE, &Key::new(namespace, NAME))? else {
         if settings.kind == ExposureType::NodePort {
             node_address(seed, namespace, settings)?;
         }
@@ -96,7 +96,7 @@ pub fn look(seed: &Seed, namespace: &str, settings: &Exposure) -> Result<Exposed
 /// # Errors
 /// A request fails.
 pub fn known(seed: &Seed, namespace: &str) -> Result<Option<Outside>, Error> {
-    let Some(service) = seed.find::<Value>(&SERVICE, namespace, NAME)? else { return Ok(None) };
+    let Some(service) = seed.find::<Value>(&SERVICE, &Key::new(namespace, NAME))? else { return Ok(None) };
     let kind = match text(&service["spec"]["type"]) {
         "NodePort" => ExposureType::NodePort,
         "LoadBalancer" => ExposureType::LoadBalancer,
@@ -163,7 +163,7 @@ fn node_address(seed: &Seed, namespace: &str, settings: &Exposure) -> Result<Str
         return Ok(address.clone());
     }
     let nodes = nodes(seed)?;
-    let service: Option<Value> = seed.find(&SERVICE, namespace, NAME)?;
+    let service: Option<Value> = seed.find(&SERVICE, &Key::new(namespace, NAME))?;
     let before = service.as_ref().map_or("", |service| text(&service["metadata"]["annotations"][ADDRESS]));
     choose(nodes.values(), before).ok_or_else(|| Failed::new(NO_ADDRESS))
 }
@@ -174,7 +174,7 @@ const NO_ADDRESS: &str = "no ready node of the seed has an ExternalIP or Interna
 /// The nodes of the seed, by name.
 fn nodes(seed: &Client) -> Result<SortedMap<String, Value>, Error> {
     let mut nodes = SortedMap::new();
-    seed.list_all::<Value>(&NODE, "", &ListParams::default(), &mut |node| {
+    seed.list_all::<Value>(&NODE, ALL_NAMESPACES, &ListParams::default(), &mut |node| {
         nodes.insert(text(&node["metadata"]["name"]).to_owned(), node);
     })?;
     Ok(nodes)

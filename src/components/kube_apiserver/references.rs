@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::api::core::{CONFIG_MAP, SECRET};
-use crate::api::meta::{Resource, text};
+use crate::api::meta::{Key, Resource, text};
 use crate::base::sorted::SortedMap;
 use crate::flow::Failed;
 use crate::format::base64;
@@ -81,7 +81,7 @@ pub fn references(kubernetes: &Value) -> Vec<Reference> {
 pub fn read(garden: &Garden, namespace: &str, kubernetes: &Value) -> Result<Texts, Failed> {
     let mut texts = Texts::new();
     for reference in references(kubernetes) {
-        let found = garden.find::<Value>(&reference.resource, namespace, &reference.name)?;
+        let found = garden.find::<Value>(&reference.resource, &Key::new(namespace, &reference.name))?;
         texts.insert(reference.file.clone(), reference.text(namespace, found.as_ref())?);
     }
     Ok(texts)

@@ -78,7 +78,7 @@ fn delete_generated(round: &Round<'_>) -> Result<(), Failure> {
     if secret.name.is_empty() {
         return Ok(());
     }
-    if let Some(live) = round.garden().find::<Value>(&SECRET, &secret.namespace, &secret.name)? {
+    if let Some(live) = round.garden().find::<Value>(&SECRET, &Key::new(&secret.namespace, &secret.name))? {
         finalize(round.garden(), &SECRET, &live, (FINALIZER, false))?;
         write::delete(round.garden(), &SECRET, &secret)?;
     }
@@ -90,7 +90,8 @@ fn release(round: &Round<'_>, credentials: &Credentials) -> Result<(), Failure> 
     let (garden, resource) = (round.garden(), credentials.resource());
     let metadata = &credentials.object["metadata"];
     for finalizer in [FINALIZER_BEFORE, FINALIZER] {
-        let live = garden.find::<Value>(resource, text(&metadata["namespace"]), text(&metadata["name"]))?;
+        let live = garden
+            .find::<Value>(resource, &Key::new(text(&metadata["namespace"]), text(&metadata["name"])))?;
         if let Some(live) = live.filter(|live| has(live, finalizer)) {
             finalize(garden, resource, &live, (finalizer, false))?;
         }

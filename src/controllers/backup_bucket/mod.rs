@@ -86,7 +86,7 @@ struct BucketReconciler {
 
 impl Reconciler for BucketReconciler {
     fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
-        let Some(object) = self.garden.find::<Value>(&BACKUP_BUCKET, "", &key.name)? else {
+        let Some(object) = self.garden.find::<Value>(&BACKUP_BUCKET, &Key::cluster(&key.name))? else {
             return Ok(Outcome::Done);
         };
         if object["spec"]["seedName"] != self.seed_name.as_str() {
@@ -160,7 +160,8 @@ fn claim(garden: &Garden, credentials: &Credentials) -> Result<Result<(), Failed
     if !has(object, FINALIZER_BEFORE) {
         return Ok(Ok(()));
     }
-    let live = garden.find::<Value>(resource, text(&metadata["namespace"]), text(&metadata["name"]))?;
+    let live =
+        garden.find::<Value>(resource, &Key::new(text(&metadata["namespace"]), text(&metadata["name"])))?;
     live.map_or(Ok(()), |live| finalize(garden, resource, &live, (FINALIZER_BEFORE, false))).map(Ok)
 }
 
@@ -220,7 +221,7 @@ fn take_over(round: &mut Round<'_>, status: &Value) -> Result<Map<String, Value>
 /// The seed's Secret with credentials that the extension generated.
 fn made(round: &Round<'_>, reference: &Value) -> Result<Value, Failure> {
     let key = Key::new(text(&reference["namespace"]), text(&reference["name"]));
-    round.seed().find(&SECRET, &key.namespace, &key.name)?.ok_or_else(|| {
+    round.seed().find(&SECRET, &key)?.ok_or_else(|| {
         Failure::retry(format!(
             "status.generatedSecretRef of the extension's BackupBucket {} names Secret {key}, which the seed does not have: its \
              extension has to make it, or to remove the reference",

@@ -69,7 +69,7 @@ pub(super) fn step(round: &mut Round<'_>) -> Result<Outcome, Failure> {
             return Err(Failure::retry(format!(
                 "the extension has not reported a status for BackupEntry {} yet, so it is unknown whether it can release it: look \
                  whether the extension of its type is installed and works",
-                target.name
+                target.key.name
             )));
         }
         Next::Failed => {

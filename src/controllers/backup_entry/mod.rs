@@ -173,7 +173,7 @@ impl EntryReconciler {
 
 impl Reconciler for EntryReconciler {
     fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
-        let found = self.garden.find::<Value>(&BACKUP_ENTRY, &key.namespace, &key.name)?;
+        let found = self.garden.find::<Value>(&BACKUP_ENTRY, &key)?;
         let Some(object) = found else { return Ok(Outcome::Done) };
         let head = view::look::<EntryHead>(&object)?;
         if !head.is_of(&self.seed_name) {
@@ -226,7 +226,7 @@ fn reconcile(round: &mut Round<'_>, patience: Duration, known: &Known) -> Result
     } else if is_done && annotation(&round.object, OPERATION) == "restore" {
         let patch = Patch::Merge(json!({"metadata": {"annotations": {OPERATION: null}}}));
         let Key { namespace, name } = round.key();
-        round.garden().patch::<Value>(&BACKUP_ENTRY, &namespace, &name, "", &patch)?;
+        round.garden().patch::<Value>(&BACKUP_ENTRY, &Key::new(&namespace, &name), &patch)?;
     }
     Ok(again.map_or(Outcome::Done, Outcome::After))
 }
@@ -260,7 +260,7 @@ fn usable(round: &mut Round<'_>, operation: &'static str) -> Result<Option<(Valu
 /// The bucket of the entry, or why it cannot be used now.
 fn bucket(round: &Round<'_>) -> Result<Result<Value, Failed>, Failure> {
     let name = text(&round.object["spec"]["bucketName"]);
-    let found = round.garden().find::<Value>(&BACKUP_BUCKET, "", name)?;
+    let found = round.garden().find::<Value>(&BACKUP_BUCKET, &Key::cluster(name))?;
     Ok(match found {
         Some(bucket) => decide::check_bucket(&bucket).map(|()| bucket),
         None => Err(problem(format!(
@@ -309,14 +309,14 @@ fn ask(round: &Round<'_>, operation: &str, wish: &Wish) -> Result<(), Failure> {
     let owner = owners.into_iter().flatten().find(|owner| owner["kind"] == "Shoot");
     let shoot = owner.map(|owner| text(&owner["name"])).unwrap_or_default();
     let namespace = round.key().namespace;
-    let found = round.garden().find(&SHOOT_STATE, &namespace, shoot)?;
+    let found = round.garden().find(&SHOOT_STATE, &Key::new(&namespace, shoot))?;
     let Some(state) = found else {
         return Err(Failure::retry(format!(
             "the garden has no ShootState {namespace}/{shoot}, from which the BackupEntry is to be restored: the seed that it has left \
              makes it; if that cannot do so any more, create one with an empty spec"
         )));
     };
-    Ok(target.restore(seed, wish, &memory(&state, &target.name), now)?)
+    Ok(target.restore(seed, wish, &memory(&state, &target.key.name), now)?)
 }
 
 /// The state of an entry in a ShootState.

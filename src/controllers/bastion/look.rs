@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use crate::api::extensions::BASTION;
-use crate::api::meta::{Key, ObjectMeta};
+use crate::api::meta::{ALL_NAMESPACES, Key, ObjectMeta};
 use crate::base::clock::Mono;
 use crate::base::sorted::SortedMap;
 use crate::kube::{ListParams, Seed};
@@ -124,12 +124,13 @@ impl Reconciler for Looker {
             return Ok(Outcome::After(left));
         }
         let mut listed = SortedMap::new();
-        let found = self.seed.list_all::<Listed>(&BASTION, "", &ListParams::default(), &mut |object| {
-            let metadata = object.metadata;
-            if listed.len() < limits::STORE_OBJECTS_MAX {
-                listed.insert(metadata.key(), metadata.resource_version);
-            }
-        });
+        let found =
+            self.seed.list_all::<Listed>(&BASTION, ALL_NAMESPACES, &ListParams::default(), &mut |object| {
+                let metadata = object.metadata;
+                if listed.len() < limits::STORE_OBJECTS_MAX {
+                    listed.insert(metadata.key(), metadata.resource_version);
+                }
+            });
         match found {
             // Without the definition, there are no objects.
             Err(error) if !error.is_not_found() => return Err(error.into()),

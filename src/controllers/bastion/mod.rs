@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::api::extensions;
 use crate::api::gardener::{BASTION, ControllerInstallation, ControllerRegistration, SHOOT, ShootHead};
-use crate::api::meta::{Key, text};
+use crate::api::meta::{ALL_NAMESPACES, Key, text};
 use crate::api::patch::difference;
 use crate::base::error::chain;
 use crate::extension::required::unheard;
@@ -109,7 +109,7 @@ enum Place {
 impl Reconciler for BastionReconciler {
     fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
         let is_known = || self.bastions.may_have(key);
-        let found = self.garden.find_own::<Value>(&BASTION, &key.namespace, &key.name, &is_known)?;
+        let found = self.garden.find_own::<Value>(&BASTION, &key, &is_known)?;
         let Some(object) = found else {
             self.seen.forget(key);
             return Ok(Outcome::Done);
@@ -150,8 +150,8 @@ impl Round<'_> {
         let now = self.cx.clock.now();
         let Plan { asks, state, again } = plan(object.as_ref(), &spec, now);
         let waits_for = |failed: Failed| {
-            let (at, name, why) = (&target.namespace, &target.name, &failed.text);
-            let text = format!("Error while waiting for Bastion {at}/{name} to become ready: {why}");
+            let (bastion, why) = (&target.key, &failed.text);
+            let text = format!("Error while waiting for Bastion {bastion} to become ready: {why}");
             Report::Failed(Failed { text, ..failed })
         };
         match state {
@@ -191,18 +191,12 @@ impl Round<'_> {
             marked["metadata"]["annotations"][FORCE] = "true".into();
         }
         if let Some(patch) = difference(&object, &marked) {
-            let patched = seed.patch::<Value>(
-                &target.resource,
-                &target.namespace,
-                &target.name,
-                "",
-                &Patch::Merge(patch),
-            );
+            let patched = seed.patch::<Value>(&target.resource, &target.key, &Patch::Merge(patch));
             gone(patched.map(drop))?;
         }
         if object["metadata"]["deletionTimestamp"].is_null() {
             // Unlike other extension objects, it needs no confirmation.
-            gone(seed.delete(&target.resource, &target.namespace, &target.name, &DeleteParams::default()))?;
+            gone(seed.delete(&target.resource, &target.key, &DeleteParams::default()))?;
         }
         Ok(Outcome::Done)
     }
@@ -217,14 +211,13 @@ impl Round<'_> {
     }
 
     fn target(&self, namespace: String) -> Target {
-        Target { resource: extensions::BASTION, namespace, name: self.key.name.clone() }
+        Target { resource: extensions::BASTION, key: Key::new(namespace, self.key.name.as_str()) }
     }
 
     fn read(&self, target: &Target) -> Result<Option<Value>, Error> {
         let object = target.find(&self.controller.seed)?;
         let version = object.as_ref().map_or("", |object| text(&object["metadata"]["resourceVersion"]));
-        let place = Key::new(target.namespace.as_str(), target.name.as_str());
-        self.controller.seen.note(self.key, place, version);
+        self.controller.seen.note(self.key, target.key.clone(), version);
         Ok(object)
     }
 
@@ -238,7 +231,7 @@ impl Round<'_> {
             _ => {
                 // The garden does not show us Shoots of other seeds, nor whether they exist.
                 let is_known = || shoots.may_have(&key);
-                let found = garden.find_own(&SHOOT, &key.namespace, &key.name, &is_known)?;
+                let found = garden.find_own(&SHOOT, &key, &is_known)?;
                 let Some(found) = found else { return Ok(Place::NoShoot) };
                 live = found;
                 &live
@@ -274,9 +267,10 @@ impl Round<'_> {
             field_selector: format!("metadata.name={}", self.key.name),
             ..ListParams::default()
         };
-        for object in seed.list::<Value>(&extensions::BASTION, "", &params)?.items {
+        for object in seed.list::<Value>(&extensions::BASTION, ALL_NAMESPACES, &params)?.items {
             let namespace = text(&object["metadata"]["namespace"]);
-            let cluster = seed.find::<Value>(&extensions::CLUSTER, "", namespace)?.unwrap_or_default();
+            let cluster =
+                seed.find::<Value>(&extensions::CLUSTER, &Key::cluster(namespace))?.unwrap_or_default();
             let shoot = &cluster["spec"]["shoot"]["metadata"];
             if shoot["namespace"] == self.key.namespace.as_str()
                 && shoot["name"] == self.head.spec.shoot_ref.name.as_str()
@@ -304,7 +298,7 @@ impl Round<'_> {
     fn tell(&self, report: &Report<'_>) -> Result<(), Failure> {
         let Some(patch) = status::patch(self.object, report, self.cx.clock.now()) else { return Ok(()) };
         let patch = Patch::Strategic(patch);
-        Ok(gone(write::status_patch::<Value>(&self.controller.garden, &BASTION, self.key, &patch).map(drop))?)
+        Ok(gone(self.controller.garden.patch_status::<Value>(&BASTION, self.key, &patch).map(drop))?)
     }
 
     /// Reports a failure.

@@ -74,7 +74,7 @@ pub(super) fn step(
 /// ManagedResource is gone.
 fn managed_resource(this: &InstallationReconciler, name: &str) -> Result<bool, Failure> {
     let key = Key::new(GARDEN_NAMESPACE, name);
-    let live = this.seed.find::<serde_json::Value>(&MANAGED_RESOURCE, &key.namespace, &key.name)?;
+    let live = this.seed.find::<serde_json::Value>(&MANAGED_RESOURCE, &key)?;
     let mut secrets = live.as_ref().map(managed::referenced_secrets).unwrap_or_default();
     secrets.push(key.clone());
     for secret in secrets {
@@ -91,7 +91,9 @@ pub(super) fn finish(
     let name = &installation.metadata.name;
     let key = installation.metadata.key();
     // The conditions were just written, so the version that was read is stale.
-    let Some(live) = this.garden.find::<ControllerInstallation>(&CONTROLLER_INSTALLATION, "", name)? else {
+    let Some(live) =
+        this.garden.find::<ControllerInstallation>(&CONTROLLER_INSTALLATION, &Key::cluster(name))?
+    else {
         return Ok(());
     };
     let read = (live.metadata.finalizers.as_slice(), live.metadata.resource_version.as_str());

@@ -8,7 +8,7 @@ use crate::api::core::{CONFIG_MAP, ConfigMap};
 use crate::api::gardener::{
     CONTROLLER_DEPLOYMENT, ControllerDeployment, ControllerInstallation, HelmDeployment, SEED,
 };
-use crate::api::meta::Resource;
+use crate::api::meta::{Key, Resource};
 use crate::base::error::chain;
 use crate::kube::Garden;
 use crate::runtime::controller::Failure;
@@ -23,7 +23,8 @@ impl InstallationReconciler {
         installation: &ControllerInstallation,
     ) -> Result<Option<(ControllerDeployment, HelmDeployment)>, Failure> {
         let Some(reference) = &installation.spec.deployment_ref else { return Ok(None) };
-        let mut found: ControllerDeployment = self.garden.get(&CONTROLLER_DEPLOYMENT, "", &reference.name)?;
+        let mut found: ControllerDeployment =
+            self.garden.get(&CONTROLLER_DEPLOYMENT, &Key::cluster(&reference.name))?;
         Ok(found.helm.take().map(|helm| (found, helm)))
     }
 
@@ -35,7 +36,7 @@ impl InstallationReconciler {
         what: &str,
         verdict: &mut Verdict,
     ) -> Result<T, Failure> {
-        self.garden.get::<T>(resource, "", name).map_err(|e| {
+        self.garden.get::<T>(resource, &Key::cluster(name)).map_err(|e| {
             let (status, suffix, problem) = if e.is_not_found() {
                 (Status::False, "NotFound", "does not exist")
             } else {
@@ -77,7 +78,7 @@ impl InstallationReconciler {
 
 /// The garden's `cluster-identity`.
 pub(super) fn garden_identity(garden: &Garden) -> Result<String, Failure> {
-    let map = garden.get::<ConfigMap>(&CONFIG_MAP, "kube-system", "cluster-identity")?;
+    let map = garden.get::<ConfigMap>(&CONFIG_MAP, &Key::new("kube-system", "cluster-identity"))?;
     let identity = map.data.get("cluster-identity").cloned();
     identity.ok_or_else(|| {
         Failure::retry("config map kube-system/cluster-identity of the garden has no identity")

@@ -6,7 +6,7 @@ use std::fmt;
 use serde_json::{Map, Value, json};
 
 use crate::api::core::{CONFIG_MAP, ConfigMap, SECRET, Secret};
-use crate::api::meta::{ObjectMeta, text};
+use crate::api::meta::{Key, ObjectMeta, text};
 use crate::base::sorted::SortedMap;
 use crate::format::base64;
 use crate::kube::{self, Garden};
@@ -99,12 +99,14 @@ fn data(garden: &Garden, name: &str, reference: &Value) -> Result<SortedMap<Stri
     }
     match kind {
         "Secret" => {
-            let secret: Secret = garden.get(&SECRET, GARDEN_NAMESPACE, object).map_err(unreadable)?;
+            let secret: Secret =
+                garden.get(&SECRET, &Key::new(GARDEN_NAMESPACE, object)).map_err(unreadable)?;
             labelled(&secret.metadata)?;
             secret.data.iter().map(|(key, value)| decoded(name, key, value)).collect()
         }
         "ConfigMap" => {
-            let map: ConfigMap = garden.get(&CONFIG_MAP, GARDEN_NAMESPACE, object).map_err(unreadable)?;
+            let map: ConfigMap =
+                garden.get(&CONFIG_MAP, &Key::new(GARDEN_NAMESPACE, object)).map_err(unreadable)?;
             labelled(&map.metadata)?;
             Ok(map.data)
         }

@@ -109,7 +109,7 @@ impl CareReconciler {
     fn managed(&self, name: &str) -> Result<Arc<Watched>, kube::Error> {
         let known = self.managed.get(&Key::new(GARDEN_NAMESPACE, name));
         known.map_or_else(
-            || self.seed.get::<Watched>(&MANAGED_RESOURCE, GARDEN_NAMESPACE, name).map(Arc::new),
+            || self.seed.get::<Watched>(&MANAGED_RESOURCE, &Key::new(GARDEN_NAMESPACE, name)).map(Arc::new),
             Ok,
         )
     }

@@ -15,7 +15,7 @@ use crate::api::extensions;
 use crate::api::gardener::{
     CONTROLLER_INSTALLATION, ControllerInstallation, ControllerRegistration, ControllerResource,
 };
-use crate::api::meta::{Key, or_default};
+use crate::api::meta::{ALL_NAMESPACES, Key, or_default};
 use crate::base::clock::Timestamp;
 use crate::base::sorted::{SortedMap, SortedSet};
 use crate::kube::request::ListParams;
@@ -129,12 +129,16 @@ impl Reconciler for TypesReconciler {
             return Ok(Outcome::Done);
         }
         let mut types = SortedSet::new();
-        let listed =
-            self.seed.list_all::<ExtensionObject>(resource, "", &ListParams::default(), &mut |object| {
+        let listed = self.seed.list_all::<ExtensionObject>(
+            resource,
+            ALL_NAMESPACES,
+            &ListParams::default(),
+            &mut |object| {
                 if matches!(object.spec.class.as_str(), "" | "shoot" | "seed") {
                     types.insert(object.spec.type_name);
                 }
-            });
+            },
+        );
         match listed {
             // A kind that is not served has no objects.
             Err(e) if !e.is_not_found() => return Err(e.into()),

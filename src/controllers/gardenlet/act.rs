@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use crate::api::core::{CONFIG_MAP, DEPLOYMENT, SECRET};
 use crate::api::gardener::{GARDENLET, OPERATION, OciRepository};
-use crate::api::meta::{annotation, text};
+use crate::api::meta::{Key, annotation, text};
 use crate::chart::child::Objects;
 use crate::deployer::{NAME, NAMESPACE, apply, check, values};
 use crate::extension::problem;
@@ -63,7 +63,7 @@ fn running(base: &Base) -> Result<Value, Failed> {
              installed, and delete this Gardenlet"
         )));
     }
-    match base.seed.find::<Value>(&DEPLOYMENT, NAMESPACE, NAME) {
+    match base.seed.find::<Value>(&DEPLOYMENT, &Key::new(NAMESPACE, NAME)) {
         Ok(Some(found)) => match text(&found["spec"]["template"]["metadata"]["labels"]["release"]) {
             // The network policy of a new release would not select the present pods.
             release if !release.is_empty() && release != NAME => Err(problem(format!(
@@ -91,7 +91,7 @@ fn configuration(base: &Base, spec: &Value, running: &Value) -> Result<Value, Fa
         ));
     }
     let known = match values::config_map_of(running) {
-        Some(name) => base.seed.find::<Value>(&CONFIG_MAP, NAMESPACE, name)?,
+        Some(name) => base.seed.find::<Value>(&CONFIG_MAP, &Key::new(NAMESPACE, name))?,
         None => None,
     };
     let known = known.as_ref().and_then(values::configuration_of);
@@ -111,7 +111,7 @@ fn configuration(base: &Base, spec: &Value, running: &Value) -> Result<Value, Fa
     let used = base.settings.garden_client_connection.kubeconfig_secret.as_ref();
     let is_used =
         used.is_some_and(|used| (used.name.as_str(), used.namespace.as_str()) == (&name, &namespace));
-    let has_secret = is_used && base.seed.find::<Value>(&SECRET, &namespace, &name)?.is_some();
+    let has_secret = is_used && base.seed.find::<Value>(&SECRET, &Key::new(&namespace, &name))?.is_some();
     let access = decide::access(&config, has_secret).ok_or_else(|| {
         problem(format!(
             "spec.config: the next version would have no access to the garden, because Secret {namespace}/{name} is not in the seed, or is not the \
@@ -162,8 +162,8 @@ fn renew(base: &Base) -> Result<(), Failed> {
         )
     })?;
     let patch = Patch::Merge(json!({"metadata": {"annotations": {OPERATION: OPERATION_RENEW}}}));
-    base.seed.patch::<Value>(&SECRET, &secret.namespace, &secret.name, "", &patch)?;
+    base.seed.patch::<Value>(&SECRET, &Key::new(&secret.namespace, &secret.name), &patch)?;
     let patch = Patch::Merge(json!({"metadata": {"annotations": {OPERATION: null}}}));
-    base.garden.patch::<Value>(&GARDENLET, KEY_NAMESPACE, &base.name, "", &patch)?;
+    base.garden.patch::<Value>(&GARDENLET, &Key::new(KEY_NAMESPACE, &base.name), &patch)?;
     Ok(())
 }

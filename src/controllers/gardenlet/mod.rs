@@ -28,7 +28,6 @@ use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
 use crate::runtime::events::{About, News};
 use crate::runtime::group::Group;
 use crate::runtime::queue::Retry;
-use crate::runtime::write;
 
 use super::Site;
 use decide::{Asked, Last};
@@ -88,7 +87,7 @@ impl Reconciler for Base {
             }
             self.is_started.store(true, Ordering::Release);
         }
-        let object = match self.garden.find::<Value>(&GARDENLET, &key.namespace, &key.name) {
+        let object = match self.garden.find::<Value>(&GARDENLET, &key) {
             Ok(Some(object)) => object,
             Ok(None) => return Ok(Outcome::After(LONG_PERIOD)),
             Err(error) if error.is_denied() => return Ok(Outcome::After(LONG_PERIOD)),
@@ -158,8 +157,7 @@ impl Round<'_> {
     fn tell(&mut self, report: &Report) -> Result<bool, Failure> {
         let report = std::slice::from_ref(report);
         let Some(patch) = report::patch(&self.object, report, self.cx.clock.now()) else { return Ok(false) };
-        match write::status_patch::<Value>(&self.base.garden, &GARDENLET, self.key, &Patch::Strategic(patch))
-        {
+        match self.base.garden.patch_status::<Value>(&GARDENLET, self.key, &Patch::Strategic(patch)) {
             Ok(object) => self.object = object,
             // A deleted object needs no status.
             Err(error) if error.is_not_found() => {}

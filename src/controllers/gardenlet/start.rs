@@ -23,7 +23,7 @@ pub(super) fn hand_over(base: &Base) -> Result<Option<Outcome>, Failure> {
         return Ok(None);
     };
     let key = Key::new(namespace, NAME);
-    let map = match base.seed.find::<Value>(&CONFIG_MAP, namespace, NAME) {
+    let map = match base.seed.find::<Value>(&CONFIG_MAP, &Key::new(namespace, NAME)) {
         Ok(Some(map)) => map,
         Ok(None) => return Ok(None),
         Err(error) if error.is_denied() => return Ok(None),
@@ -43,7 +43,7 @@ pub(super) fn hand_over(base: &Base) -> Result<Option<Outcome>, Failure> {
             return Ok(None);
         }
     };
-    let is_there = match base.garden.find::<Value>(&GARDENLET, KEY_NAMESPACE, &base.name) {
+    let is_there = match base.garden.find::<Value>(&GARDENLET, &Key::new(KEY_NAMESPACE, &base.name)) {
         Err(error) if error.is_denied() => false,
         found => found?.is_some(),
     };

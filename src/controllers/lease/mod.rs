@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::api::coordination::{LEASE, Lease};
 use crate::api::gardener::SEED;
-use crate::api::meta::Metadata;
+use crate::api::meta::{Key, Metadata};
 use crate::base::backoff::Backoff;
 use crate::base::clock::{Clock, Mono, Timestamp};
 use crate::base::error::chain;
@@ -250,14 +250,14 @@ impl Heartbeat {
         }
         let uid = match &known.seed_uid {
             Some(uid) => uid.clone(),
-            None => match garden.find::<Metadata>(&SEED, "", name) {
+            None => match garden.find::<Metadata>(&SEED, &Key::cluster(name)) {
                 Ok(seed) => seed.ok_or(Missed::Unregistered)?.metadata.uid,
                 // The garden's own API is unavailable, but Leases do not need it: renew an existing Lease without its
                 // owner.
                 Err(e) if is_failing(&e) => {
                     let patch =
                         Patch::Merge(json!({"spec": spec(name, self.options.resync, self.clock.now())}));
-                    let renewed = garden.patch::<Value>(&LEASE, NAMESPACE, name, "", &patch);
+                    let renewed = garden.patch::<Value>(&LEASE, &Key::new(NAMESPACE, name), &patch);
                     return renewed.map(drop).map_err(|_| Missed::Lease(e));
                 }
                 Err(e) => return Err(Missed::Lease(e)),
@@ -275,7 +275,7 @@ impl Heartbeat {
                 });
                 let patch = Patch::Merge(patch);
                 self.may_write()?;
-                garden.patch::<Value>(&LEASE, NAMESPACE, name, "", &patch).map_err(Missed::Lease)?;
+                garden.patch::<Value>(&LEASE, &Key::new(NAMESPACE, name), &patch).map_err(Missed::Lease)?;
             }
             other => drop(other.map_err(Missed::Lease)?),
         }
@@ -296,11 +296,11 @@ impl Heartbeat {
         if let Some(wrote) = &known.lease {
             patch["metadata"] = json!({"resourceVersion": wrote.metadata.resource_version});
         }
-        let conflict = match garden.patch(&LEASE, NAMESPACE, name, "", &Patch::Merge(patch)) {
+        let conflict = match garden.patch(&LEASE, &Key::new(NAMESPACE, name), &Patch::Merge(patch)) {
             Err(e) if known.lease.is_some() && matches!(e.verdict(), Verdict::Conflict) => e,
             other => return other.map(|lease| known.lease = Some(lease)),
         };
-        let found = garden.get::<Lease>(&LEASE, NAMESPACE, name)?;
+        let found = garden.get::<Lease>(&LEASE, &Key::new(NAMESPACE, name))?;
         if known.lease.take().is_some_and(|wrote| found.is_older_than(&wrote)) {
             log::warn!(seed = name.as_str(); "The seed's lease is older than our last write: the garden was restored to an older state");
             self.watching.begin_anew()?;

@@ -61,7 +61,7 @@ pub(super) fn deploy(base: &Base, subject: &Subject, cx: &Context) -> Result<(),
     if annotation(&subject.object, OPERATION) == RENEW {
         let key = subject.key();
         let patch = Patch::Merge(json!({"metadata": {"annotations": {OPERATION: null}}}));
-        base.garden.patch::<Value>(&MANAGED_SEED, &key.namespace, &key.name, "", &patch)?;
+        base.garden.patch::<Value>(&MANAGED_SEED, &key, &patch)?;
     }
     Ok(())
 }
@@ -102,7 +102,9 @@ fn render(
 /// The Shoot's own VerticalPodAutoscaler would conflict with the seed's.
 fn check_vpa(base: &Base, subject: &Subject, config: &Value) -> Result<(), Failed> {
     let setting = &config["seedConfig"]["spec"]["settings"]["verticalPodAutoscaler"]["enabled"];
-    if setting == &json!(false) || base.seed.find::<Value>(&DEPLOYMENT, subject.plane(), VPA)?.is_none() {
+    if setting == &json!(false)
+        || base.seed.find::<Value>(&DEPLOYMENT, &Key::new(subject.plane(), VPA))?.is_none()
+    {
         return Ok(());
     }
     Err(problem(
@@ -159,7 +161,7 @@ fn disown(base: &Base, subject: &Subject, secret: &Value) -> Result<(), Failed> 
     let patch = json!({"metadata": {"ownerReferences": others, "resourceVersion": metadata["resourceVersion"],
         "labels": {"secret.backup.gardener.cloud/status": "previously-managed"}}});
     let (namespace, name) = (text(&metadata["namespace"]), text(&metadata["name"]));
-    base.garden.patch::<Value>(&SECRET, namespace, name, "", &Patch::Merge(patch))?;
+    base.garden.patch::<Value>(&SECRET, &Key::new(namespace, name), &Patch::Merge(patch))?;
     Ok(())
 }
 
@@ -177,11 +179,11 @@ fn access(
     }
     let (name, namespace) = values::kubeconfig_secret(config);
     let now = cx.clock.now();
-    let seed = base.garden.find::<Value>(&SEED, "", subject.name())?.unwrap_or_default();
+    let seed = base.garden.find::<Value>(&SEED, &Key::cluster(subject.name()))?.unwrap_or_default();
     let expiry = parse_rfc3339(text(&seed["status"]["clientCertificateExpirationTimestamp"]));
     if expiry.is_ok_and(|expiry| expiry < now) || annotation(&subject.object, OPERATION) == RENEW {
         write::delete(client, &SECRET, &Key::new(namespace, name))?;
-    } else if client.find::<Value>(&SECRET, &namespace, &name)?.is_some() {
+    } else if client.find::<Value>(&SECRET, &Key::new(&namespace, &name))?.is_some() {
         return Ok(Access::Certificate);
     }
     if bootstrap != "BootstrapToken" {

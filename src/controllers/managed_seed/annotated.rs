@@ -95,7 +95,7 @@ impl AnnotatedReconciler {
         if plane.name.is_empty() {
             return Ok(false);
         }
-        let found = self.0.seed.find::<Value>(&NAMESPACES, "", &plane.name)?;
+        let found = self.0.seed.find::<Value>(&NAMESPACES, &Key::cluster(&plane.name))?;
         Ok(found.is_some_and(|found| annotation(&found, MADE) == "true"))
     }
 
@@ -106,7 +106,7 @@ impl AnnotatedReconciler {
         }
         let mark = if is_made { json!("true") } else { Value::Null };
         let patch = Patch::Merge(json!({"metadata": {"annotations": {MADE: mark}}}));
-        match self.0.seed.patch::<Value>(&NAMESPACES, "", &plane.name, "", &patch) {
+        match self.0.seed.patch::<Value>(&NAMESPACES, &Key::cluster(&plane.name), &patch) {
             Err(error) if !error.is_not_found() => Err(error.into()),
             _ => Ok(()),
         }
@@ -115,7 +115,7 @@ impl AnnotatedReconciler {
     /// Asks the garden, because the list of ManagedSeeds may be a minute old.
     fn has_managed_seed(&self, key: &Key) -> Result<bool, Failure> {
         let is_known = || self.0.known.has(key);
-        let found = self.0.garden.find_own::<Value>(&MANAGED_SEED, &key.namespace, &key.name, &is_known)?;
+        let found = self.0.garden.find_own::<Value>(&MANAGED_SEED, &key, &is_known)?;
         Ok(found.is_some())
     }
 }

@@ -31,7 +31,7 @@ pub(super) enum Step {
 /// A request fails.
 pub(super) fn step(base: &Base, subject: &Subject, cx: &Context) -> Result<Step, Failed> {
     let name = subject.name();
-    if let Some(seed) = base.garden.find::<Value>(&SEED, "", name)? {
+    if let Some(seed) = base.garden.find::<Value>(&SEED, &Key::cluster(name))? {
         if seed["metadata"]["deletionTimestamp"].is_null() {
             write::delete(&base.garden, &SEED, &Key::new("", name))?;
         }
@@ -43,7 +43,7 @@ pub(super) fn step(base: &Base, subject: &Subject, cx: &Context) -> Result<Step,
     }
     let client = target(base, subject)?;
     let waits = |what: &str| Ok(Step::Agent(format!("Waiting for {what} to be deleted")));
-    if let Some(deployment) = client.find::<Value>(&DEPLOYMENT, NAMESPACE, NAME)? {
+    if let Some(deployment) = client.find::<Value>(&DEPLOYMENT, &Key::new(NAMESPACE, NAME))? {
         if deployment["metadata"]["deletionTimestamp"].is_null() {
             let objects = objects(base, subject, &client, cx)?;
             apply::remove(&client, objects)?;
@@ -54,7 +54,7 @@ pub(super) fn step(base: &Base, subject: &Subject, cx: &Context) -> Result<Step,
         write::delete(&base.garden, &SECRET, &secret)?;
         return waits("seed secrets");
     }
-    if let Some(namespace) = client.find::<Value>(&NAMESPACES, "", NAMESPACE)? {
+    if let Some(namespace) = client.find::<Value>(&NAMESPACES, &Key::cluster(NAMESPACE))? {
         if namespace["metadata"]["deletionTimestamp"].is_null() {
             write::delete(&client, &NAMESPACES, &Key::new("", NAMESPACE))?;
         }

@@ -15,7 +15,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::api::gardener::{MANAGED_SEED, SHOOT, ShootHead};
-use crate::api::meta::{Key, text};
+use crate::api::meta::{ALL_NAMESPACES, Key, text};
 use crate::base::clock::Mono;
 use crate::base::random;
 use crate::base::sorted::SortedMap;
@@ -192,7 +192,7 @@ impl Reconciler for Lister {
         let label_selector = format!("name.seed.gardener.cloud/{}=true", base.seed_name);
         let params = ListParams { label_selector, ..ListParams::default() };
         let mut listed = Vec::new();
-        let found = base.garden.list_all::<Head>(&MANAGED_SEED, "", &params, &mut |head| {
+        let found = base.garden.list_all::<Head>(&MANAGED_SEED, ALL_NAMESPACES, &params, &mut |head| {
             if listed.len() < limits::STORE_OBJECTS_MAX {
                 listed.push(head);
             }
@@ -223,7 +223,7 @@ impl Reconciler for SeedReconciler {
             return Ok(Outcome::After(left));
         }
         let is_known = || base.known.has(key);
-        let found = base.garden.find_own::<Value>(&MANAGED_SEED, &key.namespace, &key.name, &is_known)?;
+        let found = base.garden.find_own::<Value>(&MANAGED_SEED, &key, &is_known)?;
         let Some(object) = found else { return Ok(Outcome::Done) };
         let head = view::look::<Head>(&object)?;
         let shoot = base.shoot(&Key::new(key.namespace.as_str(), head.shoot()))?;
@@ -278,7 +278,7 @@ impl Base {
     /// The garden does not show Shoots of other seeds, nor whether they exist.
     fn shoot(&self, key: &Key) -> Result<Option<Value>, Error> {
         let is_known = || self.heads.may_have(key);
-        self.garden.find_own(&SHOOT, &key.namespace, &key.name, &is_known)
+        self.garden.find_own(&SHOOT, &key, &is_known)
     }
 
     fn finalize(&self, head: &Head, present: bool) -> Result<(), Error> {
@@ -347,7 +347,7 @@ impl Round<'_> {
             return Ok(());
         }
         let Some(patch) = report::patch(&subject.object, reports, self.cx.clock.now()) else { return Ok(()) };
-        match write::status_patch::<Value>(&self.base.garden, &MANAGED_SEED, &key, &Patch::Strategic(patch)) {
+        match self.base.garden.patch_status::<Value>(&MANAGED_SEED, &key, &Patch::Strategic(patch)) {
             Ok(object) => subject.object = object,
             // A deleted object needs no conditions.
             Err(error) if error.is_not_found() => {}

@@ -259,7 +259,7 @@ impl NetworkPolicies {
         if let Some(known) = self.shoots().get(name) {
             return Ok(Some(known.clone()));
         }
-        let cluster = self.seed.find::<Value>(&CLUSTER, "", name)?;
+        let cluster = self.seed.find::<Value>(&CLUSTER, &Key::cluster(name))?;
         let networks = cluster.as_ref().map(ShootNetworks::read);
         if let Some(networks) = &networks {
             self.shoots().insert(name.to_owned(), networks.clone());

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::central;
 use crate::api::core::ENDPOINTS;
+use crate::api::meta::Key;
 use crate::base::clock::Mono;
 use crate::controllers::site::is_garden;
 use crate::kube::Seed;
@@ -62,7 +63,8 @@ impl Server {
     /// Checks again. Returns true if something has changed.
     pub(super) fn look(&self, now: Mono) -> Result<bool, Failure> {
         let is_garden = self.is_garden(now)?;
-        let endpoints = self.seed.find::<Value>(&ENDPOINTS, "default", "kubernetes")?.unwrap_or_default();
+        let endpoints =
+            self.seed.find::<Value>(&ENDPOINTS, &Key::new("default", "kubernetes"))?.unwrap_or_default();
         let resolved = self.resolve();
         let addresses = self.lock().addresses.clone();
         let rules = match &self.name {

@@ -47,7 +47,7 @@ impl SeedReconciler {
     ) -> Result<Option<Duration>, Failure> {
         if matches!(phase, Phase::Begin) || !self.memory.was_seen(Seldom::SeedNamespace, now) {
             let namespace = seed_namespace(&key.name);
-            let found = self.garden.find::<Metadata>(&NAMESPACE, "", &namespace);
+            let found = self.garden.find::<Metadata>(&NAMESPACE, &Key::cluster(&namespace));
             if found.map_err(kube_error(GET_NAMESPACE))?.is_none() {
                 return Err(Error::NoNamespace(namespace).into());
             }
@@ -160,7 +160,7 @@ impl SeedReconciler {
             Err(Failure::retry(Error::Tasks(ended.errors.clone())))
         };
         if matches!(phase, Phase::Begin)
-            && let Some(live) = self.garden.find::<Value>(&SEED, "", &key.name)?
+            && let Some(live) = self.garden.find::<Value>(&SEED, &Key::cluster(&key.name))?
         {
             // Conditions have changed while the flow ran.
             observed.live = live;
@@ -189,7 +189,7 @@ impl Observer for Teller<'_> {
             return;
         }
         let patch = Patch::Strategic(decide::going_on(progress, self.cx.clock.now()));
-        match write::status_patch::<Value>(self.garden, &SEED, self.key, &patch) {
+        match self.garden.patch_status::<Value>(&SEED, self.key, &patch) {
             Ok(_) => self.pacer.has_told(progress, now),
             Err(e) => {
                 self.is_refused = true;

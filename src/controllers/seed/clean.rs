@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::api::core::{DEPLOYMENT, NAMESPACE};
 use crate::api::crd::CUSTOM_RESOURCE_DEFINITION;
-use crate::api::meta::{Key, Metadata, Resource, text};
+use crate::api::meta::{ALL_NAMESPACES, Key, Metadata, Resource, text};
 use crate::api::resources::MANAGED_RESOURCE;
 use crate::base::clock::Timestamp;
 use crate::base::sorted::SortedMap;
@@ -72,7 +72,7 @@ pub(super) fn components(this: &SeedReconciler, seed: &str) -> Result<Option<Ste
 /// Istio's namespace is deleted after the ManagedResources in it.
 fn is_istio_there(this: &SeedReconciler) -> Result<bool, Failure> {
     let (name, label) = ISTIO;
-    let Some(found) = this.seed.find::<Metadata>(&NAMESPACE, "", name)? else { return Ok(false) };
+    let Some(found) = this.seed.find::<Metadata>(&NAMESPACE, &Key::cluster(name))? else { return Ok(false) };
     let is_gardeners = label
         .split_once('=')
         .is_some_and(|(key, value)| found.metadata.labels.get(key).is_some_and(|found| found == value));
@@ -86,10 +86,14 @@ fn is_istio_there(this: &SeedReconciler) -> Result<bool, Failure> {
 pub(super) fn definitions(this: &SeedReconciler, now: Timestamp) -> Result<Option<Step>, Failure> {
     let mut all: Vec<Metadata> = Vec::new();
     let params = ListParams { metadata_only: true, ..ListParams::default() };
-    let listed =
-        this.seed.list_all::<Metadata>(&CUSTOM_RESOURCE_DEFINITION, "", &params, &mut |definition| {
+    let listed = this.seed.list_all::<Metadata>(
+        &CUSTOM_RESOURCE_DEFINITION,
+        ALL_NAMESPACES,
+        &params,
+        &mut |definition| {
             all.push(definition);
-        });
+        },
+    );
     listed.map_err(kube_error("list the custom resource definitions of the seed"))?;
     remove_objects(this, &all)?;
     let (last, others): (Vec<_>, Vec<_>) =
@@ -107,7 +111,7 @@ fn remove_objects(this: &SeedReconciler, definitions: &[Metadata]) -> Result<(),
     };
     let manager = Key::new(webhooks::NAMESPACE, webhooks::NAME);
     let read = &mut |body: &[u8]| read_parts(body, &PARTS);
-    let found = this.seed.find_with(&DEPLOYMENT, &manager.namespace, &manager.name, read)?;
+    let found = this.seed.find_with(&DEPLOYMENT, &Key::new(&manager.namespace, &manager.name), read)?;
     let has_manager =
         found.is_some_and(|found| leftovers::is_made_by_gardenlet(&found["metadata"]["managedFields"]));
     for (resource, namespace, names) in OBJECTS.iter().filter(|(resource, ..)| {
@@ -166,7 +170,7 @@ fn origin(
     }
     let name = found.metadata.name.as_str();
     let read = &mut |body: &[u8]| read_parts(body, &PARTS);
-    let read = this.seed.find_with(&CUSTOM_RESOURCE_DEFINITION, "", name, read);
+    let read = this.seed.find_with(&CUSTOM_RESOURCE_DEFINITION, &Key::cluster(name), read);
     let Some(parts) = read.map_err(kube_error("read a custom resource definition of the seed"))? else {
         return Ok(None);
     };
@@ -197,7 +201,7 @@ fn objects(
         namespaced: true,
     };
     let params = ListParams { metadata_only: true, limit: NAMED_MAX, ..ListParams::default() };
-    let listed = this.seed.list::<Metadata>(&resource, "", &params);
+    let listed = this.seed.list::<Metadata>(&resource, ALL_NAMESPACES, &params);
     let list = match listed {
         Err(error) if error.is_not_found() => return Ok(None),
         other => other.map_err(kube_error("list objects of the Seed's definitions"))?,
@@ -231,12 +235,12 @@ fn confirm_and_delete(this: &SeedReconciler, found: &Metadata, now: Timestamp) -
     if found.metadata.labels.get(PROTECTED).is_some_and(|value| value == "true") {
         let annotations = json!({CONFIRMATION: "true", TIMESTAMP: rfc3339_nanos(now)});
         let patch = Patch::Merge(json!({"metadata": {"annotations": annotations}}));
-        match this.seed.patch_blindly(&CUSTOM_RESOURCE_DEFINITION, "", name, "", &patch) {
+        match this.seed.patch_blindly(&CUSTOM_RESOURCE_DEFINITION, &Key::cluster(name), &patch) {
             Err(error) if !error.is_not_found() => return Err(failed()(error).into()),
             _ => {}
         }
     }
-    match this.seed.delete(&CUSTOM_RESOURCE_DEFINITION, "", name, &DeleteParams::default()) {
+    match this.seed.delete(&CUSTOM_RESOURCE_DEFINITION, &Key::cluster(name), &DeleteParams::default()) {
         Err(error) if !error.is_not_found() => Err(failed()(error).into()),
         _ => Ok(()),
     }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::api::core::SECRET;
 use crate::api::extensions::EXTENSION;
 use crate::api::gardener::{BACKUP_BUCKET, CONTROLLER_INSTALLATION, SEED, SHOOT};
-use crate::api::meta::{Key, Metadata, Resource};
+use crate::api::meta::{ALL_NAMESPACES, Key, Metadata, Resource};
 use crate::api::resources::{GARDEN_NAMESPACE, MANAGED_RESOURCE};
 use crate::base::clock::Timestamp;
 use crate::components::managed::{self, Removal};
@@ -92,13 +92,13 @@ pub(super) fn step(
         }
     }
     clean::forget(&this.origins);
-    let live = this.garden.find::<Value>(&SEED, "", seed)?;
+    let live = this.garden.find::<Value>(&SEED, &Key::cluster(seed))?;
     let Some(live) = live else { return Ok(Step::Gone) };
     let finalizers = live.pointer("/metadata/finalizers").and_then(Value::as_array).cloned();
     let rest: Vec<Value> = finalizers.into_iter().flatten().filter(|f| f != FINALIZER).collect();
     let patch =
         json!({"metadata": {"finalizers": rest, "resourceVersion": live["metadata"]["resourceVersion"]}});
-    match this.garden.patch::<Value>(&SEED, "", seed, "", &Patch::Merge(patch)) {
+    match this.garden.patch::<Value>(&SEED, &Key::cluster(seed), &Patch::Merge(patch)) {
         Err(e) if !e.is_not_found() => Err(e.into()),
         _ => {
             log::info!(seed = seed.as_str(); "The Seed is gone");
@@ -131,7 +131,11 @@ fn remove_extension_objects(
         let mut found = None;
         add(&mut found, object);
         left.extend(found.map(|found| (found, "DNSRecord")));
-    } else if this.seed.find::<Metadata>(&SECRET, GARDEN_NAMESPACE, &ingress::secret().name)?.is_some() {
+    } else if this
+        .seed
+        .find::<Metadata>(&SECRET, &Key::new(GARDEN_NAMESPACE, &ingress::secret().name))?
+        .is_some()
+    {
         write::delete(&this.seed, &SECRET, &ingress::secret())?;
     }
     let is_ours = |object: &Value| {
@@ -177,7 +181,7 @@ fn has_finalizer(object: &Value) -> bool {
 /// delete other objects that refer to the Seed.
 fn delete_own_bucket(this: &SeedReconciler, seed: &Value) -> Result<(), Failure> {
     let bucket = Key::new("", seed["metadata"]["uid"].as_str().unwrap_or_default());
-    let found = this.garden.find::<Value>(&BACKUP_BUCKET, "", &bucket.name);
+    let found = this.garden.find::<Value>(&BACKUP_BUCKET, &Key::cluster(&bucket.name));
     let found = found.map_err(kube_error("read the Seed's BackupBucket"))?;
     if found.is_some_and(|bucket| !is_deleting(&bucket)) {
         write::delete(&this.garden, &BACKUP_BUCKET, &bucket)
@@ -233,7 +237,7 @@ pub(super) fn list(
         ..ListParams::default()
     };
     let mut found: Option<Found> = None;
-    let listed = client.list_all::<Value>(resource, "", &params, &mut |object| {
+    let listed = client.list_all::<Value>(resource, ALL_NAMESPACES, &params, &mut |object| {
         if matches(&object) {
             add(&mut found, object);
         }

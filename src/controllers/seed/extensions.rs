@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::api::extensions::EXTENSION;
 use crate::api::gardener::ControllerRegistration;
+use crate::api::meta::Key;
 use crate::api::resources::GARDEN_NAMESPACE;
 use crate::extension::{Class, Enabled, Patience, Target, enabled, together};
 use crate::flow::{Attempt, Failed, Step};
@@ -18,7 +19,7 @@ pub(super) fn wanted(seed: &Value, registrations: &[Arc<ControllerRegistration>]
 }
 
 fn target(name: &str) -> Target {
-    Target { resource: EXTENSION, namespace: GARDEN_NAMESPACE.to_owned(), name: name.to_owned() }
+    Target { resource: EXTENSION, key: Key::new(GARDEN_NAMESPACE, name) }
 }
 
 /// Writes the objects and triggers their extensions.
@@ -44,7 +45,9 @@ pub(super) fn delete_stale(work: &mut Work) -> Result<Step, Failed> {
     let now = work.place.clock.now();
     let mut stale = Vec::new();
     // Compare by type, because an object may have another name.
-    for (target, _) in all.into_iter().filter(|(target, kind)| !is_wanted(&target.name) && !is_wanted(kind)) {
+    for (target, _) in
+        all.into_iter().filter(|(target, kind)| !is_wanted(&target.key.name) && !is_wanted(kind))
+    {
         target.delete(&work.seed, now)?;
         stale.push(target);
     }

@@ -356,7 +356,7 @@ fn install_definitions(
 /// The Seed's settings say that another program installs it.
 fn require_vpa(work: &Work) -> Result<Step, Failed> {
     const NAME: &str = "verticalpodautoscalers.autoscaling.k8s.io";
-    match work.seed.find::<Metadata>(&CUSTOM_RESOURCE_DEFINITION, "", NAME)? {
+    match work.seed.find::<Metadata>(&CUSTOM_RESOURCE_DEFINITION, &Key::cluster(NAME))? {
         Some(_) => Ok(Step::Done),
         None => Err(Failed::new(
             "VPA is required for seed cluster: install it, or remove spec.settings.verticalPodAutoscaler.enabled=false \
@@ -426,8 +426,9 @@ fn required_extensions(work: &Work) -> Result<Step, Failed> {
 
 /// The identity is written once. A cluster with an identity of another owner keeps it, and the Seed must match it.
 fn deploy_identity(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
-    let found =
-        work.seed.find::<ConfigMap>(&CONFIG_MAP, cluster_identity::NAMESPACE, cluster_identity::NAME)?;
+    let found = work
+        .seed
+        .find::<ConfigMap>(&CONFIG_MAP, &Key::new(cluster_identity::NAMESPACE, cluster_identity::NAME))?;
     let seed = (text(&work.live["metadata"]["name"]), work.cluster_identity.as_str());
     if let Some(map) = found
         && cluster_identity::is_of_others(&map.data, seed)?

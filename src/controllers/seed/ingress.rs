@@ -37,7 +37,7 @@ pub(super) fn is_managed(seed: &Value) -> bool {
 
 /// The record.
 pub(super) fn target() -> Target {
-    Target { resource: DNS_RECORD, namespace: GARDEN_NAMESPACE.to_owned(), name: NAME.to_owned() }
+    Target { resource: DNS_RECORD, key: Key::new(GARDEN_NAMESPACE, NAME) }
 }
 
 /// The Secret with the credentials.
@@ -130,7 +130,7 @@ pub(super) fn bring_credentials(garden: &Garden, seed: &Seed, live: &Value) -> R
             "spec.dns.provider of the Seed refers to {kind} {namespace}/{name}: this version supports only a Secret"
         )));
     }
-    let source = garden.find::<Value>(&SECRET, namespace, name)?.ok_or_else(|| {
+    let source = garden.find::<Value>(&SECRET, &Key::new(namespace, name))?.ok_or_else(|| {
         Failed::new(format!(
             "spec.dns.provider of the Seed refers to Secret {namespace}/{name}, which the garden does not have"
         ))

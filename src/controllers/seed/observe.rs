@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::api::core::{CONFIG_MAP, ConfigMap, NAMESPACE};
-use crate::api::meta::Metadata;
+use crate::api::meta::{Key, Metadata};
 
 use super::SeedReconciler;
 use super::decide::{self, Observed};
@@ -30,13 +30,16 @@ impl SeedReconciler {
     /// The identity of the seed cluster, or the uid of its namespace `kube-system` if it has none.
     fn cluster_identity(&self) -> Result<String, Error> {
         let failed = || kube_error("read the identity of the seed cluster");
-        let found =
-            self.seed.find::<ConfigMap>(&CONFIG_MAP, "kube-system", "cluster-identity").map_err(failed())?;
+        let found = self
+            .seed
+            .find::<ConfigMap>(&CONFIG_MAP, &Key::new("kube-system", "cluster-identity"))
+            .map_err(failed())?;
         let identity = found.and_then(|map| map.data.get("cluster-identity").cloned());
         if let Some(identity) = identity.filter(|identity| !identity.is_empty()) {
             return Ok(identity);
         }
-        let namespace = self.seed.get::<Metadata>(&NAMESPACE, "", "kube-system").map_err(failed())?;
+        let namespace =
+            self.seed.get::<Metadata>(&NAMESPACE, &Key::cluster("kube-system")).map_err(failed())?;
         Ok(namespace.metadata.uid)
     }
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::api::core::SECRET;
 use crate::api::gardener::{OPERATION, SEED};
-use crate::api::meta::Metadata;
+use crate::api::meta::{ALL_NAMESPACES, Key, Metadata};
 use crate::config::settings::SecretReference;
 use crate::flow::{Failed, Step};
 use crate::identity::secret::OPERATION_RENEW;
@@ -59,14 +59,14 @@ pub(super) fn perform(
     if let Some((labels, annotation)) = operation.tokens() {
         let params = ListParams { label_selector: labels.to_owned(), ..ListParams::default() };
         let mut due = Vec::new();
-        seed.list_all::<Metadata>(&SECRET, "", &params, &mut |secret| {
+        seed.list_all::<Metadata>(&SECRET, ALL_NAMESPACES, &params, &mut |secret| {
             if secret.metadata.annotations.contains_key(annotation) {
                 due.push(secret.metadata.key());
             }
         })?;
         for key in due {
             let patch = Patch::Merge(json!({"metadata": {"annotations": {annotation: null}}}));
-            match seed.patch::<Value>(&SECRET, &key.namespace, &key.name, "", &patch) {
+            match seed.patch::<Value>(&SECRET, &key, &patch) {
                 Err(error) if !error.is_not_found() => return Err(error.into()),
                 _ => {}
             }
@@ -80,20 +80,20 @@ pub(super) fn perform(
         ));
     };
     let patch = Patch::Merge(json!({"metadata": {"annotations": {OPERATION: OPERATION_RENEW}}}));
-    seed.patch::<Value>(&SECRET, &secret.namespace, &secret.name, "", &patch)?;
+    seed.patch::<Value>(&SECRET, &Key::new(&secret.namespace, &secret.name), &patch)?;
     Ok(())
 }
 
 /// Removes the annotation if it still requests the performed operation.
 pub(super) fn acknowledge(garden: &Garden, name: &str, asked: &str) -> Result<Step, Failed> {
-    let Some(live) = garden.find::<Value>(&SEED, "", name)? else { return Ok(Step::Done) };
+    let Some(live) = garden.find::<Value>(&SEED, &Key::cluster(name))? else { return Ok(Step::Done) };
     if live["metadata"]["annotations"][OPERATION] != asked {
         return Ok(Step::Done);
     }
     let patch = json!({"metadata": {
         "annotations": {OPERATION: null}, "resourceVersion": live["metadata"]["resourceVersion"],
     }});
-    garden.patch::<Value>(&SEED, "", name, "", &Patch::Merge(patch))?;
+    garden.patch::<Value>(&SEED, &Key::cluster(name), &Patch::Merge(patch))?;
     log::info!(seed = name, operation = asked; "Performed the operation that the Seed's annotation requested");
     Ok(Step::Done)
 }

@@ -8,7 +8,6 @@ use crate::base::error::chain;
 use crate::kube::Patch;
 use crate::runtime::controller::{Context, Failure, Outcome};
 use crate::runtime::events::{About, News};
-use crate::runtime::write;
 
 use super::decide::{self, Observed, Phase};
 use super::{SeedReconciler, delete};
@@ -33,7 +32,7 @@ impl SeedReconciler {
             Ok(delete::Step::Wait(after)) => {
                 if matches!(phase, Phase::Begin) && !observed.deleting() {
                     let patch = decide::succeeded(observed, cx.clock.now());
-                    write::status_patch::<Value>(&self.garden, &SEED, key, &Patch::Strategic(patch))?;
+                    self.garden.patch_status::<Value>(&SEED, key, &Patch::Strategic(patch))?;
                     log::info!(seed = key.name.as_str(); "Reconciled the Seed");
                 }
                 Ok(Outcome::After(after))
@@ -43,9 +42,7 @@ impl SeedReconciler {
                 let reason = if observed.deleting() { "DeleteError" } else { "ReconcileError" };
                 self.tell(key, observed, (true, reason, &failure.text()), cx);
                 let patch = decide::failed(observed, &failure.text(), cx.clock.now());
-                if let Err(e) =
-                    write::status_patch::<Value>(&self.garden, &SEED, key, &Patch::Strategic(patch))
-                {
+                if let Err(e) = self.garden.patch_status::<Value>(&SEED, key, &Patch::Strategic(patch)) {
                     let err = chain(&e);
                     log::warn!(seed = key.name.as_str(), err = err.as_str(); "Cannot write the Seed's last operation");
                 }
@@ -79,7 +76,7 @@ impl SeedReconciler {
         // Upstream uses the same reason.
         self.tell(key, observed, (false, "ResourceReferenced", why), cx);
         let patch = Patch::Strategic(decide::blocked(why, now));
-        write::status_patch::<Value>(&self.garden, &SEED, key, &patch)?;
+        self.garden.patch_status::<Value>(&SEED, key, &patch)?;
         Ok(())
     }
 }

@@ -11,7 +11,6 @@ use crate::base::error::chain;
 use crate::flow::{Ended, Failed, Flow, Held, Observer, Pacer, Progress, TaskError, Turn};
 use crate::kube::{Garden, Patch};
 use crate::runtime::controller::{Context, Failure, Outcome};
-use crate::runtime::write;
 
 use super::ShootReconciler;
 use super::decide::{self, Operation};
@@ -132,7 +131,7 @@ impl Observer for Teller<'_> {
         let Some((patch, report)) = self.frame.going_on(progress, self.done, self.cx.clock.now()) else {
             return;
         };
-        match write::status_patch::<Value>(self.garden, &SHOOT, self.key, &Patch::Strategic(patch)) {
+        match self.garden.patch_status::<Value>(&SHOOT, self.key, &Patch::Strategic(patch)) {
             Ok(_) => {
                 self.pacer.has_told(progress, now);
                 self.frame.has_told(report);

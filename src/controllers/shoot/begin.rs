@@ -64,7 +64,7 @@ impl ShootReconciler {
             return Ok(Outcome::GoOn(CONFLICT_RETRY));
         }
         if let Some(patch) = frame.operation_annotations(&shoot) {
-            match self.garden.patch(&SHOOT, &key.namespace, &key.name, "", &Patch::Merge(patch)) {
+            match self.garden.patch(&SHOOT, &key, &Patch::Merge(patch)) {
                 Ok(without) => shoot = without,
                 Err(e) if e.is_conflict() => return Ok(Outcome::GoOn(CONFLICT_RETRY)),
                 Err(e) => return Err(e.into()),
@@ -155,7 +155,7 @@ impl ShootReconciler {
     }
 
     pub(super) fn patch_status(&self, key: &Key, patch: Value) -> Result<Value, crate::kube::Error> {
-        write::status_patch(&self.garden, &SHOOT, key, &Patch::Strategic(patch))
+        self.garden.patch_status(&SHOOT, key, &Patch::Strategic(patch))
     }
 
     /// Reports that a precondition of the first task failed.
@@ -219,10 +219,10 @@ pub(super) fn sync_only(
 /// Writes the name of the generic kubeconfig's Secret to the `Cluster`.
 pub(super) fn name_kubeconfig(seed: &Seed, cluster: &str, secret: &str) -> Result<(), Failed> {
     let patch = Patch::Merge(json!({"metadata": {"annotations": {cluster::GENERIC_KUBECONFIG: secret}}}));
-    let found = seed.find::<Metadata>(&CLUSTER, "", cluster)?;
+    let found = seed.find::<Metadata>(&CLUSTER, &Key::cluster(cluster))?;
     let known = found.and_then(|found| found.metadata.annotations.get(cluster::GENERIC_KUBECONFIG).cloned());
     if known.as_deref() != Some(secret) {
-        seed.patch::<Value>(&CLUSTER, "", cluster, "", &patch)?;
+        seed.patch::<Value>(&CLUSTER, &Key::cluster(cluster), &patch)?;
     }
     Ok(())
 }

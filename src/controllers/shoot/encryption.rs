@@ -6,13 +6,12 @@ use serde_json::{Value, json};
 
 use crate::api::core::DEPLOYMENT;
 use crate::api::gardener::SHOOT;
-use crate::api::meta::{Metadata, text};
+use crate::api::meta::{Key, Metadata, text};
 use crate::base::error::chain;
 use crate::components::kube_apiserver::{self, KeyOrder};
 use crate::flow::{Attempt, Failed, Step};
 use crate::format::time::parse_rfc3339;
 use crate::kube::{Client, Patch};
-use crate::runtime::write;
 use crate::shoot::Phase;
 use crate::shoot::rewrite;
 use crate::shoot::rewrite::accounts::SigningKey;
@@ -59,7 +58,7 @@ pub(super) fn unlabel(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     }
     let (provider, resources) = (work.view.encryption_provider(), &work.view.encrypted);
     if let Some(patch) = frame::encrypted(&work.shoot, provider, resources) {
-        write::status_patch::<Value>(&work.garden, &SHOOT, &work.key(), &Patch::Merge(patch))?;
+        work.garden.patch_status::<Value>(&SHOOT, &work.key(), &Patch::Merge(patch))?;
     }
     Ok(Step::Done)
 }
@@ -117,7 +116,7 @@ fn client(work: &Work) -> Result<Client, Failed> {
 }
 
 fn has(work: &Work, annotation: &str) -> Result<bool, Failed> {
-    let found = work.seed.find::<Metadata>(&DEPLOYMENT, work.plane(), kube_apiserver::NAME)?;
+    let found = work.seed.find::<Metadata>(&DEPLOYMENT, &Key::new(work.plane(), kube_apiserver::NAME))?;
     Ok(found.is_some_and(|found| found.metadata.annotations.contains_key(annotation)))
 }
 
@@ -125,6 +124,6 @@ fn annotate(work: &Work, annotations: &[(&str, Value)]) -> Result<(), Failed> {
     let annotations: serde_json::Map<String, Value> =
         annotations.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
     let patch = Patch::Merge(json!({"metadata": {"annotations": annotations}}));
-    work.seed.patch_blindly(&DEPLOYMENT, work.plane(), kube_apiserver::NAME, "", &patch)?;
+    work.seed.patch_blindly(&DEPLOYMENT, &Key::new(work.plane(), kube_apiserver::NAME), &patch)?;
     Ok(())
 }

@@ -6,7 +6,7 @@ use crate::api::extensions::{
     CONTAINER_RUNTIME, CONTROL_PLANE, EXTENSION, INFRASTRUCTURE, NETWORK, OPERATING_SYSTEM_CONFIG,
     SELF_HOSTED_SHOOT_EXPOSURE, WORKER,
 };
-use crate::api::meta::Resource;
+use crate::api::meta::{Key, Resource};
 use crate::extension::{Class, Enabled, Moment, Patience, Target, enabled, together};
 use crate::flow::{Attempt, Failed, Step};
 
@@ -24,7 +24,7 @@ pub(super) fn names(work: &Work) -> Vec<String> {
 }
 
 fn target(work: &Work, name: &str) -> Target {
-    Target { resource: EXTENSION, namespace: work.plane().to_owned(), name: name.to_owned() }
+    Target { resource: EXTENSION, key: Key::new(work.plane(), name) }
 }
 
 /// Writes the objects of a lifecycle moment and triggers their extensions.
@@ -50,7 +50,7 @@ fn leaving(work: &Work, moment: Moment) -> Result<Vec<(Target, Patience)>, Faile
     let all = Target::with_types(&work.seed, &EXTENSION, work.plane(), Class::Shoot.as_str())?;
     let of = |(target, kind): (Target, String)| {
         let by = |name: &str| wanted.iter().find(|extension| extension.name == name);
-        let extension = by(&target.name).or_else(|| by(&kind))?;
+        let extension = by(&target.key.name).or_else(|| by(&kind))?;
         (extension.deleted == moment).then(|| (target, extension.patience()))
     };
     Ok(all.into_iter().filter_map(of).collect())
@@ -122,7 +122,7 @@ fn stale(work: &Work) -> Result<Vec<Target>, Failed> {
     let wanted = wanted(work);
     let is_wanted = |name: &str| wanted.iter().any(|extension| extension.name == name);
     let all = Target::with_types(&work.seed, &EXTENSION, work.plane(), Class::Shoot.as_str())?;
-    let stale = all.into_iter().filter(|(target, kind)| !is_wanted(&target.name) && !is_wanted(kind));
+    let stale = all.into_iter().filter(|(target, kind)| !is_wanted(&target.key.name) && !is_wanted(kind));
     Ok(stale.map(|(target, _)| target).collect())
 }
 

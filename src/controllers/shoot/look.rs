@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::api::gardener::{
     CONTROLLER_INSTALLATION, CONTROLLER_REGISTRATION, ControllerInstallation, ControllerRegistration,
 };
-use crate::api::meta::text;
+use crate::api::meta::{ALL_NAMESPACES, text};
 use crate::components::kube_apiserver;
 use crate::extension::required;
 use crate::flow::{Failed, Outline};
@@ -23,7 +23,8 @@ use super::{begin, decide, deletion, flow, surroundings};
 pub fn registrations(garden: &Garden) -> Result<Vec<Arc<ControllerRegistration>>, Error> {
     let mut all = Vec::new();
     let params = ListParams::default();
-    garden.list_all(&CONTROLLER_REGISTRATION, "", &params, &mut |each| all.push(Arc::new(each)))?;
+    garden
+        .list_all(&CONTROLLER_REGISTRATION, ALL_NAMESPACES, &params, &mut |each| all.push(Arc::new(each)))?;
     Ok(all)
 }
 
@@ -39,7 +40,9 @@ pub fn required_extensions(garden: &Garden, seed: &Value, shoot: &Value) -> Resu
     let mut installations: Vec<Arc<ControllerInstallation>> = Vec::new();
     let field_selector = format!("spec.seedRef.name={}", text(&seed["metadata"]["name"]));
     let params = ListParams { field_selector, ..ListParams::default() };
-    garden.list_all(&CONTROLLER_INSTALLATION, "", &params, &mut |each| installations.push(Arc::new(each)))?;
+    garden.list_all(&CONTROLLER_INSTALLATION, ALL_NAMESPACES, &params, &mut |each| {
+        installations.push(Arc::new(each))
+    })?;
     let (dns, backup) = (view.dns_types(), view.backup["provider"].as_str());
     let required = required::of_shoot(shoot, seed, (&dns, backup), &registrations);
     Ok(required::missing(&required, &registrations, &installations))

@@ -121,9 +121,9 @@ impl Reconciler for ShootReconciler {
             return self.turn(key, running, cx);
         }
         let is_known = || self.shoots.may_have(key);
-        let found = self.garden.find_own::<Value>(&SHOOT, &key.namespace, &key.name, &is_known)?;
+        let found = self.garden.find_own::<Value>(&SHOOT, &key, &is_known)?;
         let Some(shoot) = found else { return Ok(Outcome::Done) };
-        let seed = self.garden.get::<Value>(&SEED, "", &self.seed_name)?;
+        let seed = self.garden.get::<Value>(&SEED, &Key::cluster(&self.seed_name))?;
         let now = cx.clock.now();
         let input = Input { is_listed: self.listed.has(key), ..self.input(&shoot, &seed, cx) };
         let decision = decide::decide(&input);

@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use crate::api::core::NODE;
-use crate::api::meta::Metadata;
+use crate::api::meta::{ALL_NAMESPACES, Metadata};
 use crate::components::availability::{self, Availability};
 use crate::config::settings::Settings;
 use crate::flow::Failed;
@@ -33,7 +33,7 @@ pub(super) fn availability(work: &Work) -> Result<Option<Availability<'_>>, Fail
     let tolerance = work.view.failure_tolerance.as_str();
     let has_several_nodes = !tolerance.is_empty() && {
         let two = ListParams { limit: 2, metadata_only: true, ..ListParams::default() };
-        work.seed.list::<Metadata>(&NODE, "", &two)?.items.len() > 1
+        work.seed.list::<Metadata>(&NODE, ALL_NAMESPACES, &two)?.items.len() > 1
     };
     Ok(Some(Availability {
         toleration: settings.node_toleration,

@@ -46,7 +46,7 @@ impl Record {
     }
 
     fn target(&self) -> Target {
-        Target { resource: DNS_RECORD, namespace: self.namespace.clone(), name: self.name() }
+        Target { resource: DNS_RECORD, key: Key::new(self.namespace.as_str(), self.name()) }
     }
 
     /// Waits until its extension has created it.
@@ -100,7 +100,7 @@ pub(super) fn destroy(
     now: Timestamp,
 ) -> Result<Step, Failed> {
     let name = format!("{shoot}-{role}");
-    let target = Target { resource: DNS_RECORD, namespace: namespace.to_owned(), name };
+    let target = Target { resource: DNS_RECORD, key: Key::new(namespace, name) };
     match target.find(seed)? {
         None => return Ok(Step::Done),
         Some(live) if live["metadata"]["deletionTimestamp"].is_null() => target.delete(seed, now)?,
@@ -111,7 +111,7 @@ pub(super) fn destroy(
 
 fn bring_credentials(garden: &Garden, seed: &Seed, record: &Record) -> Result<(), Failed> {
     let Record { role, credentials, .. } = record;
-    let source = garden.find::<Value>(&SECRET, &credentials.namespace, &credentials.name)?.ok_or_else(|| {
+    let source = garden.find::<Value>(&SECRET, &Key::new(&credentials.namespace, &credentials.name))?.ok_or_else(|| {
         Failed::new(format!(
             "the {role} domain of the Shoot refers to Secret {credentials}, which the garden does not have: create it, or set \
              the provider type to unmanaged"

@@ -49,7 +49,7 @@ impl ShootReconciler {
         at: Timestamp,
         cx: &Context,
     ) -> Result<Told, kube::Error> {
-        let Some(live) = self.garden.find::<Value>(&SHOOT, &key.namespace, &key.name)? else {
+        let Some(live) = self.garden.find::<Value>(&SHOOT, &key)? else {
             return Ok(Ok(Outcome::Done));
         };
         match self.finalize(key, &live, frame, at) {

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::api::core::SECRET;
+use crate::api::meta::Key;
 use crate::backup::garden;
 use crate::components::etcd::plain::snapshots::{self, Snapshots, Store};
 use crate::config::control_plane;
@@ -40,7 +41,7 @@ pub(super) fn wanted(work: &Work) -> Result<Option<Wanted<'_>>, Failed> {
         ));
     }
     if settings.directory.is_none() {
-        let secret: Option<Value> = work.seed.find(&SECRET, work.plane(), snapshots::SECRET)?;
+        let secret: Option<Value> = work.seed.find(&SECRET, &Key::new(work.plane(), snapshots::SECRET))?;
         let lack = match &secret {
             None => Some(format!(
                 "Secret {}/{} does not exist: the extension of BackupEntries creates it, and the Seed needs spec.backup for that",

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::api::core::{CONFIG_MAP, ConfigMap, NAMESPACE, SECRET};
 use crate::api::gardener::{CLOUD_PROFILE, NAMESPACED_CLOUD_PROFILE, PROJECT, seed_namespace};
-use crate::api::meta::{Metadata, Resource, text};
+use crate::api::meta::{Key, Metadata, Resource, text};
 use crate::base::error::chain;
 use crate::flow::Failed;
 use crate::kube::{self, Garden, ListParams};
@@ -85,7 +85,7 @@ fn required<T: serde::de::DeserializeOwned>(
         postponed: error.postponed(),
         ..Failed::default()
     };
-    garden.find(resource, namespace, name).map_err(failed)?.ok_or_else(|| {
+    garden.find(resource, &Key::new(namespace, name)).map_err(failed)?.ok_or_else(|| {
         Failed::new(format!("the garden has no {} {name}, which the Shoot needs", resource.kind))
     })
 }

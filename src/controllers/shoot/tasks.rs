@@ -132,7 +132,7 @@ pub(super) fn namespace(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
 /// The identity is written once and never changes.
 pub(super) fn identity(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     if let Some(patch) = frame::cluster_identity(&work.shoot, &work.view.cluster_identity) {
-        let shoot = write::status_patch::<Value>(&work.garden, &SHOOT, &work.key(), &Patch::Merge(patch))?;
+        let shoot = work.garden.patch_status::<Value>(&SHOOT, &work.key(), &Patch::Merge(patch))?;
         let mut known = work.shoot.clone();
         known["status"] = shoot["status"].clone();
         super::begin::sync_cluster((&work.seed, &work.served), &known, &work.around)?;
@@ -183,7 +183,7 @@ pub(super) fn advertise(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     let wanted = json!(addresses::advertised(&work.view, work.outside.as_ref()));
     if work.shoot["status"]["advertisedAddresses"] != wanted {
         let patch = Patch::Merge(json!({"status": {"advertisedAddresses": wanted}}));
-        write::status_patch::<Value>(&work.garden, &SHOOT, &work.key(), &patch)?;
+        work.garden.patch_status::<Value>(&SHOOT, &work.key(), &patch)?;
         work.shoot["status"]["advertisedAddresses"] = wanted;
     }
     Ok(Step::Done)
@@ -377,7 +377,7 @@ fn wait_healthy(work: &Work, name: &str) -> Result<Step, Failed> {
 /// The API server. Its first encryption key is one that all running servers know.
 pub(super) fn server(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
     let (view, made, namespace) = (&work.view, work.made()?, work.plane());
-    let live = work.seed.find::<Value>(&DEPLOYMENT, namespace, kube_apiserver::NAME)?;
+    let live = work.seed.find::<Value>(&DEPLOYMENT, &Key::new(namespace, kube_apiserver::NAME))?;
     let is_populated = live.as_ref().is_some_and(|live| !annotation(live, KeyOrder::POPULATED).is_empty());
     let is_preparing = view.rotations.encryption_key.phase == Phase::Preparing;
     let phase = if is_preparing { "Preparing" } else { "" };
@@ -426,7 +426,7 @@ pub(super) fn server(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed>
         Step::Done => {
             let patch = json!({"metadata": {"annotations": {KeyOrder::POPULATED: "true"}}});
             let patch = Patch::Merge(patch);
-            work.seed.patch::<Value>(&DEPLOYMENT, namespace, kube_apiserver::NAME, "", &patch)?;
+            work.seed.patch::<Value>(&DEPLOYMENT, &Key::new(namespace, kube_apiserver::NAME), &patch)?;
             Ok(Step::again(Duration::ZERO, "the new encryption key is used first from now on"))
         }
         again => Ok(again),

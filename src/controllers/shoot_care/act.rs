@@ -11,7 +11,6 @@ use crate::base::random;
 use crate::config::settings::ResourceManager;
 use crate::kube::{Patch, Verdict};
 use crate::runtime::controller::{Context, Failure, Outcome};
-use crate::runtime::write;
 
 use super::CareReconciler;
 use super::basis::Basis;
@@ -259,7 +258,7 @@ impl CareReconciler {
             return Ok(());
         }
         let patch = Patch::Strategic(json!({"status": news}));
-        match write::status_patch::<Value>(&self.garden, &SHOOT, key, &patch) {
+        match self.garden.patch_status::<Value>(&SHOOT, key, &patch) {
             Ok(_) => {
                 known.is_owed = false;
                 known.written = Some(Written {

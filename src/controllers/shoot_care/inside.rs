@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::api::core::{MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION};
 use crate::api::crd::CUSTOM_RESOURCE_DEFINITION;
-use crate::api::meta::{Resource, text};
+use crate::api::meta::{ALL_NAMESPACES, Key, Resource, text};
 use crate::base::clock::Timestamp;
 use crate::base::cut;
 use crate::base::error::chain;
@@ -185,7 +185,7 @@ pub(super) fn remediate(client: &Client, namespace: &str) -> Result<(), Error> {
         for (name, patch) in patches {
             let kind = &*resource.kind;
             log::info!(namespace = namespace, kind = kind, name = name.as_str(); "Changing a webhook of the Shoot's owner");
-            let patched = client.patch_blindly(resource, "", &name, "", &Patch::Strategic(patch));
+            let patched = client.patch_blindly(resource, &Key::cluster(&name), &Patch::Strategic(patch));
             match patched {
                 Err(error) if !error.is_not_found() => first = first.and(Err(error)),
                 _ => {}
@@ -210,7 +210,7 @@ pub(super) fn collect(client: &Client, is_going: bool, now: Timestamp) -> Result
 /// A request fails; [`Error::Decode`] after all others have been passed on, if an object cannot be read.
 fn each(client: &Client, resource: &Resource, each: &mut dyn FnMut(Option<Value>)) -> Result<(), Error> {
     let (params, mut unread) = (ListParams::default(), None);
-    client.list_each::<Value>(resource, "", &params, &mut |item| match item {
+    client.list_each::<Value>(resource, ALL_NAMESPACES, &params, &mut |item| match item {
         ListItem::Object(object) => each(Some(object)),
         ListItem::Undecodable(object) => unread = Some(object),
         ListItem::Restart => {

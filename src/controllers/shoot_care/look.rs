@@ -3,7 +3,7 @@
 use crate::api::core::SECRET;
 use crate::api::extensions::CLUSTER;
 use crate::api::gardener::{ShootHead, ShootStatus};
-use crate::api::meta::Metadata;
+use crate::api::meta::{Key, Metadata};
 use crate::base::clock::{Mono, Timestamp};
 use crate::base::error::chain;
 use crate::components::etcd::Role;
@@ -83,7 +83,7 @@ impl CareReconciler {
         {
             return Ok(Some(basis.clone()));
         }
-        match self.seed.find(&CLUSTER, "", &head.status.technical_id) {
+        match self.seed.find(&CLUSTER, &Key::cluster(&head.status.technical_id)) {
             Ok(cluster) => {
                 let basis = cluster.as_ref().and_then(Basis::read);
                 known.rarely.basis = basis.clone().map(|basis| (basis, at, mark));

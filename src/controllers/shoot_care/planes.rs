@@ -10,7 +10,7 @@ use crate::api::coordination::LEASE;
 use crate::api::core::{DEPLOYMENT, STATEFUL_SET};
 use crate::api::extensions::{BACKUP_ENTRY, EXTENSION};
 use crate::api::gardener::{ControllerInstallation, ControllerRegistration};
-use crate::api::meta::{Resource, text};
+use crate::api::meta::{ALL_NAMESPACES, Key, Resource, text};
 use crate::base::clock::{Mono, Timestamp};
 use crate::base::error::chain;
 use crate::base::sorted::{SortedMap, SortedSet};
@@ -179,7 +179,7 @@ impl Planes {
         })?;
         if self.has_backup {
             let mut entries = Vec::new();
-            self.list(&BACKUP_ENTRY, "", &ListParams::default(), &mut |object| match object {
+            self.list(&BACKUP_ENTRY, ALL_NAMESPACES, &ListParams::default(), &mut |object| match object {
                 None => entries.clear(),
                 Some(object) => entries.push(object),
             })?;
@@ -224,7 +224,7 @@ impl Planes {
             )));
         };
         let namespace = format!("extension-{}", installation.metadata.name);
-        let lease = self.seed.find::<Value>(&LEASE, &namespace, HEARTBEAT)?;
+        let lease = self.seed.find::<Value>(&LEASE, &Key::new(&namespace, HEARTBEAT))?;
         let renewed = lease.map(|lease| parse_rfc3339(text(&lease["spec"]["renewTime"])));
         Ok(Ok(renewed.and_then(Result::ok)))
     }

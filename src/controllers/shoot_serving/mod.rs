@@ -140,7 +140,7 @@ impl Serving {
     }
 
     fn replicas(&self, namespace: &str, name: &str) -> Result<Option<i64>, kube::Error> {
-        let found = self.seed.find_plain::<Workload>(&DEPLOYMENT, namespace, name)?;
+        let found = self.seed.find_plain::<Workload>(&DEPLOYMENT, &Key::new(namespace, name))?;
         // An absent field means 1 replica.
         Ok(found.map(|workload| workload.spec.replicas.unwrap_or(1)))
     }
@@ -152,7 +152,7 @@ impl Serving {
         }
         let (namespace, name) = (cluster_identity::NAMESPACE, cluster_identity::NAME);
         let what = || format!("configmap {namespace}/{name}");
-        let found = self.seed.find::<Value>(&CONFIG_MAP, namespace, name);
+        let found = self.seed.find::<Value>(&CONFIG_MAP, &Key::new(namespace, name));
         let map = found.map_err(|source| Error::Read { what: what(), source })?.unwrap_or_default();
         let identity = text(&map["data"][name]).to_owned();
         if identity.is_empty() {

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::api::core::{CONFIG_MAP, SECRET};
 use crate::api::extensions::{BACKUP_ENTRY, DNS_RECORD, EXTENSION};
-use crate::api::meta::{Resource, text};
+use crate::api::meta::{Key, Resource, text};
 use crate::backup::garden::entry_name;
 use crate::kube::{Error, ListItem, ListParams, Seed};
 use crate::limits;
@@ -246,7 +246,7 @@ fn references(seed: &Seed, plane: &Plane, gathered: &mut Gathered) -> Result<(),
                 continue;
             }
         };
-        let Some(object) = seed.find::<Value>(resource, &plane.namespace, name)? else {
+        let Some(object) = seed.find::<Value>(resource, &Key::new(&plane.namespace, name))? else {
             gathered.left_out.push(format!("{kind} {name}: it is not in namespace {}", plane.namespace));
             continue;
         };

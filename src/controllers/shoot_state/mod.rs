@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::api::extensions::{DNS_RECORD, EXTENSION};
 use crate::api::gardener::{MANAGED_SEED, SHOOT, SHOOT_STATE, ShootHead};
-use crate::api::meta::{Key, annotation, text};
+use crate::api::meta::{ALL_NAMESPACES, Key, annotation, text};
 use crate::base::clock::Timestamp;
 use crate::base::random;
 use crate::base::sorted::SortedMap;
@@ -160,7 +160,7 @@ impl Reconciler for ShootStateReconciler {
             return self.leave(key);
         }
         let is_known = || self.shoots.may_have(key);
-        let found = self.garden.find_own::<Value>(&SHOOT, &key.namespace, &key.name, &is_known)?;
+        let found = self.garden.find_own::<Value>(&SHOOT, &key, &is_known)?;
         let Some(shoot) = found else { return self.leave(key) };
         match decide::standing(&shoot, &self.seed_name) {
             Standing::Nothing => return self.leave(key),
@@ -213,11 +213,19 @@ impl ShootStateReconciler {
         let label_selector = format!("name.seed.gardener.cloud/{}=true", self.seed_name);
         let labelled = ListParams { label_selector, metadata_only: true, ..ListParams::default() };
         let mut is_managed = false;
-        let listed = self.garden.list_each::<Value>(&MANAGED_SEED, "", &labelled, &mut |item| match item {
-            ListItem::Object(found) => is_managed |= found["metadata"]["name"] == self.seed_name.as_str(),
-            ListItem::Undecodable(found) => is_managed |= found.key.name == self.seed_name,
-            ListItem::Restart => {}
-        });
+        let listed =
+            self.garden.list_each::<Value>(
+                &MANAGED_SEED,
+                ALL_NAMESPACES,
+                &labelled,
+                &mut |item| match item {
+                    ListItem::Object(found) => {
+                        is_managed |= found["metadata"]["name"] == self.seed_name.as_str()
+                    }
+                    ListItem::Undecodable(found) => is_managed |= found.key.name == self.seed_name,
+                    ListItem::Restart => {}
+                },
+            );
         match listed {
             Ok(_) => Ok(*self.is_managed.get_or_init(|| is_managed)),
             // A garden without ManagedSeeds.
@@ -252,7 +260,7 @@ impl ShootStateReconciler {
     }
 
     fn find(&self, key: &Key) -> Result<Option<(Digest, Timestamp)>, Error> {
-        let found = self.garden.find::<Value>(&SHOOT_STATE, &key.namespace, &key.name)?;
+        let found = self.garden.find::<Value>(&SHOOT_STATE, &key)?;
         Ok(found.map(|found| {
             // A state without a time is written again.
             let at = parse_rfc3339(annotation(&found, TIMESTAMP)).unwrap_or(Timestamp::from_unix(0));
@@ -267,7 +275,7 @@ impl ShootStateReconciler {
             spec[list] = entries.clone();
         }
         let patch = Patch::Merge(json!({"metadata": metadata, "spec": spec}));
-        match self.garden.patch::<Value>(&SHOOT_STATE, &key.namespace, &key.name, "", &patch) {
+        match self.garden.patch::<Value>(&SHOOT_STATE, &key, &patch) {
             Err(e) if e.is_not_found() => {}
             other => return other.map(drop),
         }

@@ -6,7 +6,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::api::core::{POD, SECRET, SERVICE_ACCOUNT, token_request};
-use crate::api::meta::{Key, Metadata, Resource, annotation, is_true, or_default, text};
+use crate::api::meta::{
+    ALL_NAMESPACES, CLUSTER_SCOPED, Key, Metadata, Resource, annotation, is_true, or_default, text,
+};
 use crate::base::random;
 use crate::base::sorted::SortedSet;
 use crate::format::{duration, time};
@@ -64,7 +66,7 @@ impl Requests<'_> {
         if let Some(wait) = self.pace.still_waits(&asker, cx.clock.mono()) {
             return Ok(Outcome::GoOn(wait));
         }
-        let found = self.seed.find::<Value>(&SECRET, &key.namespace, &key.name)?;
+        let found = self.seed.find::<Value>(&SECRET, &key)?;
         let Some(secret) = found.filter(|secret| is_relevant(secret, self.class)) else {
             self.pace.forget(&asker);
             return Ok(Outcome::Done);
@@ -112,7 +114,7 @@ impl Requests<'_> {
         let holder = match target_of(secret) {
             None => secret,
             Some(key) => {
-                let found = client.find::<Value>(&SECRET, &key.namespace, &key.name);
+                let found = client.find::<Value>(&SECRET, &key);
                 let Some(found) = self.hear(cx, found)? else { return Ok(false) };
                 target = found;
                 &target
@@ -123,7 +125,7 @@ impl Requests<'_> {
             return Ok(false);
         }
         let review = json!({"apiVersion": TOKEN_REVIEW.api_version(), "kind": "TokenReview", "spec": {"token": token}});
-        let answer = self.hear(cx, client.create::<TokenReview>(&TOKEN_REVIEW, "", &review))?;
+        let answer = self.hear(cx, client.create::<TokenReview>(&TOKEN_REVIEW, CLUSTER_SCOPED, &review))?;
         Ok(answer.status.authenticated)
     }
 
@@ -157,7 +159,7 @@ impl Requests<'_> {
         };
         let request = token_request(lifetime.as_secs());
         let (namespace, name) = (account.namespace.as_str(), account.name.as_str());
-        let made = self.target.0.create_sub(&SERVICE_ACCOUNT, namespace, name, "token", &request);
+        let made = self.target.0.create_sub(&SERVICE_ACCOUNT, &Key::new(namespace, name), "token", &request);
         Ok(self.hear(cx, made)?)
     }
 
@@ -173,7 +175,7 @@ impl Requests<'_> {
             None => content::filled(&secret["data"], token, bundle)?,
             Some(target) => {
                 let client = self.target.0;
-                let found = client.find::<Value>(&SECRET, &target.namespace, &target.name)?;
+                let found = client.find::<Value>(&SECRET, &target)?;
                 let data = content::filled(&found.unwrap_or_default()["data"], token, bundle)?;
                 write::ensure(client, &SECRET, &target, |secret| content::put(secret, &data))?;
                 json!({"token": null, "bundle.crt": null, "kubeconfig": null})
@@ -194,7 +196,7 @@ pub(super) fn put(
     let version = &secret["metadata"]["resourceVersion"];
     let metadata = json!({"resourceVersion": version, "annotations": {annotation: renew_at}});
     let patch = Patch::Merge(json!({"metadata": metadata, "data": data}));
-    seed.patch::<Value>(&SECRET, &key.namespace, &key.name, "", &patch)?;
+    seed.patch::<Value>(&SECRET, &key, &patch)?;
     Ok(())
 }
 
@@ -232,7 +234,7 @@ fn users(seed: &Seed) -> Result<SortedSet<String>, Error> {
     let (mut all, mut lost) = (SortedSet::new(), None);
     let params = ListParams { metadata_only: true, ..ListParams::default() };
     // A pod that cannot be decoded has a namespace too.
-    seed.list_each::<Metadata>(&POD, "", &params, &mut |item| match item {
+    seed.list_each::<Metadata>(&POD, ALL_NAMESPACES, &params, &mut |item| match item {
         ListItem::Object(pod) if !all.contains(&pod.metadata.namespace) => {
             all.insert(pod.metadata.namespace);
         }

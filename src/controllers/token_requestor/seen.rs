@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::api::core::SECRET;
-use crate::api::meta::{Key, Metadata};
+use crate::api::meta::{ALL_NAMESPACES, Key, Metadata};
 use crate::base::clock::Mono;
 use crate::kube::value::Streamed;
 use crate::kube::{Client, ListParams, Undecodable};
@@ -55,7 +55,9 @@ pub(super) fn is_catching_up(key: &Key) -> bool {
 pub(super) fn catch_up(seed: &Client, labels: &str, lane: &Lane) -> Result<Outcome, Failure> {
     let label_selector = labels.to_owned();
     let params = ListParams { label_selector, metadata_only: true, ..ListParams::default() };
-    seed.list_all::<Metadata>(&SECRET, "", &params, &mut |secret| lane.add(secret.metadata.key()))?;
+    seed.list_all::<Metadata>(&SECRET, ALL_NAMESPACES, &params, &mut |secret| {
+        lane.add(secret.metadata.key())
+    })?;
     Ok(Outcome::Done)
 }
 

@@ -70,7 +70,7 @@ impl Reconciler for Requestor {
         if let Some(wait) = self.pace.still_waits(&asker, cx.clock.mono()) {
             return Ok(Outcome::GoOn(wait));
         }
-        let found = self.seed.find::<Value>(&SECRET, &key.namespace, &key.name)?;
+        let found = self.seed.find::<Value>(&SECRET, &key)?;
         let Some(secret) = found.filter(is_relevant) else {
             self.pace.forget(&asker);
             return Ok(Outcome::Done);
@@ -102,8 +102,12 @@ impl Reconciler for Requestor {
 impl Requestor {
     fn request(&self, wish: &Wish<'_>, cx: &Context) -> Result<Value, Failure> {
         let Key { namespace, name } = &wish.identity;
-        let made =
-            self.garden.create_sub(&WORKLOAD_IDENTITY, namespace, name, "token", &wish.body(self.lifetime));
+        let made = self.garden.create_sub(
+            &WORKLOAD_IDENTITY,
+            &Key::new(namespace, name),
+            "token",
+            &wish.body(self.lifetime),
+        );
         let error = match self.pace.hear(GARDEN, cx.clock.mono(), made) {
             Ok(made) => return Ok(made),
             Err(error) => error,

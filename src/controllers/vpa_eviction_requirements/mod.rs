@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::api::meta::{Key, Metadata, ObjectMeta, Resource};
+use crate::api::meta::{ALL_NAMESPACES, Key, Metadata, ObjectMeta, Resource};
 use crate::api::patch::difference;
 use crate::base::clock::Mono;
 use crate::base::random;
@@ -89,7 +89,7 @@ impl EvictionRequirements {
         let label_selector = decide::SELECTOR.to_owned();
         let params = ListParams { label_selector, metadata_only: true, ..ListParams::default() };
         let mut seen = SortedMap::new();
-        let listed = self.seed.list_each::<Metadata>(&VPA, "", &params, &mut |item| match item {
+        let listed = self.seed.list_each::<Metadata>(&VPA, ALL_NAMESPACES, &params, &mut |item| match item {
             ListItem::Object(vpa) => drop(seen.insert(vpa.metadata.key(), version(&vpa.metadata))),
             // One without a known name stays as it is.
             ListItem::Undecodable(vpa) if vpa.key.name.is_empty() => {}
@@ -115,7 +115,7 @@ impl EvictionRequirements {
     fn restrict(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
         let now = cx.clock.now();
         let begun = cx.clock.mono();
-        let found = self.seed.find::<Value>(&VPA, &key.namespace, &key.name)?;
+        let found = self.seed.find::<Value>(&VPA, &key)?;
         let Some(live) = found.filter(is_relevant) else { return Ok(Outcome::Done) };
         let plan = decide::plan(&live, now).map_err(|why| {
             log::warn!(autoscaler = key.to_string().as_str(), err = why.as_str(); "Invalid annotation of an autoscaler: cannot decide when to evict pods");
@@ -124,7 +124,7 @@ impl EvictionRequirements {
         let mut wanted = live.clone();
         decide::apply(plan, &mut wanted);
         if let Some(patch) = difference(&live, &wanted) {
-            self.seed.patch::<Value>(&VPA, &key.namespace, &key.name, "", &Patch::Merge(patch))?;
+            self.seed.patch::<Value>(&VPA, &key, &Patch::Merge(patch))?;
             log::info!(autoscaler = key.to_string().as_str(), grows_only = plan.grows_only; "Changed the eviction requirements of an autoscaler");
         }
         Ok(plan.until.map_or(Outcome::Done, |until| Outcome::At(begun.saturating_add(until.since(now)))))

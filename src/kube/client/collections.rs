@@ -179,5 +179,5 @@ fn headless<T>(object: Undecodable) -> ListItem<T> {
 /// An object of a list cannot be read.
 fn undecoded(r: &Resource, namespace: &str, object: Undecodable) -> Error {
     let key = cut(object.key.to_string(), limits::SHOOT_NAME_BYTES_MAX);
-    Error::Decode { what: format!("{key} of {}", r.path(namespace, "", "")), source: object.why }
+    Error::Decode { what: format!("{key} of {}", r.collection_path(namespace)), source: object.why }
 }

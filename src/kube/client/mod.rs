@@ -21,7 +21,7 @@ use super::send::{Sender, Terms};
 use super::status;
 use super::value::short;
 use super::warm::Warm;
-use crate::api::meta::Resource;
+use crate::api::meta::{Key, Resource};
 use crate::base::clock::{Clock, Mono};
 use crate::base::garden_time::GardenTime;
 use crate::base::metrics::Metrics;
@@ -30,6 +30,9 @@ use crate::base::stop::Stop;
 use crate::format::view;
 use crate::limits;
 use crate::net::{Daily, Dial, ProxyEnv, SystemCas, SystemDialer};
+
+/// The subresource that a controller writes.
+const STATUS: &str = "status";
 
 /// Decides whether a write may begin now, based on the lease that protects it.
 pub trait Permit: Send + Sync + fmt::Debug {
@@ -222,21 +225,16 @@ impl Client {
     ///
     /// # Errors
     /// Any [`Error`]; an absent object is one with [`Error::is_not_found`].
-    pub fn get<T: DeserializeOwned>(&self, r: &Resource, namespace: &str, name: &str) -> Result<T, Error> {
-        self.fetch_within(&Request::get(r.path(namespace, name, "")), limits::OBJECT_NODES_MAX)
+    pub fn get<T: DeserializeOwned>(&self, r: &Resource, key: &Key) -> Result<T, Error> {
+        self.fetch_within(&Request::get(r.object_path(key)), limits::OBJECT_NODES_MAX)
     }
 
     /// Reads an object that may be absent, and decodes only the fields of `T`.
     ///
     /// # Errors
     /// Any [`Error`] except not found.
-    pub fn find_plain<T: DeserializeOwned>(
-        &self,
-        r: &Resource,
-        namespace: &str,
-        name: &str,
-    ) -> Result<Option<T>, Error> {
-        self.find_with(r, namespace, name, &mut |body| serde_json::from_slice(body))
+    pub fn find_plain<T: DeserializeOwned>(&self, r: &Resource, key: &Key) -> Result<Option<T>, Error> {
+        self.find_with(r, key, &mut |body| serde_json::from_slice(body))
     }
 
     /// The same; `read` decodes the text.
@@ -246,11 +244,10 @@ impl Client {
     pub fn find_with<T>(
         &self,
         r: &Resource,
-        namespace: &str,
-        name: &str,
+        key: &Key,
         read: &mut dyn FnMut(&[u8]) -> serde_json::Result<T>,
     ) -> Result<Option<T>, Error> {
-        let request = Request::get(r.path(namespace, name, ""));
+        let request = Request::get(r.object_path(key));
         unless_absent(self.call(&request).and_then(|response| {
             read(&response.body).map_err(|source| status::undecodable(&request, &response.body, source))
         }))
@@ -261,16 +258,11 @@ impl Client {
     ///
     /// # Errors
     /// Any [`Error`] except not found.
-    pub fn find<T: DeserializeOwned>(
-        &self,
-        r: &Resource,
-        namespace: &str,
-        name: &str,
-    ) -> Result<Option<T>, Error> {
-        if name.is_empty() || r.namespaced && namespace.is_empty() {
+    pub fn find<T: DeserializeOwned>(&self, r: &Resource, key: &Key) -> Result<Option<T>, Error> {
+        if key.name.is_empty() || r.namespaced && key.namespace.is_empty() {
             return Ok(None);
         }
-        unless_absent(self.get(r, namespace, name))
+        unless_absent(self.get(r, key))
     }
 
     /// Creates an object and returns the stored one.
@@ -283,7 +275,7 @@ impl Client {
         namespace: &str,
         object: &Value,
     ) -> Result<T, Error> {
-        self.fetch(&Request::create(r, namespace, "", "", object))
+        self.fetch(&Request::create(r.collection_path(namespace), object))
     }
 
     /// Creates a subresource of an object, such as `token`.
@@ -293,71 +285,96 @@ impl Client {
     pub fn create_sub<T: DeserializeOwned>(
         &self,
         r: &Resource,
-        namespace: &str,
-        name: &str,
+        key: &Key,
         sub: &str,
         object: &Value,
     ) -> Result<T, Error> {
-        self.fetch(&Request::create(r, namespace, name, sub, object))
+        self.fetch(&Request::create(r.subresource_path(key, sub), object))
     }
 
-    /// Replaces an object (empty `sub`) or a subresource such as `status`.
+    /// Replaces an object.
     ///
     /// # Errors
     /// Any [`Error`].
     pub fn replace_object<T: DeserializeOwned>(
         &self,
         r: &Resource,
-        namespace: &str,
-        name: &str,
+        key: &Key,
+        object: &Value,
+    ) -> Result<T, Error> {
+        self.fetch(&Request::replace(r.object_path(key), object))
+    }
+
+    /// Replaces the status of an object.
+    ///
+    /// # Errors
+    /// Any [`Error`].
+    pub fn replace_status<T: DeserializeOwned>(
+        &self,
+        r: &Resource,
+        key: &Key,
+        object: &Value,
+    ) -> Result<T, Error> {
+        self.replace_subresource(r, key, STATUS, object)
+    }
+
+    /// Replaces a subresource of an object, such as `finalize`.
+    ///
+    /// # Errors
+    /// Any [`Error`].
+    pub fn replace_subresource<T: DeserializeOwned>(
+        &self,
+        r: &Resource,
+        key: &Key,
         sub: &str,
         object: &Value,
     ) -> Result<T, Error> {
-        self.fetch(&Request::replace(r, namespace, name, sub, object))
+        self.fetch(&Request::replace(r.subresource_path(key, sub), object))
     }
 
-    /// Patches an object (empty `sub`) or a subresource such as `status`.
+    /// Patches an object.
     ///
     /// # Errors
     /// Any [`Error`].
-    pub fn patch<T: DeserializeOwned>(
+    pub fn patch<T: DeserializeOwned>(&self, r: &Resource, key: &Key, patch: &Patch) -> Result<T, Error> {
+        self.fetch(&Request::patch(r.object_path(key), patch))
+    }
+
+    /// Patches the status of an object.
+    ///
+    /// # Errors
+    /// Any [`Error`].
+    pub fn patch_status<T: DeserializeOwned>(
         &self,
         r: &Resource,
-        namespace: &str,
-        name: &str,
-        sub: &str,
+        key: &Key,
         patch: &Patch,
     ) -> Result<T, Error> {
-        self.fetch(&Request::patch(r, namespace, name, sub, patch))
+        self.fetch(&Request::patch(r.subresource_path(key, STATUS), patch))
     }
 
-    /// The same, but ignores the object in the response.
+    /// Patches an object, and ignores the object in the response.
     ///
     /// # Errors
     /// Any [`Error`].
-    pub fn patch_blindly(
-        &self,
-        r: &Resource,
-        namespace: &str,
-        name: &str,
-        sub: &str,
-        patch: &Patch,
-    ) -> Result<(), Error> {
-        self.shared.call_blindly(&Request::patch(r, namespace, name, sub, patch), self.terms)
+    pub fn patch_blindly(&self, r: &Resource, key: &Key, patch: &Patch) -> Result<(), Error> {
+        self.shared.call_blindly(&Request::patch(r.object_path(key), patch), self.terms)
+    }
+
+    /// Patches the status of an object, and ignores the object in the response.
+    ///
+    /// # Errors
+    /// Any [`Error`].
+    pub fn patch_status_blindly(&self, r: &Resource, key: &Key, patch: &Patch) -> Result<(), Error> {
+        self.shared.call_blindly(&Request::patch(r.subresource_path(key, STATUS), patch), self.terms)
     }
 
     /// Deletes an object. The server may keep it until its finalizers are removed.
     ///
     /// # Errors
     /// Any [`Error`]; an absent object is one with [`Error::is_not_found`].
-    pub fn delete(
-        &self,
-        r: &Resource,
-        namespace: &str,
-        name: &str,
-        params: &DeleteParams,
-    ) -> Result<(), Error> {
-        self.shared.call_blindly(&Request::delete(r, namespace, name, params), self.terms)
+    pub fn delete(&self, r: &Resource, key: &Key, params: &DeleteParams) -> Result<(), Error> {
+        self.shared.call_blindly(&Request::delete(r.object_path(key), params), self.terms)
     }
 
     /// Deletes everything that a list with the selectors of `list` would return.

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::*;
 use crate::api::core::{NAMESPACE, SECRET};
-use crate::api::meta::Metadata;
+use crate::api::meta::{ALL_NAMESPACES, Metadata};
 use crate::base::clock::{Simulated, Timestamp};
 use crate::base::error::chain;
 use crate::base::random::hex;
@@ -48,14 +48,19 @@ fn a_server_that_cannot_be_used_is_named_without_its_password() {
 fn each_call_is_the_request_that_the_api_knows() {
     let (server, client) = answering(|_| Act::json(200, r#"{"metadata":{"name":"n"},"items":[]}"#));
     let object = json!({"metadata": {"name": "n"}});
-    let _: Value = client.get(&SECRET, "a", "n").unwrap();
-    let _: List<Value> = client.list(&NAMESPACE, "", &ListParams::default()).unwrap();
+    let _: Value = client.get(&SECRET, &Key::new("a", "n")).unwrap();
+    let _: List<Value> = client.list(&NAMESPACE, ALL_NAMESPACES, &ListParams::default()).unwrap();
     let _: Value = client.create(&SECRET, "a", &object).unwrap();
-    let _: Value = client.create_sub(&crate::api::core::SERVICE_ACCOUNT, "a", "n", "token", &object).unwrap();
-    let _: Value = client.replace_object(&SECRET, "a", "n", "status", &object).unwrap();
-    let _: Value = client.patch(&SECRET, "a", "n", "", &Patch::Merge(json!({"x": null}))).unwrap();
+    let _: Value =
+        client.create_sub(&crate::api::core::SERVICE_ACCOUNT, &Key::new("a", "n"), "token", &object).unwrap();
+    let _: Value = client.replace_status(&SECRET, &Key::new("a", "n"), &object).unwrap();
+    let _: Value = client.patch(&SECRET, &Key::new("a", "n"), &Patch::Merge(json!({"x": null}))).unwrap();
     client
-        .delete(&SECRET, "a", "n", &DeleteParams { uid: Some("u".into()), ..DeleteParams::default() })
+        .delete(
+            &SECRET,
+            &Key::new("a", "n"),
+            &DeleteParams { uid: Some("u".into()), ..DeleteParams::default() },
+        )
         .unwrap();
     client.delete_collection(&SECRET, "a", &ListParams::default(), &DeleteParams::default()).unwrap();
     client.version().unwrap();
@@ -94,8 +99,9 @@ fn each_call_is_the_request_that_the_api_knows() {
 #[test]
 fn an_object_without_a_name_causes_no_request() {
     let (server, client) = answering(|_| Act::json(200, r#"{"items":[]}"#));
-    let found =
-        |resource: &Resource, namespace, name| client.find::<Value>(resource, namespace, name).unwrap();
+    let found = |resource: &Resource, namespace, name| {
+        client.find::<Value>(resource, &Key::new(namespace, name)).unwrap()
+    };
     assert_eq!(found(&SECRET, "a", ""), None);
     assert_eq!(found(&SECRET, "", "n"), None);
     assert_eq!(found(&NAMESPACE, "", ""), None);
@@ -113,7 +119,7 @@ fn failures_become_errors_with_a_verdict() {
         "half" => Act::json(200, r#"{"metadata":"#),
         _ => vec![Act::Reply(502, "text/plain", "bad gateway".into())],
     });
-    let get = |name: &str| client.get::<Metadata>(&SECRET, "a", name).unwrap_err();
+    let get = |name: &str| client.get::<Metadata>(&SECRET, &Key::new("a", name)).unwrap_err();
     let table = [
         ("gone", Verdict::NotFound, "404 NotFound"),
         ("busy", Verdict::Throttled(Some(Duration::from_secs(7))), "429: slow down"),
@@ -127,7 +133,7 @@ fn failures_become_errors_with_a_verdict() {
         assert_eq!(error.verdict(), verdict, "{name}");
         assert!(error.to_string().ends_with(text), "{name}: {error}");
     }
-    assert_eq!(client.find::<Metadata>(&SECRET, "a", "gone").unwrap(), None);
+    assert_eq!(client.find::<Metadata>(&SECRET, &Key::new("a", "gone")).unwrap(), None);
     assert_eq!(client.raw(Method::Get, "/x", None, "").unwrap().status, 502);
     let url = server.url();
     drop(server);
@@ -176,9 +182,9 @@ fn a_write_ends_with_its_own_deadline() {
     let clock = Clock::system();
     let object = json!({"metadata": {"name": "n"}});
     assert!(client.create::<Value>(&SECRET, "a", &object).is_err());
-    assert!(client.delete(&SECRET, "a", "n", &DeleteParams::default()).is_err());
+    assert!(client.delete(&SECRET, &Key::new("a", "n"), &DeleteParams::default()).is_err());
     assert!(clock.mono() < Duration::from_secs(10));
-    assert!(client.get::<Value>(&SECRET, "a", "n").is_ok());
+    assert!(client.get::<Value>(&SECRET, &Key::new("a", "n")).is_ok());
 }
 
 #[test]
@@ -194,12 +200,12 @@ fn a_write_asks_for_its_permit() {
     let options = Options { permit: Some(Arc::new(Never)), ..Options::default() };
     let client = Client::new(Connection::new(server.url()), options).unwrap();
     let object = json!({"metadata": {"name": "n"}});
-    assert!(client.get::<Value>(&SECRET, "a", "n").is_ok());
+    assert!(client.get::<Value>(&SECRET, &Key::new("a", "n")).is_ok());
     let refused = [
         client.create::<Value>(&SECRET, "a", &object).map(drop),
-        client.replace_object::<Value>(&SECRET, "a", "n", "", &object).map(drop),
-        client.patch::<Value>(&SECRET, "a", "n", "", &Patch::Merge(object)).map(drop),
-        client.delete(&SECRET, "a", "n", &DeleteParams::default()),
+        client.replace_object::<Value>(&SECRET, &Key::new("a", "n"), &object).map(drop),
+        client.patch::<Value>(&SECRET, &Key::new("a", "n"), &Patch::Merge(object)).map(drop),
+        client.delete(&SECRET, &Key::new("a", "n"), &DeleteParams::default()),
         client.delete_collection(&SECRET, "a", &ListParams::default(), &DeleteParams::default()),
     ];
     for result in refused {
@@ -346,11 +352,14 @@ fn a_list_with_an_object_that_cannot_be_read_is_an_error() {
         Act::json(200, r#"{"metadata":{},"items":[{"metadata":{"name":"a"}},{"metadata":7}]}"#)
     });
     let mut seen = 0;
-    let error =
-        client.list_all(&SECRET, "", &ListParams::default(), &mut |_: Metadata| seen += 1).unwrap_err();
+    let error = client
+        .list_all(&SECRET, ALL_NAMESPACES, &ListParams::default(), &mut |_: Metadata| seen += 1)
+        .unwrap_err();
     assert_eq!((error.verdict(), seen), (Verdict::Invalid, 0));
     let mut values = Vec::new();
-    client.list_all(&SECRET, "", &ListParams::default(), &mut |value: Value| values.push(value)).unwrap();
+    client
+        .list_all(&SECRET, ALL_NAMESPACES, &ListParams::default(), &mut |value: Value| values.push(value))
+        .unwrap();
     assert_eq!(values[0]["kind"], "Secret");
     // A caller that takes them one by one learns which one it is.
     let mut told = Vec::new();
@@ -361,7 +370,7 @@ fn a_list_with_an_object_that_cannot_be_read_is_an_error() {
             ListItem::Restart => "restart".to_owned(),
         });
     };
-    client.list_each(&SECRET, "", &ListParams::default(), each).unwrap();
+    client.list_each(&SECRET, ALL_NAMESPACES, &ListParams::default(), each).unwrap();
     assert_eq!(told[0], "a");
     assert!(told[1].starts_with("undecodable"), "{told:?}");
 }
@@ -371,7 +380,8 @@ fn a_list_without_end_is_given_up() {
     let (server, client) = answering(|_| Act::json(200, r#"{"metadata":{"continue":"again"},"items":[]}"#));
     let options = Options { qps: 0.0, ..Options::default() };
     let client = Client::new((*client.connection()).clone(), options).unwrap();
-    let error = client.list_all(&SECRET, "", &ListParams::default(), &mut |_: Value| {}).unwrap_err();
+    let error =
+        client.list_all(&SECRET, ALL_NAMESPACES, &ListParams::default(), &mut |_: Value| {}).unwrap_err();
     assert_eq!(error.verdict(), Verdict::Unreachable);
     assert_eq!(server.seen().len(), 4_000);
 }
@@ -456,7 +466,7 @@ fn a_watch_that_goes_wrong_says_how() {
         assert!(error.to_string().ends_with(problem), "{error}");
     }
     let (_server, client) = answering(|_| Act::json(410, r#"{"kind":"Status","code":410,"reason":"Gone"}"#));
-    assert!(client.watch::<Value>(&SECRET, "", &WatchParams::default()).unwrap_err().is_gone());
+    assert!(client.watch::<Value>(&SECRET, ALL_NAMESPACES, &WatchParams::default()).unwrap_err().is_gone());
     // The server disconnects between two events.
     let (_server, client) = answering(|_| {
         vec![Act::Raw(chunked_head()), Act::Raw(chunk(event("ADDED", "a").as_bytes())), Act::Hangup]
@@ -524,13 +534,13 @@ fn an_object_that_is_too_long_is_skipped_and_never_looks_deleted() {
             ListItem::Restart => "restart".to_owned(),
         });
     };
-    assert_eq!(client.list_each(&SECRET, "", &ListParams::default(), each).unwrap(), "7");
+    assert_eq!(client.list_each(&SECRET, ALL_NAMESPACES, &ListParams::default(), each).unwrap(), "7");
     assert_eq!(told, ["a", "n/long: the object is too long", "c"]);
     assert_eq!(client.shared.options.metrics.value(crate::kube::SKIPPED, &[("peer", "")]), Some(1.0));
     // Callers that hold all objects at once must not miss one.
     let mut seen = 0;
-    let all = client.list_all(&SECRET, "", &ListParams::default(), &mut |_: Metadata| seen += 1);
-    let page = client.list::<Metadata>(&SECRET, "", &ListParams::default()).map(drop);
+    let all = client.list_all(&SECRET, ALL_NAMESPACES, &ListParams::default(), &mut |_: Metadata| seen += 1);
+    let page = client.list::<Metadata>(&SECRET, ALL_NAMESPACES, &ListParams::default()).map(drop);
     for error in [all.map(drop).unwrap_err(), page.unwrap_err()] {
         assert_eq!(error.verdict(), Verdict::Invalid);
         assert_eq!(chain(&error), "decode n/long of /api/v1/secrets: the object is too long");
@@ -572,22 +582,22 @@ fn an_answer_of_a_shoot_has_limits() {
             names.push(object.key.to_string());
         }
     };
-    client.list_each(&SECRET, "", &ListParams::default(), each).unwrap();
+    client.list_each(&SECRET, ALL_NAMESPACES, &ListParams::default(), each).unwrap();
     assert_eq!(names, ["n/long"]);
     for resource in [&NAMESPACE, &crate::api::core::NODE] {
-        let all = client.list_each::<Value>(resource, "", &ListParams::default(), &mut |_| {});
+        let all = client.list_each::<Value>(resource, ALL_NAMESPACES, &ListParams::default(), &mut |_| {});
         assert!(all.unwrap_err().is_too_large());
     }
     // Fewer objects are requested as long as the page is too large for the memory.
     let params = ListParams { limit: 250, ..ListParams::default() };
-    assert!(client.list::<Metadata>(&NAMESPACE, "", &params).unwrap_err().is_too_large());
+    assert!(client.list::<Metadata>(&NAMESPACE, ALL_NAMESPACES, &params).unwrap_err().is_too_large());
     let asked: Vec<String> = server
         .seen()
         .iter()
         .filter_map(|seen| Some(seen.path.split_once("namespaces?limit=")?.1.to_owned()))
         .collect();
     assert_eq!(asked, ["250", "250", "125", "62", "31", "15", "7", "3", "1"]);
-    assert!(client.get::<Value>(&SECRET, "n", "a").unwrap_err().is_too_large());
+    assert!(client.get::<Value>(&SECRET, &Key::new("n", "a")).unwrap_err().is_too_large());
     assert!(client.version().unwrap_err().is_too_large());
 }
 
@@ -600,10 +610,10 @@ fn the_answer_to_a_blind_write_may_be_long() {
     let client = of_shoot(&server);
     let patch = Patch::Merge(json!({}));
     for _ in 0..3 {
-        client.patch_blindly(&SECRET, "n", "long", "", &patch).unwrap();
-        client.delete(&SECRET, "n", "long", &DeleteParams::default()).unwrap();
+        client.patch_blindly(&SECRET, &Key::new("n", "long"), &patch).unwrap();
+        client.delete(&SECRET, &Key::new("n", "long"), &DeleteParams::default()).unwrap();
     }
-    assert!(client.patch_blindly(&SECRET, "n", "bad", "", &patch).unwrap_err().is_not_found());
+    assert!(client.patch_blindly(&SECRET, &Key::new("n", "bad"), &patch).unwrap_err().is_not_found());
     assert_eq!(server.connections(), 1);
 }
 
@@ -623,7 +633,9 @@ fn a_list_of_a_shoot_has_a_time() {
         sender.send(chunk(b"{\"items\":[")).unwrap();
         while !ticks.wait(&Clock::system(), Duration::from_millis(50)) && sender.send(chunk(b" ")).is_ok() {}
     });
-    let error = client.list_each::<Value>(&NAMESPACE, "", &ListParams::default(), &mut |_| {}).unwrap_err();
+    let error = client
+        .list_each::<Value>(&NAMESPACE, ALL_NAMESPACES, &ListParams::default(), &mut |_| {})
+        .unwrap_err();
     stop.stop();
     feeder.unwrap().join().unwrap();
     assert!(error.is_late(), "{error:?}");
@@ -637,7 +649,9 @@ fn all_pages_of_a_list_of_a_shoot_have_a_time() {
     bounds.list_time_max = Duration::from_millis(20);
     let options = Options { bounds, qps: 0.0, ..Options::default() };
     let client = Client::new(Connection::new(server.url()), options).unwrap();
-    let error = client.list_each::<Value>(&NAMESPACE, "", &ListParams::default(), &mut |_| {}).unwrap_err();
+    let error = client
+        .list_each::<Value>(&NAMESPACE, ALL_NAMESPACES, &ListParams::default(), &mut |_| {})
+        .unwrap_err();
     assert!(error.is_late(), "{error:?}");
     assert!(server.seen().len() < 4_000);
 }

@@ -302,7 +302,7 @@ impl Feed for KindFeed {
             // One of them may be any of the known ones.
             let objects = human::counted(nameless, "object");
             let why = format!("too long, and no name at the beginning: {objects}");
-            let what = o.resource.path(&o.namespace, "", "");
+            let what = o.resource.collection_path(&o.namespace);
             return Err(Error::Decode { what, source: serde::de::Error::custom(why) });
         }
         (self.doubtful, self.other_past, self.past) = (false, false, past);

@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::api::core::NAMESPACE;
-use crate::api::meta::{Metadata, ObjectMeta, Resource};
+use crate::api::meta::{ALL_NAMESPACES, Key, Metadata, ObjectMeta, Resource};
 use crate::base::clock::Timestamp;
 use crate::base::cut::cut;
 use crate::base::error::chain;
@@ -143,7 +143,7 @@ impl Sweep {
             metadata_only: true,
             ..ListParams::default()
         };
-        let page = match client.list::<Metadata>(&kind.resource, "", &params) {
+        let page = match client.list::<Metadata>(&kind.resource, ALL_NAMESPACES, &params) {
             Ok(page) => page,
             // The server does not have this kind.
             Err(error) if error.is_not_found() => return Ok(String::new()),
@@ -206,7 +206,7 @@ pub fn look(client: &Client, shoot: &Value, stage: Stage) -> Result<Vec<String>,
             metadata_only: true,
             ..ListParams::default()
         };
-        match client.list::<Metadata>(&kind.resource, "", &params) {
+        match client.list::<Metadata>(&kind.resource, ALL_NAMESPACES, &params) {
             Ok(page) => found.extend(page.items.iter().map(|object| name(&kind, &object.metadata))),
             Err(error) if error.is_not_found() => {}
             Err(error) => return Err(error),
@@ -249,13 +249,13 @@ fn act(
                 grace_period_seconds: Some(patience.grace_s),
                 ..DeleteParams::default()
             };
-            client.delete(resource, namespace, name, &params)
+            client.delete(resource, &Key::new(namespace, name), &params)
         }
         Fate::Finalize => {
             let kind = &*resource.kind;
             log::warn!(kind, namespace = namespace.as_str(), name = name.as_str(); "Removing finalizers of an object in a Shoot that is being deleted");
             let patch = json!({"metadata": {"finalizers": null, "resourceVersion": resource_version}});
-            client.patch_blindly(resource, namespace, name, "", &Patch::Merge(patch))
+            client.patch_blindly(resource, &Key::new(namespace, name), &Patch::Merge(patch))
         }
     }
 }
@@ -265,10 +265,10 @@ fn act(
 /// # Errors
 /// A request to the seed fails; or the annotation is not a time.
 pub fn begun(seed: &Seed, namespace: &str, now: Timestamp) -> Result<Timestamp, Failed> {
-    let found = seed.get::<Metadata>(&NAMESPACE, "", namespace)?;
+    let found = seed.get::<Metadata>(&NAMESPACE, &Key::cluster(namespace))?;
     let Some(text) = found.metadata.annotations.get(BEGUN) else {
         let patch = json!({"metadata": {"annotations": {BEGUN: rfc3339(now)}}});
-        seed.patch_blindly(&NAMESPACE, "", namespace, "", &Patch::Merge(patch))?;
+        seed.patch_blindly(&NAMESPACE, &Key::cluster(namespace), &Patch::Merge(patch))?;
         return Ok(now);
     };
     parse_rfc3339(text).map_err(|_| {

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::api::core::{API_SERVICE, SECRET};
-use crate::api::meta::{Metadata, Resource, or_default};
+use crate::api::meta::{ALL_NAMESPACES, Metadata, Resource, or_default};
 use crate::base::sorted::SortedSet;
 use crate::flow::Failed;
 use crate::kube::{Client, Error, ListItem, ListParams, Method};
@@ -145,12 +145,15 @@ fn foreign(shoot: &Client) -> Result<SortedSet<String>, Failed> {
         }
     };
     let (params, mut unread) = (ListParams::default(), None);
-    let listed = shoot.list_each::<Registered>(&API_SERVICE, "", &params, &mut |item| match item {
-        ListItem::Object(Registered { head, spec }) if spec.service.is_some() => add(head.metadata.name),
-        ListItem::Undecodable(object) => unread = Some(format!("APIService {}: {}", object.key, object.why)),
-        // A name that is found twice is the same one.
-        ListItem::Object(_) | ListItem::Restart => {}
-    });
+    let listed =
+        shoot.list_each::<Registered>(&API_SERVICE, ALL_NAMESPACES, &params, &mut |item| match item {
+            ListItem::Object(Registered { head, spec }) if spec.service.is_some() => add(head.metadata.name),
+            ListItem::Undecodable(object) => {
+                unread = Some(format!("APIService {}: {}", object.key, object.why))
+            }
+            // A name that is found twice is the same one.
+            ListItem::Object(_) | ListItem::Restart => {}
+        });
     match listed {
         Err(error) if !error.is_not_found() => return Err(error.into()),
         _ => {}

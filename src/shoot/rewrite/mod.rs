@@ -60,7 +60,7 @@ impl Rewrite {
         };
         let patch = Patch::Merge(json!({"metadata": {"labels": {KEY_NAME: value}}}));
         let write = |shoot: &Client, item: &Item| {
-            shoot.patch_blindly(&item.resource, &item.key.namespace, &item.key.name, "", &patch)?;
+            shoot.patch_blindly(&item.resource, &item.key, &patch)?;
             Ok(true)
         };
         self.0.go_on(connect, &begin, &write, Refused::failed)

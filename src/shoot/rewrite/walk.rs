@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::refused::Refused;
-use crate::api::meta::{Key, ObjectMeta, Resource, or_default};
+use crate::api::meta::{ALL_NAMESPACES, Key, ObjectMeta, Resource, or_default};
 use crate::base::clock::Mono;
 use crate::flow::Failed;
 use crate::kube::{Client, Error, ListParams, Verdict};
@@ -224,7 +224,7 @@ impl Walk {
             metadata_only: !self.is_whole,
             ..ListParams::default()
         };
-        match shoot.list::<Listed>(kind, "", &params) {
+        match shoot.list::<Listed>(kind, ALL_NAMESPACES, &params) {
             Ok(list) => {
                 let kind = kind.clone();
                 let item = |listed: Listed| Item {

@@ -23,16 +23,16 @@ pub(crate) fn takes_the_place(lab: &mut Lab) -> Result<()> {
     options.config["edge"]["resourceManager"] = json!("Embedded");
     let mut agent = Agent::start(lab, options)?;
     while_running("the scale-down of the other one", 60, &mut agent, || {
-        let found = seed.get::<Value>(&DEPLOYMENT, "garden", NAME)?;
+        let found = seed.get::<Value>(&DEPLOYMENT, &Key::new("garden", NAME))?;
         Ok((found["spec"]["replicas"] == 0).then_some(()))
     })?;
     ready(lab, &mut agent)?;
     register_demo(lab, 0)?;
     let name = installed(&garden, &mut agent)?;
-    seed.delete(&SERVICE_ACCOUNT, "garden", NAME, &DeleteParams::default())?;
+    seed.delete(&SERVICE_ACCOUNT, &Key::new("garden", NAME), &DeleteParams::default())?;
     lab.seed.kubectl(&["create", "serviceaccount", NAME, "--namespace=garden"])?;
     let values = Patch::Merge(json!({"helm": {"values": {"replicas": 0, "greeting": "again"}}}));
-    garden.patch::<Value>(&CONTROLLER_DEPLOYMENT, "", "demo", "", &values)?;
+    garden.patch::<Value>(&CONTROLLER_DEPLOYMENT, &Key::cluster("demo"), &values)?;
     // The API server accepts the old token for ten more seconds.
     while_running("the new greeting", 60, &mut agent, || greets(&seed, &name, "again"))?;
     installed(&garden, &mut agent)?;
@@ -47,6 +47,6 @@ pub(crate) fn deployment() -> Value {
 }
 
 fn greets(seed: &Client, installation: &str, greeting: &str) -> Result<Option<()>> {
-    let map = seed.find::<Value>(&CONFIG_MAP, &format!("extension-{installation}"), "demo")?;
+    let map = seed.find::<Value>(&CONFIG_MAP, &Key::new(&format!("extension-{installation}"), "demo"))?;
     Ok(map.is_some_and(|map| map["data"]["greeting"] == greeting).then_some(()))
 }

@@ -46,7 +46,7 @@ struct Place {
 
 impl Place {
     fn bucket(&self) -> Result<Value> {
-        Ok(self.garden.get::<Value>(&BACKUP_BUCKET, "", &self.bucket)?)
+        Ok(self.garden.get::<Value>(&BACKUP_BUCKET, &Key::cluster(&self.bucket))?)
     }
 
     fn entries(&self) -> Result<Vec<Value>> {
@@ -55,7 +55,7 @@ impl Place {
 
     fn ask_bucket(&self) -> Result<()> {
         let patch = json!({"metadata": {"annotations": {OPERATION: "reconcile"}}});
-        self.garden.patch::<Value>(&BACKUP_BUCKET, "", &self.bucket, "", &Patch::Merge(patch))?;
+        self.garden.patch::<Value>(&BACKUP_BUCKET, &Key::cluster(&self.bucket), &Patch::Merge(patch))?;
         Ok(())
     }
 
@@ -101,11 +101,11 @@ pub(crate) fn live_and_die(lab: &mut Lab) -> Result<()> {
     let _playing = player.start(lab.seed.client()?);
     ready(lab, &mut agent)?;
     let garden = lab.garden.client()?;
-    let uid = garden.get::<Value>(&SEED, "", world::SEED)?["metadata"]["uid"].clone();
+    let uid = garden.get::<Value>(&SEED, &Key::cluster(world::SEED))?["metadata"]["uid"].clone();
     let bucket = uid.as_str().unwrap_or_default().to_owned();
     let place = Place { garden, seed: lab.seed.client()?, bucket };
     while_running("the bucket", WITHIN_S, &mut agent, || {
-        Ok(place.garden.find::<Value>(&BACKUP_BUCKET, "", &place.bucket)?.map(drop))
+        Ok(place.garden.find::<Value>(&BACKUP_BUCKET, &Key::cluster(&place.bucket))?.map(drop))
     })?;
     place.wait_for_bucket(&mut agent, "Succeeded")?;
     begins_as_its_seed_says(&place)?;
@@ -123,7 +123,7 @@ pub(crate) fn live_and_die(lab: &mut Lab) -> Result<()> {
     for entry in place.entries()? {
         let name = entry["metadata"]["name"].as_str().unwrap_or_default();
         let patch = json!({"metadata": {"annotations": {OPERATION: "reconcile"}}});
-        place.garden.patch::<Value>(&BACKUP_ENTRY, PROJECT, name, "", &Patch::Merge(patch))?;
+        place.garden.patch::<Value>(&BACKUP_ENTRY, &Key::new(PROJECT, name), &Patch::Merge(patch))?;
     }
     while_running("a request for the first entry", WITHIN_S, &mut agent, || {
         Ok((!player.asked().is_empty()).then_some(()))
@@ -136,7 +136,7 @@ pub(crate) fn live_and_die(lab: &mut Lab) -> Result<()> {
     }
 
     for n in 1..=ENTRIES {
-        place.garden.delete(&BACKUP_ENTRY, PROJECT, &entry_name(n), &DeleteParams::default())?;
+        place.garden.delete(&BACKUP_ENTRY, &Key::new(PROJECT, &entry_name(n)), &DeleteParams::default())?;
     }
     while_running("the end of the entries", WITHIN_S, &mut agent, || {
         Ok(place.entries()?.is_empty().then_some(()))
@@ -145,13 +145,13 @@ pub(crate) fn live_and_die(lab: &mut Lab) -> Result<()> {
 }
 
 fn begins_as_its_seed_says(place: &Place) -> Result<()> {
-    let object = place.seed.get::<Value>(&extensions::BACKUP_BUCKET, "", &place.bucket)?;
+    let object = place.seed.get::<Value>(&extensions::BACKUP_BUCKET, &Key::cluster(&place.bucket))?;
     let secret = format!("bucket-{}", place.bucket);
     let spec =
         json!({"type": "local", "region": "north", "secretRef": {"name": secret, "namespace": "garden"}});
     equal("the spec of the extension's object", &object["spec"], &spec)?;
     has_credentials(place, &secret, "first")?;
-    let held = place.garden.get::<Value>(&SECRET, "garden", "backup")?;
+    let held = place.garden.get::<Value>(&SECRET, &Key::new("garden", "backup"))?;
     equal(
         "the finalizers of the credentials",
         &held["metadata"]["finalizers"],
@@ -163,14 +163,16 @@ fn begins_as_its_seed_says(place: &Place) -> Result<()> {
 }
 
 fn has_credentials(place: &Place, secret: &str, key: &str) -> Result<()> {
-    let copy = place.seed.get::<Value>(&SECRET, "garden", secret)?;
+    let copy = place.seed.get::<Value>(&SECRET, &Key::new("garden", secret))?;
     equal(secret, &copy["data"]["key"], &json!(base64::encode(key.as_bytes())))
 }
 
 /// All at once.
 fn make_entries(lab: &Lab, place: &Place) -> Result<()> {
     lab.garden.apply(&json!({"apiVersion": "v1", "kind": "List", "items": prepare::for_shoots()}))?;
-    wait::until("the namespace of the project", 30, || place.garden.find::<Value>(&NAMESPACE, "", PROJECT))?;
+    wait::until("the namespace of the project", 30, || {
+        place.garden.find::<Value>(&NAMESPACE, &Key::cluster(PROJECT))
+    })?;
     let entry = |n: usize| {
         json!({"apiVersion": BACKUP_ENTRY.api_version(), "kind": BACKUP_ENTRY.kind,
             "metadata": {"namespace": PROJECT, "name": entry_name(n)},
@@ -186,28 +188,29 @@ fn fails_and_recovers(place: &Place, player: &Player, agent: &mut Agent) -> Resu
     player.behave("backupbuckets", Manners { error: Some(("Error", error)), ..Manners::default() });
     let ask = json!({"metadata": {"annotations": {OPERATION: "reconcile"}}});
     let patch = Patch::Merge(ask);
-    place.seed.patch::<Value>(&extensions::BACKUP_BUCKET, "", &place.bucket, "", &patch)?;
+    place.seed.patch::<Value>(&extensions::BACKUP_BUCKET, &Key::cluster(&place.bucket), &patch)?;
     let bucket = place.wait_for_bucket(agent, "Error")?;
     let told = &bucket["status"]["lastError"];
     equal("its code", &told["codes"], &json!(["ERR_INFRA_UNAUTHORIZED"]))?;
     let words = told["description"].as_str().unwrap_or_default();
     ensure(words.contains("access denied"), || told.to_string())?;
     player.behave("backupbuckets", Manners::default());
-    place.seed.patch::<Value>(&extensions::BACKUP_BUCKET, "", &place.bucket, "", &patch)?;
+    place.seed.patch::<Value>(&extensions::BACKUP_BUCKET, &Key::cluster(&place.bucket), &patch)?;
     let bucket = place.wait_for_bucket(agent, "Succeeded")?;
     equal("the last error", &bucket["status"]["lastError"], &Value::Null)
 }
 
 fn ends_with_its_seed(place: &Place, agent: &mut Agent) -> Result<()> {
-    place.garden.delete(&SEED, "", world::SEED, &DeleteParams::default())?;
+    place.garden.delete(&SEED, &Key::cluster(world::SEED), &DeleteParams::default())?;
     while_running("the end of the bucket", WITHIN_S, agent, || {
-        Ok(place.garden.find::<Value>(&BACKUP_BUCKET, "", &place.bucket)?.is_none().then_some(()))
+        Ok(place.garden.find::<Value>(&BACKUP_BUCKET, &Key::cluster(&place.bucket))?.is_none().then_some(()))
     })?;
-    let held = place.garden.get::<Value>(&SECRET, "garden", "backup")?;
+    let held = place.garden.get::<Value>(&SECRET, &Key::new("garden", "backup"))?;
     equal("the finalizers of the credentials", &held["metadata"]["finalizers"], &Value::Null)?;
-    let object = place.seed.find::<Value>(&extensions::BACKUP_BUCKET, "", &place.bucket)?;
+    let object = place.seed.find::<Value>(&extensions::BACKUP_BUCKET, &Key::cluster(&place.bucket))?;
     ensure(object.is_none(), || "the object of the extension still exists".to_owned())?;
-    let secret = place.seed.find::<Value>(&SECRET, "garden", &format!("bucket-{}", place.bucket))?;
+    let secret =
+        place.seed.find::<Value>(&SECRET, &Key::new("garden", &format!("bucket-{}", place.bucket)))?;
     ensure(secret.is_none(), || "the credentials still exist in the seed".to_owned())?;
     agent.ensure_running()
 }

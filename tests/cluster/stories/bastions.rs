@@ -4,6 +4,7 @@
 use gardenlet::api::core::NAMESPACE;
 use gardenlet::api::extensions;
 use gardenlet::api::gardener::BASTION;
+use gardenlet::api::meta::ALL_NAMESPACES;
 use gardenlet::kube::{Client, DeleteParams, ListParams, Patch};
 use serde_json::{Value, json};
 
@@ -92,7 +93,7 @@ pub(crate) fn fifty(lab: &mut Lab) -> Result<()> {
     let others = json!({"spec": {"ingress": [{"ipBlock": {"cidr": "198.51.100.0/24"}}]}});
     player.asked();
     for n in 1..=BASTIONS {
-        place.garden.patch::<Value>(&BASTION, PROJECT, &name(n), "", &Patch::Merge(others.clone()))?;
+        place.garden.patch::<Value>(&BASTION, &Key::new(PROJECT, &name(n)), &Patch::Merge(others.clone()))?;
     }
     while_running("a request for the first one", WITHIN_S, &mut agent, || {
         Ok((!player.asked().is_empty()).then_some(()))
@@ -102,10 +103,10 @@ pub(crate) fn fifty(lab: &mut Lab) -> Result<()> {
     place.wait_for_all(&mut agent, "the other address of all", |bastion| is_at(bastion, "192.0.2.11"))?;
 
     for n in 1..=BASTIONS {
-        place.garden.delete(&BASTION, PROJECT, &name(n), &DeleteParams::default())?;
+        place.garden.delete(&BASTION, &Key::new(PROJECT, &name(n)), &DeleteParams::default())?;
     }
     while_running("the end of all", WITHIN_S, &mut agent, || Ok(place.bastions()?.is_empty().then_some(())))?;
-    let left = place.seed.list::<Value>(&extensions::BASTION, "", &ListParams::default())?.items;
+    let left = place.seed.list::<Value>(&extensions::BASTION, ALL_NAMESPACES, &ListParams::default())?.items;
     equal("remaining objects", &json!(left), &json!([]))?;
     let looks = [of_seed, seed.requests()?].concat().iter().filter(|r| is_look(r)).count();
     ensure(looks <= LOOKS_MAX, || format!("{looks} lists of all objects"))?;
@@ -115,7 +116,9 @@ pub(crate) fn fifty(lab: &mut Lab) -> Result<()> {
 /// The Shoot with its control plane.
 pub(crate) fn prepare(lab: &Lab, world: &World, garden: &Client) -> Result<()> {
     lab.garden.apply(&json!({"apiVersion": "v1", "kind": "List", "items": prepare::for_shoots()}))?;
-    wait::until("the namespace of the project", 30, || garden.find::<Value>(&NAMESPACE, "", PROJECT))?;
+    wait::until("the namespace of the project", 30, || {
+        garden.find::<Value>(&NAMESPACE, &Key::cluster(PROJECT))
+    })?;
     let shoot = prepare::shoot_with_nodes(world::SEED, PLANE);
     let id = Id::new("core.gardener.cloud", "shoots", PROJECT, "s1");
     world.gardener.store().write(|state| drop(state.put(id, shoot)));

@@ -2,7 +2,7 @@
 
 use gardenlet::api::certificates::CERTIFICATE_SIGNING_REQUEST;
 use gardenlet::api::core::{CONFIG_MAP, DEPLOYMENT, NAMESPACE, SECRET, SERVICE_ACCOUNT};
-use gardenlet::api::meta::{Metadata, Resource};
+use gardenlet::api::meta::{CLUSTER_SCOPED, Metadata, Resource};
 use gardenlet::format::base64;
 use gardenlet::kube::{
     Client, DeleteParams, Error, ListParams, Patch, Undecodable, Verdict, Watch, WatchEvent, WatchParams,
@@ -67,17 +67,17 @@ fn patch(client: &Client) -> Result<()> {
     };
     let with = |containers: Value| json!({"spec": {"template": {"spec": {"containers": containers}}}});
     let strategic = Patch::Strategic(with(json!([{"name": "two", "image": "two:2"}])));
-    let patched: Value = client.patch(&DEPLOYMENT, NAME, "patched", "", &strategic)?;
+    let patched: Value = client.patch(&DEPLOYMENT, &Key::new(NAME, "patched"), &strategic)?;
     equal("strategic", &sorted(containers(&patched)), &["one:1".to_owned(), "two:2".to_owned()].to_vec())?;
     let merge = Patch::Merge(with(json!([{"name": "two", "image": "two:3"}])));
-    let patched: Value = client.patch(&DEPLOYMENT, NAME, "patched", "", &merge)?;
+    let patched: Value = client.patch(&DEPLOYMENT, &Key::new(NAME, "patched"), &merge)?;
     equal("merge", &containers(&patched), &["two:3".to_owned()].to_vec())?;
     let image = "/spec/template/spec/containers/0/image";
     let steps = Patch::Json(json!([{"op": "replace", "path": image, "value": "two:4"}]));
-    let patched: Value = client.patch(&DEPLOYMENT, NAME, "patched", "", &steps)?;
+    let patched: Value = client.patch(&DEPLOYMENT, &Key::new(NAME, "patched"), &steps)?;
     equal("json", &containers(&patched), &["two:4".to_owned()].to_vec())?;
     let status = Patch::Merge(json!({"status": {"observedGeneration": 77}}));
-    let patched: Value = client.patch(&DEPLOYMENT, NAME, "patched", "status", &status)?;
+    let patched: Value = client.patch_status(&DEPLOYMENT, &Key::new(NAME, "patched"), &status)?;
     equal("status", &patched["status"]["observedGeneration"], &json!(77))
 }
 
@@ -90,21 +90,25 @@ fn replace_and_delete(client: &Client) -> Result<()> {
     let first: Value = client.create(&CONFIG_MAP, NAME, &config_map("replaced", "one"))?;
     let mut second = first.clone();
     second["data"] = json!({"key": "two"});
-    let second: Value = client.replace_object(&CONFIG_MAP, NAME, "replaced", "", &second)?;
+    let second: Value = client.replace_object(&CONFIG_MAP, &Key::new(NAME, "replaced"), &second)?;
     equal("replaced", &second["data"], &json!({"key": "two"}))?;
-    let stale = client.replace_object::<Value>(&CONFIG_MAP, NAME, "replaced", "", &first);
+    let stale = client.replace_object::<Value>(&CONFIG_MAP, &Key::new(NAME, "replaced"), &first);
     verdict("a replace with an old resourceVersion", stale, Verdict::Conflict)?;
     let other = DeleteParams {
         uid: Some("00000000-0000-0000-0000-000000000000".to_owned()),
         ..DeleteParams::default()
     };
-    let refused = client.delete(&CONFIG_MAP, NAME, "replaced", &other);
+    let refused = client.delete(&CONFIG_MAP, &Key::new(NAME, "replaced"), &other);
     verdict("a delete of another uid", refused, Verdict::Conflict)?;
     let uid = first["metadata"]["uid"].as_str().map(str::to_owned);
-    client.delete(&CONFIG_MAP, NAME, "replaced", &DeleteParams { uid, ..DeleteParams::default() })?;
-    let gone = client.delete(&CONFIG_MAP, NAME, "replaced", &DeleteParams::default());
+    client.delete(
+        &CONFIG_MAP,
+        &Key::new(NAME, "replaced"),
+        &DeleteParams { uid, ..DeleteParams::default() },
+    )?;
+    let gone = client.delete(&CONFIG_MAP, &Key::new(NAME, "replaced"), &DeleteParams::default());
     verdict("a second delete", gone, Verdict::NotFound)?;
-    ensure(client.find::<Value>(&CONFIG_MAP, NAME, "replaced")?.is_none(), || {
+    ensure(client.find::<Value>(&CONFIG_MAP, &Key::new(NAME, "replaced"))?.is_none(), || {
         "found after its delete".to_owned()
     })
 }
@@ -115,9 +119,13 @@ pub(crate) fn verdicts(lab: &mut Lab) -> Result<()> {
     let map = config_map("twice", "x");
     client.create::<Value>(&CONFIG_MAP, NAME, &map)?;
     verdict("a second create", client.create::<Value>(&CONFIG_MAP, NAME, &map), Verdict::AlreadyExists)?;
-    verdict("an absent object", client.get::<Value>(&CONFIG_MAP, NAME, "absent"), Verdict::NotFound)?;
+    verdict(
+        "an absent object",
+        client.get::<Value>(&CONFIG_MAP, &Key::new(NAME, "absent")),
+        Verdict::NotFound,
+    )?;
     let unknown = Resource::new("example.org", "v1", "Thing", "things", true);
-    verdict("an absent kind", client.get::<Value>(&unknown, NAME, "absent"), Verdict::NotFound)?;
+    verdict("an absent kind", client.get::<Value>(&unknown, &Key::new(NAME, "absent")), Verdict::NotFound)?;
     let invalid = client.create::<Value>(&CONFIG_MAP, NAME, &config_map("Not A Name", "x"));
     verdict("an invalid name", invalid, Verdict::Invalid)?;
     let nowhere = client.create::<Value>(&CONFIG_MAP, "no-such-namespace", &map);
@@ -125,16 +133,24 @@ pub(crate) fn verdicts(lab: &mut Lab) -> Result<()> {
     let stranger = lab.seed.client_of("stranger", None)?;
     verdict(
         "a user without permissions",
-        stranger.get::<Value>(&CONFIG_MAP, NAME, "twice"),
+        stranger.get::<Value>(&CONFIG_MAP, &Key::new(NAME, "twice")),
         Verdict::Denied,
     )?;
     let unknown = lab.seed.client_with_token("abcdef.0123456789abcdef")?;
-    verdict("an unknown token", unknown.get::<Value>(&CONFIG_MAP, NAME, "twice"), Verdict::Denied)?;
+    verdict(
+        "an unknown token",
+        unknown.get::<Value>(&CONFIG_MAP, &Key::new(NAME, "twice")),
+        Verdict::Denied,
+    )?;
     lab.seed.kill(Server::Api);
-    verdict("a server that is down", client.get::<Value>(&CONFIG_MAP, NAME, "twice"), Verdict::Unreachable)?;
+    verdict(
+        "a server that is down",
+        client.get::<Value>(&CONFIG_MAP, &Key::new(NAME, "twice")),
+        Verdict::Unreachable,
+    )?;
     lab.seed.start(Server::Api)?;
     lab.seed.wait_ready()?;
-    client.get::<Value>(&CONFIG_MAP, NAME, "twice").map(drop).map_err(Failure::from)
+    client.get::<Value>(&CONFIG_MAP, &Key::new(NAME, "twice")).map(drop).map_err(Failure::from)
 }
 
 /// A watch returns the changes since a list, continues after an interruption, and reports when its version is too old.
@@ -146,12 +162,12 @@ pub(crate) fn watches(lab: &mut Lab) -> Result<()> {
     client.create::<Value>(&CONFIG_MAP, NAME, &config_map("a", "watched"))?;
     client.create::<Value>(&CONFIG_MAP, NAME, &config_map("b", "not watched"))?;
     let patch = Patch::Merge(json!({"data": {"key": "value"}}));
-    client.patch::<Value>(&CONFIG_MAP, NAME, "a", "", &patch)?;
+    client.patch::<Value>(&CONFIG_MAP, &Key::new(NAME, "a"), &patch)?;
     equal("first", event(&mut watch)?.0.as_str(), "added a")?;
     let (modified, resume) = event(&mut watch)?;
     equal("second", modified.as_str(), "modified a")?;
     watch.handle().close();
-    client.delete(&CONFIG_MAP, NAME, "a", &DeleteParams::default())?;
+    client.delete(&CONFIG_MAP, &Key::new(NAME, "a"), &DeleteParams::default())?;
     let mut watch = watch_from(&client, &resume)?;
     equal("after the break", event(&mut watch)?.0.as_str(), "deleted a")?;
     // The API server restarts: the running watch ends, and another one continues.
@@ -213,7 +229,7 @@ pub(crate) fn identity(lab: &mut Lab) -> Result<()> {
     let request = params.serialize_request(&key)?.pem()?;
     client.create::<Value>(
         &CERTIFICATE_SIGNING_REQUEST,
-        "",
+        CLUSTER_SCOPED,
         &json!({
             "apiVersion": "certificates.k8s.io/v1",
             "kind": "CertificateSigningRequest",
@@ -226,18 +242,22 @@ pub(crate) fn identity(lab: &mut Lab) -> Result<()> {
             },
         }),
     )?;
-    let asked: Value = admin.get(&CERTIFICATE_SIGNING_REQUEST, "", "client")?;
+    let asked: Value = admin.get(&CERTIFICATE_SIGNING_REQUEST, &Key::cluster("client"))?;
     let user = format!("system:bootstrap:{}", world.preparation.token_id());
     equal("the user of the request", &asked["spec"]["username"], &json!(user))?;
     let certificate = wait::until("the certificate", 20, || -> std::result::Result<_, Error> {
-        let request: Value = client.get(&CERTIFICATE_SIGNING_REQUEST, "", "client")?;
+        let request: Value = client.get(&CERTIFICATE_SIGNING_REQUEST, &Key::cluster("client"))?;
         Ok(request["status"]["certificate"].as_str().map(str::to_owned))
     })?;
     let certificate = base64::decode(certificate.as_bytes()).doing(|| "decode the certificate".to_owned())?;
-    verdict("secrets for a token", client.get::<Value>(&NAMESPACE, "", "garden"), Verdict::Denied)?;
+    verdict(
+        "secrets for a token",
+        client.get::<Value>(&NAMESPACE, &Key::cluster("garden")),
+        Verdict::Denied,
+    )?;
     let connection = lab.garden.connection().with_certificate(certificate, key.serialize_pem());
     client.replace(connection)?;
-    client.get::<Metadata>(&NAMESPACE, "", "garden")?;
+    client.get::<Metadata>(&NAMESPACE, &Key::cluster("garden"))?;
     Ok(())
 }
 
@@ -286,15 +306,15 @@ fn signed(admin: &Client, name: &str, subject: &request::Subject) -> Result<requ
             "usages": ["digital signature", "key encipherment", "client auth"],
         },
     });
-    admin.create::<Value>(&CERTIFICATE_SIGNING_REQUEST, "", &csr)?;
+    admin.create::<Value>(&CERTIFICATE_SIGNING_REQUEST, CLUSTER_SCOPED, &csr)?;
     let condition = json!({"type": "Approved", "status": "True", "reason": "ByHand", "message": "m"});
     let approved = Patch::Merge(json!({"status": {"conditions": [condition]}}));
     admin.patch::<Value>(&CERTIFICATE_SIGNING_REQUEST, "", name, "approval", &approved)?;
     let certificate = wait::until("the certificate", 20, || -> std::result::Result<_, Error> {
-        let request: Value = admin.get(&CERTIFICATE_SIGNING_REQUEST, "", name)?;
+        let request: Value = admin.get(&CERTIFICATE_SIGNING_REQUEST, &Key::cluster(name))?;
         Ok(request["status"]["certificate"].as_str().map(str::to_owned))
     })?;
-    admin.delete(&CERTIFICATE_SIGNING_REQUEST, "", name, &DeleteParams::default())?;
+    admin.delete(&CERTIFICATE_SIGNING_REQUEST, &Key::cluster(name), &DeleteParams::default())?;
     let pem = base64::decode(certificate.as_bytes()).doing(|| "decode the certificate".to_owned())?;
     Ok(Certificate::parse_pem(&String::from_utf8_lossy(&pem))?.subject)
 }
@@ -309,28 +329,30 @@ pub(crate) fn tokens(lab: &mut Lab) -> Result<()> {
         "kind": "TokenRequest",
         "spec": {"expirationSeconds": 3_600},
     });
-    let answer: Value = client.create_sub(&SERVICE_ACCOUNT, NAME, "robot", "token", &request)?;
+    let answer: Value = client.create_sub(&SERVICE_ACCOUNT, &Key::new(NAME, "robot"), "token", &request)?;
     let token = answer["status"]["token"].as_str().ok_or_else(|| Failure::new("no token"))?;
     let robot = lab.seed.client_with_token(token)?;
     let review =
         Resource::new("authentication.k8s.io", "v1", "SelfSubjectReview", "selfsubjectreviews", false);
     let body = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
-    let me: Value = robot.create(&review, "", &body)?;
+    let me: Value = robot.create(&review, CLUSTER_SCOPED, &body)?;
     equal("who am I", &me["status"]["userInfo"]["username"], &json!("system:serviceaccount:client:robot"))?;
-    verdict("a secret", robot.get::<Value>(&SECRET, NAME, "any"), Verdict::Denied)
+    verdict("a secret", robot.get::<Value>(&SECRET, &Key::new(NAME, "any")), Verdict::Denied)
 }
 
 /// An administrator's client and an empty namespace. The one of an earlier story may still be terminating.
 fn fresh_namespace(cluster: &Cluster) -> Result<Client> {
     let client = cluster.client()?;
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAME}});
-    match client.delete(&NAMESPACE, "", NAME, &DeleteParams::default()) {
+    match client.delete(&NAMESPACE, &Key::cluster(NAME), &DeleteParams::default()) {
         Err(error) if error.is_not_found() => (),
         other => other?,
     }
-    wait::until("an empty namespace", 60, || match client.create::<Value>(&NAMESPACE, "", &namespace) {
-        Ok(_) => Ok(Some(())),
-        Err(error) => Err(error),
+    wait::until("an empty namespace", 60, || {
+        match client.create::<Value>(&NAMESPACE, CLUSTER_SCOPED, &namespace) {
+            Ok(_) => Ok(Some(())),
+            Err(error) => Err(error),
+        }
     })?;
     Ok(client)
 }

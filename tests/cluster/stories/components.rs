@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use gardenlet::api::crd::CUSTOM_RESOURCE_DEFINITION;
-use gardenlet::api::meta::Resource;
+use gardenlet::api::meta::{ALL_NAMESPACES, Resource};
 use gardenlet::components::crds::{self, Foreign};
 use gardenlet::components::install;
 use gardenlet::format::yaml;
@@ -40,9 +40,9 @@ pub(crate) fn definitions(lab: &mut Lab) -> Result<()> {
         "spec": { "names": { "shortNames": ["mr", "more"] } },
     });
     let name = "managedresources.resources.gardener.cloud";
-    seed.patch::<Value>(&CUSTOM_RESOURCE_DEFINITION, "", name, "", &Patch::Merge(damage))?;
+    seed.patch::<Value>(&CUSTOM_RESOURCE_DEFINITION, &Key::cluster(name), &Patch::Merge(damage))?;
     installed(&seed, &all)?;
-    let repaired: Value = seed.get(&CUSTOM_RESOURCE_DEFINITION, "", name)?;
+    let repaired: Value = seed.get(&CUSTOM_RESOURCE_DEFINITION, &Key::cluster(name))?;
     equal("short names", &repaired["spec"]["names"]["shortNames"], &json!(["mr"]))?;
     let labels = json!({ "gardener.cloud/deletion-protected": "true", "mine": "stays" });
     equal("labels", &repaired["metadata"]["labels"], &labels)
@@ -114,7 +114,7 @@ pub(crate) fn installed(seed: &Seed, definitions: &dyn Fn() -> Vec<Value>) -> Re
 fn versions(seed: &Seed, definitions: &[Value]) -> Result<Vec<Value>> {
     let read = |crd: &Value| {
         let name = crd["metadata"]["name"].as_str().unwrap_or_default();
-        let live: Value = seed.get(&CUSTOM_RESOURCE_DEFINITION, "", name)?;
+        let live: Value = seed.get(&CUSTOM_RESOURCE_DEFINITION, &Key::cluster(name))?;
         Ok(live["metadata"]["resourceVersion"].clone())
     };
     definitions.iter().map(read).collect()
@@ -144,14 +144,14 @@ fn remove(cluster: &Cluster) -> Result<()> {
 /// Changes the definitions that are being deleted.
 fn touch(client: &Client, tries: u32) -> Result<()> {
     let params = ListParams { metadata_only: true, ..ListParams::default() };
-    let found = client.list::<Value>(&CUSTOM_RESOURCE_DEFINITION, "", &params)?.items;
+    let found = client.list::<Value>(&CUSTOM_RESOURCE_DEFINITION, ALL_NAMESPACES, &params)?.items;
     for metadata in found.iter().map(|found| &found["metadata"]) {
         if metadata["deletionTimestamp"].is_null() {
             continue;
         }
         let name = metadata["name"].as_str().unwrap_or_default();
         let patch = Patch::Merge(json!({"metadata": {"annotations": {"tries": tries.to_string()}}}));
-        match client.patch::<Value>(&CUSTOM_RESOURCE_DEFINITION, "", name, "", &patch) {
+        match client.patch::<Value>(&CUSTOM_RESOURCE_DEFINITION, &Key::cluster(name), &patch) {
             // It was deleted meanwhile.
             Err(err) if err.verdict() != Verdict::NotFound => return Err(err.into()),
             _ => println!("       {name} was touched to be deleted"),
@@ -166,14 +166,14 @@ fn accepted(client: &Client, sample: &Value) -> Result<()> {
     let mut live: Value = client.create(&resource, namespace, sample)?;
     if let Some(status) = sample.get("status") {
         live["status"] = status.clone();
-        live = client.replace_object(&resource, namespace, name, "status", &live)?;
+        live = client.replace_status(&resource, &Key::new(namespace, name), &live)?;
         equal(&format!("status of {}", resource.kind), &live["status"], status)?;
     }
     equal(&format!("spec of {}", resource.kind), &live["spec"], &sample["spec"])?;
     let extension = resource.group == "extensions.gardener.cloud" && live["spec"].get("type").is_some();
     if extension && live["spec"].get("class").is_some() {
         let patch = Patch::Merge(json!({ "spec": { "class": "garden" } }));
-        let answer = client.patch::<Value>(&resource, namespace, name, "", &patch);
+        let answer = client.patch::<Value>(&resource, &Key::new(namespace, name), &patch);
         let message = answer.err().map(|err| err.to_string()).unwrap_or_default();
         ensure(message.contains("immutable"), || format!("class of {}: {message:?}", resource.kind))?;
     }

@@ -103,7 +103,7 @@ fn namespace_and_service() -> [Value; 2] {
 }
 
 fn address(seed: &Client) -> Result<Option<IpAddr>> {
-    let service: Value = seed.get(&SERVICE, NAMESPACE, "kube-apiserver")?;
+    let service: Value = seed.get(&SERVICE, &Key::new(NAMESPACE, "kube-apiserver"))?;
     let ingress = &service["status"]["loadBalancer"]["ingress"][0]["ip"];
     Ok(ingress.as_str().and_then(|text| text.parse().ok()))
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use gardenlet::api::certificates::CERTIFICATE_SIGNING_REQUEST;
 use gardenlet::api::coordination::LEASE;
 use gardenlet::api::gardener::CONTROLLER_DEPLOYMENT;
+use gardenlet::api::meta::ALL_NAMESPACES;
 use gardenlet::kube::{Client, ListParams, Patch};
 use serde_json::{Value, json};
 
@@ -108,7 +109,8 @@ struct Term([Value; 3]);
 
 impl Term {
     fn read(lab: &Lab) -> Result<Self> {
-        let lease: Value = lab.seed.client()?.get(&LEASE, "garden", "gardenlet-leader-election")?;
+        let lease: Value =
+            lab.seed.client()?.get(&LEASE, &Key::new("garden", "gardenlet-leader-election"))?;
         let spec = &lease["spec"];
         ensure(spec["holderIdentity"].as_str().is_some_and(|holder| !holder.is_empty()), || {
             format!("nobody leads: {spec}")
@@ -120,7 +122,7 @@ impl Term {
 /// Gives the extension other values.
 fn greet(lab: &Lab, greeting: &str) -> Result<()> {
     let values = Patch::Merge(json!({"helm": {"values": {"replicas": 0, "greeting": greeting}}}));
-    lab.garden.client()?.patch::<Value>(&CONTROLLER_DEPLOYMENT, "", "demo", "", &values)?;
+    lab.garden.client()?.patch::<Value>(&CONTROLLER_DEPLOYMENT, &Key::cluster("demo"), &values)?;
     Ok(())
 }
 
@@ -139,6 +141,6 @@ pub(super) fn greeting(lab: &Lab) -> Result<String> {
 }
 
 fn requests(garden: &Client) -> Result<usize> {
-    let found = garden.list::<Value>(&CERTIFICATE_SIGNING_REQUEST, "", &ListParams::default())?;
+    let found = garden.list::<Value>(&CERTIFICATE_SIGNING_REQUEST, ALL_NAMESPACES, &ListParams::default())?;
     Ok(found.items.len())
 }

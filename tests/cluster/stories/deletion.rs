@@ -4,7 +4,7 @@
 use gardenlet::api::crd::CUSTOM_RESOURCE_DEFINITION;
 use gardenlet::api::extensions::EXTENSION;
 use gardenlet::api::gardener::SEED as SEEDS;
-use gardenlet::api::meta::Resource;
+use gardenlet::api::meta::{ALL_NAMESPACES, Resource};
 use gardenlet::kube::{Client, DeleteParams, Error, ListParams, Patch};
 use serde_json::{Value, json};
 
@@ -39,15 +39,15 @@ pub(crate) fn in_full(lab: &mut Lab) -> Result<()> {
     let machine = json!({"apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
         "metadata": {"namespace": "default", "name": "a", "finalizers": ["example.org/hold"]}});
     seed.create::<Value>(&MACHINES, "default", &machine)?;
-    garden.delete(&SEEDS, "", SEED, &DeleteParams::default())?;
+    garden.delete(&SEEDS, &Key::cluster(SEED), &DeleteParams::default())?;
     says(&garden, &mut agent, &["machines.machine.sapcloud.io", "default/a (finalizers: example.org/hold)"])?;
-    let left = seed.list::<Value>(&POLICIES, "", &ListParams::default())?.items;
+    let left = seed.list::<Value>(&POLICIES, ALL_NAMESPACES, &ListParams::default())?.items;
     equal("policies", &left.iter().filter(|policy| is_ours(policy)).count(), &0)?;
-    seed.delete(&MACHINES, "default", "a", &DeleteParams::default())?;
+    seed.delete(&MACHINES, &Key::new("default", "a"), &DeleteParams::default())?;
     let release = Patch::Merge(json!({"metadata": {"finalizers": null}}));
-    seed.patch::<Value>(&MACHINES, "default", "a", "", &release)?;
+    seed.patch::<Value>(&MACHINES, &Key::new("default", "a"), &release)?;
     while_running("the end of the Seed", WITHIN_S, &mut agent, || {
-        Ok(garden.find::<Value>(&SEEDS, "", SEED)?.is_none().then_some(()))
+        Ok(garden.find::<Value>(&SEEDS, &Key::cluster(SEED))?.is_none().then_some(()))
     })?;
     equal("remaining definitions", &definitions(&seed)?, &before)?;
     agent.ensure_running()
@@ -63,10 +63,10 @@ fn is_protected(seed: &Client, agent: &mut Agent) -> Result<()> {
         json!({"apiVersion": "extensions.gardener.cloud/v1alpha1", "kind": "Extension",
             "metadata": {"namespace": "default", "name": name}, "spec": {"type": "x", "class": "garden"}})
     };
-    let delete = |name: &str| seed.delete(&EXTENSION, "default", name, &DeleteParams::default());
+    let delete = |name: &str| seed.delete(&EXTENSION, &Key::new("default", name), &DeleteParams::default());
     // The server needs a moment to load a policy.
     while_running("the protection", WITHIN_S, agent, || {
-        if seed.find::<Value>(&EXTENSION, "default", "a")?.is_none() {
+        if seed.find::<Value>(&EXTENSION, &Key::new("default", "a"))?.is_none() {
             seed.create::<Value>(&EXTENSION, "default", &object("a"))?;
         }
         Ok(is_refused(delete("a")).then_some(()))
@@ -81,7 +81,7 @@ fn is_protected(seed: &Client, agent: &mut Agent) -> Result<()> {
         let patch = Patch::Merge(
             json!({"metadata": {"annotations": {"confirmation.gardener.cloud/deletion": value}}}),
         );
-        seed.patch::<Value>(&EXTENSION, "default", name, "", &patch)?;
+        seed.patch::<Value>(&EXTENSION, &Key::new("default", name), &patch)?;
     }
     for name in ["a", "b", "c"] {
         delete(name)?;
@@ -89,7 +89,7 @@ fn is_protected(seed: &Client, agent: &mut Agent) -> Result<()> {
     delete_all()?;
     equal("objects", &seed.list::<Value>(&EXTENSION, "default", &all)?.items.len(), &0)?;
     let worker = "workers.extensions.gardener.cloud";
-    let refused = seed.delete(&CUSTOM_RESOURCE_DEFINITION, "", worker, &DeleteParams::default());
+    let refused = seed.delete(&CUSTOM_RESOURCE_DEFINITION, &Key::cluster(worker), &DeleteParams::default());
     ensure(is_refused(refused), || format!("{worker} may be deleted"))
 }
 
@@ -108,14 +108,14 @@ fn definition(plural: &str, group: &str) -> Value {
 
 fn definitions(seed: &Client) -> Result<Vec<String>> {
     let params = ListParams { metadata_only: true, ..ListParams::default() };
-    let all = seed.list::<Value>(&CUSTOM_RESOURCE_DEFINITION, "", &params)?.items;
+    let all = seed.list::<Value>(&CUSTOM_RESOURCE_DEFINITION, ALL_NAMESPACES, &params)?.items;
     Ok(all.iter().filter_map(|one| one["metadata"]["name"].as_str().map(str::to_owned)).collect())
 }
 
 /// Waits until the operation of the deletion reports what it waits for.
 fn says(garden: &Client, agent: &mut Agent, words: &[&str]) -> Result<()> {
     while_running(&format!("a deletion with {words:?}"), WITHIN_S, agent, || {
-        let Some(seed) = garden.find::<Value>(&SEEDS, "", SEED)? else { return Ok(None) };
+        let Some(seed) = garden.find::<Value>(&SEEDS, &Key::cluster(SEED))? else { return Ok(None) };
         let operation = &seed["status"]["lastOperation"];
         let why = operation["description"].as_str().unwrap_or_default();
         if operation["state"] == "Processing" && words.iter().all(|word| why.contains(word)) {

@@ -5,7 +5,7 @@ use std::process::Command;
 use gardenlet::api::core::{MUTATING_WEBHOOK_CONFIGURATION, POD};
 use gardenlet::api::extensions::DNS_RECORD;
 use gardenlet::api::gardener::CONTROLLER_INSTALLATION;
-use gardenlet::api::meta::Resource;
+use gardenlet::api::meta::{ALL_NAMESPACES, Resource};
 use gardenlet::base::clock::Clock;
 use gardenlet::kube::{Client, ListParams};
 use serde_json::{Value, json};
@@ -90,7 +90,8 @@ fn install_provider(lab: &Lab, garden: &Client, agent: &mut Agent) -> Result<()>
     cluster::write(&file, &process::run(Command::new("python3").args([render, "local"]))?)?;
     lab.garden.kubectl(&["apply", "--filename", &file.display().to_string()])?;
     while_running("the provider to be healthy", 60, agent, || {
-        let all = garden.list::<Value>(&CONTROLLER_INSTALLATION, "", &ListParams::default())?.items;
+        let all =
+            garden.list::<Value>(&CONTROLLER_INSTALLATION, ALL_NAMESPACES, &ListParams::default())?.items;
         let is_done = |i: &Value| i["spec"]["registrationRef"]["name"] == PROVIDER && is_well(i);
         Ok(all.iter().any(is_done).then_some(()))
     })
@@ -120,7 +121,7 @@ fn has_priority_and_scaler(seed: &Client, namespace: &str) -> Result<()> {
     let pods = seed.list::<Value>(&POD, namespace, &ListParams::default())?.items;
     let priorities: Vec<&Value> = pods.iter().map(|pod| &pod["spec"]["priority"]).collect();
     equal("the priorities of its pods", &priorities, &vec![&json!(999_998_850)])?;
-    let scaler = seed.get::<Value>(&VERTICAL_POD_AUTOSCALER, namespace, &format!("{NAME}-vpa"))?;
+    let scaler = seed.get::<Value>(&VERTICAL_POD_AUTOSCALER, &Key::new(namespace, &format!("{NAME}-vpa")))?;
     equal("the target of the autoscaler", &scaler["spec"]["targetRef"]["name"], &json!(NAME))
 }
 
@@ -140,7 +141,7 @@ fn renews_its_heartbeat(audit: &mut Audit, namespace: &str) -> Result<()> {
 
 /// The API server calls its webhook for a DNSRecord, and the answer changes the object.
 fn serves_its_webhook(seed: &Client) -> Result<()> {
-    seed.get::<Value>(&MUTATING_WEBHOOK_CONFIGURATION, "", NAME)?;
+    seed.get::<Value>(&MUTATING_WEBHOOK_CONFIGURATION, &Key::cluster(NAME))?;
     let record = json!({"apiVersion": "extensions.gardener.cloud/v1alpha1", "kind": "DNSRecord",
         "metadata": {"name": "www", "namespace": "default"},
         "spec": {"type": TYPE, "name": "www.example.org", "recordType": "A", "values": ["192.0.2.1"],
@@ -162,7 +163,7 @@ fn hangs(garden: &Client, agent: &mut Agent, name: &str) -> Result<()> {
         let began = wait::now();
         let what = format!("installation and Seed are {status}");
         let reason = while_running(&what, TOLD_WITHIN_S, agent, || {
-            let installation = garden.get::<Value>(&CONTROLLER_INSTALLATION, "", name)?;
+            let installation = garden.get::<Value>(&CONTROLLER_INSTALLATION, &Key::cluster(name))?;
             if condition(&installation, "Healthy") == status {
                 return components_are(garden, status);
             }

@@ -165,7 +165,7 @@ impl Day<'_> {
         self.lab.seed.restore()?;
         // Nothing changes in the garden: only the seed has lost changes.
         while_running("the lost changes of the seed", 90, &mut self.agent, || {
-            let map = self.seed.find::<Value>(&CONFIG_MAP, &self.namespace, "demo")?;
+            let map = self.seed.find::<Value>(&CONFIG_MAP, &Key::new(&self.namespace, "demo"))?;
             Ok(map.filter(|map| map["data"]["greeting"] == before).map(drop))
         })?;
         self.recovers("the restoration of the backup")
@@ -177,7 +177,7 @@ impl Day<'_> {
         for n in 0..300 {
             let mark = json!({"metadata": {"annotations": {"example.org/mark": n.to_string()}}});
             self.seed
-                .patch::<Value>(&NAMESPACE, "", "kube-system", "", &Patch::Merge(mark))
+                .patch::<Value>(&NAMESPACE, &Key::cluster("kube-system"), &Patch::Merge(mark))
                 .map_err(Failure::from)?;
         }
         Ok(())
@@ -185,7 +185,8 @@ impl Day<'_> {
 
     /// The current value of the extension.
     fn greeting(&self) -> Result<String> {
-        let map: Value = self.seed.get(&CONFIG_MAP, &self.namespace, "demo").map_err(Failure::from)?;
+        let map: Value =
+            self.seed.get(&CONFIG_MAP, &Key::new(&self.namespace, "demo")).map_err(Failure::from)?;
         Ok(map["data"]["greeting"].as_str().unwrap_or_default().to_owned())
     }
 
@@ -210,7 +211,7 @@ impl Day<'_> {
         self.greetings += 1;
         let greeting = format!("greeting {}", self.greetings);
         let values = Patch::Merge(json!({"helm": {"values": {"replicas": 0, "greeting": greeting}}}));
-        self.garden.patch::<Value>(&CONTROLLER_DEPLOYMENT, "", "demo", "", &values)?;
+        self.garden.patch::<Value>(&CONTROLLER_DEPLOYMENT, &Key::cluster("demo"), &values)?;
         Ok(greeting)
     }
 
@@ -228,7 +229,7 @@ impl Day<'_> {
         let (garden, seed, namespace) = (&self.garden, &self.seed, &self.namespace);
         let arrived = while_running(&format!("a change after {what}"), 180, &mut self.agent, || {
             lease.look(garden)?;
-            let map = seed.find::<Value>(&CONFIG_MAP, namespace, "demo")?;
+            let map = seed.find::<Value>(&CONFIG_MAP, &Key::new(namespace, "demo"))?;
             Ok(map.filter(|map| map["data"]["greeting"] == *greeting).map(drop))
         });
         arrived?;
@@ -280,7 +281,8 @@ impl Lease {
     }
 
     fn look(&mut self, garden: &Client) -> Result<()> {
-        let lease: Value = garden.get(&LEASE, "gardener-system-seed-lease", SEED).map_err(Failure::from)?;
+        let lease: Value =
+            garden.get(&LEASE, &Key::new("gardener-system-seed-lease", SEED)).map_err(Failure::from)?;
         let renewed = lease["spec"]["renewTime"].clone();
         if self.last.as_ref().is_some_and(|last| *last != renewed) {
             self.beats += 1;

@@ -34,7 +34,7 @@ pub(crate) fn guards(lab: &mut Lab) -> Result<()> {
     }
     let admin = lab.garden.client()?;
     for namespace in ["seed-edge-1", "seed-edge-2", "garden-p"] {
-        wait::until(namespace, 30, || admin.find::<Value>(&NAMESPACE, "", namespace))?;
+        wait::until(namespace, 30, || admin.find::<Value>(&NAMESPACE, &Key::cluster(namespace)))?;
     }
     let [agent, extension] = ["agent", "extension"].map(|name| lab.place.join(format!("{name}.kubeconfig")));
     users::write_agent(&lab.garden, SEED, &agent)?;

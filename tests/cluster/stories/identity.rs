@@ -83,7 +83,7 @@ pub(crate) fn bootstraps_again(lab: &mut Lab) -> Result<()> {
     expired["users"][0]["user"] =
         json!({"client-certificate-data": encoded(&old.certificate), "client-key-data": encoded(&old.key)});
     let data = Patch::Merge(json!({"data": {"kubeconfig": encoded(&expired.to_string())}}));
-    seed.patch::<Value>(&SECRET, "garden", "gardenlet-kubeconfig", "", &data)?;
+    seed.patch::<Value>(&SECRET, &Key::new("garden", "gardenlet-kubeconfig"), &data)?;
     agent.wait_log("Using another certificate", 40)?;
     agent.wait_log(
         "secret garden/gardenlet-kubeconfig-bootstrap of the seed: supply a bootstrap kubeconfig",
@@ -102,7 +102,7 @@ pub(crate) fn bootstraps_again(lab: &mut Lab) -> Result<()> {
     })?;
     renewed_soon(&garden, &mut agent)?;
     wait::until("the deletion of the bootstrap Secret", 30, || {
-        let found = seed.find::<Value>(&SECRET, "garden", "gardenlet-kubeconfig-bootstrap")?;
+        let found = seed.find::<Value>(&SECRET, &Key::new("garden", "gardenlet-kubeconfig-bootstrap"))?;
         Ok::<_, Failure>(found.is_none().then_some(()))
     })
 }
@@ -132,14 +132,14 @@ pub(crate) fn from_files(lab: &mut Lab) -> Result<()> {
     options.config["gardenClientConnection"] = json!({});
     let mut agent = Agent::start(lab, options)?;
     ready(lab, &mut agent)?;
-    let secret = lab.seed.client()?.find::<Value>(&SECRET, "garden", "gardenlet-kubeconfig")?;
+    let secret = lab.seed.client()?.find::<Value>(&SECRET, &Key::new("garden", "gardenlet-kubeconfig"))?;
     ensure(secret.is_none(), || "a kubeconfig Secret was written".to_owned())?;
     register_demo(lab, 0)?;
     installed(&lab.garden.client()?, &mut agent).map(drop)
 }
 
 fn secret(seed: &Client) -> Result<Value> {
-    seed.get(&SECRET, "garden", "gardenlet-kubeconfig").map_err(Failure::from)
+    seed.get(&SECRET, &Key::new("garden", "gardenlet-kubeconfig")).map_err(Failure::from)
 }
 
 /// The kubeconfig of the agent's Secret.
@@ -153,7 +153,7 @@ fn kubeconfig(seed: &Client) -> Result<Value> {
 
 fn renew(seed: &Client) -> Result<()> {
     let patch = Patch::Merge(json!({"metadata": {"annotations": {"gardener.cloud/operation": "renew"}}}));
-    seed.patch::<Value>(&SECRET, "garden", "gardenlet-kubeconfig", "", &patch)
+    seed.patch::<Value>(&SECRET, &Key::new("garden", "gardenlet-kubeconfig"), &patch)
         .map(drop)
         .map_err(Failure::from)
 }
@@ -182,6 +182,6 @@ impl Renewals {
 }
 
 fn renewed(garden: &Client) -> Result<Value> {
-    let lease: Value = garden.get(&LEASE, "gardener-system-seed-lease", SEED)?;
+    let lease: Value = garden.get(&LEASE, &Key::new("gardener-system-seed-lease", SEED))?;
     Ok(lease["spec"]["renewTime"].clone())
 }

@@ -237,10 +237,10 @@ fn starts_again(lab: &Lab, agent: &mut Agent, change: impl FnOnce(&mut Value)) -
 
 /// Its BackupEntry is in the bucket of the Seed, and the extension has completed the request.
 fn has_its_place_for_backups(garden: &Client, name: Name) -> Result<()> {
-    let uid = garden.get::<Value>(&SHOOT, PROJECT, name.0)?["status"]["uid"].clone();
+    let uid = garden.get::<Value>(&SHOOT, &Key::new(PROJECT, name.0))?["status"]["uid"].clone();
     let entry = entry_name(&name.plane(), uid.as_str().unwrap_or_default());
-    let entry = garden.get::<Value>(&BACKUP_ENTRY, PROJECT, &entry)?;
-    let bucket = &garden.get::<Value>(&SEED, "", world::SEED)?["metadata"]["uid"];
+    let entry = garden.get::<Value>(&BACKUP_ENTRY, &Key::new(PROJECT, &entry))?;
+    let bucket = &garden.get::<Value>(&SEED, &Key::cluster(world::SEED))?["metadata"]["uid"];
     equal("the bucket", &entry["spec"]["bucketName"], bucket)?;
     equal("its entry", &entry["status"]["lastOperation"]["state"], &json!("Succeeded"))
 }
@@ -250,7 +250,9 @@ fn begin(lab: &Lab, garden: &Client, change: impl FnOnce(&mut Value) -> Result<(
     let list = |items: Vec<Value>| json!({"apiVersion": "v1", "kind": "List", "items": items});
     lab.seed.apply(&list(prepare::access().1))?;
     lab.garden.apply(&list(prepare::for_shoots()))?;
-    wait::until("the namespace of the project", 30, || garden.find::<Value>(&NAMESPACE, "", PROJECT))?;
+    wait::until("the namespace of the project", 30, || {
+        garden.find::<Value>(&NAMESPACE, &Key::cluster(PROJECT))
+    })?;
     let mut options = world::agent(lab, "agent")?;
     options.config["seedConfig"]["spec"]["dns"]["internal"]["type"] = json!("unmanaged");
     options.config["seedConfig"]["spec"]["networks"]["shootDefaults"] = json!({"services": "100.64.0.0/13"});
@@ -294,7 +296,7 @@ fn succeeded(
     (name, operation): (Name, &str),
 ) -> Result<Value> {
     let result = while_running(&format!("{operation} Succeeded"), SUCCEEDED_WITHIN_S, agent, || {
-        let shoot = garden.get::<Value>(&SHOOT, PROJECT, name.0)?;
+        let shoot = garden.get::<Value>(&SHOOT, &Key::new(PROJECT, name.0))?;
         let (last, status) = (&shoot["status"]["lastOperation"], &shoot["status"]);
         let is_observed = status["observedGeneration"] == shoot["metadata"]["generation"];
         if is_observed && last["type"] == operation && last["state"] == "Succeeded" {
@@ -309,7 +311,7 @@ fn succeeded(
 /// [`succeeded`] waits. It does not do so if the last operation has failed for good.
 fn ask_for_another(garden: &Client, name: Name) -> Result<()> {
     let patch = json!({"metadata": {"annotations": {"gardener.cloud/operation": "reconcile"}}});
-    let shoot = garden.patch::<Value>(&SHOOT, PROJECT, name.0, "", &Patch::Merge(patch))?;
+    let shoot = garden.patch::<Value>(&SHOOT, &Key::new(PROJECT, name.0), &Patch::Merge(patch))?;
     let (wanted, status) = (&shoot["metadata"]["generation"], &shoot["status"]);
     ensure(status["observedGeneration"] != *wanted, || {
         format!("the garden requests no other operation: {wanted} {}", status["lastOperation"])
@@ -334,7 +336,8 @@ fn explained(lab: &Lab, garden: &Client, (name, failure): (Name, &Failure)) -> F
     for name in ask(&["get", "pods", "--output=name", &namespace]).lines() {
         logs += &format!("{name}:\n{}\n", ask(&["logs", name, "--tail=12", &namespace]));
     }
-    let shoot = garden.get::<Value>(&SHOOT, PROJECT, name.0).map(|shoot| shoot["status"].to_string());
+    let shoot =
+        garden.get::<Value>(&SHOOT, &Key::new(PROJECT, name.0)).map(|shoot| shoot["status"].to_string());
     let shoot = shoot.unwrap_or_else(|error| error.to_string());
     Failure::new(format!("{failure}\n{shoot}\n{pods}\n{events}\n{logs}"))
 }

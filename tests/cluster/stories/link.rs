@@ -48,6 +48,6 @@ pub(crate) fn stop(lab: &mut Lab) -> Result<()> {
     wait::measured("seconds until the agent ends", wait::seconds_since(began), STOPPED_IN_S)?;
     drop(swallowed);
     equal("the exit code", &status.code(), &Some(0))?;
-    let lease = lab.seed.client()?.get::<Value>(&LEASE, "garden", "gardenlet-leader-election")?;
+    let lease = lab.seed.client()?.get::<Value>(&LEASE, &Key::new("garden", "gardenlet-leader-election"))?;
     equal("the holder", &lease["spec"]["holderIdentity"].as_str(), &Some(""))
 }

@@ -49,27 +49,27 @@ pub(crate) fn lives_and_goes(lab: &mut Lab) -> Result<()> {
     story.wait_for(&mut agent, "the Seed to be registered", |managed| {
         condition(managed, "SeedRegistered") == "True" && condition(managed, "ShootReconciled") == "True"
     })?;
-    let deployment: Value = story.client.get(&DEPLOYMENT, GARDEN, "gardenlet")?;
+    let deployment: Value = story.client.get(&DEPLOYMENT, &Key::new(GARDEN, "gardenlet"))?;
     equal("replicas", &deployment["spec"]["replicas"], &json!(1))?;
 
     let mut child = story.start_child(lab)?;
     while_running("the new Seed to be ready", WITHIN_S, &mut child, || {
-        let seed = story.garden.find::<Value>(&SEEDS, "", NAME)?.unwrap_or_default();
+        let seed = story.garden.find::<Value>(&SEEDS, &Key::cluster(NAME))?.unwrap_or_default();
         let is_ready = condition(&seed, "GardenletReady") == "True"
             && seed["status"]["lastOperation"]["state"] == "Succeeded";
         if is_ready { Ok(Some(())) } else { Err(Failure::new(seed["status"].to_string())) }
     })?;
-    story.client.get::<Value>(&SECRET, GARDEN, "gardenlet-kubeconfig")?;
+    story.client.get::<Value>(&SECRET, &Key::new(GARDEN, "gardenlet-kubeconfig"))?;
 
     // Both are killed; another configuration is applied as soon as the first one is back.
     agent.kill();
     child.kill();
     let more =
         json!({"spec": {"gardenlet": {"config": {"logLevel": "info"}, "deployment": {"replicaCount": 2}}}});
-    story.garden.patch::<Value>(&MANAGED_SEED, GARDEN, NAME, "", &Patch::Merge(more))?;
+    story.garden.patch::<Value>(&MANAGED_SEED, &Key::new(GARDEN, NAME), &Patch::Merge(more))?;
     agent.restart()?;
     while_running("the other configuration", WITHIN_S, &mut agent, || {
-        let deployment: Value = story.client.get(&DEPLOYMENT, GARDEN, "gardenlet")?;
+        let deployment: Value = story.client.get(&DEPLOYMENT, &Key::new(GARDEN, "gardenlet"))?;
         let config = story.config(&deployment)?;
         Ok((deployment["spec"]["replicas"] == 2 && config["logLevel"] == "info").then_some(config))
     })
@@ -85,21 +85,21 @@ pub(crate) fn lives_and_goes(lab: &mut Lab) -> Result<()> {
 
     // Another crash, at the moment of the deletion.
     agent.kill();
-    story.garden.delete(&MANAGED_SEED, GARDEN, NAME, &DeleteParams::default())?;
+    story.garden.delete(&MANAGED_SEED, &Key::new(GARDEN, NAME), &DeleteParams::default())?;
     agent.restart()?;
     while_running("the end of the Seed", WITHIN_S, &mut child, || {
         agent.ensure_running()?;
-        Ok(story.garden.find::<Value>(&SEEDS, "", NAME)?.is_none().then_some(()))
+        Ok(story.garden.find::<Value>(&SEEDS, &Key::cluster(NAME))?.is_none().then_some(()))
     })?;
     child.kill();
     while_running("the end of the ManagedSeed", WITHIN_S, &mut agent, || {
-        Ok(story.garden.find::<Value>(&MANAGED_SEED, GARDEN, NAME)?.is_none().then_some(()))
+        Ok(story.garden.find::<Value>(&MANAGED_SEED, &Key::new(GARDEN, NAME))?.is_none().then_some(()))
     })?;
-    ensure(story.client.find::<Value>(&DEPLOYMENT, GARDEN, "gardenlet")?.is_none(), || {
+    ensure(story.client.find::<Value>(&DEPLOYMENT, &Key::new(GARDEN, "gardenlet"))?.is_none(), || {
         "the agent still exists".to_owned()
     })?;
     while_running("the end of the namespace", WITHIN_S, &mut agent, || {
-        Ok(story.client.find::<Value>(&NAMESPACE, "", GARDEN)?.is_none().then_some(()))
+        Ok(story.client.find::<Value>(&NAMESPACE, &Key::cluster(GARDEN))?.is_none().then_some(()))
     })?;
     agent.ensure_running()
 }
@@ -131,7 +131,7 @@ impl Story {
         items.push(project);
         lab.garden.apply(&json!({"apiVersion": "v1", "kind": "List", "items": items}))?;
         wait::until("the namespace to be that of a Project", 30, || {
-            let namespace = self.garden.get::<Value>(&NAMESPACE, "", GARDEN)?;
+            let namespace = self.garden.get::<Value>(&NAMESPACE, &Key::cluster(GARDEN))?;
             Ok::<_, Failure>(
                 (namespace["metadata"]["labels"]["project.gardener.cloud/name"] == GARDEN).then_some(()),
             )
@@ -183,7 +183,7 @@ impl Story {
             service("kube-apiserver", &json!({"ports": [{"port": 443}]})),
             service("kube-apiserver-exposure", &json!({"type": "NodePort", "ports": [{"port": 443, "nodePort": port}]})),
         ]}))?;
-        self.seed.get::<Value>(&NAMESPACE, "", PLANE).map(drop).map_err(Into::into)
+        self.seed.get::<Value>(&NAMESPACE, &Key::cluster(PLANE)).map(drop).map_err(Into::into)
     }
 
     /// Lets the garden complete the Shoot, which it does at the first write and which changes the generation. No agent
@@ -191,9 +191,9 @@ impl Story {
     fn complete(&self) -> Result<()> {
         for observed in [1, 2] {
             let patch = Patch::Merge(json!({"status": {"observedGeneration": observed}}));
-            self.garden.patch::<Value>(&SHOOT, GARDEN, NAME, "status", &patch)?;
+            self.garden.patch_status::<Value>(&SHOOT, &Key::new(GARDEN, NAME), &patch)?;
         }
-        let shoot = self.garden.get::<Value>(&SHOOT, GARDEN, NAME)?;
+        let shoot = self.garden.get::<Value>(&SHOOT, &Key::new(GARDEN, NAME))?;
         equal(
             "the observed generation",
             &shoot["status"]["observedGeneration"],
@@ -203,7 +203,7 @@ impl Story {
 
     fn wait_for(&self, agent: &mut Agent, what: &str, is_it: impl Fn(&Value) -> bool) -> Result<()> {
         while_running(what, WITHIN_S, agent, || {
-            let managed = self.garden.get::<Value>(&MANAGED_SEED, GARDEN, NAME)?;
+            let managed = self.garden.get::<Value>(&MANAGED_SEED, &Key::new(GARDEN, NAME))?;
             if is_it(&managed) { Ok(Some(())) } else { Err(Failure::new(managed["status"].to_string())) }
         })
     }
@@ -213,7 +213,7 @@ impl Story {
         let volumes = deployment["spec"]["template"]["spec"]["volumes"].as_array();
         let volume = volumes.into_iter().flatten().find(|volume| volume["name"] == "gardenlet-config");
         let name = volume.and_then(|volume| volume["configMap"]["name"].as_str()).unwrap_or_default();
-        let map: Value = self.client.get(&CONFIG_MAP, GARDEN, name)?;
+        let map: Value = self.client.get(&CONFIG_MAP, &Key::new(GARDEN, name))?;
         let text = map["data"]["config.yaml"].as_str().unwrap_or_default();
         yaml::parse(text).doing(|| format!("read config map {name}"))
     }
@@ -224,7 +224,7 @@ impl Story {
             self.target.kubectl(&["create", "token", "gardenlet", "--namespace=garden", "--duration=24h"])?;
         let kubeconfig = lab.place.join("child-seed.kubeconfig");
         self.target.write_kubeconfig_with(&kubeconfig, &json!({"token": token.trim()}))?;
-        let deployment: Value = self.client.get(&DEPLOYMENT, GARDEN, "gardenlet")?;
+        let deployment: Value = self.client.get(&DEPLOYMENT, &Key::new(GARDEN, "gardenlet"))?;
         let mut config = self.config(&deployment)?;
         // These belong to the pod: its addresses and folders.
         config["server"] = json!({"healthProbes": {"bindAddress": "127.0.0.1", "port": 3728},

@@ -57,7 +57,7 @@ pub(crate) fn come_up(lab: &mut Lab) -> Result<()> {
     lab.seed.apply(&list(&prepare::access().1))?;
     lab.garden.apply(&list(&prepare::for_shoots()))?;
     wait::until("the namespace of the project", 30, || {
-        garden.find::<Value>(&NAMESPACE, "", PROJECT_NAMESPACE)
+        garden.find::<Value>(&NAMESPACE, &Key::cluster(PROJECT_NAMESPACE))
     })?;
     lend_keys(lab, &names)?;
     let site = Site::start(
@@ -114,7 +114,8 @@ fn names(lab: &Lab) -> Vec<String> {
 /// The route to the API server of the lost Shoot, once its port is known. It drops all packets at first.
 fn lost(seed: &Client, site: &Site) -> Result<Option<Proxy>> {
     let namespace = technical_id(LOST);
-    let service = seed.find::<Value>(&SERVICE, &namespace, "kube-apiserver-exposure")?.unwrap_or_default();
+    let service =
+        seed.find::<Value>(&SERVICE, &Key::new(&namespace, "kube-apiserver-exposure"))?.unwrap_or_default();
     let port = service["spec"]["ports"][0]["nodePort"].as_u64().and_then(|port| u16::try_from(port).ok());
     let (Some(port), Some(server)) = (port, site.server(&namespace)) else { return Ok(None) };
     let proxy = Proxy::at(SocketAddr::from((Ipv4Addr::LOCALHOST, port)), server.address())?;
@@ -126,7 +127,7 @@ fn lost(seed: &Client, site: &Site) -> Result<Option<Proxy>> {
 fn reconcile(garden: &Client, names: &[String]) -> Result<()> {
     let patch = json!({"metadata": {"annotations": {"gardener.cloud/operation": "reconcile"}}});
     for name in names {
-        garden.patch::<Value>(&SHOOT, PROJECT_NAMESPACE, name, "", &Patch::Merge(patch.clone()))?;
+        garden.patch::<Value>(&SHOOT, &Key::new(PROJECT_NAMESPACE, name), &Patch::Merge(patch.clone()))?;
     }
     Ok(())
 }

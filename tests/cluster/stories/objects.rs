@@ -4,7 +4,7 @@
 use gardenlet::api::core::SECRET;
 use gardenlet::api::extensions;
 use gardenlet::api::gardener::{BACKUP_BUCKET, BACKUP_ENTRY, BASTION, SEED};
-use gardenlet::api::meta::Resource;
+use gardenlet::api::meta::{ALL_NAMESPACES, Resource};
 use gardenlet::kube::{Client, DeleteParams, ListParams};
 use serde_json::{Value, json};
 
@@ -60,7 +60,7 @@ impl Place {
 
     /// The objects for them in the seed.
     fn of_seed(&self, resource: &Resource) -> Result<Vec<String>> {
-        let all = self.seed.list::<Value>(resource, "", &ListParams::default())?.items;
+        let all = self.seed.list::<Value>(resource, ALL_NAMESPACES, &ListParams::default())?.items;
         let name = |object: &Value| object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         Ok(all.iter().map(name).collect())
     }
@@ -83,10 +83,10 @@ pub(crate) fn five_hundred(lab: &mut Lab) -> Result<()> {
     ready(lab, &mut agent)?;
     let place = Place { garden: lab.garden.client()?, seed: lab.seed.client()? };
     prepare(lab, &world, &place.garden)?;
-    let uid = place.garden.get::<Value>(&SEED, "", world::SEED)?["metadata"]["uid"].clone();
+    let uid = place.garden.get::<Value>(&SEED, &Key::cluster(world::SEED))?["metadata"]["uid"].clone();
     let bucket = uid.as_str().unwrap_or_default().to_owned();
     while_running("the bucket", WITHIN_S, &mut agent, || {
-        Ok(place.garden.find::<Value>(&BACKUP_BUCKET, "", &bucket)?.filter(is_ready).map(drop))
+        Ok(place.garden.find::<Value>(&BACKUP_BUCKET, &Key::cluster(&bucket))?.filter(is_ready).map(drop))
     })?;
     let size = Size::watch(agent.id())?;
     let (mut garden, mut seed) = (lab.garden.audit(), lab.seed.audit());
@@ -113,8 +113,8 @@ pub(crate) fn five_hundred(lab: &mut Lab) -> Result<()> {
     ensure(most <= REQUESTS_EACH_MAX, || format!("{most} requests for one object"))?;
 
     for n in 1..=EACH {
-        place.garden.delete(&BASTION, PROJECT, &bastion_name(n), &DeleteParams::default())?;
-        place.garden.delete(&BACKUP_ENTRY, PROJECT, &entry_name(n), &DeleteParams::default())?;
+        place.garden.delete(&BASTION, &Key::new(PROJECT, &bastion_name(n)), &DeleteParams::default())?;
+        place.garden.delete(&BACKUP_ENTRY, &Key::new(PROJECT, &entry_name(n)), &DeleteParams::default())?;
     }
     while_running("the end of all", WITHIN_S, &mut agent, || {
         let left = place.all()?;

@@ -85,7 +85,7 @@ pub(crate) fn chart(place: &Value, greeting: &str) -> Value {
 
 fn roll_out(garden: &Client, place: &Value, greeting: &str) -> Result<()> {
     let patch = Patch::Merge(json!({"helm": chart(place, greeting)}));
-    garden.patch::<Value>(&CONTROLLER_DEPLOYMENT, "", "demo", "", &patch)?;
+    garden.patch::<Value>(&CONTROLLER_DEPLOYMENT, &Key::cluster("demo"), &patch)?;
     Ok(())
 }
 
@@ -93,7 +93,7 @@ fn roll_out(garden: &Client, place: &Value, greeting: &str) -> Result<()> {
 pub(crate) fn wait_for_greeting(seed: &Client, agent: &mut Agent, name: &str, expected: &str) -> Result<()> {
     let namespace = format!("extension-{name}");
     while_running(&format!("the greeting {expected:?}"), 60, agent, || {
-        let map = seed.find::<Value>(&CONFIG_MAP, &namespace, "demo")?;
+        let map = seed.find::<Value>(&CONFIG_MAP, &Key::new(&namespace, "demo"))?;
         Ok(map.filter(|map| map["data"]["greeting"] == expected).map(drop))
     })
 }

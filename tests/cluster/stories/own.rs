@@ -23,23 +23,25 @@ pub(crate) fn extension(lab: &mut Lab) -> Result<()> {
     let mut agent = Agent::start(lab, world::agent(lab, "agent")?)?;
     ready(lab, &mut agent)?;
     let (garden, seed) = (lab.garden.client()?, lab.seed.client()?);
-    let ca = seed.get::<Value>(&SECRET, "garden", "ca-seed-fc28a8dd")?;
+    let ca = seed.get::<Value>(&SECRET, &Key::new("garden", "ca-seed-fc28a8dd"))?;
     equal("the label of the CA", &ca["metadata"]["labels"]["manager-identity"], &json!("gardenlet"))?;
     register_demo(lab, 0)?;
     installed(&garden, &mut agent)?;
     let asks = |extensions: Value| {
         let patch = Patch::Merge(json!({"spec": {"extensions": extensions}}));
-        garden.patch::<Value>(&SEED, "", world::SEED, "", &patch)
+        garden.patch::<Value>(&SEED, &Key::cluster(world::SEED), &patch)
     };
-    let patch = |patch: Value| seed.patch::<Value>(&EXTENSION, "garden", "demo", "", &Patch::Merge(patch));
+    let patch =
+        |patch: Value| seed.patch::<Value>(&EXTENSION, &Key::new("garden", "demo"), &Patch::Merge(patch));
     asks(json!([{"type": "demo", "providerConfig": {"volume": 11}}]))?;
-    let found = wait::until("the Extension", 60, || seed.find::<Value>(&EXTENSION, "garden", "demo"))?;
+    let found =
+        wait::until("the Extension", 60, || seed.find::<Value>(&EXTENSION, &Key::new("garden", "demo")))?;
     let spec = json!({"type": "demo", "class": "seed", "providerConfig": {"volume": 11}});
     equal("the spec of the Extension", &found["spec"], &spec)?;
     patch(json!({"metadata": {"finalizers": ["example.org/demo"]}}))?;
     succeeds(&seed, &EXTENSION, "demo")?;
     let settled = || -> std::result::Result<Option<()>, gardenlet::kube::Error> {
-        let live = garden.get::<Value>(&SEED, "", world::SEED)?;
+        let live = garden.get::<Value>(&SEED, &Key::cluster(world::SEED))?;
         let is_observed = live["status"]["observedGeneration"] == live["metadata"]["generation"];
         Ok((is_observed && live["status"]["lastOperation"]["state"] == "Succeeded").then_some(()))
     };
@@ -47,17 +49,19 @@ pub(crate) fn extension(lab: &mut Lab) -> Result<()> {
     has_gateway(lab)?;
     asks(Value::Null)?;
     wait::until("the deletion of the Extension", 60, || {
-        let found = seed.find::<Value>(&EXTENSION, "garden", "demo")?;
+        let found = seed.find::<Value>(&EXTENSION, &Key::new("garden", "demo"))?;
         Ok::<_, gardenlet::kube::Error>(
             found.filter(|object| object["metadata"]["deletionTimestamp"].is_string()),
         )
     })?;
     patch(json!({"metadata": {"finalizers": null}}))?;
-    let record = wait::until("the record", 60, || seed.find::<Value>(&DNS_RECORD, "garden", "seed-ingress"))?;
+    let record = wait::until("the record", 60, || {
+        seed.find::<Value>(&DNS_RECORD, &Key::new("garden", "seed-ingress"))
+    })?;
     equal("the address of the record", &record["spec"]["values"], &json!(["192.0.2.7"]))?;
     succeeds(&seed, &DNS_RECORD, "seed-ingress")?;
     wait::until("the Seed to be reconciled", 60, settled)?;
-    ensure(seed.find::<Value>(&EXTENSION, "garden", "demo")?.is_none(), || {
+    ensure(seed.find::<Value>(&EXTENSION, &Key::new("garden", "demo"))?.is_none(), || {
         "the Extension still exists".to_owned()
     })?;
     agent.ensure_running()
@@ -83,7 +87,7 @@ fn has_gateway(lab: &Lab) -> Result<()> {
             "spec": {"type": "LoadBalancer", "ports": [{"port": 443}]}},
     ]}))?;
     let status = json!({"status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.7"}]}}});
-    lab.seed.client()?.patch::<Value>(&SERVICE, namespace, name, "status", &Patch::Merge(status))?;
+    lab.seed.client()?.patch_status::<Value>(&SERVICE, &Key::new(namespace, name), &Patch::Merge(status))?;
     lab.garden.apply(
         &json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "dns", "namespace": "garden"},
         "stringData": {"token": "one"}}),

@@ -108,11 +108,11 @@ fn extension_answers(lab: &Lab) -> Result<()> {
     wait::until("the seed to be ready", 180, || is_ready(&garden))?;
     register_demo(lab, 1)?;
     let name = wait::until("the extension to be healthy", 180, || is_installed(&garden))?;
-    let service: Value = seed.get(&SERVICE, &format!("extension-{name}"), "demo")?;
+    let service: Value = seed.get(&SERVICE, &Key::new(&format!("extension-{name}"), "demo"))?;
     let address = service["spec"]["clusterIP"].as_str().ok_or_else(|| Failure::new("no clusterIP"))?;
     answers(&format!("{address}:80"), "GREETING=hello\n")?;
     let values = Patch::Merge(json!({"helm": {"values": {"replicas": 1, "greeting": "bye"}}}));
-    garden.patch::<Value>(&CONTROLLER_DEPLOYMENT, "", "demo", "", &values)?;
+    garden.patch::<Value>(&CONTROLLER_DEPLOYMENT, &Key::cluster("demo"), &values)?;
     answers(&format!("{address}:80"), "GREETING=bye\n")?;
     wait::until("the extension to be healthy again", 180, || is_installed(&garden)).map(drop)
 }
@@ -129,7 +129,7 @@ fn stays(lab: &Lab) -> Result<()> {
 }
 
 fn renewed(garden: &Client) -> Result<Value> {
-    let lease: Value = garden.get(&LEASE, "gardener-system-seed-lease", SEED)?;
+    let lease: Value = garden.get(&LEASE, &Key::new("gardener-system-seed-lease", SEED))?;
     Ok(lease["spec"]["renewTime"].clone())
 }
 

@@ -55,7 +55,8 @@ pub(crate) fn come_and_go(lab: &mut Lab) -> Result<()> {
     lab.seed.apply(&list(&[cluster("100.64.0.0/13")]))?;
     lab.seed.apply(&list(&namespaces))?;
     while_running("the accounts of the pods", WITHIN_S, &mut agent, || {
-        let found = [SHOOT, EXTENSION].map(|name| seed.find::<Value>(&SERVICE_ACCOUNT, name, "default"));
+        let found =
+            [SHOOT, EXTENSION].map(|name| seed.find::<Value>(&SERVICE_ACCOUNT, &Key::new(name, "default")));
         let [first, second] = found;
         Ok(first?.and(second?).map(drop))
     })?;
@@ -72,7 +73,7 @@ pub(crate) fn come_and_go(lab: &mut Lab) -> Result<()> {
 
     let began = wait::now();
     let at_once = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
-    seed.delete(&POD, SHOOT, "manager", &at_once)?;
+    seed.delete(&POD, &Key::new(SHOOT, "manager"), &at_once)?;
     let less = of_shoot.iter().filter(|name| !name.ends_with("kube-apiserver-tcp-443")).cloned().collect();
     wait_for(&seed, &mut agent, SHOOT, &less)?;
     wait::measured("seconds until a policy is gone", wait::seconds_since(began), GONE_IN_S)?;
@@ -80,7 +81,7 @@ pub(crate) fn come_and_go(lab: &mut Lab) -> Result<()> {
     wait_for(&seed, &mut agent, SHOOT, &of_shoot)?;
 
     let by_hand = Patch::Merge(json!({"spec": {"egress": [{}]}}));
-    seed.patch::<Value>(&NETWORK_POLICY, SHOOT, "allow-to-dns", "", &by_hand)?;
+    seed.patch::<Value>(&NETWORK_POLICY, &Key::new(SHOOT, "allow-to-dns"), &by_hand)?;
     while_running("the change to be undone", WITHIN_S, &mut agent, || {
         let spec = &policies(&seed, SHOOT)?["allow-to-dns"]["spec"];
         Ok((*spec == before["allow-to-dns"]["spec"]).then_some(()))
@@ -89,10 +90,10 @@ pub(crate) fn come_and_go(lab: &mut Lab) -> Result<()> {
     agent.kill();
     agent.restart()?;
     // Its next repair shows that it works again.
-    seed.delete(&NETWORK_POLICY, EXTENSION, "deny-all", &DeleteParams::default())?;
+    seed.delete(&NETWORK_POLICY, &Key::new(EXTENSION, "deny-all"), &DeleteParams::default())?;
     wait_for(&seed, &mut agent, EXTENSION, &of_extension)?;
     equal("policies that were correct before", &policies(&seed, SHOOT)?, &before)?;
-    seed.delete(&NAMESPACE, "", SHOOT, &DeleteParams::default())?;
+    seed.delete(&NAMESPACE, &Key::cluster(SHOOT), &DeleteParams::default())?;
     wait_for(&seed, &mut agent, SHOOT, &BTreeSet::new())?;
     wait_for(&seed, &mut agent, EXTENSION, &names(&[&CENTRAL]))?;
     agent.ensure_running()

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use gardenlet::api::core::{CONFIG_MAP, NAMESPACE, SECRET};
-use gardenlet::api::meta::{Key, Resource};
+use gardenlet::api::meta::{CLUSTER_SCOPED, Key, Resource};
 use gardenlet::api::rbac::CLUSTER_ROLE_BINDING;
 use gardenlet::api::resources::MANAGED_RESOURCE;
 use gardenlet::base::clock::Clock;
@@ -43,7 +43,7 @@ pub(crate) fn whole_life(lab: &mut Lab) -> Result<()> {
     let deployments = Resource::new("apps", "v1", "Deployment", "deployments", true);
     for name in ["fixed", "scaled"] {
         wait::until(&format!("the revision of {name}"), 30, || {
-            let deployment: Value = rig.admin.get(&deployments, NAME, name)?;
+            let deployment: Value = rig.admin.get(&deployments, &Key::new(NAME, name))?;
             let revision = &deployment["metadata"]["annotations"]["deployment.kubernetes.io/revision"];
             Ok::<_, Failure>(revision.is_string().then_some(()))
         })?;
@@ -69,14 +69,14 @@ pub(crate) fn whole_life(lab: &mut Lab) -> Result<()> {
 
     rig.install(&manifests("two"))?;
     rig.settle()?;
-    let map: Value = rig.admin.get(&CONFIG_MAP, NAME, "immutable")?;
+    let map: Value = rig.admin.get(&CONFIG_MAP, &Key::new(NAME, "immutable"))?;
     equal("the immutable one", &map["data"]["key"], &json!("two"))?;
 
     rig.install(&manifests("two")[..3])?;
     rig.settle()?;
     equal("the number of recorded objects", &rig.recorded()?.len(), &3)?;
 
-    rig.admin.delete(&MANAGED_RESOURCE, NAME, NAME, &DeleteParams::default())?;
+    rig.admin.delete(&MANAGED_RESOURCE, &Key::new(NAME, NAME), &DeleteParams::default())?;
     rig.settle()?;
     rig.is_gone()
 }
@@ -87,7 +87,7 @@ pub(crate) fn webhooks_left_behind(lab: &mut Lab) -> Result<()> {
     const PLACE: &str = "hooked";
     let admin = lab.seed.client()?;
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": PLACE}});
-    admin.create::<Value>(&NAMESPACE, "", &namespace)?;
+    admin.create::<Value>(&NAMESPACE, CLUSTER_SCOPED, &namespace)?;
     equal("before", &webhooks::blocking(&admin)?, &None)?;
     leave_webhooks(&admin, &json!({"matchLabels": {"kubernetes.io/metadata.name": PLACE}}))?;
     let map = |name: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
@@ -132,7 +132,7 @@ pub(crate) fn leave_webhooks(admin: &Client, namespaces: &Value) -> Result<()> {
                 "sideEffects": "None", "admissionReviewVersions": ["v1"], "timeoutSeconds": 2,
                 "clientConfig": {"service": service}, "rules": [rule],
                 "namespaceSelector": namespaces}]});
-        admin.create::<Value>(&resource, "", &configuration)?;
+        admin.create::<Value>(&resource, CLUSTER_SCOPED, &configuration)?;
     }
     Ok(())
 }
@@ -149,10 +149,10 @@ fn allow(lab: &Lab, admin: &Client) -> Result<()> {
     let binding = json!({"apiVersion": format!("{group}/v1"), "kind": "ClusterRoleBinding", "metadata": {"name": NAME},
         "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "cluster-admin"},
         "subjects": [{"apiGroup": group, "kind": "User", "name": NAME}]});
-    admin.create::<Value>(&CLUSTER_ROLE_BINDING, "", &binding)?;
+    admin.create::<Value>(&CLUSTER_ROLE_BINDING, CLUSTER_SCOPED, &binding)?;
     let client = lab.seed.client_of(NAME, None)?;
     wait::until("the rights of the applier", 30, || {
-        client.find::<Value>(&SECRET, NAME, NAME).map(|_| Some(()))
+        client.find::<Value>(&SECRET, &Key::new(NAME, NAME)).map(|_| Some(()))
     })
 }
 
@@ -172,7 +172,7 @@ impl Rig {
         })?;
         admin.create::<Value>(
             &NAMESPACE,
-            "",
+            CLUSTER_SCOPED,
             &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAME}}),
         )?;
         allow(lab, &admin)?;
@@ -191,8 +191,8 @@ impl Rig {
         let text: Vec<String> = manifests.iter().map(Value::to_string).collect();
         let data = base64::encode(&brotli::encode(text.join("\n---\n").as_bytes()));
         let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": NAME}, "data": {"data.yaml.br": data}});
-        if self.admin.find::<Value>(&SECRET, NAME, NAME)?.is_some() {
-            self.admin.patch::<Value>(&SECRET, NAME, NAME, "", &Patch::Merge(secret))?;
+        if self.admin.find::<Value>(&SECRET, &Key::new(NAME, NAME))?.is_some() {
+            self.admin.patch::<Value>(&SECRET, &Key::new(NAME, NAME), &Patch::Merge(secret))?;
             return Ok(());
         }
         self.admin.create::<Value>(&SECRET, NAME, &secret)?;
@@ -216,14 +216,14 @@ impl Rig {
     }
 
     fn condition(&self, kind: &str) -> Result<String> {
-        let object: Value = self.admin.get(&MANAGED_RESOURCE, NAME, NAME)?;
+        let object: Value = self.admin.get(&MANAGED_RESOURCE, &Key::new(NAME, NAME))?;
         let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
         let found = conditions.iter().find(|c| c["type"] == kind).cloned().unwrap_or_default();
         Ok(format!("{} {}", found["status"].as_str().unwrap_or("?"), found["reason"].as_str().unwrap_or("?")))
     }
 
     fn recorded(&self) -> Result<Vec<Value>> {
-        let object: Value = self.admin.get(&MANAGED_RESOURCE, NAME, NAME)?;
+        let object: Value = self.admin.get(&MANAGED_RESOURCE, &Key::new(NAME, NAME))?;
         Ok(object["status"]["resources"].as_array().cloned().unwrap_or_default())
     }
 
@@ -233,7 +233,7 @@ impl Rig {
         for reference in self.recorded()? {
             let path = path(&reference)?;
             let object: Value =
-                self.admin.get(&path, text(&reference, "namespace"), text(&reference, "name"))?;
+                self.admin.get(&path, &Key::new(text(&reference, "namespace"), text(&reference, "name")))?;
             let metadata = &object["metadata"];
             all.push(format!(
                 "{} {} {} {} {}",
@@ -251,37 +251,39 @@ impl Rig {
         let deployments = Resource::new("apps", "v1", "Deployment", "deployments", true);
         let services = Resource::new("", "v1", "Service", "services", true);
         let change = json!({"spec": {"replicas": 3, "template": {"spec": {"nodeSelector": {"by": "hand"}}}}});
-        self.admin.patch::<Value>(&deployments, NAME, "fixed", "", &Patch::Merge(change.clone()))?;
-        self.admin.patch::<Value>(&deployments, NAME, "scaled", "", &Patch::Merge(change))?;
+        self.admin.patch::<Value>(&deployments, &Key::new(NAME, "fixed"), &Patch::Merge(change.clone()))?;
+        self.admin.patch::<Value>(&deployments, &Key::new(NAME, "scaled"), &Patch::Merge(change))?;
         let change =
             json!({"spec": {"selector": {"by": "hand"}}, "metadata": {"labels": {"theirs": "stays"}}});
-        self.admin.patch::<Value>(&services, NAME, "ports", "", &Patch::Merge(change))?;
-        self.admin.delete(&CONFIG_MAP, NAME, "immutable", &DeleteParams::default())?;
+        self.admin.patch::<Value>(&services, &Key::new(NAME, "ports"), &Patch::Merge(change))?;
+        self.admin.delete(&CONFIG_MAP, &Key::new(NAME, "immutable"), &DeleteParams::default())?;
         Ok(())
     }
 
     fn is_repaired(&self) -> Result<()> {
         let deployments = Resource::new("apps", "v1", "Deployment", "deployments", true);
         let services = Resource::new("", "v1", "Service", "services", true);
-        let (fixed, scaled): (Value, Value) =
-            (self.admin.get(&deployments, NAME, "fixed")?, self.admin.get(&deployments, NAME, "scaled")?);
+        let (fixed, scaled): (Value, Value) = (
+            self.admin.get(&deployments, &Key::new(NAME, "fixed"))?,
+            self.admin.get(&deployments, &Key::new(NAME, "scaled"))?,
+        );
         equal("replicas", &fixed["spec"]["replicas"], &json!(1))?;
         equal("replicas of an autoscaler", &scaled["spec"]["replicas"], &json!(3))?;
         equal("a field of others", &fixed["spec"]["template"]["spec"]["nodeSelector"], &Value::Null)?;
-        let service: Value = self.admin.get(&services, NAME, "ports")?;
+        let service: Value = self.admin.get(&services, &Key::new(NAME, "ports"))?;
         equal("the selector", &service["spec"]["selector"], &json!({"app": "x"}))?;
         equal("a label of others", &service["metadata"]["labels"]["theirs"], &json!("stays"))?;
-        self.admin.get::<Value>(&CONFIG_MAP, NAME, "immutable")?;
+        self.admin.get::<Value>(&CONFIG_MAP, &Key::new(NAME, "immutable"))?;
         Ok(())
     }
 
     fn is_gone(&self) -> Result<()> {
-        ensure(self.admin.find::<Value>(&MANAGED_RESOURCE, NAME, NAME)?.is_none(), || {
+        ensure(self.admin.find::<Value>(&MANAGED_RESOURCE, &Key::new(NAME, NAME))?.is_none(), || {
             "it still exists".to_owned()
         })?;
         for manifest in manifests("two") {
             let (path, name) = (path(&manifest)?, text(&manifest["metadata"], "name").to_owned());
-            let left: Option<Value> = self.admin.find(&path, NAME, &name)?;
+            let left: Option<Value> = self.admin.find(&path, &Key::new(NAME, &name))?;
             ensure(left.is_none(), || format!("{} {name} still exists", path.kind))?;
         }
         Ok(())

@@ -6,7 +6,7 @@ use std::time::Duration;
 use gardenlet::api::core::{CONFIG_MAP, DEPLOYMENT, SECRET};
 use gardenlet::api::crd::CUSTOM_RESOURCE_DEFINITION;
 use gardenlet::api::gardener::SEED as SEEDS;
-use gardenlet::api::meta::Resource;
+use gardenlet::api::meta::{CLUSTER_SCOPED, Resource};
 use gardenlet::api::resources::{GARBAGE_COLLECTABLE, MANAGED_RESOURCE};
 use gardenlet::components::managed::{self, Managed};
 use gardenlet::components::{cluster_identity, crds, install, system, webhooks};
@@ -35,22 +35,22 @@ const GRM: &str = "gardener-resource-manager";
 pub(crate) fn trouble(lab: &mut Lab) -> Result<()> {
     let _world = World::build(lab)?;
     let (garden, seed) = (lab.garden.client()?, lab.seed.client()?);
-    let before: Value = seed.create(&CUSTOM_RESOURCE_DEFINITION, "", &autoscaler())?;
+    let before: Value = seed.create(&CUSTOM_RESOURCE_DEFINITION, CLUSTER_SCOPED, &autoscaler())?;
     let class = json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": CLASS}, "value": 5});
-    seed.create::<Value>(&CLASSES, "", &class)?;
+    seed.create::<Value>(&CLASSES, CLUSTER_SCOPED, &class)?;
     let mut agent = Agent::start(lab, world::agent(lab, "agent")?)?;
 
     let words = [AUTOSCALERS, "belongs to another program and does not serve v1: update it, or delete it"];
     says(&garden, &mut agent, &words)?;
-    let found: Value = seed.get(&CUSTOM_RESOURCE_DEFINITION, "", AUTOSCALERS)?;
+    let found: Value = seed.get(&CUSTOM_RESOURCE_DEFINITION, &Key::cluster(AUTOSCALERS))?;
     equal("the foreign definition", &found["spec"], &before["spec"])?;
     equal("its labels", &found["metadata"]["labels"], &before["metadata"]["labels"])?;
-    seed.delete(&CUSTOM_RESOURCE_DEFINITION, "", AUTOSCALERS, &DeleteParams::default())?;
+    seed.delete(&CUSTOM_RESOURCE_DEFINITION, &Key::cluster(AUTOSCALERS), &DeleteParams::default())?;
 
     let words =
         ["ManagedResource garden/system", CLASS, "may not be changed in an update", "delete this object"];
     says(&garden, &mut agent, &words)?;
-    equal("the foreign value", &seed.get::<Value>(&CLASSES, "", CLASS)?["value"], &json!(5))?;
+    equal("the foreign value", &seed.get::<Value>(&CLASSES, &Key::cluster(CLASS))?["value"], &json!(5))?;
     let mut audits = [lab.garden.audit(), lab.seed.audit()];
     wait::pause(Duration::from_secs(30));
     for audit in &mut audits {
@@ -59,13 +59,13 @@ pub(crate) fn trouble(lab: &mut Lab) -> Result<()> {
             audit.requests()?.into_iter().map(|r| r.uri).filter(|uri| !is_lease(uri)).collect();
         ensure(all.len() <= 240, || format!("{} requests in half a minute: {all:#?}", all.len()))?;
     }
-    seed.delete(&CLASSES, "", CLASS, &DeleteParams::default())?;
+    seed.delete(&CLASSES, &Key::cluster(CLASS), &DeleteParams::default())?;
     while_running("the right value", 90, &mut agent, || {
-        let class = seed.find::<Value>(&CLASSES, "", CLASS)?;
+        let class = seed.find::<Value>(&CLASSES, &Key::cluster(CLASS))?;
         Ok(class.filter(|class| class["value"] == 999_998_500).map(drop))
     })?;
     ready(lab, &mut agent)?;
-    let ours: Value = seed.get(&CUSTOM_RESOURCE_DEFINITION, "", AUTOSCALERS)?;
+    let ours: Value = seed.get(&CUSTOM_RESOURCE_DEFINITION, &Key::cluster(AUTOSCALERS))?;
     ensure(install::established(&ours).is_ok(), || format!("{}", ours["status"]))?;
     agent.ensure_running()
 }
@@ -73,7 +73,7 @@ pub(crate) fn trouble(lab: &mut Lab) -> Result<()> {
 /// Waits until the Seed's last operation failed for a reason.
 fn says(garden: &Client, agent: &mut Agent, words: &[&str]) -> Result<()> {
     while_running(&format!("an error with {words:?}"), 120, agent, || {
-        let Some(seed) = garden.find::<Value>(&SEEDS, "", SEED)? else { return Ok(None) };
+        let Some(seed) = garden.find::<Value>(&SEEDS, &Key::cluster(SEED))? else { return Ok(None) };
         let operation = &seed["status"]["lastOperation"];
         let why = operation["description"].as_str().unwrap_or_default();
         if operation["state"] == "Error" && words.iter().all(|word| why.contains(word)) {
@@ -118,12 +118,17 @@ pub(crate) fn halfway(lab: &mut Lab) -> Result<()> {
     let mut agent = Agent::start(lab, options)?;
     ready(lab, &mut agent)?;
     while_running("the components of another gardenlet", 60, &mut agent, || {
-        let map = seed.find::<Value>(&CONFIG_MAP, "garden", COMPONENT)?;
+        let map = seed.find::<Value>(&CONFIG_MAP, &Key::new("garden", COMPONENT))?;
         Ok(map.map(drop))
     })?;
-    equal("replicas", &seed.get::<Value>(&DEPLOYMENT, "garden", GRM)?["spec"]["replicas"], &json!(0))?;
+    equal(
+        "replicas",
+        &seed.get::<Value>(&DEPLOYMENT, &Key::new("garden", GRM))?["spec"]["replicas"],
+        &json!(0),
+    )?;
     equal("webhooks that refuse writes", &webhooks::blocking(&seed)?, &None)?;
-    let identity: Value = seed.get(&CONFIG_MAP, cluster_identity::NAMESPACE, cluster_identity::NAME)?;
+    let identity: Value =
+        seed.get(&CONFIG_MAP, &Key::new(cluster_identity::NAMESPACE, cluster_identity::NAME))?;
     equal("the origin", &identity["data"]["origin"], &json!("seed"))?;
     let secrets_after = secrets(&seed)?;
     nothing_is_lost(&secrets_before, &secrets_after)?;

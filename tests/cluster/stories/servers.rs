@@ -91,7 +91,8 @@ fn seed_through_the_garden(lab: &Lab, world: &World) -> Result<()> {
     equal("the user of the request", &created.map(|request| request.user.as_str()), &Some("admin"))?;
     let namespace = format!("seed-{}", world::SEED);
     let client = lab.garden.client()?;
-    wait::until("the seed's namespace", 20, || client.find::<Metadata>(&NAMESPACE, "", &namespace)).map(drop)
+    wait::until("the seed's namespace", 20, || client.find::<Metadata>(&NAMESPACE, &Key::cluster(&namespace)))
+        .map(drop)
 }
 
 /// Two snapshots differ only in the objects that were created, changed and deleted between them.
@@ -147,7 +148,7 @@ pub(crate) fn reset(lab: &mut Lab) -> Result<()> {
             wait::until("an account of the namespace", 20, || {
                 cluster
                     .client()?
-                    .find::<Metadata>(&SERVICE_ACCOUNT, "left-over", "default")
+                    .find::<Metadata>(&SERVICE_ACCOUNT, &Key::new("left-over", "default"))
                     .map_err(Failure::from)
             })?;
             cluster.kubectl(&["delete", "clusterrole", "view"])?;

@@ -2,6 +2,7 @@
 
 use gardenlet::api::coordination::LEASE;
 use gardenlet::api::gardener::{CONTROLLER_INSTALLATION, SEED as SEEDS};
+use gardenlet::api::meta::ALL_NAMESPACES;
 use gardenlet::kube::{Client, ListParams};
 use serde_json::{Value, json};
 
@@ -27,7 +28,7 @@ pub(crate) fn ready(lab: &Lab, agent: &mut Agent) -> Result<()> {
 
 /// A value once the Seed is ready and reconciled (the condition alone may come before), and its lease exists.
 pub(crate) fn is_ready(garden: &Client) -> Result<Option<()>> {
-    let seed = garden.find::<Value>(&SEEDS, "", SEED)?;
+    let seed = garden.find::<Value>(&SEEDS, &Key::cluster(SEED))?;
     let is_ready = |seed: Value| {
         condition(&seed, "GardenletReady") == "True"
             && seed["status"]["lastOperation"]["state"] == "Succeeded"
@@ -35,7 +36,7 @@ pub(crate) fn is_ready(garden: &Client) -> Result<Option<()>> {
     if !seed.is_some_and(is_ready) {
         return Ok(None);
     }
-    garden.get::<Value>(&LEASE, "gardener-system-seed-lease", SEED)?;
+    garden.get::<Value>(&LEASE, &Key::new("gardener-system-seed-lease", SEED))?;
     Ok(Some(()))
 }
 
@@ -63,14 +64,15 @@ pub(crate) fn is_well(installation: &Value) -> bool {
 
 /// The ControllerInstallations that a story is about: all except that of the provider.
 pub(crate) fn installations(garden: &Client) -> Result<Vec<Value>> {
-    let mut found = garden.list::<Value>(&CONTROLLER_INSTALLATION, "", &ListParams::default())?.items;
+    let mut found =
+        garden.list::<Value>(&CONTROLLER_INSTALLATION, ALL_NAMESPACES, &ListParams::default())?.items;
     found.retain(|installation| installation["spec"]["registrationRef"]["name"] != PROVIDER);
     Ok(found)
 }
 
 /// The reason of the condition about the seed's components, once it has this status.
 pub(crate) fn components_are(garden: &Client, status: &str) -> Result<Option<String>> {
-    let seed = garden.get::<Value>(&SEEDS, "", SEED)?;
+    let seed = garden.get::<Value>(&SEEDS, &Key::cluster(SEED))?;
     let mut conditions = seed["status"]["conditions"].as_array().into_iter().flatten();
     let found = conditions.find(|c| c["type"] == "SeedSystemComponentsHealthy" && c["status"] == status);
     Ok(found.and_then(|found| found["reason"].as_str().map(str::to_owned)))

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use gardenlet::api::core::{NAMESPACE, SECRET, SERVICE_ACCOUNT};
 use gardenlet::api::gardener::{BACKUP_BUCKET, SEED, WORKLOAD_IDENTITY};
-use gardenlet::api::meta::Resource;
+use gardenlet::api::meta::{CLUSTER_SCOPED, Resource};
 use gardenlet::format::base64;
 use gardenlet::kube::{Client, ListParams, Patch};
 use serde_json::{Value, json};
@@ -70,7 +70,7 @@ impl Place {
     /// The garden's user name for the bearer of a token.
     fn user(&self, token: &str) -> Result<String> {
         let review = json!({"apiVersion": TOKEN_REVIEW.api_version(), "kind": "TokenReview", "spec": {"token": token}});
-        let answer = self.garden.create::<Value>(&TOKEN_REVIEW, "", &review)?;
+        let answer = self.garden.create::<Value>(&TOKEN_REVIEW, CLUSTER_SCOPED, &review)?;
         Ok(answer["status"]["user"]["username"].as_str().unwrap_or_default().to_owned())
     }
 }
@@ -91,7 +91,7 @@ pub(crate) fn are_requested(lab: &mut Lab) -> Result<()> {
     let accounts = format!("seed-{}", world::SEED);
     let place = Place { garden: lab.garden.client()?, seed: lab.seed.client()?, accounts };
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": PLACE}});
-    place.seed.create::<Value>(&NAMESPACE, "", &namespace)?;
+    place.seed.create::<Value>(&NAMESPACE, CLUSTER_SCOPED, &namespace)?;
     let begun = wait::now();
     let items: Vec<Value> = (0..COUNT).map(access).collect();
     lab.seed.apply(&json!({"apiVersion": "v1", "kind": "List", "items": items}))?;
@@ -112,11 +112,11 @@ pub(crate) fn are_requested(lab: &mut Lab) -> Result<()> {
     agent.kill();
     for n in 0..DUE {
         let patch = json!({"metadata": {"annotations": {RENEW_AT: "2020-01-01T00:00:00Z"}}});
-        place.seed.patch::<Value>(&SECRET, PLACE, &name(n), "", &Patch::Merge(patch))?;
+        place.seed.patch::<Value>(&SECRET, &Key::new(PLACE, &name(n)), &Patch::Merge(patch))?;
     }
     let lost = name(COUNT - 1);
     let patch = json!({"data": {"token": base64::encode(b"no token of anybody")}});
-    place.seed.patch::<Value>(&SECRET, PLACE, &lost, "", &Patch::Merge(patch))?;
+    place.seed.patch::<Value>(&SECRET, &Key::new(PLACE, &lost), &Patch::Merge(patch))?;
     agent.restart()?;
     let replaced = |n: &usize| *n < DUE || *n == COUNT - 1;
     let second = while_running("the replacement of tokens that are due", 60, &mut agent, || {
@@ -147,19 +147,19 @@ fn came_one_after_the_other(place: &Place) -> Result<()> {
 }
 
 fn has_the_token_of_its_identity(place: &Place, agent: &mut Agent) -> Result<()> {
-    let uid = place.garden.get::<Value>(&SEED, "", world::SEED)?["metadata"]["uid"].clone();
+    let uid = place.garden.get::<Value>(&SEED, &Key::cluster(world::SEED))?["metadata"]["uid"].clone();
     let bucket = uid.as_str().unwrap_or_default().to_owned();
     let said = while_running("the token of the bucket", 60, agent, || {
-        let secret = place.seed.find::<Value>(&SECRET, "garden", &format!("bucket-{bucket}"))?;
+        let secret = place.seed.find::<Value>(&SECRET, &Key::new("garden", &format!("bucket-{bucket}")))?;
         Ok(secret.as_ref().and_then(token).and_then(|token| claims(&token)))
     })?;
     equal("the identity of the token", &said["gardener.cloud"]["workloadIdentity"]["name"], &json!("cloud"))?;
     equal("the context of the token", &said["gardener.cloud"]["context"], &json!(bucket))?;
-    let identity = place.garden.get::<Value>(&WORKLOAD_IDENTITY, "garden", "cloud")?;
+    let identity = place.garden.get::<Value>(&WORKLOAD_IDENTITY, &Key::new("garden", "cloud"))?;
     let holders = &identity["metadata"]["finalizers"];
     equal("the finalizers of the identity", holders, &json!(["core.gardener.cloud/backupbucket"]))?;
     while_running("the bucket", 60, agent, || {
-        let bucket = place.garden.get::<Value>(&BACKUP_BUCKET, "", &bucket)?;
+        let bucket = place.garden.get::<Value>(&BACKUP_BUCKET, &Key::cluster(&bucket))?;
         Ok((bucket["status"]["lastOperation"]["state"] == "Succeeded").then_some(()))
     })
 }

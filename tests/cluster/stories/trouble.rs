@@ -4,6 +4,7 @@
 use gardenlet::api::certificates::CERTIFICATE_SIGNING_REQUEST;
 use gardenlet::api::core::SECRET;
 use gardenlet::api::gardener::CONTROLLER_DEPLOYMENT;
+use gardenlet::api::meta::ALL_NAMESPACES;
 use gardenlet::format::base64;
 use gardenlet::kube::{ListParams, Patch};
 use serde_json::{Value, json};
@@ -24,7 +25,11 @@ pub(crate) fn wrong_token(lab: &mut Lab) -> Result<()> {
     let write = |token: &str| -> Result<()> {
         let kubeconfig = lab.garden.kubeconfig_text(&json!({"token": token}));
         let patch = Patch::Merge(json!({"data": {"kubeconfig": base64::encode(kubeconfig.as_bytes())}}));
-        lab.seed.client()?.patch::<Value>(&SECRET, "garden", "gardenlet-kubeconfig-bootstrap", "", &patch)?;
+        lab.seed.client()?.patch::<Value>(
+            &SECRET,
+            &Key::new("garden", "gardenlet-kubeconfig-bootstrap"),
+            &patch,
+        )?;
         Ok(())
     };
     write("abcdef.0123456789abcdef")?;
@@ -132,7 +137,7 @@ pub(crate) fn bad_charts(lab: &mut Lab) -> Result<()> {
         [(b"no chart".to_vec(), ["chart", "False"]), (chart::broken()?, ["objects.yaml", "False"])]
     {
         let patch = Patch::Merge(json!({"helm": {"rawChart": base64::encode(&chart)}}));
-        garden.patch::<Value>(&CONTROLLER_DEPLOYMENT, "", "demo", "", &patch)?;
+        garden.patch::<Value>(&CONTROLLER_DEPLOYMENT, &Key::cluster("demo"), &patch)?;
         while_running("the chart to be called invalid", 60, &mut agent, || {
             let found = installations(&garden)?;
             let conditions = found.iter().flat_map(|i| i["status"]["conditions"].as_array()).flatten();
@@ -146,14 +151,15 @@ pub(crate) fn bad_charts(lab: &mut Lab) -> Result<()> {
         })?;
     }
     let good = Patch::Merge(json!({"helm": {"rawChart": base64::encode(&chart::demo()?)}}));
-    garden.patch::<Value>(&CONTROLLER_DEPLOYMENT, "", "demo", "", &good)?;
+    garden.patch::<Value>(&CONTROLLER_DEPLOYMENT, &Key::cluster("demo"), &good)?;
     installed(&garden, &mut agent).map(drop)
 }
 
 /// The names of all certificate requests.
 fn requests(lab: &Lab) -> Result<Vec<String>> {
     let client = lab.garden.client()?;
-    let found = client.list::<Value>(&CERTIFICATE_SIGNING_REQUEST, "", &ListParams::default())?.items;
+    let found =
+        client.list::<Value>(&CERTIFICATE_SIGNING_REQUEST, ALL_NAMESPACES, &ListParams::default())?.items;
     Ok(found.iter().filter_map(|request| request["metadata"]["name"].as_str().map(str::to_owned)).collect())
 }
 

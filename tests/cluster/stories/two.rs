@@ -140,13 +140,13 @@ fn settled(lab: &Lab, before: &[String; 2], by: &mut One, value: &str) -> Result
 /// Sets another value of the extension.
 fn greet(lab: &Lab, greeting: &str) -> Result<()> {
     let values = Patch::Merge(json!({"helm": {"values": {"replicas": 0, "greeting": greeting}}}));
-    lab.garden.client()?.patch::<Value>(&CONTROLLER_DEPLOYMENT, "", "demo", "", &values)?;
+    lab.garden.client()?.patch::<Value>(&CONTROLLER_DEPLOYMENT, &Key::cluster("demo"), &values)?;
     Ok(())
 }
 
 fn holders(seed: &Client) -> Result<[String; 2]> {
     let holder = |name: &str| -> Result<String> {
-        let lease: Option<Value> = seed.find(&LEASE, "garden", name).map_err(Failure::from)?;
+        let lease: Option<Value> = seed.find(&LEASE, &Key::new("garden", name)).map_err(Failure::from)?;
         Ok(lease
             .and_then(|lease| lease["spec"]["holderIdentity"].as_str().map(str::to_owned))
             .unwrap_or_default())

@@ -37,7 +37,7 @@ pub(crate) fn to_more_rights(lab: &mut Lab) -> Result<()> {
     ready(lab, &mut agent)?;
     let (garden, seed) = (lab.garden.client()?, lab.seed.client()?);
     while_running("the upgrade", 120, &mut agent, || {
-        let object = garden.get::<Value>(&GARDENLET, "garden", SEED)?;
+        let object = garden.get::<Value>(&GARDENLET, &Key::new("garden", SEED))?;
         let told = &object["status"]["conditions"][0];
         if told["reason"] == "Reconciled" { Ok(Some(())) } else { Err(Failure::new(told.to_string())) }
     })?;
@@ -49,12 +49,12 @@ pub(crate) fn to_more_rights(lab: &mut Lab) -> Result<()> {
         (&ROLE, "kube-system", name),
     ];
     for (resource, namespace, name) in roles {
-        let role = seed.get::<Value>(resource, namespace, name)?;
+        let role = seed.get::<Value>(resource, &Key::new(namespace, name))?;
         ensure(role["rules"].to_string().contains("example.org"), || {
             format!("{name} in {namespace}: {role}")
         })?;
     }
-    let deployment = seed.get::<Value>(&DEPLOYMENT, "garden", "gardenlet")?;
+    let deployment = seed.get::<Value>(&DEPLOYMENT, &Key::new("garden", "gardenlet"))?;
     let image = &deployment["spec"]["template"]["spec"]["containers"][0]["image"];
     equal("the image", image, &json!("gardenlet:0.2.0"))?;
     agent.ensure_running()

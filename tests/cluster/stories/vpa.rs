@@ -42,14 +42,14 @@ pub(crate) fn restricts(lab: &mut Lab) -> Result<()> {
 
     agent.kill();
     let opens = json!({"metadata": {"annotations": in_window(&window(0))}});
-    seed.patch::<Value>(&AUTOSCALER, NAMESPACE, "closed", "", &Patch::Merge(opens))?;
+    seed.patch::<Value>(&AUTOSCALER, &Key::new(NAMESPACE, "closed"), &Patch::Merge(opens))?;
     let closes = json!({"metadata": {"annotations": in_window(&window(6))}});
-    seed.patch::<Value>(&AUTOSCALER, NAMESPACE, "open", "", &Patch::Merge(closes))?;
+    seed.patch::<Value>(&AUTOSCALER, &Key::new(NAMESPACE, "open"), &Patch::Merge(closes))?;
     let free = json!({"spec": {"updatePolicy": {"evictionRequirements": null}}});
-    seed.patch::<Value>(&AUTOSCALER, NAMESPACE, "never", "", &Patch::Merge(free))?;
+    seed.patch::<Value>(&AUTOSCALER, &Key::new(NAMESPACE, "never"), &Patch::Merge(free))?;
     agent.restart()?;
     become_such(&seed, &mut agent, &[grows_only(), Value::Null, grows_only(), Value::Null])?;
-    let kept: Value = seed.get(&AUTOSCALER, NAMESPACE, "never")?;
+    let kept: Value = seed.get(&AUTOSCALER, &Key::new(NAMESPACE, "never"))?;
     equal("the mode", &kept["spec"]["updatePolicy"]["updateMode"], &json!("Auto"))?;
     agent.ensure_running()
 }
@@ -79,7 +79,7 @@ fn grows_only() -> Value {
 fn become_such(seed: &Client, agent: &mut Agent, wanted: &[Value; 4]) -> Result<()> {
     while_running("the requirements", WITHIN_S, agent, || {
         for (name, wanted) in NAMES.iter().zip(wanted) {
-            let found: Value = seed.get(&AUTOSCALER, NAMESPACE, name)?;
+            let found: Value = seed.get(&AUTOSCALER, &Key::new(NAMESPACE, name))?;
             let found = &found["spec"]["updatePolicy"]["evictionRequirements"];
             if found != wanted {
                 return Err(Failure::new(format!("{name} has {found}")));

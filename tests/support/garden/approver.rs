@@ -1,6 +1,7 @@
 //! Approves the same certificate requests of agents as gardener-controller-manager.
 
 use gardenlet::api::certificates::CERTIFICATE_SIGNING_REQUEST;
+use gardenlet::api::meta::ALL_NAMESPACES;
 use serde_json::{Value, json};
 
 use super::manager::Manager;
@@ -10,7 +11,7 @@ use crate::api::write::Patch;
 use crate::json::{list, text};
 
 pub fn sync(manager: &Manager) -> Result<(), Failure> {
-    for request in manager.cluster.list(&CERTIFICATE_SIGNING_REQUEST, "")? {
+    for request in manager.cluster.list(&CERTIFICATE_SIGNING_REQUEST, ALL_NAMESPACES)? {
         let decided = list(&request, "/status/conditions")
             .iter()
             .any(|c| c["type"] == "Approved" || c["type"] == "Denied");

@@ -1,6 +1,7 @@
 //! Updates the Seed's condition BackupBucketsReady: none of its BackupBuckets has an error.
 
 use gardenlet::api::gardener::BACKUP_BUCKET;
+use gardenlet::api::meta::ALL_NAMESPACES;
 use serde_json::Value;
 
 use super::manager::Manager;
@@ -8,7 +9,7 @@ use crate::api::failure::Failure;
 use crate::json::text;
 
 pub fn sync(manager: &Manager, seeds: &[Value]) -> Result<(), Failure> {
-    let buckets = manager.cluster.list(&BACKUP_BUCKET, "")?;
+    let buckets = manager.cluster.list(&BACKUP_BUCKET, ALL_NAMESPACES)?;
     for seed in seeds {
         let ours: Vec<&Value> =
             buckets.iter().filter(|bucket| bucket["spec"]["seedName"] == seed["metadata"]["name"]).collect();

@@ -82,7 +82,7 @@ impl Guards {
             return false;
         }
         let kind = &gardenlet::api::certificates::CERTIFICATE_SIGNING_REQUEST;
-        let found = self.client.find::<Value>(kind, "", &info.object_name());
+        let found = self.client.find::<Value>(kind, &Key::cluster(&info.object_name()));
         found.ok().flatten().is_some_and(|request| requests::seed_of(&request).as_deref() == Ok(seed))
     }
 
@@ -103,7 +103,8 @@ impl Guards {
             plural: plural.clone().into(),
             namespaced: !namespace.is_empty(),
         };
-        let exists = || self.client.find::<Value>(&resource, &namespace, &name).is_ok_and(|o| o.is_some());
+        let exists =
+            || self.client.find::<Value>(&resource, &Key::new(&namespace, &name)).is_ok_and(|o| o.is_some());
         if operation == Operation::Create && !name.is_empty() && exists() {
             return Ok(());
         }

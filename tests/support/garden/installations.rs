@@ -6,6 +6,7 @@ use gardenlet::api::core::{CONFIG_MAP, SECRET};
 use gardenlet::api::gardener::{
     BACKUP_BUCKET, CONTROLLER_DEPLOYMENT, CONTROLLER_INSTALLATION, CONTROLLER_REGISTRATION, SHOOT,
 };
+use gardenlet::api::meta::{ALL_NAMESPACES, CLUSTER_SCOPED};
 use serde_json::{Value, json};
 
 use super::manager::Manager;
@@ -35,11 +36,11 @@ pub fn sync(manager: &Manager, seeds: &[Value]) -> Result<(), Failure> {
     let cluster = &manager.cluster;
     let by_name = |o: Value| (text(&o, "/metadata/name").to_owned(), o);
     let world = World {
-        registrations: cluster.list(&CONTROLLER_REGISTRATION, "")?,
-        deployments: cluster.list(&CONTROLLER_DEPLOYMENT, "")?.into_iter().map(by_name).collect(),
-        installations: cluster.list(&CONTROLLER_INSTALLATION, "")?,
-        shoots: cluster.list(&SHOOT, "")?,
-        buckets: cluster.list(&BACKUP_BUCKET, "")?,
+        registrations: cluster.list(&CONTROLLER_REGISTRATION, ALL_NAMESPACES)?,
+        deployments: cluster.list(&CONTROLLER_DEPLOYMENT, ALL_NAMESPACES)?.into_iter().map(by_name).collect(),
+        installations: cluster.list(&CONTROLLER_INSTALLATION, ALL_NAMESPACES)?,
+        shoots: cluster.list(&SHOOT, ALL_NAMESPACES)?,
+        buckets: cluster.list(&BACKUP_BUCKET, ALL_NAMESPACES)?,
     };
     for registration in &world.registrations {
         hold(manager, &world, registration)?;
@@ -190,7 +191,7 @@ fn sync_one(
         }
         // One installation at a time: the old one must be deleted first.
         Some(_) => Ok(()),
-        None => manager.cluster.create(&CONTROLLER_INSTALLATION, "", &object).map(drop),
+        None => manager.cluster.create(&CONTROLLER_INSTALLATION, CLUSTER_SCOPED, &object).map(drop),
     }
 }
 
@@ -220,7 +221,7 @@ fn desired(
     let mut resources = Vec::new();
     for named in list(deployment, "/resources").iter().filter_map(|r| r.get("resourceRef")) {
         let kind = if named["kind"] == "Secret" { &SECRET } else { &CONFIG_MAP };
-        if let Some(found) = manager.cluster.get(kind, "garden", text(named, "/name"))? {
+        if let Some(found) = manager.cluster.get(kind, &Key::new("garden", text(named, "/name")))? {
             resources.push(json!({"apiVersion": "v1", "kind": named["kind"], "namespace": "garden",
                 "name": named["name"], "resourceVersion": found["metadata"]["resourceVersion"]}));
         }

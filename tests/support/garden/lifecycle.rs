@@ -30,7 +30,7 @@ pub fn sync(manager: &Manager, seed: &Value) -> Result<(), Failure> {
     if list(seed, "/status/conditions").is_empty() {
         return Ok(());
     }
-    let lease = manager.cluster.get(&LEASE, "gardener-system-seed-lease", name)?;
+    let lease = manager.cluster.get(&LEASE, &Key::new("gardener-system-seed-lease", name))?;
     let renewed = lease.as_ref().and_then(|l| from_rfc3339(text(l, "/spec/renewTime")));
     if renewed.is_some_and(|at| at.plus(MONITOR_PERIOD) >= manager.clock.now()) {
         return Ok(());

@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use gardenlet::api::gardener::SEED;
+use gardenlet::api::meta::ALL_NAMESPACES;
 use gardenlet::base::clock::{Clock, Mono};
 use gardenlet::base::stop::Stop;
 use gardenlet::base::thread;
@@ -164,7 +165,7 @@ impl Running {
 fn sync(manager: &Manager) -> Result<(), Failure> {
     let share = manager.share.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let approved = if share.approver { approver::sync(manager) } else { Ok(()) };
-    let seeds = manager.cluster.list(&SEED, "")?;
+    let seeds = manager.cluster.list(&SEED, ALL_NAMESPACES)?;
     for seed in &seeds {
         if share.namespaces {
             namespaces::sync(manager, seed)?;

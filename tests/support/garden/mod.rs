@@ -123,7 +123,7 @@ impl Garden {
         options.admission = Some(Arc::new(restriction::admit));
         let client = aggregated.client.clone();
         let remote = move |_: &Api, namespace: &str, name: &str| {
-            client.find(&CONFIG_MAP, namespace, name).ok().flatten()
+            client.find(&CONFIG_MAP, &Key::new(namespace, name)).ok().flatten()
         };
         options.connect = Some(connect(Box::new(remote)));
         let guards = Guards {

@@ -1,6 +1,7 @@
 //! The namespace of a seed in the garden, and the Secrets that are copied into it.
 
 use gardenlet::api::core::{NAMESPACE, SECRET};
+use gardenlet::api::meta::CLUSTER_SCOPED;
 use serde_json::{Value, json};
 
 use super::manager::Manager;
@@ -19,13 +20,13 @@ pub fn sync(manager: &Manager, seed: &Value) -> Result<(), Failure> {
     }
     let seed_name = text(seed, "/metadata/name");
     let name = format!("seed-{seed_name}");
-    match manager.cluster.get(&NAMESPACE, "", &name)? {
+    match manager.cluster.get(&NAMESPACE, &Key::cluster(&name))? {
         None => {
             let owner = json!({"apiVersion": "core.gardener.cloud/v1beta1", "kind": "Seed", "name": seed_name,
                 "uid": seed["metadata"]["uid"], "controller": true, "blockOwnerDeletion": true});
             let object =
                 json!({"metadata": {"name": name, "labels": {ROLE: "seed"}, "ownerReferences": [owner]}});
-            manager.cluster.create(&NAMESPACE, "", &object)?;
+            manager.cluster.create(&NAMESPACE, CLUSTER_SCOPED, &object)?;
         }
         Some(namespace) if !text(&namespace, "/metadata/deletionTimestamp").is_empty() => return Ok(()),
         Some(_) => {}

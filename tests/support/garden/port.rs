@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use gardenlet::api::meta::Resource;
+use gardenlet::api::meta::{CLUSTER_SCOPED, Resource};
 use gardenlet::kube;
 use serde_json::{Value, json};
 
@@ -101,7 +101,7 @@ fn failure(error: &kube::Error) -> Failure {
 
 impl Cluster for Remote {
     fn get(&self, resource: &Resource, namespace: &str, name: &str) -> Result<Option<Value>, Failure> {
-        self.0.find(resource, namespace, name).map_err(|e| failure(&e))
+        self.0.find(resource, &Key::new(namespace, name)).map_err(|e| failure(&e))
     }
 
     fn list(&self, resource: &Resource, namespace: &str) -> Result<Vec<Value>, Failure> {
@@ -136,13 +136,15 @@ impl Cluster for Remote {
     }
 
     fn delete(&self, resource: &Resource, namespace: &str, name: &str) -> Result<(), Failure> {
-        self.0.delete(resource, namespace, name, &kube::DeleteParams::default()).map_err(|e| failure(&e))
+        self.0
+            .delete(resource, &Key::new(namespace, name), &kube::DeleteParams::default())
+            .map_err(|e| failure(&e))
     }
 
     fn may(&self, review: &Value) -> bool {
         const REVIEW: Resource =
             Resource::new("authorization.k8s.io", "v1", "SubjectAccessReview", "subjectaccessreviews", false);
-        let answer = self.create(&REVIEW, "", &json!({"spec": review}));
+        let answer = self.create(&REVIEW, CLUSTER_SCOPED, &json!({"spec": review}));
         answer.is_ok_and(|review| review["status"]["allowed"] == true)
     }
 }
@@ -161,7 +163,7 @@ impl Split {
 
 impl Cluster for Split {
     fn get(&self, resource: &Resource, namespace: &str, name: &str) -> Result<Option<Value>, Failure> {
-        self.side(resource).get(resource, namespace, name)
+        self.side(resource).get(resource, &Key::new(namespace, name))
     }
 
     fn list(&self, resource: &Resource, namespace: &str) -> Result<Vec<Value>, Failure> {

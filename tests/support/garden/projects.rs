@@ -2,6 +2,7 @@
 
 use gardenlet::api::core::NAMESPACE;
 use gardenlet::api::gardener::{PROJECT, SHOOT};
+use gardenlet::api::meta::{ALL_NAMESPACES, CLUSTER_SCOPED};
 use serde_json::{Value, json};
 
 use super::manager::Manager;
@@ -14,7 +15,7 @@ const MADE_HERE: &str = "namespace.gardener.cloud/created-by-project-controller"
 const OF_PROJECT: &str = "namespace.gardener.cloud/project";
 
 pub fn sync(manager: &Manager) -> Result<(), Failure> {
-    for project in manager.cluster.list(&PROJECT, "")? {
+    for project in manager.cluster.list(&PROJECT, ALL_NAMESPACES)? {
         if text(&project, "/metadata/deletionTimestamp").is_empty() {
             keep(manager, &project)?;
         } else {
@@ -42,14 +43,14 @@ fn keep(manager: &Manager, project: &Value) -> Result<(), Failure> {
     let wanted = json!({"metadata": {
         "labels": {"gardener.cloud/role": "project", "project.gardener.cloud/name": name},
         "annotations": {OF_PROJECT: metadata["uid"]}}});
-    match manager.cluster.get(&NAMESPACE, "", namespace)? {
+    match manager.cluster.get(&NAMESPACE, &Key::cluster(namespace))? {
         None => {
             let mut object = wanted;
             object["metadata"]["name"] = namespace.into();
             object["metadata"]["annotations"][MADE_HERE] = "true".into();
             object["metadata"]["ownerReferences"] = json!([{"apiVersion": "core.gardener.cloud/v1beta1",
                 "kind": "Project", "name": name, "uid": metadata["uid"], "controller": true, "blockOwnerDeletion": true}]);
-            manager.cluster.create(&NAMESPACE, "", &object)?;
+            manager.cluster.create(&NAMESPACE, CLUSTER_SCOPED, &object)?;
         }
         Some(found) if entry(&found, "/metadata/labels", "project.gardener.cloud/name") != Some(name) => {
             manager.cluster.patch(&NAMESPACE, ("", namespace), "", &Patch::Merge(wanted))?;
@@ -74,7 +75,7 @@ fn end(manager: &Manager, project: &Value) -> Result<(), Failure> {
     if !manager.cluster.list(&SHOOT, namespace)?.is_empty() {
         return Ok(());
     }
-    if let Some(found) = manager.cluster.get(&NAMESPACE, "", namespace)? {
+    if let Some(found) = manager.cluster.get(&NAMESPACE, &Key::cluster(namespace))? {
         let is_ours = entry(&found, "/metadata/annotations", MADE_HERE) == Some("true");
         if is_ours && text(&found, "/metadata/deletionTimestamp").is_empty() {
             manager.cluster.delete(&NAMESPACE, "", namespace)?;

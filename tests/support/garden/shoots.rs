@@ -2,6 +2,7 @@
 //! with their status.
 
 use gardenlet::api::gardener::SHOOT;
+use gardenlet::api::meta::ALL_NAMESPACES;
 use serde_json::{Value, json};
 
 use super::manager::Manager;
@@ -13,7 +14,7 @@ const FINALIZER: &str = "core.gardener.cloud/controllerregistration";
 const STATUS: &str = "shoot.gardener.cloud/status";
 
 pub fn sync(manager: &Manager) -> Result<(), Failure> {
-    manager.cluster.list(&SHOOT, "")?.iter().try_for_each(|shoot| sync_one(manager, shoot))
+    manager.cluster.list(&SHOOT, ALL_NAMESPACES)?.iter().try_for_each(|shoot| sync_one(manager, shoot))
 }
 
 fn sync_one(manager: &Manager, shoot: &Value) -> Result<(), Failure> {

@@ -2,7 +2,7 @@
 
 use gardenlet::api::certificates::CERTIFICATE_SIGNING_REQUEST;
 use gardenlet::api::core::{SECRET, SERVICE};
-use gardenlet::api::meta::Resource;
+use gardenlet::api::meta::{CLUSTER_SCOPED, Resource};
 use gardenlet::api::rbac::{CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE, ROLE_BINDING};
 use gardenlet::kube::{DeleteParams, Patch};
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
@@ -28,7 +28,7 @@ const TOKEN_REVIEW: Resource =
 fn may(place: &Place<'_>, user: &str, attributes: &Value) -> Result<bool, String> {
     let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
         "spec": {"user": user, "groups": ["system:authenticated"], "resourceAttributes": attributes}});
-    let answer: Value = ok("review", place.client.create(&REVIEW, "", &review))?;
+    let answer: Value = ok("review", place.client.create(&REVIEW, CLUSTER_SCOPED, &review))?;
     Ok(answer["status"]["allowed"] == true)
 }
 
@@ -100,7 +100,7 @@ fn role_ref(place: &Place<'_>) -> Outcome {
     grant(place, "somebody", false, &json!([]))?;
     let name = format!("{}-somebody", place.namespace);
     let patch = Patch::Merge(json!({"roleRef": {"name": "other"}}));
-    let result = place.client.patch::<Value>(&ROLE_BINDING, &place.namespace, &name, "", &patch);
+    let result = place.client.patch::<Value>(&ROLE_BINDING, &Key::new(&place.namespace, &name), &patch);
     refused("another role", result, 422, "Invalid").map(drop)
 }
 
@@ -113,7 +113,7 @@ fn bootstrap_tokens(place: &Place<'_>) -> Outcome {
     ok("create", place.client.create::<Value>(&SECRET, "kube-system", &secret))?;
     let user = |token: String| {
         let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}});
-        let answer: Value = ok("review", place.client.create(&TOKEN_REVIEW, "", &review))?;
+        let answer: Value = ok("review", place.client.create(&TOKEN_REVIEW, CLUSTER_SCOPED, &review))?;
         let known = answer["status"]["authenticated"] == true;
         Ok::<_, String>(if known { answer["status"]["user"].clone() } else { Value::Null })
     };
@@ -125,9 +125,9 @@ fn bootstrap_tokens(place: &Place<'_>) -> Outcome {
     ensure(user(format!("{id}.0123456789abcdee"))?.is_null(), "a wrong secret is taken")?;
     // 2000-01-01T00:00:00Z: on a real server the token cleaner removes the Secret, too.
     let past = Patch::Merge(json!({"data": {"expiration": base64(b"2000-01-01T00:00:00Z")}}));
-    ok("patch", place.client.patch::<Value>(&SECRET, "kube-system", &name, "", &past))?;
+    ok("patch", place.client.patch::<Value>(&SECRET, &Key::new("kube-system", &name), &past))?;
     until("the token to end", || Ok(user(right.clone())?.is_null()))?;
-    match place.client.delete(&SECRET, "kube-system", &name, &DeleteParams::default()) {
+    match place.client.delete(&SECRET, &Key::new("kube-system", &name), &DeleteParams::default()) {
         Err(e) if !e.is_not_found() => Err(e.to_string()),
         _ => Ok(()),
     }
@@ -144,7 +144,8 @@ fn request(place: &Place<'_>) -> Result<(String, Value), String> {
         "metadata": {"name": name}, "spec": {"request": base64(pem.as_bytes()), "expirationSeconds": 86_400,
             "signerName": "kubernetes.io/kube-apiserver-client", "username": "forged",
             "usages": ["digital signature", "key encipherment", "client auth"]}});
-    let created: Value = ok("create", place.client.create(&CERTIFICATE_SIGNING_REQUEST, "", &object))?;
+    let created: Value =
+        ok("create", place.client.create(&CERTIFICATE_SIGNING_REQUEST, CLUSTER_SCOPED, &object))?;
     Ok((name, created))
 }
 
@@ -166,7 +167,7 @@ fn signing(place: &Place<'_>) -> Outcome {
     )?;
     let mut pem = String::new();
     until("the certificate", || {
-        let found: Value = ok("get", place.client.get(&CERTIFICATE_SIGNING_REQUEST, "", &name))?;
+        let found: Value = ok("get", place.client.get(&CERTIFICATE_SIGNING_REQUEST, &Key::cluster(&name)))?;
         let bytes = found["status"]["certificate"].as_str().and_then(from_base64).unwrap_or_default();
         pem = String::from_utf8_lossy(&bytes).into_owned();
         Ok(!pem.is_empty())
@@ -184,8 +185,8 @@ fn request_is_fixed(place: &Place<'_>) -> Outcome {
     let (name, created) = request(place)?;
     let patch = Patch::Merge(json!({"spec": {"signerName": "example.org/other", "usages": ["server auth"]}}));
     // Refused or ignored: either way nothing changes.
-    let _ = place.client.patch::<Value>(&CERTIFICATE_SIGNING_REQUEST, "", &name, "", &patch);
-    let found: Value = ok("get", place.client.get(&CERTIFICATE_SIGNING_REQUEST, "", &name))?;
+    let _ = place.client.patch::<Value>(&CERTIFICATE_SIGNING_REQUEST, &Key::cluster(&name), &patch);
+    let found: Value = ok("get", place.client.get(&CERTIFICATE_SIGNING_REQUEST, &Key::cluster(&name)))?;
     equal("spec", &found["spec"], &created["spec"])
 }
 
@@ -201,9 +202,10 @@ fn service_address(place: &Place<'_>) -> Outcome {
     let mut again = object;
     again["metadata"]["resourceVersion"] = created["metadata"]["resourceVersion"].clone();
     again["spec"]["ports"][0]["port"] = 81.into();
-    let put: Value = ok("put", place.client.replace_object(&SERVICE, &place.namespace, "s", "", &again))?;
+    let put: Value =
+        ok("put", place.client.replace_object(&SERVICE, &Key::new(&place.namespace, "s"), &again))?;
     equal("address", &put["spec"]["clusterIP"], &address)?;
     let patch = Patch::Merge(json!({"spec": {"clusterIP": "10.255.255.1"}}));
-    let result = place.client.patch::<Value>(&SERVICE, &place.namespace, "s", "", &patch);
+    let result = place.client.patch::<Value>(&SERVICE, &Key::new(&place.namespace, "s"), &patch);
     refused("another address", result, 422, "Invalid").map(drop)
 }

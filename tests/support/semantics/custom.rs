@@ -1,7 +1,7 @@
 //! Custom resources.
 
 use gardenlet::api::crd::CUSTOM_RESOURCE_DEFINITION;
-use gardenlet::api::meta::Resource;
+use gardenlet::api::meta::{CLUSTER_SCOPED, Resource};
 use gardenlet::kube::{DeleteParams, Discovery, Patch};
 use serde_json::{Value, json};
 
@@ -27,11 +27,12 @@ pub(super) fn define(place: &Place<'_>) -> Result<Resource, String> {
                     "size": {"type": "integer"}, "class": {"type": "string", "default": "seed"},
                     "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}},
                 "status": {"type": "object", "properties": {"phase": {"type": "string"}}}}}}}]}});
-    let created: Value = ok("create", place.client.create(&CUSTOM_RESOURCE_DEFINITION, "", &definition))?;
+    let created: Value =
+        ok("create", place.client.create(&CUSTOM_RESOURCE_DEFINITION, CLUSTER_SCOPED, &definition))?;
     equal("singular", created["spec"]["names"]["singular"].as_str(), Some("thing"))?;
     let name = format!("things.{group}");
     until("the definition to be established", || {
-        let found: Value = ok("get", place.client.get(&CUSTOM_RESOURCE_DEFINITION, "", &name))?;
+        let found: Value = ok("get", place.client.get(&CUSTOM_RESOURCE_DEFINITION, &Key::cluster(&name)))?;
         let conditions = found["status"]["conditions"].as_array().cloned().unwrap_or_default();
         Ok(conditions.iter().any(|c| c["type"] == "Established" && c["status"] == "True"))
     })?;
@@ -64,7 +65,7 @@ fn served(place: &Place<'_>) -> Outcome {
     let object = thing(&resource, &json!({"size": 1}));
     ok("create", place.client.create::<Value>(&resource, &place.namespace, &object))?;
     let patch = Patch::Strategic(json!({"spec": {"size": 2}}));
-    let result = place.client.patch::<Value>(&resource, &place.namespace, "t", "", &patch);
+    let result = place.client.patch::<Value>(&resource, &Key::new(&place.namespace, "t"), &patch);
     refused("a strategic patch", result, 415, "UnsupportedMediaType").map(drop)
 }
 
@@ -85,7 +86,7 @@ fn shaped(place: &Place<'_>) -> Outcome {
     }
     let mut unversioned = created;
     unversioned["metadata"].as_object_mut().ok_or("no metadata")?.remove("resourceVersion");
-    let put = place.client.replace_object::<Value>(&resource, &place.namespace, "t", "", &unversioned);
+    let put = place.client.replace_object::<Value>(&resource, &Key::new(&place.namespace, "t"), &unversioned);
     refused("a PUT without resourceVersion", put, 422, "Invalid").map(drop)
 }
 
@@ -113,12 +114,16 @@ fn removed(place: &Place<'_>) -> Outcome {
     let object = thing(&resource, &json!({"size": 1}));
     ok("create", place.client.create::<Value>(&resource, &place.namespace, &object))?;
     let name = format!("things.{}", resource.group);
-    ok("delete", place.client.delete(&CUSTOM_RESOURCE_DEFINITION, "", &name, &DeleteParams::default()))?;
+    ok(
+        "delete",
+        place.client.delete(&CUSTOM_RESOURCE_DEFINITION, &Key::cluster(&name), &DeleteParams::default()),
+    )?;
     until("the definition to go", || {
-        ok("find", place.client.find::<Value>(&CUSTOM_RESOURCE_DEFINITION, "", &name)).map(|d| d.is_none())
+        ok("find", place.client.find::<Value>(&CUSTOM_RESOURCE_DEFINITION, &Key::cluster(&name)))
+            .map(|d| d.is_none())
     })?;
     until("the kind to go", || {
-        let found = place.client.get::<Value>(&resource, &place.namespace, "t");
+        let found = place.client.get::<Value>(&resource, &Key::new(&place.namespace, "t"));
         Ok(found.err().and_then(|e| e.status_code()) == Some(404))
     })
 }

@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use gardenlet::api::core::{CONFIG_MAP, NAMESPACE};
+use gardenlet::api::meta::CLUSTER_SCOPED;
 use gardenlet::base::clock::Clock;
 use gardenlet::kube::{Client, Error};
 use serde_json::{Value, json};
@@ -79,7 +80,9 @@ pub fn run(client: &Client) -> Vec<String> {
 fn run_one(client: &Client, number: usize, check: &Check) -> Outcome {
     let namespace = format!("semantics-{number}");
     let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
-    client.create::<Value>(&NAMESPACE, "", &object).map_err(|e| format!("namespace: {}", chain(&e)))?;
+    client
+        .create::<Value>(&NAMESPACE, CLUSTER_SCOPED, &object)
+        .map_err(|e| format!("namespace: {}", chain(&e)))?;
     (check.run)(&Place { client, namespace })
 }
 

@@ -34,7 +34,7 @@ fn metadata(place: &Place<'_>) -> Outcome {
     )?;
     ensure(metadata.get("generation").is_none(), "ConfigMaps have no generation")?;
     equal("kind", created["kind"].as_str(), Some("ConfigMap"))?;
-    let read: Value = ok("get", place.client.get(&CONFIG_MAP, &place.namespace, "a"))?;
+    let read: Value = ok("get", place.client.get(&CONFIG_MAP, &Key::new(&place.namespace, "a")))?;
     equal("namespace", read["metadata"]["namespace"].as_str(), Some(place.namespace.as_str()))
 }
 
@@ -140,8 +140,9 @@ fn metadata_only(place: &Place<'_>) -> Outcome {
 fn put(place: &Place<'_>) -> Outcome {
     let mut object = place.config_map("a", "1")?;
     object["data"]["key"] = "2".into();
-    let put =
-        |object: &Value| place.client.replace_object::<Value>(&CONFIG_MAP, &place.namespace, "a", "", object);
+    let put = |object: &Value| {
+        place.client.replace_object::<Value>(&CONFIG_MAP, &Key::new(&place.namespace, "a"), object)
+    };
     let changed = ok("put", put(&object))?;
     ensure(
         changed["metadata"]["resourceVersion"] != object["metadata"]["resourceVersion"],
@@ -155,9 +156,7 @@ fn put(place: &Place<'_>) -> Outcome {
     refused("a wrong uid", put(&object), 409, "Conflict")?;
     let absent = place.client.replace_object::<Value>(
         &CONFIG_MAP,
-        &place.namespace,
-        "z",
-        "",
+        &Key::new(&place.namespace, "z"),
         &json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "z"}}),
     );
     refused("an absent object", absent, 404, "NotFound").map(drop)
@@ -166,7 +165,7 @@ fn put(place: &Place<'_>) -> Outcome {
 fn unchanged(place: &Place<'_>) -> Outcome {
     let object = place.config_map("a", "1")?;
     let again: Value =
-        ok("put", place.client.replace_object(&CONFIG_MAP, &place.namespace, "a", "", &object))?;
+        ok("put", place.client.replace_object(&CONFIG_MAP, &Key::new(&place.namespace, "a"), &object))?;
     equal("resourceVersion", &again["metadata"]["resourceVersion"], &object["metadata"]["resourceVersion"])
 }
 
@@ -176,7 +175,7 @@ fn lease(place: &Place<'_>) -> Outcome {
     let created: Value = ok("create", place.client.create(&LEASE, &place.namespace, &lease))?;
     equal("renewTime", created["spec"]["renewTime"].as_str(), Some("2025-01-02T03:04:05.678901Z"))?;
     lease["spec"]["holderIdentity"] = "y".into();
-    let put = place.client.replace_object::<Value>(&LEASE, &place.namespace, "l", "", &lease);
+    let put = place.client.replace_object::<Value>(&LEASE, &Key::new(&place.namespace, "l"), &lease);
     refused("without resourceVersion", put, 422, "Invalid").map(drop)
 }
 
@@ -189,7 +188,7 @@ fn dry_run(place: &Place<'_>) -> Outcome {
         ensure(answer.is_success(), format!("{path}: status {}", answer.status))?;
         serde_json::from_slice::<Value>(&answer.body).map_err(|error| error.to_string())
     };
-    let get = |name: &str| place.client.get::<Value>(&CONFIG_MAP, &place.namespace, name);
+    let get = |name: &str| place.client.get::<Value>(&CONFIG_MAP, &Key::new(&place.namespace, name));
     let object = json!({"metadata": {"name": "a"}, "data": {"key": "1"}});
     let created = send(Method::Post, "", &object, "application/json")?;
     ensure(created["metadata"]["uid"].is_string(), "an object that was only tried has no uid")?;

@@ -23,7 +23,7 @@ pub(super) const CHECKS: &[Named] = &[
 ];
 
 fn patch(place: &Place<'_>, patch: &Patch) -> Result<Value, gardenlet::kube::Error> {
-    place.client.patch(&CONFIG_MAP, &place.namespace, "a", "", patch)
+    place.client.patch(&CONFIG_MAP, &Key::new(&place.namespace, "a"), patch)
 }
 
 fn merge(place: &Place<'_>) -> Outcome {
@@ -54,8 +54,10 @@ fn strategic(place: &Place<'_>) -> Outcome {
     ok("create", place.client.create::<Value>(&DEPLOYMENT, &place.namespace, &deployment("d")))?;
     let body = json!({"spec": {"template": {"spec": {"containers": [
         {"name": "one", "env": [{"name": "B", "value": "2"}]}, {"name": "two", "$patch": "delete"}]}}}});
-    let patched: Value =
-        ok("patch", place.client.patch(&DEPLOYMENT, &place.namespace, "d", "", &Patch::Strategic(body)))?;
+    let patched: Value = ok(
+        "patch",
+        place.client.patch(&DEPLOYMENT, &Key::new(&place.namespace, "d"), &Patch::Strategic(body)),
+    )?;
     let containers = &patched["spec"]["template"]["spec"]["containers"];
     equal("containers", containers.as_array().map(Vec::len), Some(1))?;
     let mut names: Vec<&str> =
@@ -116,7 +118,7 @@ fn scale(place: &Place<'_>) -> Outcome {
     let body = Patch::Merge(json!({"spec": {"replicas": 3}}));
     let scaled: Value = ok("patch", place.client.patch(&DEPLOYMENT, &place.namespace, "d", "scale", &body))?;
     equal("kind", scaled["kind"].as_str(), Some("Scale"))?;
-    let read: Value = ok("get", place.client.get(&DEPLOYMENT, &place.namespace, "d"))?;
+    let read: Value = ok("get", place.client.get(&DEPLOYMENT, &Key::new(&place.namespace, "d")))?;
     equal("replicas", read["spec"]["replicas"].as_i64(), Some(3))
 }
 
@@ -124,8 +126,9 @@ fn immutable(place: &Place<'_>) -> Outcome {
     let object = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "immutable": true,
         "stringData": {"a": "b"}});
     ok("create", place.client.create::<Value>(&SECRET, &place.namespace, &object))?;
-    let patch =
-        |body: Value| place.client.patch::<Value>(&SECRET, &place.namespace, "s", "", &Patch::Merge(body));
+    let patch = |body: Value| {
+        place.client.patch::<Value>(&SECRET, &Key::new(&place.namespace, "s"), &Patch::Merge(body))
+    };
     ok("labels", patch(json!({"metadata": {"labels": {"x": "y"}}})))?;
     refused("data", patch(json!({"data": {"a": "Yw=="}})), 422, "Invalid")?;
     refused("immutable", patch(json!({"immutable": false})), 422, "Invalid")?;
@@ -134,20 +137,24 @@ fn immutable(place: &Place<'_>) -> Outcome {
     let created: Value = ok("create nothing", place.client.create(&SECRET, &place.namespace, &nothing))?;
     equal("an empty map", created.get("data"), None)?;
     let body = Patch::Merge(json!({"data": {}}));
-    let result = place.client.patch::<Value>(&SECRET, &place.namespace, "empty", "", &body);
+    let result = place.client.patch::<Value>(&SECRET, &Key::new(&place.namespace, "empty"), &body);
     refused("an empty map for none", result, 422, "Invalid").map(drop)
 }
 
 fn conditional_status(place: &Place<'_>) -> Outcome {
     let created: Value = ok("create", place.client.create(&DEPLOYMENT, &place.namespace, &deployment("d")))?;
     let label = Patch::Merge(json!({"metadata": {"labels": {"x": "y"}}}));
-    ok("label", place.client.patch::<Value>(&DEPLOYMENT, &place.namespace, "d", "", &label))?;
+    ok("label", place.client.patch::<Value>(&DEPLOYMENT, &Key::new(&place.namespace, "d"), &label))?;
     let version = &created["metadata"]["resourceVersion"];
     let body = json!({"metadata": {"resourceVersion": version}, "status": {"collisionCount": 1}});
-    let result =
-        place.client.patch::<Value>(&DEPLOYMENT, &place.namespace, "d", "status", &Patch::Merge(body));
+    let result = place.client.patch_status::<Value>(
+        &DEPLOYMENT,
+        &Key::new(&place.namespace, "d"),
+        &Patch::Merge(body),
+    );
     refused("a patch", result, 409, "Conflict")?;
-    let result = place.client.replace_object::<Value>(&DEPLOYMENT, &place.namespace, "d", "status", &created);
+    let result =
+        place.client.replace_status::<Value>(&DEPLOYMENT, &Key::new(&place.namespace, "d"), &created);
     refused("a PUT", result, 409, "Conflict").map(drop)
 }
 
@@ -176,7 +183,7 @@ fn events(place: &Place<'_>) -> Outcome {
     ok("create", place.client.create::<Value>(&EVENT, &place.namespace, &event))?;
     let series = json!({"series": {"count": 2, "lastObservedTime": "2025-01-02T03:05:05.000006Z"}});
     let patched: Value =
-        ok("patch", place.client.patch(&EVENT, &place.namespace, "e", "", &Patch::Merge(series)))?;
+        ok("patch", place.client.patch(&EVENT, &Key::new(&place.namespace, "e"), &Patch::Merge(series)))?;
     equal("count", patched["series"]["count"].as_i64(), Some(2))?;
     // The core group has the same events under other names of fields.
     let core = Resource::new("", "v1", "Event", "events", true);
@@ -190,10 +197,11 @@ fn events(place: &Place<'_>) -> Outcome {
     equal("component", found["reportingComponent"].as_str(), Some("seed-controller"))?;
     equal("regarding", &found["regarding"], &Value::Null)?;
     let message = Patch::Merge(json!({"message": "Another note."}));
-    let patched: Value = ok("patch", place.client.patch(&core, &place.namespace, "e", "", &message))?;
+    let patched: Value = ok("patch", place.client.patch(&core, &Key::new(&place.namespace, "e"), &message))?;
     equal("version", patched["apiVersion"].as_str(), Some("v1"))?;
-    let found: Value = ok("get", place.client.get(&EVENT, &place.namespace, "e"))?;
+    let found: Value = ok("get", place.client.get(&EVENT, &Key::new(&place.namespace, "e")))?;
     equal("note", found["note"].as_str(), Some("Another note."))?;
-    ok("delete", place.client.delete(&core, &place.namespace, "e", &DeleteParams::default()))?;
-    refused("get", place.client.get::<Value>(&EVENT, &place.namespace, "e"), 404, "NotFound").map(drop)
+    ok("delete", place.client.delete(&core, &Key::new(&place.namespace, "e"), &DeleteParams::default()))?;
+    refused("get", place.client.get::<Value>(&EVENT, &Key::new(&place.namespace, "e")), 404, "NotFound")
+        .map(drop)
 }

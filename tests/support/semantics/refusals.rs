@@ -1,7 +1,7 @@
 //! Refusals: codes and reasons.
 
 use gardenlet::api::core::{CONFIG_MAP, DEPLOYMENT, SERVICE_ACCOUNT};
-use gardenlet::api::meta::Resource;
+use gardenlet::api::meta::{CLUSTER_SCOPED, Resource};
 use gardenlet::kube::{DeleteParams, Method, Patch, WatchParams};
 use serde_json::{Value, json};
 
@@ -21,7 +21,7 @@ pub(super) const CHECKS: &[Named] = &[
 ];
 
 fn names(place: &Place<'_>) -> Outcome {
-    let missing = place.client.get::<Value>(&CONFIG_MAP, &place.namespace, "z");
+    let missing = place.client.get::<Value>(&CONFIG_MAP, &Key::new(&place.namespace, "z"));
     equal("message", refused("get", missing, 404, "NotFound")?.as_str(), "configmaps \"z\" not found")?;
     place.config_map("a", "1")?;
     let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}});
@@ -31,7 +31,7 @@ fn names(place: &Place<'_>) -> Outcome {
         refused("create", taken, 409, "AlreadyExists")?.as_str(),
         "configmaps \"a\" already exists",
     )?;
-    let gone = place.client.delete(&CONFIG_MAP, &place.namespace, "z", &DeleteParams::default());
+    let gone = place.client.delete(&CONFIG_MAP, &Key::new(&place.namespace, "z"), &DeleteParams::default());
     refused("delete", gone, 404, "NotFound").map(drop)
 }
 
@@ -40,12 +40,12 @@ fn priority(place: &Place<'_>) -> Outcome {
     // Kinds without a namespace share their names with other checks.
     let name = format!("{}-high", place.namespace);
     let class = json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": 5});
-    let made: Value = ok("create", place.client.create(&classes, "", &class))?;
+    let made: Value = ok("create", place.client.create(&classes, CLUSTER_SCOPED, &class))?;
     equal("preemptionPolicy", made["preemptionPolicy"].as_str().unwrap_or_default(), "PreemptLowerPriority")?;
     let other = Patch::Merge(json!({"value": 6}));
-    let changed = place.client.patch::<Value>(&classes, "", &name, "", &other);
+    let changed = place.client.patch::<Value>(&classes, &Key::cluster(&name), &other);
     let message = refused("change", changed, 422, "Invalid")?;
-    ok("delete", place.client.delete(&classes, "", &name, &DeleteParams::default()))?;
+    ok("delete", place.client.delete(&classes, &Key::cluster(&name), &DeleteParams::default()))?;
     ensure(message.contains("value: Forbidden: may not be changed in an update."), message)
 }
 
@@ -83,7 +83,8 @@ fn selector(place: &Place<'_>) -> Outcome {
     let labels = json!({"a": "c"});
     let change =
         json!({"spec": {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}}}});
-    let result = place.client.patch::<Value>(&DEPLOYMENT, &place.namespace, "d", "", &Patch::Merge(change));
+    let result =
+        place.client.patch::<Value>(&DEPLOYMENT, &Key::new(&place.namespace, "d"), &Patch::Merge(change));
     refused("a change", result, 422, "Invalid").map(drop)
 }
 
@@ -107,7 +108,7 @@ fn unknown(place: &Place<'_>) -> Outcome {
     const NOTHING: Resource = Resource::new("nothing.example.org", "v1", "Nothing", "nothings", true);
     const NEITHER: Resource = Resource::new("", "v1", "Neither", "neithers", true);
     for resource in [&NOTHING, &NEITHER] {
-        let result = place.client.get::<Value>(resource, &place.namespace, "a");
+        let result = place.client.get::<Value>(resource, &Key::new(&place.namespace, "a"));
         let code = result.err().and_then(|e| e.status_code());
         equal(&resource.plural, code, Some(404))?;
     }
@@ -133,7 +134,12 @@ fn tokens(place: &Place<'_>) -> Outcome {
     let request = |seconds: i64| {
         let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
             "spec": {"expirationSeconds": seconds}});
-        place.client.create_sub::<Value>(&SERVICE_ACCOUNT, &place.namespace, "robot", "token", &request)
+        place.client.create_sub::<Value>(
+            &SERVICE_ACCOUNT,
+            &Key::new(&place.namespace, "robot"),
+            "token",
+            &request,
+        )
     };
     refused("ten seconds", request(10), 422, "Invalid")?;
     let granted = ok("an hour", request(3_600))?;
@@ -142,7 +148,7 @@ fn tokens(place: &Place<'_>) -> Outcome {
         "spec": {"token": granted["status"]["token"]}});
     const REVIEW: Resource =
         Resource::new("authentication.k8s.io", "v1", "TokenReview", "tokenreviews", false);
-    let answer: Value = ok("review", place.client.create(&REVIEW, "", &review))?;
+    let answer: Value = ok("review", place.client.create(&REVIEW, CLUSTER_SCOPED, &review))?;
     let expected = format!("system:serviceaccount:{}:robot", place.namespace);
     equal("user", answer["status"]["user"]["username"].as_str(), Some(expected.as_str()))
 }

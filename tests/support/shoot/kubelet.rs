@@ -165,7 +165,7 @@ fn controllers_ca(client: &Client, scene: &Scene, namespace: &str) -> Option<Str
 fn finder<'a>(client: &'a Client, namespace: &'a str) -> impl Fn(&str, &str) -> Option<Value> + 'a {
     move |resource, name| {
         let resource = if resource == "secrets" { &SECRET } else { &CONFIG_MAP };
-        client.find(resource, namespace, name).ok().flatten()
+        client.find(resource, &Key::new(namespace, name)).ok().flatten()
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 
 use gardenlet::api::core::{PERSISTENT_VOLUME_CLAIM, SERVICE};
-use gardenlet::api::meta::Resource;
+use gardenlet::api::meta::{CLUSTER_SCOPED, Resource};
 use serde_json::{Value, json};
 
 use super::scene::{ENDPOINT_SLICE, Hands, Scene, is_alive, is_ready, owned_by, place};
@@ -145,7 +145,7 @@ pub fn bind(shared: &Shared, scene: &Scene) -> bool {
         let capacity = json!({"storage": claim["spec"]["resources"]["requests"]["storage"]});
         if shared.options.manager == Manager::Theirs {
             // kube-controller-manager binds what names the claim.
-            hands.create(&PERSISTENT_VOLUME, "", &volume_for(claim, &volume, &capacity));
+            hands.create(&PERSISTENT_VOLUME, CLUSTER_SCOPED, &volume_for(claim, &volume, &capacity));
             continue;
         }
         hands.merge(&PERSISTENT_VOLUME_CLAIM, claim, "", json!({"spec": {"volumeName": volume}}));

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use gardenlet::api::core::{
     DEPLOYMENT, EVENT, NAMESPACE, PERSISTENT_VOLUME_CLAIM, POD, REPLICA_SET, SERVICE, STATEFUL_SET,
 };
-use gardenlet::api::meta::Resource;
+use gardenlet::api::meta::{ALL_NAMESPACES, Resource};
 use gardenlet::kube::{Client, DeleteParams, Error, ListParams, Patch};
 use serde_json::{Value, json};
 
@@ -39,7 +39,7 @@ impl Scene {
                 let ours = stored.iter().filter(|object| text(object, field).starts_with(prefix));
                 return Ok(ours.map(|object| (**object).clone()).collect());
             }
-            let mut items = client.list::<Value>(resource, "", &ListParams::default())?.items;
+            let mut items = client.list::<Value>(resource, ALL_NAMESPACES, &ListParams::default())?.items;
             items.retain(|item| text(item, field).starts_with(prefix));
             Ok::<_, Error>(items)
         };
@@ -180,7 +180,7 @@ impl Hands {
     pub fn delete(&self, resource: &Resource, object: &Value) {
         let (namespace, name) = place(object);
         let what = format!("delete {} {namespace}/{name}", resource.kind);
-        self.done(&what, self.client.delete(resource, namespace, name, &DeleteParams::default()));
+        self.done(&what, self.client.delete(resource, &Key::new(namespace, name), &DeleteParams::default()));
     }
 
     /// Removes a pod that nobody ends.

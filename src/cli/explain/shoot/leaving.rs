@@ -66,7 +66,7 @@ impl Looker<'_> {
     }
 
     fn is_gone(&self, resource: &Resource, namespace: &str, name: &str) -> Found {
-        let found = self.seed.find::<Value>(resource, namespace, name)?;
+        let found = self.seed.find::<Value>(resource, &Key::new(namespace, name))?;
         Ok(found.map_or(Seen::There, |object| missing(held(resource, &object))))
     }
 
@@ -100,7 +100,7 @@ impl Looker<'_> {
     }
 
     fn namespace_left(&self) -> Found {
-        let Some(found) = self.seed.find::<Value>(&NAMESPACE, "", self.plane())? else {
+        let Some(found) = self.seed.find::<Value>(&NAMESPACE, &Key::cluster(self.plane()))? else {
             return Ok(Seen::There);
         };
         let conditions = found["status"]["conditions"].as_array().into_iter().flatten();

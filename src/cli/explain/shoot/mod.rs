@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::api::gardener::SEED;
-use crate::api::meta::text;
+use crate::api::meta::{Key, text};
 use crate::base::clock::Timestamp;
 use crate::base::error::chain;
 use crate::base::workers::Workers;
@@ -47,7 +47,7 @@ pub(super) fn tell(
     let (garden, seed) = (Garden(garden), Seed(seed));
     let mut told = Told::default();
     let name = settings.seed_config.name.as_str();
-    let of = garden.find::<Value>(&SEED, "", name)?.unwrap_or_default();
+    let of = garden.find::<Value>(&SEED, &Key::cluster(name))?.unwrap_or_default();
     // The Seed contains the identity of the agent.
     let agent = of["status"]["gardener"].clone();
     let settings_of_shoots = &settings.controllers.shoot;

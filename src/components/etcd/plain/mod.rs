@@ -40,7 +40,7 @@ pub fn deploy(
     finish: &dyn Fn(&mut Value),
     may_label: &dyn Fn() -> Result<bool, Error>,
 ) -> Result<Value, Error> {
-    let live: Option<Value> = seed.find(&STATEFUL_SET, input.namespace, input.role.name())?;
+    let live: Option<Value> = seed.find(&STATEFUL_SET, &Key::new(input.namespace, input.role.name()))?;
     let manager = match live.as_ref().map(|live| text(&live["spec"]["selector"]["matchLabels"][MANAGED_BY])) {
         Some(manager) if !manager.is_empty() => manager.to_owned(),
         _ if may_label()? => DRUID.to_owned(),
@@ -68,7 +68,7 @@ pub fn deploy(
 /// # Errors
 /// A request fails. A missing object is no error.
 pub fn delete(seed: &Seed, namespace: &str, role: Role) -> Result<(), Error> {
-    let live: Option<Value> = seed.find(&STATEFUL_SET, namespace, role.name())?;
+    let live: Option<Value> = seed.find(&STATEFUL_SET, &Key::new(namespace, role.name()))?;
     let Some(live) = live else { return Ok(()) };
     if snapshots::are_on(&live) {
         snapshots::delete(seed, namespace)?;

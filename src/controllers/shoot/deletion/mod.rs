@@ -8,7 +8,7 @@ mod tasks;
 use serde_json::Value;
 
 use crate::api::core::{DEPLOYMENT, NAMESPACE};
-use crate::api::meta::Metadata;
+use crate::api::meta::{Key, Metadata};
 use crate::components::{kube_apiserver, kube_controller_manager};
 use crate::kube::{Error, Seed};
 use crate::shoot::{access, cleaner};
@@ -34,12 +34,12 @@ impl Found {
     pub(super) fn read(seed: &Seed, namespace: &str) -> Result<Self, Error> {
         let is_live =
             |found: Option<Metadata>| found.is_some_and(|it| it.metadata.deletion_timestamp.is_none());
-        let has = |name: &str| Ok::<_, Error>(is_live(seed.find(&DEPLOYMENT, namespace, name)?));
-        let has_namespace = is_live(seed.find(&NAMESPACE, "", namespace)?);
+        let has = |name: &str| Ok::<_, Error>(is_live(seed.find(&DEPLOYMENT, &Key::new(namespace, name))?));
+        let has_namespace = is_live(seed.find(&NAMESPACE, &Key::cluster(namespace))?);
         if !has_namespace {
             return Ok(Self::default());
         }
-        let server: Option<Value> = seed.find(&DEPLOYMENT, namespace, kube_apiserver::NAME)?;
+        let server: Option<Value> = seed.find(&DEPLOYMENT, &Key::new(namespace, kube_apiserver::NAME))?;
         let answers = |server: &Value| server["status"]["readyReplicas"].as_i64().is_some_and(|n| n > 0);
         // The owner may have used it before any token was requested.
         let was_served = server.as_ref().is_some_and(answers) || access::was_ever_given(seed, namespace)?;

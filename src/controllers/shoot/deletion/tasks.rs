@@ -51,10 +51,10 @@ pub(super) fn server(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed>
         return run::server(work, attempt);
     }
     let key = Key::new(work.plane(), kube_apiserver::NAME);
-    let live: Value = work.seed.get(&DEPLOYMENT, &key.namespace, &key.name)?;
+    let live: Value = work.seed.get(&DEPLOYMENT, &key)?;
     if live["spec"]["replicas"] == 0 {
         let patch = Patch::Merge(json!({"spec": {"replicas": 1}}));
-        work.seed.patch_blindly(&DEPLOYMENT, &key.namespace, &key.name, "", &patch)?;
+        work.seed.patch_blindly(&DEPLOYMENT, &key, &patch)?;
     }
     Ok(Step::Done)
 }
@@ -85,7 +85,7 @@ pub(super) fn wait_active(work: &mut Work, _: &Attempt) -> Result<Step, Failed> 
         return Ok(Step::again(AGAIN, "kube-controller-manager has no pod yet"));
     }
     let client = work.connector.connect(work.plane()).map_err(|error| chain(&error))?;
-    let lease: Option<Value> = client.find(&LEASE, "kube-system", "kube-controller-manager")?;
+    let lease: Option<Value> = client.find(&LEASE, &Key::new("kube-system", "kube-controller-manager"))?;
     let renewed = lease.and_then(|lease| parse_rfc3339(text(&lease["spec"]["renewTime"])).ok());
     if renewed.is_some_and(|renewed| work.place.clock.now().since(renewed) <= LEASE_MAX) {
         return Ok(Step::Done);
@@ -130,7 +130,7 @@ fn release(seed: &Seed, managed: &ManagedResource) -> Result<(), Failed> {
 
 fn finalize(seed: &Seed, resource: &Resource, key: &Key) -> Result<(), Failed> {
     let patch = Patch::Merge(json!({"metadata": {"finalizers": null}}));
-    match seed.patch_blindly(resource, &key.namespace, &key.name, "", &patch) {
+    match seed.patch_blindly(resource, &key, &patch) {
         Err(error) if !error.is_not_found() => Err(error.into()),
         _ => Ok(()),
     }
@@ -187,7 +187,7 @@ pub(super) fn wait_server_gone(work: &mut Work, _: &Attempt) -> Result<Step, Fai
 }
 
 fn wait_gone(seed: &Seed, resource: &Resource, key: &Key) -> Result<Step, Failed> {
-    let Some(found) = seed.find::<Metadata>(resource, &key.namespace, &key.name)? else {
+    let Some(found) = seed.find::<Metadata>(resource, &key)? else {
         return Ok(Step::Done);
     };
     let finalizers = found.metadata.finalizers.join(", ");
@@ -224,7 +224,7 @@ pub(super) fn public_keys(work: &mut Work, _: &Attempt) -> Result<Step, Failed> 
 pub(super) fn record(role: &'static str) -> impl FnMut(&mut Work, &Attempt) -> Result<Step, Failed> + Send {
     move |work, attempt| {
         let name = format!("{}-{role}", work.view.name);
-        let target = Target { resource: DNS_RECORD, namespace: work.plane().to_owned(), name };
+        let target = Target { resource: DNS_RECORD, key: Key::new(work.plane(), name) };
         let Some(live) = target.find(&work.seed)? else { return Ok(Step::Done) };
         if live["metadata"]["deletionTimestamp"].is_null() {
             target.delete(&work.seed, work.place.clock.now())?;
@@ -274,7 +274,7 @@ pub(super) fn namespace(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
 }
 
 pub(super) fn wait_namespace_gone(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
-    let Some(found) = work.seed.find::<Value>(&NAMESPACE, "", work.plane())? else {
+    let Some(found) = work.seed.find::<Value>(&NAMESPACE, &Key::cluster(work.plane()))? else {
         work.connector.forget(work.plane());
         return Ok(Step::Done);
     };
@@ -304,7 +304,7 @@ pub(super) fn drop_objects(work: &mut Work, _: &Attempt) -> Result<Step, Failed>
     kept.retain(|found| found.spec.keep_objects);
     each(&kept, &|found| {
         let (key, patch) = (found.metadata.key(), Patch::Merge(json!({"spec": {"keepObjects": false}})));
-        match work.seed.patch_blindly(&MANAGED_RESOURCE, &key.namespace, &key.name, "", &patch) {
+        match work.seed.patch_blindly(&MANAGED_RESOURCE, &key, &patch) {
             Err(error) if !error.is_not_found() => Err(error.into()),
             _ => Ok(()),
         }

@@ -63,10 +63,10 @@ pub(super) fn lead_to_the_same(
         let plane = name.plane();
         let (namespace, object) = if object.is_empty() { ("", &*plane) } else { (&*plane, object) };
         while_running(&format!("{} {object}", resource.kind), 120, agent, || {
-            Ok(seed.find::<Value>(resource, namespace, object)?)
+            Ok(seed.find::<Value>(resource, &Key::new(namespace, object))?)
         })?;
         agent.kill();
-        let shoot: Value = garden.get(&SHOOT, PROJECT, name.0)?;
+        let shoot: Value = garden.get(&SHOOT, &Key::new(PROJECT, name.0))?;
         let last = &shoot["status"]["lastOperation"];
         println!(
             "                 {:6.1} s  killed at {}: {object}, {} %",

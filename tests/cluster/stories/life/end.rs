@@ -100,7 +100,8 @@ impl Seen {
     /// A server that does not answer proves nothing.
     fn look(&mut self) {
         for (gone, (resource, name)) in self.gone.iter_mut().zip(FIRST) {
-            if gone.is_none() && matches!(self.shoot.find::<Value>(&resource, "", name), Ok(None)) {
+            if gone.is_none() && matches!(self.shoot.find::<Value>(&resource, &Key::cluster(name)), Ok(None))
+            {
                 *gone = Some(wait::seconds_since(self.began));
             }
         }
@@ -130,14 +131,14 @@ pub(super) fn force_needs_no_server(
     let (seed, plane) = (lab.seed.client()?, name.plane());
     // Without the annotation for force, a deletion would end by itself.
     agent.kill();
-    seed.delete(&DEPLOYMENT, &plane, "kube-apiserver", &DeleteParams::default())?;
+    seed.delete(&DEPLOYMENT, &Key::new(&plane, "kube-apiserver"), &DeleteParams::default())?;
     let held = json!({"apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": "held", "namespace": plane, "finalizers": ["example.org/nobody"]}});
     seed.create::<Value>(&CONFIG_MAP, &plane, &held)?;
     // The garden allows force only after an error.
     let stuck = json!({"status": {"lastErrors": [{"description": "stuck", "taskID": "Cleaning Kubernetes resources",
         "codes": ["ERR_CLEANUP_CLUSTER_RESOURCES"]}]}});
-    garden.patch::<Value>(&SHOOT, PROJECT, name.0, "status", &Patch::Merge(stuck))?;
+    garden.patch_status::<Value>(&SHOOT, &Key::new(PROJECT, name.0), &Patch::Merge(stuck))?;
     delete(garden, name)?;
     annotate(garden, name, &json!({"confirmation.gardener.cloud/force-deletion": "true"}))?;
     let began = wait::now();
@@ -212,7 +213,7 @@ fn create(shoot: &Client, path: &str, object: &Value) -> Result<()> {
 fn annotate(garden: &Client, name: Name, annotations: &Value) -> Result<()> {
     let patch = Patch::Merge(json!({"metadata": {"annotations": annotations}}));
     garden
-        .patch::<Value>(&SHOOT, PROJECT, name.0, "", &patch)
+        .patch::<Value>(&SHOOT, &Key::new(PROJECT, name.0), &patch)
         .doing(|| format!("annotate Shoot {}", name.0))
         .map(drop)
 }
@@ -220,7 +221,7 @@ fn annotate(garden: &Client, name: Name, annotations: &Value) -> Result<()> {
 fn delete(garden: &Client, name: Name) -> Result<()> {
     annotate(garden, name, &json!({"confirmation.gardener.cloud/deletion": "true"}))?;
     garden
-        .delete(&SHOOT, PROJECT, name.0, &DeleteParams::default())
+        .delete(&SHOOT, &Key::new(PROJECT, name.0), &DeleteParams::default())
         .doing(|| format!("delete Shoot {}", name.0))
 }
 
@@ -233,7 +234,7 @@ fn is_gone(
 ) -> Result<()> {
     while_running(&format!("the end of Shoot {}", name.0), seconds, agent, || {
         meanwhile();
-        match garden.find::<Value>(&SHOOT, PROJECT, name.0)? {
+        match garden.find::<Value>(&SHOOT, &Key::new(PROJECT, name.0))? {
             None => Ok(Some(())),
             Some(shoot) => {
                 let status = &shoot["status"];

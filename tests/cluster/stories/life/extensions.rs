@@ -4,6 +4,7 @@
 use gardenlet::api::core::{DEPLOYMENT, POD};
 use gardenlet::api::extensions::EXTENSION;
 use gardenlet::api::gardener::{CONTROLLER_INSTALLATION, CONTROLLER_REGISTRATION, SHOOT, SHOOT_STATE};
+use gardenlet::api::meta::ALL_NAMESPACES;
 use gardenlet::base::clock::Timestamp;
 use gardenlet::format::time::parse_rfc3339;
 use gardenlet::kube::{Client, ListParams, Patch};
@@ -59,7 +60,7 @@ pub(super) fn be_as_usual(config: &mut Value) {
 pub(super) fn asked(lab: &Lab, name: Name) -> Result<[Timestamp; 2]> {
     let seed = lab.seed.client()?;
     let of = |kind: &str| -> Result<Timestamp> {
-        let object = seed.get::<Value>(&EXTENSION, &name.plane(), kind)?;
+        let object = seed.get::<Value>(&EXTENSION, &Key::new(&name.plane(), kind))?;
         let (annotations, last) = (&object["metadata"]["annotations"], &object["status"]["lastOperation"]);
         let time = |value: &Value| parse_rfc3339(text(value)).doing(|| format!("{kind}: read {value}"));
         let (asked, done) = (time(&annotations["gardener.cloud/timestamp"])?, time(&last["lastUpdateTime"])?);
@@ -113,7 +114,10 @@ impl Place<'_> {
             json!([resource(BEFORE, "BeforeKubeAPIServer"), resource(AFTER, "AfterKubeAPIServer")]);
         self.lab.garden.apply(&registration_of("Always", &format!("{BEFORE},{AFTER}"), &resources)?)?;
         while_running("the extension to be healthy", 120, agent, || {
-            let all = self.garden.list::<Value>(&CONTROLLER_INSTALLATION, "", &ListParams::default())?.items;
+            let all = self
+                .garden
+                .list::<Value>(&CONTROLLER_INSTALLATION, ALL_NAMESPACES, &ListParams::default())?
+                .items;
             let is_it = |i: &Value| i["spec"]["registrationRef"]["name"] == "dns-lab" && is_well(i);
             Ok(all.iter().any(is_it).then_some(()))
         })
@@ -138,7 +142,7 @@ impl Place<'_> {
     /// Their states are in the ShootState.
     pub(super) fn are_kept_in_the_garden(&self, agent: &mut Agent) -> Result<()> {
         while_running("the states in the ShootState", 60, agent, || {
-            let state = self.garden.get::<Value>(&SHOOT_STATE, PROJECT, self.name.0)?;
+            let state = self.garden.get::<Value>(&SHOOT_STATE, &Key::new(PROJECT, self.name.0))?;
             let all = state["spec"]["extensions"].as_array().cloned().unwrap_or_default();
             let has = |kind: &str| all.iter().any(|one| one["name"] == kind && one["state"].is_object());
             Ok((has(BEFORE) && has(AFTER)).then_some(()))
@@ -202,11 +206,11 @@ impl Place<'_> {
     }
 
     fn shoot(&self) -> Result<Value> {
-        Ok(self.garden.get::<Value>(&SHOOT, PROJECT, self.name.0)?)
+        Ok(self.garden.get::<Value>(&SHOOT, &Key::new(PROJECT, self.name.0))?)
     }
 
     fn object(&self, name: &str) -> Result<Value> {
-        Ok(self.lab.seed.client()?.get::<Value>(&EXTENSION, &self.name.plane(), name)?)
+        Ok(self.lab.seed.client()?.get::<Value>(&EXTENSION, &Key::new(&self.name.plane(), name))?)
     }
 
     /// When the first pod of the API server was created.
@@ -222,7 +226,7 @@ impl Place<'_> {
 
     fn extend(&self, extensions: &Value) -> Result<()> {
         let patch = Patch::Merge(json!({"spec": {"extensions": extensions}}));
-        Ok(self.garden.patch::<Value>(&SHOOT, PROJECT, self.name.0, "", &patch).map(drop)?)
+        Ok(self.garden.patch::<Value>(&SHOOT, &Key::new(PROJECT, self.name.0), &patch).map(drop)?)
     }
 
     /// Makes the later extension fail in this way.

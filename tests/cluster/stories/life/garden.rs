@@ -6,7 +6,7 @@ use gardenlet::api::certificates::CERTIFICATE_SIGNING_REQUEST;
 use gardenlet::api::coordination::LEASE;
 use gardenlet::api::core::{CONFIG_MAP, NAMESPACE, SECRET, SERVICE_ACCOUNT};
 use gardenlet::api::gardener::{PROJECT as PROJECTS, SEED as SEEDS, SHOOT};
-use gardenlet::api::meta::Metadata;
+use gardenlet::api::meta::{ALL_NAMESPACES, Metadata};
 use gardenlet::base::clock::{Clock, Mono};
 use gardenlet::format::yaml;
 use gardenlet::kube::{Client, DeleteParams, ListParams};
@@ -138,11 +138,12 @@ impl Joined {
 /// server has started again.
 fn is_settled(garden: &Client) -> Result<()> {
     wait::until("the garden to settle", SETTLED_WITHIN_S, || {
-        let project = garden.get::<Value>(&PROJECTS, "", "p")?;
+        let project = garden.get::<Value>(&PROJECTS, &Key::cluster("p"))?;
         let mut is_settled = project["status"]["phase"] == "Ready";
-        for namespace in garden.list::<Metadata>(&NAMESPACE, "", &ListParams::default())?.items {
+        for namespace in garden.list::<Metadata>(&NAMESPACE, ALL_NAMESPACES, &ListParams::default())?.items {
             for (kind, name) in [(&CONFIG_MAP, "kube-root-ca.crt"), (&SERVICE_ACCOUNT, "default")] {
-                is_settled &= garden.find::<Metadata>(kind, &namespace.metadata.name, name)?.is_some();
+                is_settled &=
+                    garden.find::<Metadata>(kind, &Key::new(&namespace.metadata.name, name))?.is_some();
             }
         }
         Ok::<_, Failure>(is_settled.then_some(()))
@@ -184,13 +185,13 @@ pub(crate) fn is_joined(_: &mut Lab, scene: &mut Scene) -> Result<()> {
     let token = scene.peer.joined()?.token.clone();
     let Scene { garden, agent, .. } = scene;
     while_running("the conditions of the Seed", JOINED_WITHIN_S, agent, || {
-        let seed = garden.get::<Value>(&SEEDS, "", SEED)?;
+        let seed = garden.get::<Value>(&SEEDS, &Key::cluster(SEED))?;
         let wanted = ["GardenletReady", "ExtensionsReady", "SeedSystemComponentsHealthy"];
         let is_good = wanted.iter().all(|kind| condition(&seed, kind) == "True");
         if is_good { Ok(Some(())) } else { Err(Failure::new(seed["status"]["conditions"].to_string())) }
     })?;
     has_one_certificate(garden)?;
-    let found = garden.find::<Value>(&SECRET, "kube-system", &token)?;
+    let found = garden.find::<Value>(&SECRET, &Key::new("kube-system", &token))?;
     ensure(found.is_none(), || "the bootstrap token is still there".to_owned())?;
     is_healthy(garden, agent)?;
     let said = agent.command(&["doctor"])?;
@@ -202,7 +203,8 @@ pub(crate) fn is_joined(_: &mut Lab, scene: &mut Scene) -> Result<()> {
 
 /// The garden has approved one request of the agent.
 fn has_one_certificate(garden: &Client) -> Result<()> {
-    let requests = garden.list::<Value>(&CERTIFICATE_SIGNING_REQUEST, "", &ListParams::default())?.items;
+    let requests =
+        garden.list::<Value>(&CERTIFICATE_SIGNING_REQUEST, ALL_NAMESPACES, &ListParams::default())?.items;
     equal("requests for certificates", &requests.len(), &1)?;
     equal("its approval", &requests[0]["status"]["conditions"][0]["type"], &json!("Approved"))
 }
@@ -210,7 +212,7 @@ fn has_one_certificate(garden: &Client) -> Result<()> {
 /// The Lease is renewed, and `gardenlet status` names no problem.
 fn is_healthy(garden: &Client, agent: &mut Agent) -> Result<()> {
     let renewed = || -> Result<Value> {
-        let lease = garden.get::<Value>(&LEASE, "gardener-system-seed-lease", SEED)?;
+        let lease = garden.get::<Value>(&LEASE, &Key::new("gardener-system-seed-lease", SEED))?;
         Ok(lease["spec"]["renewTime"].clone())
     };
     let first = renewed()?;
@@ -231,7 +233,7 @@ pub(crate) fn is_down_for_a_while(lab: &mut Lab, scene: &mut Scene) -> Result<()
     let gardener = &mut peer.joined()?.gardener;
     ask_for_another(garden, EXTENDED)?;
     while_running("the operation to begin", JOINED_WITHIN_S, agent, || {
-        let shoot = garden.get::<Value>(&SHOOT, PROJECT, EXTENDED.0)?;
+        let shoot = garden.get::<Value>(&SHOOT, &Key::new(PROJECT, EXTENDED.0))?;
         Ok((shoot["status"]["lastOperation"]["state"] == "Processing").then_some(()))
     })?;
     agent.kill();
@@ -261,9 +263,9 @@ pub(crate) fn is_left(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
     let Scene { garden, agent, .. } = scene;
     is_healthy(garden, agent)?;
     let began = wait::now();
-    garden.delete(&SEEDS, "", SEED, &DeleteParams::default())?;
+    garden.delete(&SEEDS, &Key::cluster(SEED), &DeleteParams::default())?;
     while_running("the end of the Seed", LEFT_WITHIN_S, agent, || {
-        let Some(seed) = garden.find::<Value>(&SEEDS, "", SEED)? else { return Ok(Some(())) };
+        let Some(seed) = garden.find::<Value>(&SEEDS, &Key::cluster(SEED))? else { return Ok(Some(())) };
         Err(Failure::new(format!("{} {}", seed["status"]["lastOperation"], seed["metadata"]["finalizers"])))
     })?;
     println!("       {:6.1} s  the Seed is deleted", wait::seconds_since(began));

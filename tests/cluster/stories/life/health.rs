@@ -44,7 +44,7 @@ pub(super) fn be_patient(config: &mut Value) {
 pub(super) fn is_told_to_be_good(garden: &Client, agent: &mut Agent, name: Name) -> Result<()> {
     let began = wait::now();
     while_running("all conditions of the Shoot to be True", WELL_WITHIN_S, agent, || {
-        let shoot: Value = garden.get(&SHOOT, PROJECT, name.0)?;
+        let shoot: Value = garden.get(&SHOOT, &Key::new(PROJECT, name.0))?;
         let status = &shoot["status"];
         let is_true = |list: &str, kind: &&str| found(status, list, kind)["status"] == "True";
         let is_well = CONDITIONS.iter().all(|kind| is_true("conditions", kind))
@@ -85,7 +85,7 @@ pub(super) fn follows_a_cut(
     }
     // Meanwhile its containers run again, so that the cut ends when the Services have endpoints.
     wait::until("the API server to be ready again", 120, || {
-        let pod: Value = client.get(&POD, &name.plane(), &pod(&client, name)?)?;
+        let pod: Value = client.get(&POD, &Key::new(&name.plane(), &pod(&client, name)?))?;
         let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
         let is_ready = conditions.iter().any(|c| c["type"] == "Ready" && c["status"] == "True");
         Ok::<_, Failure>(is_ready.then_some(()))
@@ -119,7 +119,7 @@ fn is_told(
 }
 
 fn status(garden: &Client, name: Name) -> Result<Value> {
-    Ok(garden.get::<Value>(&SHOOT, PROJECT, name.0)?["status"].clone())
+    Ok(garden.get::<Value>(&SHOOT, &Key::new(PROJECT, name.0))?["status"].clone())
 }
 
 /// An entry of a list of conditions; null if it is missing.
@@ -144,7 +144,7 @@ fn cut(client: &Client, name: Name, is_cut: bool) -> Result<()> {
         let nobody = if is_cut { json!("true") } else { Value::Null };
         let patch = Patch::Merge(json!({"spec": {"selector": {NOBODY: nobody}}}));
         let service = service["metadata"]["name"].as_str().unwrap_or_default();
-        client.patch::<Value>(&SERVICE, &name.plane(), service, "", &patch)?;
+        client.patch::<Value>(&SERVICE, &Key::new(&name.plane(), service), &patch)?;
         of_server += 1;
     }
     ensure(of_server > 0, || "no Service leads to the API server".to_owned())

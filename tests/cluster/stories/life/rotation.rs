@@ -121,7 +121,7 @@ impl Amount {
 
 /// Creates the Secrets, unless an earlier act has done so.
 pub(super) fn fill(shoot: &Client, count: usize) -> Result<()> {
-    if shoot.find::<Value>(&SECRET, "default", &many(0))?.is_some() {
+    if shoot.find::<Value>(&SECRET, &Key::new("default", &many(0)))?.is_some() {
         return Ok(());
     }
     for n in 0..count {
@@ -138,7 +138,7 @@ pub(super) fn many(n: usize) -> String {
 
 pub(super) fn ask_for(garden: &Client, name: Name, operation: &str) -> Result<()> {
     let patch = json!({"metadata": {"annotations": {"gardener.cloud/operation": operation}}});
-    Ok(garden.patch::<Value>(&SHOOT, PROJECT, name.0, "", &Patch::Merge(patch)).map(drop)?)
+    Ok(garden.patch::<Value>(&SHOOT, &Key::new(PROJECT, name.0), &Patch::Merge(patch)).map(drop)?)
 }
 
 /// Waits until the rotations have reached this phase, and no operation is running.
@@ -149,7 +149,7 @@ pub(super) fn reached(
     (name, phases, seconds): (Name, &[(&str, &str)], u64),
 ) -> Result<()> {
     let result = while_running(&format!("{phases:?}"), seconds, agent, || {
-        let shoot = garden.get::<Value>(&SHOOT, PROJECT, name.0)?;
+        let shoot = garden.get::<Value>(&SHOOT, &Key::new(PROJECT, name.0))?;
         let (status, rotation) = (&shoot["status"], &shoot["status"]["credentials"]["rotation"]);
         let has_come = phases.iter().all(|(what, phase)| rotation[*what]["phase"] == *phase);
         let is_over = status["lastOperation"]["state"] == "Succeeded"
@@ -164,7 +164,7 @@ pub(super) fn reached(
 
 /// The number of CAs in the bundle for clients.
 fn authorities(garden: &Client, name: Name) -> Result<usize> {
-    let map: Value = garden.get(&CONFIG_MAP, PROJECT, &format!("{}.ca-cluster", name.0))?;
+    let map: Value = garden.get(&CONFIG_MAP, &Key::new(PROJECT, &format!("{}.ca-cluster", name.0)))?;
     Ok(map["data"]["ca.crt"].as_str().unwrap_or_default().matches("BEGIN CERTIFICATE").count())
 }
 

@@ -40,7 +40,7 @@ pub(super) fn wakes_up(
 ) -> Result<()> {
     let (before, asked) = (services(lab, name)?, extensions::asked(lab, name)?);
     let began = wait::now();
-    garden.patch::<Value>(&SHOOT, PROJECT, name.0, "", &Patch::Merge(hibernation(false)))?;
+    garden.patch::<Value>(&SHOOT, &Key::new(PROJECT, name.0), &Patch::Merge(hibernation(false)))?;
     wait::until("the Shoot to be awake", AWAKE_WITHIN_S, || owner.finds_everything().map(Some))?;
     wait::measured("seconds until a Shoot is awake", wait::seconds_since(began), AWAKE_IN_S)?;
     let shoot = succeeded(lab, garden, agent, (name, "Reconcile"))?;
@@ -69,6 +69,6 @@ pub(super) fn changed(
     agent: &mut Agent,
     (name, patch): (Name, &Value),
 ) -> Result<Value> {
-    garden.patch::<Value>(&SHOOT, PROJECT, name.0, "", &Patch::Merge(patch.clone()))?;
+    garden.patch::<Value>(&SHOOT, &Key::new(PROJECT, name.0), &Patch::Merge(patch.clone()))?;
     succeeded(lab, garden, agent, (name, "Reconcile"))
 }

@@ -77,7 +77,7 @@ pub(super) fn bring_everything_back(cast: &Cast<'_>, agent: &mut Agent) -> Resul
     lab.seed.rolled_out(&plane, ETCD, 120)?;
     ask_for_another(garden, name)?;
     succeeded(lab, garden, agent, (name, "Reconcile"))?;
-    let live: Value = garden.get(&SHOOT, PROJECT, name.0)?;
+    let live: Value = garden.get(&SHOOT, &Key::new(PROJECT, name.0))?;
     equal("errors", &live["status"]["lastErrors"], &Value::Null)
 }
 
@@ -86,7 +86,7 @@ fn taken(lab: &Lab, name: Name, run: &str) -> Result<Value> {
     let (plane, seed) = (name.plane(), lab.seed.client()?);
     let namespace = format!("--namespace={plane}");
     let from = format!("--from=cronjob/{JOB}");
-    seed.get::<Value>(&CRON_JOB, &plane, JOB)?;
+    seed.get::<Value>(&CRON_JOB, &Key::new(&plane, JOB))?;
     lab.seed.kubectl(&["create", "job", run, &from, &namespace])?;
     let params = ListParams { label_selector: format!("job-name={run}"), ..ListParams::default() };
     wait::until("the end of a snapshot", 90, || {
@@ -121,7 +121,7 @@ fn is_private(folder: &Path) -> Result<()> {
 /// As if an administrator had replaced the disk: the volume is empty, and etcd starts again.
 fn lose_everything(lab: &Lab, name: Name) -> Result<()> {
     let (plane, seed) = (name.plane(), lab.seed.client()?);
-    let claim: Value = seed.get(&PERSISTENT_VOLUME_CLAIM, &plane, "main-etcd-etcd-main-0")?;
+    let claim: Value = seed.get(&PERSISTENT_VOLUME_CLAIM, &Key::new(&plane, "main-etcd-etcd-main-0"))?;
     let volume = claim["spec"]["volumeName"].as_str().ok_or_else(|| Failure::new("no volume".to_owned()))?;
     let folder: PathBuf = Path::new(FOLDERS).join(volume);
     for entry in fs::read_dir(&folder).doing(|| format!("read {}", folder.display()))?.flatten() {

@@ -23,7 +23,7 @@ use crate::wait;
 /// The owner's Secret in etcd starts with the name of the encryption provider in the Shoot's status. Its words are in
 /// no file of the volumes, while those of a ConfigMap are.
 pub(super) fn is_encrypted(lab: &Lab, garden: &Client, name: Name) -> Result<()> {
-    let shoot: Value = garden.get(&SHOOT, PROJECT, name.0)?;
+    let shoot: Value = garden.get(&SHOOT, &Key::new(PROJECT, name.0))?;
     let provider = shoot["status"]["credentials"]["encryptionAtRest"]["provider"]["type"].as_str();
     let prefix = format!("k8s:enc:{}:v1:", provider.unwrap_or("nothing"));
     let value = raw(lab, name, "/registry/secrets/default/kept")?;
@@ -86,7 +86,7 @@ fn etcd(lab: &Lab, name: Name) -> Result<Client> {
     };
     let (certificate, private) =
         (secret("name=etcd-client", "tls.crt")?, secret("name=etcd-client", "tls.key")?);
-    let service: Value = seed.get(&SERVICE, &name.plane(), "etcd-main-client")?;
+    let service: Value = seed.get(&SERVICE, &Key::new(&name.plane(), "etcd-main-client"))?;
     let address = service["spec"]["clusterIP"].as_str().unwrap_or_default();
     let mut connection = Connection::new(format!("https://{address}:2379"));
     connection = connection.with_ca(secret("bundle-for=ca-etcd", "bundle.crt")?);

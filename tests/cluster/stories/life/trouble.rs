@@ -3,7 +3,7 @@
 
 use gardenlet::api::core::{NODE, PERSISTENT_VOLUME_CLAIM, POD, SERVICE};
 use gardenlet::api::gardener::SHOOT;
-use gardenlet::api::meta::{Resource, text};
+use gardenlet::api::meta::{ALL_NAMESPACES, Resource, text};
 use gardenlet::format::quantity::Quantity;
 use gardenlet::kube::{Client, ListParams};
 use serde_json::{Value, json};
@@ -182,8 +182,8 @@ impl Place<'_> {
     /// Lets one pod reserve all remaining processor time. No other pod has a higher priority.
     fn fill(&self) -> Result<()> {
         let seed = self.lab.seed.client()?;
-        let node: Value = seed.get(&NODE, "", NODE_NAME)?;
-        let pods = seed.list::<Value>(&POD, "", &ListParams::default())?.items;
+        let node: Value = seed.get(&NODE, &Key::cluster(NODE_NAME))?;
+        let pods = seed.list::<Value>(&POD, ALL_NAMESPACES, &ListParams::default())?.items;
         let containers =
             pods.iter().flat_map(|pod| pod["spec"]["containers"].as_array().into_iter().flatten());
         let requests = containers.map(|container| millicores(&container["resources"]["requests"]["cpu"]));
@@ -200,7 +200,7 @@ impl Place<'_> {
             },
         }))?;
         wait::until("the pod that takes all processor time", 60, || {
-            let pod: Value = seed.get(&POD, "default", FILLER)?;
+            let pod: Value = seed.get(&POD, &Key::new("default", FILLER))?;
             let is_running = pod["status"]["phase"] == "Running";
             if is_running { Ok(Some(())) } else { Err(Failure::new(pod["status"].to_string())) }
         })
@@ -251,7 +251,7 @@ impl Place<'_> {
     fn has_failed(&self, agent: &mut Agent, cause: &Cause, within_s: u64) -> Result<()> {
         let name = cause.shoot.0;
         let errors = while_running(&format!("the error of {name}"), within_s, agent, || {
-            let shoot: Value = self.garden.get(&SHOOT, PROJECT, name)?;
+            let shoot: Value = self.garden.get(&SHOOT, &Key::new(PROJECT, name))?;
             let errors = shoot["status"]["lastErrors"].as_array().cloned().unwrap_or_default();
             let is_it = |error: &Value| {
                 let description = error["description"].as_str().unwrap_or_default();

@@ -53,11 +53,11 @@ fn wish(version: &str) -> Value {
 
 /// Shoots may have the versions of their CloudProfile.
 pub(super) fn offer(garden: &Client, version: &str) -> Result<()> {
-    let profile: Value = garden.get(&CLOUD_PROFILE, "", PROFILE)?;
+    let profile: Value = garden.get(&CLOUD_PROFILE, &Key::cluster(PROFILE))?;
     let mut versions = profile["spec"]["kubernetes"]["versions"].as_array().cloned().unwrap_or_default();
     versions.push(json!({"version": version.trim_start_matches('v')}));
     let patch = Patch::Merge(json!({"spec": {"kubernetes": {"versions": versions}}}));
-    Ok(garden.patch::<Value>(&CLOUD_PROFILE, "", PROFILE, "", &patch).map(drop)?)
+    Ok(garden.patch::<Value>(&CLOUD_PROFILE, &Key::cluster(PROFILE), &patch).map(drop)?)
 }
 
 /// All acknowledged writes exist afterwards. The longest time without access is printed. `word` is part of the names of

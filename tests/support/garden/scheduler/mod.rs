@@ -5,6 +5,7 @@
 mod tests;
 
 use gardenlet::api::gardener::{CLOUD_PROFILE, NAMESPACED_CLOUD_PROFILE, SEED, SHOOT};
+use gardenlet::api::meta::ALL_NAMESPACES;
 use serde_json::{Value, json};
 
 use super::manager::Manager;
@@ -174,7 +175,7 @@ fn distance(a: &str, b: &str) -> usize {
 /// Binds what can be bound.
 pub fn sync(manager: &Manager, strategy: Strategy) -> Result<(), Failure> {
     let cluster = &manager.cluster;
-    let mut shoots = cluster.list(&SHOOT, "")?;
+    let mut shoots = cluster.list(&SHOOT, ALL_NAMESPACES)?;
     let waits = |s: &Value| {
         text(s, "/spec/seedName").is_empty()
             && text(s, "/spec/schedulerName") == NAME
@@ -183,7 +184,7 @@ pub fn sync(manager: &Manager, strategy: Strategy) -> Result<(), Failure> {
     if !shoots.iter().any(waits) {
         return Ok(());
     }
-    let seeds = cluster.list(&SEED, "")?;
+    let seeds = cluster.list(&SEED, ALL_NAMESPACES)?;
     for index in 0..shoots.len() {
         let shoot = &shoots[index];
         if !waits(shoot) {
@@ -207,10 +208,10 @@ fn profile_of(manager: &Manager, shoot: &Value) -> Result<Option<Value>, Failure
     let name = text(shoot, "/spec/cloudProfile/name");
     if text(shoot, "/spec/cloudProfile/kind") == "NamespacedCloudProfile" {
         let namespace = text(shoot, "/metadata/namespace");
-        let found = manager.cluster.get(&NAMESPACED_CLOUD_PROFILE, namespace, name)?;
+        let found = manager.cluster.get(&NAMESPACED_CLOUD_PROFILE, &Key::new(namespace, name))?;
         return Ok(found.map(|p| p["status"]["cloudProfileSpec"].clone()));
     }
-    Ok(manager.cluster.get(&CLOUD_PROFILE, "", name)?.map(|p| p["spec"].clone()))
+    Ok(manager.cluster.get(&CLOUD_PROFILE, &Key::cluster(name))?.map(|p| p["spec"].clone()))
 }
 
 fn bind(manager: &Manager, shoot: &Value, seed: &str) -> Result<Value, Failure> {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use gardenlet::pki::Key;
+use gardenlet::pki::AnyKey;
 use gardenlet::pki::issue::{Authority, Issuer, Names, Template, Usage, subject};
 use serde_json::{Value, json};
 
@@ -92,8 +92,8 @@ fn sign(
     (not_before_unix_s, not_after_unix_s): (i64, i64),
 ) -> Result<(String, String), String> {
     let data = |key: &str| from_base64(signer["data"][key].as_str().unwrap_or_default()).unwrap_or_default();
-    let signing = Key::from_pem(&data("ca.key"))?;
-    let key = Key::new_p256()?;
+    let signing = AnyKey::from_pem(&data("ca.key"))?;
+    let key = AnyKey::new_p256()?;
     let template = Template {
         subject: subject(user, &[group.to_owned()]),
         names: Names::default(),

@@ -11,7 +11,7 @@ use super::{Pair, RSA_SIGNATURE_STEPS, SIGNATURE_STEPS, keys};
 use crate::chart::value::{Text, Value};
 use crate::format::base64;
 use crate::pki::issue::{Authority, Issuer, Names, Template, Usage, common_name};
-use crate::pki::{self, Key};
+use crate::pki::{self, AnyKey};
 
 /// `buildCustomCert`: decodes both parts and checks them.
 pub(super) fn build_custom(a: &Args<'_>) -> Answer {
@@ -20,7 +20,7 @@ pub(super) fn build_custom(a: &Args<'_>) -> Answer {
     let block = first_block(&cert)?;
     X509Certificate::from_der(&block.contents)
         .map_err(|_| "error parsing certificate: decodedCert.Bytes: x509: malformed certificate")?;
-    Key::from_pem(&key).map_err(|e| format!("error parsing private key: {e}"))?;
+    AnyKey::from_pem(&key).map_err(|e| format!("error parsing private key: {e}"))?;
     Ok(Value::native(Pair { cert: Text::from(cert), key: Text::from(key) }))
 }
 
@@ -55,18 +55,18 @@ pub(super) fn signed(a: &Args<'_>) -> Answer {
     X509Certificate::from_der(&block.contents)
         .map_err(|_| "error parsing certificate: decodedSignerCert.Bytes: x509: malformed certificate")?;
     let issuer_key =
-        Key::from_pem(ca.key.as_bytes()).map_err(|e| format!("error parsing private key: {e}"))?;
+        AnyKey::from_pem(ca.key.as_bytes()).map_err(|e| format!("error parsing private key: {e}"))?;
     let template = template(a, a.any(1), a.any(2), a.int(3))?;
     count_signature(a, &issuer_key)?;
     issue(&template, &key, Issuer::of_pem(ca.cert.as_bytes(), &issuer_key))
 }
 
-fn count_signature(a: &Args<'_>, key: &Key) -> Result<(), Cause> {
+fn count_signature(a: &Args<'_>, key: &AnyKey) -> Result<(), Cause> {
     let steps = if key.is_rsa() { RSA_SIGNATURE_STEPS } else { SIGNATURE_STEPS };
     Ok(a.engine.shared.charge(steps)?)
 }
 
-fn issue(template: &Template, key: &Key, issuer: Result<Issuer<'_>, pki::Error>) -> Answer {
+fn issue(template: &Template, key: &AnyKey, issuer: Result<Issuer<'_>, pki::Error>) -> Answer {
     let signed = issuer.and_then(|issuer| template.sign(key, &issuer));
     let cert = signed.map_err(|e| match e {
         pki::Error::Sign(why) => format!("error creating certificate: {why}"),
@@ -75,10 +75,10 @@ fn issue(template: &Template, key: &Key, issuer: Result<Issuer<'_>, pki::Error>)
     Ok(Value::native(Pair { cert: Text::from(cert), key: Text::from(key.to_pem()) }))
 }
 
-fn given_or_new_key(a: &Args<'_>, index: usize) -> Result<Key, Cause> {
+fn given_or_new_key(a: &Args<'_>, index: usize) -> Result<AnyKey, Cause> {
     match a.rest(index) {
         [] => keys::rsa_2048(a),
-        _ => Ok(Key::from_pem(a.bytes(index)).map_err(|e| format!("parsing private key: {e}"))?),
+        _ => Ok(AnyKey::from_pem(a.bytes(index)).map_err(|e| format!("parsing private key: {e}"))?),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::super::{Answer, Args, Cause};
 use super::{DSA_STEPS, RSA_2048_STEPS, RSA_4096_STEPS};
-use crate::pki::Key;
+use crate::pki::AnyKey;
 
 /// `genPrivateKey`: an error is a result too.
 pub(super) fn generate(a: &Args<'_>) -> Answer {
@@ -14,21 +14,21 @@ pub(super) fn generate(a: &Args<'_>) -> Answer {
         }
         "dsa" => {
             a.engine.shared.charge(DSA_STEPS)?;
-            Key::new_dsa().map_err(|e| format!("error generating dsa key: {e}"))?
+            AnyKey::new_dsa().map_err(|e| format!("error generating dsa key: {e}"))?
         }
-        "ecdsa" => Key::new_p256()?,
-        "ed25519" => Key::new_ed25519(),
+        "ecdsa" => AnyKey::new_p256()?,
+        "ed25519" => AnyKey::new_ed25519(),
         other => return Ok(format!("Unknown type {other}").into()),
     };
     Ok(key.to_pem().into())
 }
 
 /// A key of 2048 bits, as for certificates.
-pub(super) fn rsa_2048(a: &Args<'_>) -> Result<Key, Cause> {
+pub(super) fn rsa_2048(a: &Args<'_>) -> Result<AnyKey, Cause> {
     a.engine.shared.charge(RSA_2048_STEPS)?;
     rsa(2_048)
 }
 
-fn rsa(bits: usize) -> Result<Key, Cause> {
-    Ok(Key::new_rsa(bits, &|| false).map_err(|e| format!("error generating rsa key: {e}"))?)
+fn rsa(bits: usize) -> Result<AnyKey, Cause> {
+    Ok(AnyKey::new_rsa(bits, &|| false).map_err(|e| format!("error generating rsa key: {e}"))?)
 }

@@ -1,5 +1,5 @@
 use super::super::super::tests::{check_all, render};
-use crate::pki::Key;
+use crate::pki::AnyKey;
 
 // The output of the real engine for each template; tests/charts/crypto has more, compared with helm itself.
 
@@ -29,9 +29,9 @@ const PKCS8: &str = "-----BEGIN PRIVATE KEY-----\nMIGHAgEAMBMGByqGSM49AgEGCCqGSM
 
 #[test]
 fn keys_of_others_are_read_and_written_as_go_writes_them() {
-    let p384 = Key::from_pem(P384.as_bytes()).unwrap();
+    let p384 = AnyKey::from_pem(P384.as_bytes()).unwrap();
     assert_eq!(p384.to_pem(), P384);
-    let p256 = Key::from_pem(PKCS8.as_bytes()).unwrap();
+    let p256 = AnyKey::from_pem(PKCS8.as_bytes()).unwrap();
     assert!(
         p256.to_pem().starts_with("-----BEGIN EC PRIVATE KEY-----\nMHcCAQEEIHILSXVK0xRg6CM6m2WtxGqasn5S")
     );
@@ -50,7 +50,7 @@ fn keys_of_others_are_read_and_written_as_go_writes_them() {
             "decoding PEM as PKCS#8: malformed or unsupported key",
         ),
     ] {
-        assert_eq!(Key::from_pem(text.as_bytes()).unwrap_err(), error);
+        assert_eq!(AnyKey::from_pem(text.as_bytes()).unwrap_err(), error);
     }
 }
 
