@@ -46,6 +46,8 @@ pub mod shoot;
 
 pub mod deployer;
 
+pub mod operation;
+
 pub mod controllers;
 
 pub mod serve;

@@ -34,6 +34,7 @@ const ORDER: &[&str] = &[
     "resources",
     "shoot",
     "deployer",
+    "operation",
     "controllers",
     "serve",
     "app",

@@ -15,9 +15,11 @@ use crate::runtime::controller::Failure;
 
 mod held;
 mod report;
+mod table;
 
 pub use held::Held;
 pub use report::{Pacer, Progress};
+pub use table::{Row, Run, When, outline, problems};
 
 /// The result of a step.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -110,21 +112,15 @@ pub struct Attempt {
     pub tries: u32,
 }
 
-type Action<C> = Box<dyn FnMut(&mut C, &Attempt) -> Result<Step, Failed> + Send>;
-
-/// A task of a flow that is being built; others may depend on it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct TaskId(usize);
-
 struct Task<C> {
-    name: String,
-    needs: Vec<TaskId>,
-    is_skipped: bool,
+    name: &'static str,
+    /// The tasks that must be done before it starts.
+    needs: Vec<usize>,
+    run: Run<C>,
     /// How long it may take.
     within: Option<Duration>,
     /// Its errors are retried after this time.
     retry: Option<Duration>,
-    action: Action<C>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -151,7 +147,6 @@ pub struct Flow<C> {
     tasks: Vec<Task<C>>,
     states: Vec<State>,
     errors: Vec<TaskError>,
-    is_cancelled: bool,
 }
 
 impl<C> fmt::Debug for Flow<C> {
@@ -184,24 +179,15 @@ pub fn describe(errors: &[TaskError]) -> String {
     errors.iter().map(TaskError::to_string).collect::<Vec<String>>().join("; ")
 }
 
-/// The description of a task; see [`Flow::outline`].
+/// A task as the table of its flow describes it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Outline {
     /// Its name.
-    pub name: String,
+    pub name: &'static str,
     /// The tasks that must be done before it starts, by their index in the list. They precede it.
     pub needs: Vec<usize>,
     /// It is skipped. Its dependents may start as soon as it could have started itself.
     pub is_skipped: bool,
-}
-
-/// The result of a flow.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Ended {
-    /// The errors of its tasks, in the order in which they failed; empty if all are done.
-    pub errors: Vec<TaskError>,
-    /// It was cancelled.
-    pub is_cancelled: bool,
 }
 
 /// The result of a turn.
@@ -209,8 +195,8 @@ pub struct Ended {
 pub enum Turn {
     /// It needs the next turn after this time.
     Again(Duration),
-    /// The flow has ended.
-    Ended(Ended),
+    /// The flow has ended, with the errors of its tasks in the order in which they failed; without errors, all are done.
+    Ended(Vec<TaskError>),
 }
 
 /// Receives the events of a flow.
@@ -224,51 +210,14 @@ pub trait Observer {
 /// A turn ends after this time even if tasks could continue, because other flows need the worker too.
 const TURN_MAX: Duration = Duration::from_secs(2);
 
-/// Describes a task; [`Builder::add`] adds it.
-#[must_use = "a task counts once it is added"]
-pub struct Builder<'f, C> {
-    flow: &'f mut Flow<C>,
-    task: Task<C>,
-}
-
-impl<C> Builder<'_, C> {
-    /// It starts when these are done.
-    pub fn after(mut self, needs: &[TaskId]) -> Self {
-        self.task.needs.extend_from_slice(needs);
-        self
-    }
-
-    /// Skips the task.
-    pub fn skip_if(mut self, skip: bool) -> Self {
-        self.task.is_skipped |= skip;
-        self
-    }
-
-    /// It fails if it is not done after this time.
-    pub fn within(mut self, time: Duration) -> Self {
-        self.task.within = Some(time);
-        self
-    }
-
-    /// An error is retried after `interval`, until the task has taken `time`.
-    pub fn retrying(mut self, interval: Duration, time: Duration) -> Self {
-        self.task.retry = Some(interval);
-        self.within(time)
-    }
-
-    /// Adds the task.
-    pub fn add(self) -> TaskId {
-        let id = TaskId(self.flow.tasks.len());
-        self.flow.states.push(if self.task.is_skipped { State::Skipped } else { State::Pending });
-        self.flow.tasks.push(self.task);
-        id
-    }
-}
-
 impl<C> Flow<C> {
-    /// A flow without tasks.
-    pub const fn new(name: &'static str) -> Self {
-        Self { name, tasks: Vec::new(), states: Vec::new(), errors: Vec::new(), is_cancelled: false }
+    /// The flow of a table whose [`problems`] are none. The facts decide which of its tasks are skipped.
+    pub fn new<F, E>(name: &'static str, rows: &[Row<C, F, E>], facts: &F) -> Self {
+        let outline = outline(rows, facts);
+        let state = |task: &Outline| if task.is_skipped { State::Skipped } else { State::Pending };
+        let states = outline.iter().map(state).collect();
+        let tasks = rows.iter().zip(outline).map(|(row, outline)| row.task(outline.needs, facts)).collect();
+        Self { name, tasks, states, errors: Vec::new() }
     }
 
     /// Its name.
@@ -276,43 +225,10 @@ impl<C> Flow<C> {
         self.name
     }
 
-    /// Adds a task. Its name is displayed while it runs, and is the id of its errors. It can depend only on tasks that
-    /// were added before, so a flow has no cycles.
-    pub fn task(
-        &mut self,
-        name: impl Into<String>,
-        action: impl FnMut(&mut C, &Attempt) -> Result<Step, Failed> + Send + 'static,
-    ) -> Builder<'_, C> {
-        let task = Task {
-            name: name.into(),
-            needs: Vec::new(),
-            is_skipped: false,
-            within: None,
-            retry: None,
-            action: Box::new(action),
-        };
-        Builder { flow: self, task }
-    }
-
-    /// Lists the tasks in order, to describe a flow that runs elsewhere.
-    pub fn outline(&self) -> Vec<Outline> {
-        let of = |task: &Task<C>| Outline {
-            name: task.name.clone(),
-            needs: task.needs.iter().map(|need| need.0).collect(),
-            is_skipped: task.is_skipped,
-        };
-        self.tasks.iter().map(of).collect()
-    }
-
     /// Whether the task of this name has run and is done.
     pub fn is_done(&self, name: &str) -> bool {
         let is_done = |(task, state): (&Task<C>, &State)| task.name == name && *state == State::Done;
         self.tasks.iter().zip(&self.states).any(is_done)
-    }
-
-    /// Starts no more tasks and drops waiting ones.
-    pub fn cancel(&mut self) {
-        self.is_cancelled = true;
     }
 
     /// Its progress.
@@ -325,7 +241,7 @@ impl<C> Flow<C> {
                 State::Waiting { last: Some(last), .. } if last.is_progress => {
                     running.push(format!("{} ({})", task.name, last.text));
                 }
-                State::Waiting { .. } | State::Trying => running.push(task.name.clone()),
+                State::Waiting { .. } | State::Trying => running.push(task.name.to_owned()),
                 _ => {}
             }
         }
@@ -358,10 +274,7 @@ impl<C> Flow<C> {
             match self.next_due() {
                 _ if has_ended => return Turn::Again(Duration::ZERO),
                 Some(due) => return Turn::Again(due.saturating_sub(now())),
-                None => {
-                    let errors = self.errors.clone();
-                    return Turn::Ended(Ended { errors, is_cancelled: self.is_cancelled });
-                }
+                None => return Turn::Ended(self.errors.clone()),
             }
         }
     }
@@ -375,26 +288,18 @@ impl<C> Flow<C> {
         }
     }
 
-    /// Starts the tasks that can start, and drops those that were cancelled.
+    /// Starts the tasks that can start.
     fn begin(&mut self, now: Mono) -> bool {
         let mut has_begun = false;
         // Whether the dependents of a task may start. They have higher indices. A skipped task lets them start as soon
         // as it could have started itself.
         let mut open = vec![false; self.states.len()];
         for index in 0..self.states.len() {
-            let is_ready = self.tasks[index].needs.iter().all(|need| open[need.0]);
-            open[index] = match &mut self.states[index] {
+            let is_ready = self.tasks[index].needs.iter().all(|need| open[*need]);
+            open[index] = match self.states[index] {
                 State::Done => true,
                 State::Skipped => is_ready,
-                State::Waiting { last, .. } if self.is_cancelled => {
-                    let last = last.take();
-                    self.states[index] = State::Failed;
-                    if let Some(failed) = last {
-                        self.errors.push(TaskError { task: self.tasks[index].name.clone(), failed });
-                    }
-                    false
-                }
-                State::Pending if is_ready && !self.is_cancelled => {
+                State::Pending if is_ready => {
                     self.states[index] = State::Waiting { begun: now, due: now, tries: 0, last: None };
                     has_begun = true;
                     false
@@ -439,12 +344,12 @@ impl<C> Flow<C> {
         else {
             return false;
         };
-        let task = &mut self.tasks[index];
-        let result = (task.action)(context, &Attempt { begun, now: now(), tries });
+        let task = &self.tasks[index];
+        let result = (task.run)(context, &Attempt { begun, now: now(), tries });
         let (after, why, tries) = match result {
             Ok(Step::Done) => {
                 self.states[index] = State::Done;
-                observer.done(&self.tasks[index].name);
+                observer.done(self.tasks[index].name);
                 observer.progress(&self.progress());
                 return true;
             }
@@ -475,7 +380,7 @@ impl<C> Flow<C> {
 
     fn fail(&mut self, index: usize, failed: Failed) {
         self.states[index] = State::Failed;
-        self.errors.push(TaskError { task: self.tasks[index].name.clone(), failed });
+        self.errors.push(TaskError { task: self.tasks[index].name.to_owned(), failed });
     }
 }
 

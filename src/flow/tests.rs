@@ -10,6 +10,8 @@ use crate::base::thread;
 #[derive(Default)]
 struct World {
     log: Vec<String>,
+    /// The task that panics at its second try.
+    bad: Option<usize>,
 }
 
 #[derive(Default)]
@@ -35,15 +37,27 @@ fn at(seconds: u64) -> Mono {
     Mono::default().saturating_add(Duration::from_secs(seconds))
 }
 
-fn does(name: &'static str) -> impl Fn(&mut World, &Attempt) -> Result<Step, Failed> {
-    move |world, _| {
-        world.log.push(name.to_owned());
-        Ok(Step::Done)
-    }
+type Task = Row<World, (), ()>;
+
+const fn task(name: &'static str, run: Run<World>) -> Task {
+    Row::new(name, run, ())
 }
 
-/// Takes turns until the flow has ended; time advances as the flow requests it.
-fn run(flow: &mut Flow<World>, world: &mut World, observer: &mut dyn Observer) -> (Ended, Duration) {
+/// A task that is done at once.
+macro_rules! does {
+    ($name:literal) => {
+        task($name, |world, _| {
+            world.log.push($name.to_owned());
+            Ok(Step::Done)
+        })
+    };
+}
+
+fn flow(rows: &[Task]) -> Flow<World> {
+    Flow::new("Flow", rows, &())
+}
+
+fn run(flow: &mut Flow<World>, world: &mut World, observer: &mut dyn Observer) -> (Vec<TaskError>, Duration) {
     let mut time = Duration::ZERO;
     for _ in 0..10_000 {
         let now = Mono::default().saturating_add(time);
@@ -55,19 +69,21 @@ fn run(flow: &mut Flow<World>, world: &mut World, observer: &mut dyn Observer) -
     panic!("the flow does not end: {flow:?}");
 }
 
-const ENDED_WELL: Ended = Ended { errors: Vec::new(), is_cancelled: false };
+const ENDED_WELL: Vec<TaskError> = Vec::new();
 
 #[test]
 fn a_task_that_takes_long_says_how_far_it_is() {
-    let mut flow: Flow<u32> = Flow::new("Flow");
-    let first = flow.task("First", |_, _| Ok(Step::Done)).add();
-    let keys = |made: &mut u32, _: &Attempt| {
+    let keys: Run<u32> = |made, _| {
         *made += 1;
         let why = Failed::progress(format!("making RSA keys, {made} of 2"));
         Ok(if *made > 2 { Step::Done } else { Step::again(Duration::ZERO, why) })
     };
-    flow.task("Keys", keys).after(&[first]).add();
-    flow.task("Other", |_, _| Ok(Step::again(Duration::from_secs(9), "it waits"))).after(&[first]).add();
+    let rows = [
+        Row::<u32, (), ()>::new("First", |_, _| Ok(Step::Done), ()),
+        Row::new("Keys", keys, ()).after(&["First"]),
+        Row::new("Other", |_, _| Ok(Step::again(Duration::from_secs(9), "it waits")), ()).after(&["First"]),
+    ];
+    let mut flow = Flow::new("Flow", &rows, &());
     let mut made = 0;
     for expected in
         ["Keys (making RSA keys, 1 of 2), Other", "Keys (making RSA keys, 2 of 2), Other", "Other"]
@@ -79,12 +95,13 @@ fn a_task_that_takes_long_says_how_far_it_is() {
 
 #[test]
 fn tasks_run_when_their_dependencies_are_done() {
-    let mut flow = Flow::new("Flow");
-    let a = flow.task("a", does("a")).add();
-    let b = flow.task("b", does("b")).after(&[a]).skip_if(true).add();
-    let c = flow.task("c", does("c")).add();
-    let d = flow.task("d", does("d")).after(&[b, c]).add();
-    flow.task("e", does("e")).after(&[d]).add();
+    let mut flow = flow(&[
+        does!("a"),
+        does!("b").after(&["a"]).when(|()| false),
+        does!("c"),
+        does!("d").after(&["b"]).also_after(|()| true, &["c"]),
+        does!("e").after(&["d"]).also_after(|()| false, &["b"]),
+    ]);
     let (mut world, mut notes) = (World::default(), Notes::default());
     assert!(!flow.is_done("a"));
     assert_eq!(run(&mut flow, &mut world, &mut notes).0, ENDED_WELL);
@@ -109,42 +126,37 @@ fn a_skipped_task_waits_for_its_dependencies() {
 
 #[test]
 fn a_failure_stops_only_its_dependents() {
-    let mut flow = Flow::new("Flow");
-    let a = flow.task("a", does("a")).add();
-    let codes = vec!["ERR_CONFIGURATION_PROBLEM".to_owned()];
-    let failed = Failed { codes, ..Failed::new("broken") };
-    let told = failed.clone();
-    let b = flow.task("b", move |_: &mut World, _| Err(told.clone())).after(&[a]).add();
-    flow.task("c", does("c")).after(&[b]).add();
-    let d = flow.task("d", does("d")).after(&[a]).add();
-    flow.task("e", |_: &mut World, _| Err(Failed::new("late"))).after(&[d]).add();
+    fn broken() -> Failed {
+        Failed { codes: vec!["ERR_CONFIGURATION_PROBLEM".to_owned()], ..Failed::new("broken") }
+    }
+    let mut flow = flow(&[
+        does!("a"),
+        task("b", |_, _| Err(broken())).after(&["a"]),
+        does!("c").after(&["b"]),
+        does!("d").after(&["a"]),
+        task("e", |_, _| Err(Failed::new("late"))).after(&["d"]),
+    ]);
     let mut world = World::default();
     let (ended, _) = run(&mut flow, &mut world, &mut Silent);
     assert_eq!(world.log, ["a", "d"]);
     let late = TaskError { task: "e".to_owned(), failed: Failed::new("late") };
-    assert_eq!(ended.errors, [TaskError { task: "b".to_owned(), failed }, late]);
+    assert_eq!(ended, [TaskError { task: "b".to_owned(), failed: broken() }, late]);
 }
 
 #[test]
 fn waiting_retrying_and_timing_out() {
-    let mut flow = Flow::new("Flow");
-    let ready_at = |seconds| {
-        move |_: &mut World, attempt: &Attempt| {
-            let is_ready = attempt.now >= at(seconds);
-            Ok(if is_ready { Step::Done } else { Step::again(Duration::from_secs(5), "not ready") })
-        }
-    };
-    flow.task("soon", ready_at(12)).within(Duration::from_secs(60)).add();
-    flow.task("late", ready_at(61)).within(Duration::from_secs(58)).add();
-    let errors = |until: u64| {
-        move |_: &mut World, attempt: &Attempt| match attempt.tries {
-            tries if u64::from(tries) < until => Err(Failed::new(format!("try {tries}"))),
+    const FIVE: Duration = Duration::from_secs(5);
+    fn ready_at(seconds: u64, attempt: &Attempt) -> Result<Step, Failed> {
+        let is_ready = attempt.now >= at(seconds);
+        Ok(if is_ready { Step::Done } else { Step::again(FIVE, "not ready") })
+    }
+    fn fails_until(until: u32, attempt: &Attempt) -> Result<Step, Failed> {
+        match attempt.tries {
+            tries if tries < until => Err(Failed::new(format!("try {tries}"))),
             _ => Ok(Step::Done),
         }
-    };
-    flow.task("flaky", errors(3)).retrying(Duration::from_secs(5), Duration::from_secs(30)).add();
-    flow.task("broken", errors(99)).retrying(Duration::from_secs(5), Duration::from_secs(30)).add();
-    let postponed = |_: &mut World, attempt: &Attempt| {
+    }
+    let postponed: Run<World> = |_, attempt| {
         let postponed = Some(Duration::from_secs(1));
         if attempt.now < at(10) {
             return Err(Failed { postponed, ..Failed::new("nothing was sent") });
@@ -152,42 +164,49 @@ fn waiting_retrying_and_timing_out() {
         assert_eq!(attempt.tries, 0, "a request that was not sent is no try");
         Ok(Step::Done)
     };
-    flow.task("postponed", postponed).add();
+    let mut flow = flow(&[
+        task("soon", |_, attempt| ready_at(12, attempt)).within(Duration::from_secs(60)),
+        task("late", |_, attempt| ready_at(61, attempt)).within(Duration::from_secs(58)),
+        task("longer", |_, attempt| ready_at(57, attempt))
+            .within(FIVE)
+            .longer(|()| true, Duration::from_secs(58)),
+        task("flaky", |_, attempt| fails_until(3, attempt)).retrying(FIVE, Duration::from_secs(30)),
+        task("broken", |_, attempt| fails_until(99, attempt)).retrying(FIVE, Duration::from_secs(30)),
+        task("postponed", postponed),
+    ]);
     let (ended, took) = run(&mut flow, &mut World::default(), &mut Silent);
-    let told: Vec<_> = ended.errors.iter().map(|e| (e.task.as_str(), e.failed.text.as_str())).collect();
+    let told: Vec<_> = ended.iter().map(|e| (e.task.as_str(), e.failed.text.as_str())).collect();
     assert_eq!(told, [("broken", "try 6"), ("late", "not ready")]);
     assert_eq!(took.as_secs(), 58);
 }
 
 /// A flow whose tasks find their earlier results in the world.
-fn diamond(bad: Option<usize>) -> Flow<World> {
-    let mut flow = Flow::new("Flow");
-    let mut ids: Vec<TaskId> = Vec::new();
-    let needs: [&[usize]; 6] = [&[], &[0], &[0], &[1, 2], &[3], &[0]];
-    for (index, needs) in needs.iter().enumerate() {
-        let needs: Vec<TaskId> = needs.iter().map(|need| ids[*need]).collect();
-        let action = move |world: &mut World, attempt: &Attempt| {
-            if bad == Some(index) && attempt.tries > 0 {
-                panic!("task {index}");
-            }
-            let name = format!("t{index}");
-            if attempt.tries == 0 && !world.log.contains(&name) {
-                return Ok(Step::again(Duration::from_secs(1), "made"));
-            }
-            if !world.log.contains(&name) {
-                world.log.push(name);
-            }
-            Ok(Step::Done)
-        };
-        ids.push(flow.task(format!("t{index}"), action).after(&needs).add());
+fn diamond() -> Flow<World> {
+    fn step<const INDEX: usize>(world: &mut World, attempt: &Attempt) -> Result<Step, Failed> {
+        assert!(world.bad != Some(INDEX) || attempt.tries == 0, "task {INDEX}");
+        let name = format!("t{INDEX}");
+        if attempt.tries == 0 && !world.log.contains(&name) {
+            return Ok(Step::again(Duration::from_secs(1), "made"));
+        }
+        if !world.log.contains(&name) {
+            world.log.push(name);
+        }
+        Ok(Step::Done)
     }
-    flow
+    flow(&[
+        task("t0", step::<0>),
+        task("t1", step::<1>).after(&["t0"]),
+        task("t2", step::<2>).after(&["t0"]),
+        task("t3", step::<3>).after(&["t1", "t2"]),
+        task("t4", step::<4>).after(&["t3"]),
+        task("t5", step::<5>).after(&["t0"]),
+    ])
 }
 
 #[test]
 fn a_panic_in_any_task_is_its_error_and_the_next_run_succeeds() {
     for bad in 0..6 {
-        let (mut flow, mut world) = (diamond(Some(bad)), World::default());
+        let (mut flow, mut world) = (diamond(), World { bad: Some(bad), ..World::default() });
         let mut time = Duration::ZERO;
         let ended = loop {
             let now = Mono::default().saturating_add(time);
@@ -198,10 +217,11 @@ fn a_panic_in_any_task_is_its_error_and_the_next_run_succeeds() {
                 Err(_) => time += Duration::from_secs(1),
             }
         };
-        let tasks: Vec<_> = ended.errors.iter().map(|error| error.task.clone()).collect();
+        let tasks: Vec<_> = ended.iter().map(|error| error.task.clone()).collect();
         assert_eq!(tasks, [format!("t{bad}")]);
         assert!(!world.log.contains(&format!("t{bad}")));
-        assert_eq!(run(&mut diamond(None), &mut world, &mut Silent).0, ENDED_WELL);
+        world.bad = None;
+        assert_eq!(run(&mut diamond(), &mut world, &mut Silent).0, ENDED_WELL);
         assert_eq!(world.log.iter().collect::<SortedSet<_>>().len(), 6);
     }
 }
@@ -209,9 +229,7 @@ fn a_panic_in_any_task_is_its_error_and_the_next_run_succeeds() {
 /// As controllers keep a flow: outside of the map during its turn.
 #[test]
 fn a_flow_whose_task_panics_is_kept_for_its_next_turn() {
-    let mut flow = Flow::new("Flow");
-    flow.task("a", does("a")).add();
-    flow.task("b", |_: &mut World, _| panic!("b")).add();
+    let flow = flow(&[does!("a"), task("b", |_, _| panic!("b"))]);
     let kept = Mutex::new(Some((flow, World::default())));
     let turn = || {
         let running = kept.lock().unwrap().take().unwrap();
@@ -226,34 +244,25 @@ fn a_flow_whose_task_panics_is_kept_for_its_next_turn() {
     assert!(catch_unwind(AssertUnwindSafe(turn)).is_err());
     assert_eq!(kept.lock().unwrap().as_ref().unwrap().1.log, ["a"]);
     let Turn::Ended(ended) = turn() else { panic!() };
-    assert_eq!(ended.errors.len(), 1);
-    assert_eq!(ended.errors[0].task, "b");
+    assert_eq!(ended.len(), 1);
+    assert_eq!(ended[0].task, "b");
     assert!(kept.lock().unwrap().is_none(), "a flow that has ended is not kept");
 }
 
 #[test]
-fn a_crash_or_a_stop_between_any_two_turns_loses_nothing() {
+fn a_crash_between_any_two_turns_loses_nothing() {
     for turns in 0..12 {
-        for crash in [true, false] {
-            let (mut flow, mut world) = (diamond(None), World::default());
-            let mut time = Duration::ZERO;
-            for _ in 0..turns {
-                let now = Mono::default().saturating_add(time);
-                match flow.turn(&mut world, &|| now, &mut Silent) {
-                    Turn::Again(after) => time += after,
-                    Turn::Ended(ended) => assert_eq!(ended, ENDED_WELL),
-                }
+        let (mut flow, mut world) = (diamond(), World::default());
+        let mut time = Duration::ZERO;
+        for _ in 0..turns {
+            let now = Mono::default().saturating_add(time);
+            match flow.turn(&mut world, &|| now, &mut Silent) {
+                Turn::Again(after) => time += after,
+                Turn::Ended(ended) => assert_eq!(ended, ENDED_WELL),
             }
-            let done = world.log.len();
-            if !crash {
-                flow.cancel();
-                let (ended, _) = run(&mut flow, &mut world, &mut Silent);
-                assert!(ended.is_cancelled && ended.errors.iter().all(|error| error.failed.text == "made"));
-                assert_eq!(world.log.len(), done, "a cancelled flow starts nothing and ends at once");
-            }
-            assert_eq!(run(&mut diamond(None), &mut world, &mut Silent).0, ENDED_WELL);
-            assert_eq!(world.log.len(), 6, "each once: {:?}", world.log);
         }
+        assert_eq!(run(&mut diamond(), &mut world, &mut Silent).0, ENDED_WELL);
+        assert_eq!(world.log.len(), 6, "each once: {:?}", world.log);
     }
 }
 
@@ -261,7 +270,7 @@ fn a_crash_or_a_stop_between_any_two_turns_loses_nothing() {
 #[test]
 fn a_thousand_flows_share_eight_workers() {
     const FLOWS: usize = 1_000;
-    let flows: Vec<_> = (0..FLOWS).map(|_| Mutex::new((diamond(None), World::default(), 0_u64))).collect();
+    let flows: Vec<_> = (0..FLOWS).map(|_| Mutex::new((diamond(), World::default(), 0_u64))).collect();
     let flows = Arc::new(flows);
     let (queue, queued) = mpsc::channel();
     let queued = Arc::new(Mutex::new(queued));
@@ -305,14 +314,19 @@ fn a_thousand_flows_share_eight_workers() {
 
 #[test]
 fn a_slow_flow_yields_its_worker() {
-    let mut flow = Flow::<Vec<&'static str>>::new("Flow");
-    for name in ["a", "b", "c"] {
-        let action = move |order: &mut Vec<&'static str>, _: &Attempt| {
-            order.push(name);
-            Ok(Step::again(Duration::from_secs(1), "slow"))
+    macro_rules! slow {
+        ($name:literal) => {
+            Row::<Vec<&str>, (), ()>::new(
+                $name,
+                |order, _| {
+                    order.push($name);
+                    Ok(Step::again(Duration::from_secs(1), "slow"))
+                },
+                (),
+            )
         };
-        flow.task(name, action).add();
     }
+    let mut flow = Flow::new("Flow", &[slow!("a"), slow!("b"), slow!("c")], &());
     // Each read of the clock takes a second, so that a turn has time for one step.
     let seconds = std::cell::Cell::new(0);
     let clock = || {
@@ -324,4 +338,28 @@ fn a_slow_flow_yields_its_worker() {
         assert!(matches!(flow.turn(&mut order, &clock, &mut Silent), Turn::Again(_)));
     }
     assert_eq!(order, ["a", "b", "c", "a"], "the longest waiting one is first");
+}
+
+#[test]
+fn a_wrong_table_has_problems() {
+    let good = [does!("a"), does!("b").after(&["a"]).last()];
+    assert_eq!(problems(&good), [""; 0]);
+    let wrong = [
+        does!("a").after(&["c", "x", "a"]),
+        does!("b").after(&["a"]),
+        does!("c").after(&["a"]).also_after(|()| true, &["y"]),
+        does!("a").last(),
+    ];
+    assert_eq!(
+        problems(&wrong),
+        [
+            "\"a\" waits for \"c\", which stands below it",
+            "\"a\" waits for \"x\", which is no task",
+            "\"a\" waits for itself",
+            "\"b\" is not waited for",
+            "\"c\" waits for \"y\", which is no task",
+            "two tasks have the name \"a\"",
+            "\"a\" is the last one, but others wait for it",
+        ]
+    );
 }

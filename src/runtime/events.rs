@@ -8,12 +8,13 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::api::core::EVENT;
-use crate::api::meta::{Key, Resource};
+use crate::api::meta::{Key, Resource, text};
 use crate::base::clock::{Clock, Mono, Timestamp};
 use crate::base::error::chain;
 use crate::base::random;
 use crate::base::sorted::SortedMap;
-use crate::format::time::rfc3339_micros;
+use crate::format::duration;
+use crate::format::time::{parse_rfc3339, rfc3339_micros};
 use crate::kube::{Client, Patch};
 use crate::limits;
 
@@ -194,6 +195,29 @@ impl Recorder {
             "regarding": regarding,
         })
     }
+}
+
+/// When an Event was last seen, in both APIs of Events; the times are texts that sort.
+pub fn last_seen(event: &Value) -> &str {
+    let last = [
+        &event["series"]["lastObservedTime"],
+        &event["lastTimestamp"],
+        &event["deprecatedLastTimestamp"],
+        &event["eventTime"],
+    ];
+    last.into_iter().find_map(Value::as_str).unwrap_or_default()
+}
+
+/// An Event in one line.
+pub fn describe(event: &Value, now: Timestamp) -> String {
+    let counts = [&event["series"]["count"], &event["count"], &event["deprecatedCount"]];
+    let count = counts.into_iter().find_map(Value::as_i64).unwrap_or(1);
+    let times_seen = if count > 1 { format!(", {count} times") } else { String::new() };
+    let (kind, reason) = (text(&event["type"]), text(&event["reason"]));
+    let message = [&event["message"], &event["note"]].into_iter().find_map(Value::as_str).unwrap_or_default();
+    let age = parse_rfc3339(last_seen(event)).map(|at| Duration::from_secs(now.since(at).as_secs()));
+    let ago = age.map(|age| format!(" {} ago", duration::format(age))).unwrap_or_default();
+    format!("event{ago}{times_seen}: {kind} {reason}: {message}")
 }
 
 #[cfg(test)]

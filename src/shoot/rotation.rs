@@ -1,7 +1,11 @@
 //! The effect of credential rotations on the Secrets: when they started, and whether the previous ones are still valid.
 //! Pure.
 
+use serde_json::Value;
+
 use super::view::{Phase, Rotated, View};
+use crate::api::meta::text;
+use crate::base::sorted::SortedSet;
 use crate::secrets::{Options, Rotation};
 
 /// All CAs of a Shoot, in the order of their creation.
@@ -42,8 +46,22 @@ pub fn of_key(rotated: Rotated) -> Options {
     }
 }
 
+/// Whether the Shoot requests encryption of other resources than the present ones. Their order does not matter.
+pub fn encrypts_others(shoot: &Value) -> bool {
+    let present = &shoot["status"]["credentials"]["encryptionAtRest"];
+    let wanted = &shoot["spec"]["kubernetes"]["kubeAPIServer"]["encryptionConfig"];
+    // Without a provider, the status does not record yet what is encrypted.
+    !text(&present["provider"]["type"]).is_empty() && set(&present["resources"]) != set(&wanted["resources"])
+}
+
+fn set(list: &Value) -> SortedSet<&str> {
+    list.as_array().into_iter().flatten().map(text).collect()
+}
+
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::super::view::tests::golden;
     use super::*;
 
@@ -68,5 +86,27 @@ mod tests {
             assert!(!options.plain_name && options.keep_old && options.persist);
             assert_eq!(options.ignore_old, ignores, "{phase:?}");
         }
+    }
+
+    #[test]
+    fn changed_resources_need_encryption() {
+        let of = |wanted: &Value, present: &Value| {
+            json!({"spec": {"kubernetes": {"kubeAPIServer": {"encryptionConfig": {"resources": wanted}}}},
+                "status": {"credentials": {"encryptionAtRest": {"provider": {"type": "aescbc"}, "resources": present}}}})
+        };
+        let (ab, ba, a) = (json!(["a", "b"]), json!(["b", "a"]), json!(["a"]));
+        let table = [
+            (&ab, &ba, false),
+            (&json!([]), &Value::Null, false),
+            (&a, &ab, true),
+            (&ab, &a, true),
+            (&a, &Value::Null, true),
+        ];
+        for (wanted, present, expected) in table {
+            assert_eq!(encrypts_others(&of(wanted, present)), expected, "{wanted} {present}");
+        }
+        let mut unknown = of(&a, &Value::Null);
+        unknown["status"] = json!({});
+        assert!(!encrypts_others(&unknown), "the status has no provider yet");
     }
 }

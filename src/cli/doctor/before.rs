@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 use crate::api::core::SECRET;
 use crate::base::clock::Clock;
 use crate::base::error::chain;
-use crate::controllers::shoot::look;
 use crate::deployer::token;
 use crate::extension::credentials::Reference;
 use crate::extension::required;
 use crate::format::time::parse_rfc3339;
 use crate::kube::Garden;
+use crate::operation::look;
 
 use super::super::arguments::CONFIG;
 use super::super::clusters;

@@ -13,6 +13,7 @@ use crate::base::clock::Timestamp;
 use crate::components::webhooks;
 use crate::format::time::parse_rfc3339;
 use crate::format::{duration, human};
+use crate::runtime::events;
 
 /// The most lines about one object; the explanation counts the others.
 const LINES_MAX: usize = 40;
@@ -167,7 +168,7 @@ pub(super) fn explain(gathered: &Gathered) -> Explanation {
     let (verdict, state) =
         with_others(own, &others, gathered.unread.iter().any(|what| !what.starts_with(EVENTS)));
     let first = gathered.events.len().saturating_sub(EVENTS_MAX);
-    why.extend(gathered.events[first..].iter().map(|e| Line::note(event(e, *now))));
+    why.extend(gathered.events[first..].iter().map(|e| Line::note(events::describe(e, *now))));
     why.extend(gathered.unread.iter().map(|what| Line::note(format!("not read: {what}"))));
     if let Some(age) = age(&object["metadata"]["creationTimestamp"], *now) {
         why.push(Line::note(format!("created {age} ago")));
@@ -406,30 +407,6 @@ fn replicas(object: &Value) -> Option<Line> {
     let (wanted, what) = wanted_pods(object)?;
     let ready = object["status"][what].as_i64().unwrap_or(0);
     (ready < wanted).then(|| Line::new(Weight::Bad, format!("{} ready", human::of_pods(ready, wanted))))
-}
-
-/// When an Event was last seen, in both APIs of Events; the times are texts that sort.
-pub(super) fn when(event: &Value) -> &str {
-    text(times(event))
-}
-
-fn times(event: &Value) -> &Value {
-    let last = [
-        &event["series"]["lastObservedTime"],
-        &event["lastTimestamp"],
-        &event["deprecatedLastTimestamp"],
-        &event["eventTime"],
-    ];
-    last.into_iter().find(|time| time.is_string()).unwrap_or(&Value::Null)
-}
-
-pub(super) fn event(event: &Value, now: Timestamp) -> String {
-    let counts = [&event["series"]["count"], &event["count"], &event["deprecatedCount"]];
-    let count = counts.into_iter().find_map(Value::as_i64).unwrap_or(1);
-    let times_seen = if count > 1 { format!(", {count} times") } else { String::new() };
-    let (kind, reason) = (text(&event["type"]), text(&event["reason"]));
-    let message = [&event["message"], &event["note"]].into_iter().find_map(Value::as_str).unwrap_or_default();
-    format!("event{}{times_seen}: {kind} {reason}: {message}", ago(times(event), now))
 }
 
 #[cfg(test)]

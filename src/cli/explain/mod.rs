@@ -16,8 +16,9 @@ use crate::base::near::nearest;
 use crate::config::Settings;
 use crate::kube::request::{ListParams, Method, Request};
 use crate::kube::{Client, Discovery, Error};
+use crate::runtime::events;
 
-use self::decide::{EVENTS, Gathered, Related, explain, name, when};
+use self::decide::{EVENTS, Gathered, Related, explain, name};
 use self::objects::Survey;
 use super::{Io, Variable, clusters, fail_as, print, print_text};
 
@@ -300,7 +301,7 @@ impl Explainer<'_> {
         if let Err(error) = listed {
             self.unread.push(format!("{EVENTS}{}", chain(&error)));
         }
-        events.sort_by_key(|event| when(event).to_owned());
+        events.sort_by_key(|event| events::last_seen(event).to_owned());
         events
     }
 }

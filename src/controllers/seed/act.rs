@@ -12,7 +12,7 @@ use crate::base::clock::Mono;
 use crate::base::error::chain;
 use crate::base::sorted::SortedMap;
 use crate::components::deletion_protection;
-use crate::flow::{Ended, Flow, Held, Observer, Pacer, Progress, Turn};
+use crate::flow::{Flow, Held, Observer, Pacer, Progress, TaskError, Turn};
 use crate::format::view;
 use crate::kube::{Garden, Patch};
 use crate::runtime::controller::{Context, Failure, Outcome};
@@ -131,8 +131,8 @@ impl SeedReconciler {
         };
         match running.flow.turn(&mut running.work, &now, &mut teller) {
             Turn::Again(after) => Ok(Outcome::GoOn(after)),
-            Turn::Ended(ended) => {
-                let end = self.end(key, running, &ended, now());
+            Turn::Ended(errors) => {
+                let end = self.end(key, running, &errors, now());
                 held.forget();
                 end.and_then(|(observed, phase, result)| self.finish(key, &observed, phase, result, cx))
             }
@@ -144,11 +144,11 @@ impl SeedReconciler {
         &self,
         key: &Key,
         running: &Running,
-        ended: &Ended,
+        errors: &[TaskError],
         now: Mono,
     ) -> Result<(Observed, Phase, Result<delete::Step, Failure>), Failure> {
         let (mut observed, phase) = (running.observed.clone(), running.phase);
-        let result = if ended.errors.is_empty() {
+        let result = if errors.is_empty() {
             if running.is_complete {
                 self.memory.completed(now, running.work.wanted.clone());
             }
@@ -157,7 +157,7 @@ impl SeedReconciler {
             }
             Ok(delete::Step::Wait(self.sync_period))
         } else {
-            Err(Failure::retry(Error::Tasks(ended.errors.clone())))
+            Err(Failure::retry(Error::Tasks(errors.to_vec())))
         };
         if matches!(phase, Phase::Begin)
             && let Some(live) = self.garden.find::<Value>(&SEED, &Key::cluster(&key.name))?

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::api::core::{CONFIG_MAP, ConfigMap, DEPLOYMENT, NAMESPACE};
 use crate::api::crd::CUSTOM_RESOURCE_DEFINITION;
 use crate::api::gardener::{ControllerInstallation, ControllerRegistration, OPERATION};
-use crate::api::meta::{Key, Metadata, text};
+use crate::api::meta::{Key, Metadata, annotation, text};
 use crate::api::resources::GARDEN_NAMESPACE;
 use crate::backup;
 use crate::base::backoff::delay_after;
@@ -23,7 +23,7 @@ use crate::components::{cluster_identity, crds, install, scale, system, webhooks
 use crate::config::settings::{Components, ResourceManager, SecretReference};
 use crate::controllers::site::is_garden;
 use crate::extension::{Enabled, Target, required};
-use crate::flow::{Attempt, Failed, Flow, Step, TaskId};
+use crate::flow::{self, Attempt, Failed, Flow, Step};
 use crate::kube::{Garden, Seed};
 use crate::resources::Watched;
 use crate::runtime::store::Store;
@@ -71,6 +71,16 @@ pub(super) struct Work {
 impl Work {
     pub(super) fn registered(&self) -> Vec<Arc<ControllerRegistration>> {
         self.registrations.values()
+    }
+
+    /// The name of the Seed.
+    fn name(&self) -> &str {
+        text(&self.live["metadata"]["name"])
+    }
+
+    /// The operation that the Seed's annotation names; empty for none.
+    fn asked(&self) -> &str {
+        annotation(&self.live, OPERATION)
     }
 }
 
@@ -136,175 +146,179 @@ const STORE_PERIOD: Duration = Duration::from_secs(1);
 /// As long as upstream waits for extensions.
 const EXTENSIONS_WITHIN: Duration = Duration::from_secs(60);
 
+/// What decides which tasks are needed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Facts {
+    /// All tasks run, not only those that check what may change without a new generation.
+    is_complete: bool,
+    is_labelled: bool,
+    deploys_system: bool,
+    deploys_identity: bool,
+    /// The agent installs the definitions of VerticalPodAutoscaler.
+    has_own_vpa: bool,
+    has_operation: bool,
+    has_backup: bool,
+    has_ingress_record: bool,
+}
+
+impl Facts {
+    fn new(work: &Work, is_complete: bool) -> Self {
+        let spec = &work.live["spec"];
+        Self {
+            is_complete,
+            is_labelled: work.is_labelled,
+            deploys_system: !work.components.is_disabled(system::NAME),
+            deploys_identity: !work.components.is_disabled(cluster_identity::NAME),
+            has_own_vpa: has_own_vpa(&work.live),
+            has_operation: Operation::named(work.asked()).is_some(),
+            has_backup: !spec["backup"].is_null(),
+            has_ingress_record: ingress::is_managed(&work.live),
+        }
+    }
+
+    const fn is_complete(&self) -> bool {
+        self.is_complete
+    }
+
+    const fn writes_ingress_record(&self) -> bool {
+        self.is_complete && self.has_ingress_record
+    }
+}
+
+fn has_own_vpa(seed: &Value) -> bool {
+    seed["spec"]["settings"]["verticalPodAutoscaler"]["enabled"] != false
+}
+
 /// The flow of one reconciliation. Without `is_complete`, it checks only what may change without a new generation.
 pub(super) fn build(work: &Work, is_complete: bool) -> Flow<Work> {
-    let mut flow = Flow::new("Seed reconciliation");
-    let spec = &work.live["spec"];
-    let without = |component: &str| !is_complete || work.components.is_disabled(component);
-
-    let namespaces = flow
-        .task("Labelling namespaces", |work: &mut Work, _| namespaces(work))
-        .skip_if(work.is_labelled && !is_complete)
-        .add();
-    let others = add_what_nobody_waits_for(&mut flow, work, namespaces, is_complete);
-    let [definitions, foreign, vpa] = add_definitions(&mut flow, work, is_complete);
-    let system = flow
-        .task("Deploying system resources", |work: &mut Work, attempt| {
-            let is_protected = attempt.tries == 0 && is_protected(work)?;
-            deploy_and_wait(work, attempt, system::NAME, &|_| system::fill(is_protected))
-        })
-        .after(&[namespaces, definitions, foreign, vpa])
-        .skip_if(without(system::NAME))
-        .within(MANAGED_WITHIN)
-        .add();
-    let referenced = flow
-        .task("Deploying referenced resources", |work: &mut Work, _| {
-            references::deploy(&work.garden, &work.seed, &work.live)?;
-            Ok(Step::Done)
-        })
-        .after(&[system])
-        .skip_if(!is_complete)
-        .add();
-    let required = flow
-        .task("Waiting until required extensions are ready", |work: &mut Work, _| required_extensions(work))
-        .after(&[referenced])
-        .within(EXTENSIONS_WITHIN)
-        .add();
-    let identity = flow
-        .task("Deploying cluster-identity", |work: &mut Work, attempt| deploy_identity(work, attempt))
-        .after(&[required])
-        .skip_if(without(cluster_identity::NAME))
-        .within(MANAGED_WITHIN)
-        .add();
-    let objects = add_extension_objects(&mut flow, work, (required, identity), is_complete);
-    flow.task("Deploying BackupBucket for seed", |work: &mut Work, _| deploy_bucket(work))
-        .after(&[required])
-        .skip_if(!is_complete || spec["backup"].is_null())
-        .add();
-    flow.task("Cleaning up CA certificates", |work: &mut Work, _| authorities::clean_up(work))
-        .after(&others)
-        .after(&objects)
-        .skip_if(!is_complete)
-        .add();
-    flow
+    Flow::new("Seed reconciliation", &ROWS, &Facts::new(work, is_complete))
 }
 
-/// The kinds that other tasks create objects of.
-fn add_definitions(flow: &mut Flow<Work>, work: &Work, is_complete: bool) -> [TaskId; 3] {
-    let vpa = work.live["spec"]["settings"]["verticalPodAutoscaler"]["enabled"] != false;
-    let definitions = flow
-        .task("Deploying custom resource definitions", |work: &mut Work, attempt| {
-            let is_garden = is_garden(&work.seed)?;
-            install_definitions(work, attempt, crds::own(is_garden))
-        })
-        .skip_if(!is_complete)
-        .within(DEFINITIONS_WITHIN)
-        .add();
-    let components = work.components.clone();
-    let foreign = flow
-        .task("Deploying custom resource definitions of other projects", move |work: &mut Work, attempt| {
-            let wanted = Foreign {
-                is_garden: is_garden(&work.seed)?,
-                vpa: vpa && !components.is_disabled("vpa-crds"),
-                machines: !components.is_disabled("machine-crds"),
-                etcd: !components.is_disabled("etcd-crds"),
-            };
-            install_definitions(work, attempt, crds::foreign(wanted))
-        })
-        .skip_if(!is_complete)
-        .within(DEFINITIONS_WITHIN)
-        .add();
-    let vpa = flow
-        .task("Looking for VerticalPodAutoscaler", |work: &mut Work, _| require_vpa(work))
-        .skip_if(!is_complete || vpa)
-        .add();
-    [definitions, foreign, vpa]
-}
+type Row = flow::Row<Work, Facts, ()>;
 
-/// Tasks that no component depends on.
-fn add_what_nobody_waits_for(
-    flow: &mut Flow<Work>,
-    work: &Work,
-    namespaces: TaskId,
-    is_complete: bool,
-) -> [TaskId; 3] {
-    let asked = text(&work.live["metadata"]["annotations"][OPERATION]).to_owned();
-    let operation = Operation::named(&asked);
+static ROWS: [Row; 19] = [
+    Row::new("Labelling namespaces", |work, _| namespaces(work), ())
+        .when(|facts| facts.is_complete || !facts.is_labelled),
     // No component of this agent needs these certificates, and a key takes half a minute on a small board.
-    let authorities = flow
-        .task("Generating CA certificates for seed cluster", |work: &mut Work, _| authorities::ensure(work))
-        .after(&[namespaces])
-        .skip_if(!is_complete)
-        .within(authorities::WITHIN)
-        .add();
-    let secrets = flow
-        .task("Reading the Secrets of the seed's namespace", |work: &mut Work, _| {
-            garden_secrets::reconcile(&work.garden, &work.seed, text(&work.live["metadata"]["name"]))?;
-            Ok(Step::Done)
-        })
-        .after(&[namespaces])
-        .skip_if(!is_complete)
-        .add();
-    let operation = flow
-        .task("Performing the operation of the annotation", move |work: &mut Work, _| {
-            if let Some(operation) = Operation::named(&asked) {
-                operations::perform(&work.seed, operation, work.kubeconfig.as_ref())?;
-            }
-            operations::acknowledge(&work.garden, text(&work.live["metadata"]["name"]), &asked)
-        })
-        .skip_if(operation.is_none())
-        .add();
-    [authorities, secrets, operation]
+    Row::new("Generating CA certificates for seed cluster", |work, _| authorities::ensure(work), ())
+        .after(&["Labelling namespaces"])
+        .when(Facts::is_complete)
+        .within(authorities::WITHIN),
+    Row::new("Reading the Secrets of the seed's namespace", |work, _| read_secrets(work), ())
+        .after(&["Labelling namespaces"])
+        .when(Facts::is_complete),
+    Row::new("Performing the operation of the annotation", |work, _| perform(work), ())
+        .when(|facts| facts.has_operation),
+    Row::new("Deploying custom resource definitions", install_own, ())
+        .when(Facts::is_complete)
+        .within(DEFINITIONS_WITHIN),
+    Row::new("Deploying custom resource definitions of other projects", install_foreign, ())
+        .when(Facts::is_complete)
+        .within(DEFINITIONS_WITHIN),
+    Row::new("Looking for VerticalPodAutoscaler", |work, _| require_vpa(work), ())
+        .when(|facts| facts.is_complete && !facts.has_own_vpa),
+    Row::new("Deploying system resources", deploy_system, ())
+        .after(&[
+            "Labelling namespaces",
+            "Deploying custom resource definitions",
+            "Deploying custom resource definitions of other projects",
+            "Looking for VerticalPodAutoscaler",
+        ])
+        .when(|facts| facts.is_complete && facts.deploys_system)
+        .within(MANAGED_WITHIN),
+    Row::new("Deploying referenced resources", |work, _| deploy_referenced(work), ())
+        .after(&["Deploying system resources"])
+        .when(Facts::is_complete),
+    Row::new("Waiting until required extensions are ready", |work, _| required_extensions(work), ())
+        .after(&["Deploying referenced resources"])
+        .within(EXTENSIONS_WITHIN),
+    Row::new("Deploying cluster-identity", deploy_identity, ())
+        .after(&["Waiting until required extensions are ready"])
+        .when(|facts| facts.is_complete && facts.deploys_identity)
+        .within(MANAGED_WITHIN),
+    // The objects that extensions reconcile for the seed itself.
+    Row::new("Deploying extension resources", |work, _| extensions::deploy(work), ())
+        .after(&["Waiting until required extensions are ready"])
+        .when(Facts::is_complete),
+    Row::new(
+        "Waiting until extension resources are ready",
+        |work, attempt| extensions::wait(work, attempt),
+        (),
+    )
+    .after(&["Deploying extension resources"])
+    .when(Facts::is_complete),
+    Row::new("Deleting stale extension resources", |work, _| extensions::delete_stale(work), ())
+        .after(&["Waiting until extension resources are ready", "Deploying cluster-identity"])
+        .when(Facts::is_complete),
+    Row::new(
+        "Waiting until stale extension resources are deleted",
+        |work, attempt| extensions::wait_gone(work, attempt),
+        (),
+    )
+    .after(&["Deleting stale extension resources"])
+    .when(Facts::is_complete),
+    Row::new("Deploying managed ingress DNS record", |work, attempt| ingress::deploy(work, attempt), ())
+        .after(&["Waiting until extension resources are ready", "Deploying cluster-identity"])
+        .when(Facts::writes_ingress_record)
+        .within(ingress::WITHIN),
+    Row::new(
+        "Waiting until managed ingress DNS record is reconciled",
+        |work, attempt| ingress::wait(work, attempt),
+        (),
+    )
+    .after(&["Deploying managed ingress DNS record"])
+    .when(Facts::writes_ingress_record),
+    Row::new("Deploying BackupBucket for seed", |work, _| deploy_bucket(work), ())
+        .after(&["Waiting until required extensions are ready"])
+        .when(|facts| facts.is_complete && facts.has_backup)
+        .last(),
+    Row::new("Cleaning up CA certificates", |work, _| authorities::clean_up(work), ())
+        .after(&[
+            "Generating CA certificates for seed cluster",
+            "Reading the Secrets of the seed's namespace",
+            "Performing the operation of the annotation",
+            "Waiting until stale extension resources are deleted",
+            "Waiting until managed ingress DNS record is reconciled",
+        ])
+        .when(Facts::is_complete)
+        .last(),
+];
+
+fn install_own(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
+    let is_garden = is_garden(&work.seed)?;
+    install_definitions(work, attempt, crds::own(is_garden))
 }
 
-/// The objects that extensions reconcile for the seed itself. Returns the tasks without dependents so far.
-fn add_extension_objects(
-    flow: &mut Flow<Work>,
-    work: &Work,
-    (required, identity): (TaskId, TaskId),
-    is_complete: bool,
-) -> [TaskId; 2] {
-    let deployed = flow
-        .task("Deploying extension resources", |work: &mut Work, _| extensions::deploy(work))
-        .after(&[required])
-        .skip_if(!is_complete)
-        .add();
-    let ready = flow
-        .task("Waiting until extension resources are ready", |work: &mut Work, attempt| {
-            extensions::wait(work, attempt)
-        })
-        .after(&[deployed])
-        .skip_if(!is_complete)
-        .add();
-    let deleted = flow
-        .task("Deleting stale extension resources", |work: &mut Work, _| extensions::delete_stale(work))
-        .after(&[ready, identity])
-        .skip_if(!is_complete)
-        .add();
-    let gone = flow
-        .task("Waiting until stale extension resources are deleted", |work: &mut Work, attempt| {
-            extensions::wait_gone(work, attempt)
-        })
-        .after(&[deleted])
-        .skip_if(!is_complete)
-        .add();
-    let has_record = ingress::is_managed(&work.live);
-    let record = flow
-        .task("Deploying managed ingress DNS record", |work: &mut Work, attempt| {
-            ingress::deploy(work, attempt)
-        })
-        .after(&[ready, identity])
-        .skip_if(!is_complete || !has_record)
-        .within(ingress::WITHIN)
-        .add();
-    let reconciled = flow
-        .task("Waiting until managed ingress DNS record is reconciled", |work: &mut Work, attempt| {
-            ingress::wait(work, attempt)
-        })
-        .after(&[record])
-        .skip_if(!is_complete || !has_record)
-        .add();
-    [gone, reconciled]
+fn install_foreign(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
+    let wanted = Foreign {
+        is_garden: is_garden(&work.seed)?,
+        vpa: has_own_vpa(&work.live) && !work.components.is_disabled("vpa-crds"),
+        machines: !work.components.is_disabled("machine-crds"),
+        etcd: !work.components.is_disabled("etcd-crds"),
+    };
+    install_definitions(work, attempt, crds::foreign(wanted))
+}
+
+fn deploy_system(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
+    let is_protected = attempt.tries == 0 && is_protected(work)?;
+    deploy_and_wait(work, attempt, system::NAME, &|_| system::fill(is_protected))
+}
+
+fn deploy_referenced(work: &Work) -> Result<Step, Failed> {
+    references::deploy(&work.garden, &work.seed, &work.live)?;
+    Ok(Step::Done)
+}
+
+fn read_secrets(work: &Work) -> Result<Step, Failed> {
+    garden_secrets::reconcile(&work.garden, &work.seed, work.name())?;
+    Ok(Step::Done)
+}
+
+fn perform(work: &Work) -> Result<Step, Failed> {
+    if let Some(operation) = Operation::named(work.asked()) {
+        operations::perform(&work.seed, operation, work.kubeconfig.as_ref())?;
+    }
+    operations::acknowledge(&work.garden, work.name(), work.asked())
 }
 
 fn namespaces(work: &Work) -> Result<Step, Failed> {
@@ -442,6 +456,11 @@ fn deploy_identity(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_table_can_run() {
+        assert_eq!(flow::problems(&ROWS), [""; 0]);
+    }
 
     #[test]
     fn what_rarely_changes_is_read_again_after_a_while() {

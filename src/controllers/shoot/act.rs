@@ -8,15 +8,15 @@ use crate::api::gardener::SHOOT;
 use crate::api::meta::{Key, text};
 use crate::base::clock::Timestamp;
 use crate::base::error::chain;
-use crate::flow::{Ended, Failed, Flow, Held, Observer, Pacer, Progress, TaskError, Turn};
+use crate::flow::{Failed, Flow, Held, Observer, Pacer, Progress, TaskError, Turn};
 use crate::kube::{Garden, Patch};
+use crate::operation::{Operation, Work};
 use crate::runtime::controller::{Context, Failure, Outcome};
 
 use super::ShootReconciler;
-use super::decide::{self, Operation};
+use super::decide;
 use super::finish::is_no_answer;
 use super::frame::Frame;
-use super::tasks::Work;
 
 /// A flow between its turns.
 pub(super) struct Running {
@@ -27,7 +27,7 @@ pub(super) struct Running {
     /// Tasks that have finished since the last report.
     pub(super) done: Vec<String>,
     /// The result, until it is written to the garden.
-    pub(super) ended: Option<(Ended, Timestamp)>,
+    pub(super) ended: Option<(Vec<TaskError>, Timestamp)>,
 }
 
 /// The result of a reconciliation after it was reported to the garden.
@@ -38,7 +38,7 @@ impl ShootReconciler {
     pub(super) fn unfinished(&self, key: &Key) -> Option<Running> {
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).remove(key)?;
         let now = self.shoots.get(key)?;
-        let then = &running.work.shoot["metadata"];
+        let then = &running.work.shoot()["metadata"];
         let is_new = now.metadata.deletion_timestamp.is_some() && then["deletionTimestamp"].is_null();
         // The cache may be older than the start of the operation.
         let is_more_force =
@@ -54,22 +54,22 @@ impl ShootReconciler {
     pub(super) fn turn(&self, key: &Key, running: Running, cx: &Context) -> Result<Outcome, Failure> {
         let mut held = Held::new(|running| self.keep(key, running));
         let running = held.lend(running);
-        let (ended, at) = match &running.ended {
+        let (errors, at) = match &running.ended {
             Some(before) => before.clone(),
             None => {
                 let now = || cx.clock.mono();
                 let Running { flow, work, frame, pacer, done, .. } = &mut *running;
                 let mut teller =
-                    Teller { garden: &self.garden, key, pacer, frame, done, is_refused: false, cx };
+                    Teller { garden: &self.env.garden, key, pacer, frame, done, is_refused: false, cx };
                 match flow.turn(work, &now, &mut teller) {
                     Turn::Again(after) => return Ok(Outcome::GoOn(after)),
-                    Turn::Ended(ended) => (ended, cx.clock.now()),
+                    Turn::Ended(errors) => (errors, cx.clock.now()),
                 }
             }
         };
         // If the garden or the seed is unreachable, a later turn writes the result. No task runs twice.
-        running.ended = Some((ended.clone(), at));
-        let told = self.end(key, running, (&ended, at), cx)?;
+        running.ended = Some((errors.clone(), at));
+        let told = self.end(key, running, (&errors, at), cx)?;
         held.forget();
         told
     }
@@ -86,12 +86,12 @@ impl ShootReconciler {
         &self,
         key: &Key,
         running: &mut Running,
-        (ended, at): (&Ended, Timestamp),
+        (errors, at): (&[TaskError], Timestamp),
         cx: &Context,
     ) -> Result<Told, Failure> {
-        if !ended.errors.is_empty() {
+        if !errors.is_empty() {
             self.strike_off_done(key, running)?;
-            return Ok(self.failed(key, &running.frame, &ended.errors, at, cx)?);
+            return Ok(self.failed(key, &running.frame, errors, at, cx)?);
         }
         match running.work.clean_up() {
             Err(error) if is_no_answer(&error) => Err(Failed::from(error).into()),

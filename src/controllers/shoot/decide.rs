@@ -13,6 +13,7 @@ use crate::config::settings::ShootController;
 use crate::format::duration::parse_nanos;
 use crate::format::time::parse_rfc3339;
 use crate::format::view;
+use crate::operation::Operation;
 use crate::shoot::window::Window;
 
 /// The finalizer that protects a Shoot from the first operation until nothing of it is left.
@@ -31,49 +32,6 @@ const SYNC_PERIOD: &str = "shoot.gardener.cloud/sync-period";
 const WINDOW_MAX: Duration = Duration::from_secs(6 * 3_600);
 /// Shoots are not reconciled while the Seed lacks one of these conditions.
 const SEED_CONDITIONS: [&str; 2] = ["GardenletReady", "SeedSystemComponentsHealthy"];
-
-/// The operation on a Shoot.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Operation {
-    /// Create it.
-    Create,
-    /// Reconcile it with its spec.
-    Reconcile,
-    /// Create it from the state that another seed has left.
-    Restore,
-    /// Prepare its migration to another seed.
-    Migrate,
-    /// Delete it.
-    Delete,
-    /// Delete it even if something is left behind.
-    ForceDelete,
-}
-
-impl Operation {
-    /// The type of the last operation.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Create => "Create",
-            Self::Reconcile => "Reconcile",
-            Self::Restore => "Restore",
-            Self::Migrate => "Migrate",
-            Self::Delete | Self::ForceDelete => "Delete",
-        }
-    }
-
-    /// Why this version does not support the operation, as a text for the Shoot's owner; `None` if it does.
-    pub const fn unbuilt(self) -> Option<&'static str> {
-        match self {
-            Self::Create | Self::Reconcile | Self::Delete | Self::ForceDelete => None,
-            Self::Restore => Some(
-                "This gardenlet cannot restore Shoots that come from other seeds yet. It has left everything as it is.",
-            ),
-            Self::Migrate => Some(
-                "This gardenlet cannot prepare the migration of Shoots to other seeds yet. It has left everything as it is.",
-            ),
-        }
-    }
-}
 
 /// The decision about a Shoot.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -8,16 +8,14 @@ use crate::base::clock::Timestamp;
 use crate::base::error::chain;
 use crate::flow::{self, TaskError};
 use crate::kube::{self, Patch, Verdict};
+use crate::operation::{Operation, cluster, requests};
 use crate::runtime::controller::{Context, Failure, Outcome};
 use crate::runtime::events::{self, About};
 use crate::secrets;
 
 use super::ShootReconciler;
 use super::act::{Running, Told};
-use super::begin::sync_cluster;
-use super::decide::Operation;
-use super::flow::done_on_request;
-use super::frame::{Facts, Frame};
+use super::frame::{Frame, Reconciled};
 
 /// How often the removal of finished tasks is tried.
 const STRIKES_MAX: usize = 3;
@@ -32,7 +30,7 @@ pub(super) enum News<'a> {
 
 impl<'a> News<'a> {
     fn words(self, operation: Operation) -> (bool, &'static str, &'a str) {
-        let deletes = operation.as_str() == "Delete";
+        let deletes = operation.is_deletion();
         match self {
             Self::Begun if deletes => (false, "Deleting", "Deleting Shoot cluster"),
             Self::Begun => (false, "Reconciling", "Reconciling Shoot cluster"),
@@ -44,8 +42,8 @@ impl<'a> News<'a> {
 }
 
 impl Running {
-    fn done_on_request(&self) -> Vec<&'static str> {
-        done_on_request(&self.work.shoot, |name| self.flow.is_done(name))
+    fn fulfilled(&self) -> Vec<&'static str> {
+        requests::fulfilled(self.work.shoot(), |name| self.flow.is_done(name))
     }
 }
 
@@ -62,42 +60,42 @@ impl ShootReconciler {
         cx: &Context,
     ) -> Result<Told, kube::Error> {
         let Running { work, frame, .. } = running;
-        if frame.operation().as_str() == "Delete" {
+        if frame.operation().is_deletion() {
             return self.deleted(key, frame, at, cx);
         }
-        let Some(live) = self.garden.find::<Value>(&SHOOT, &key)? else {
+        let Some(live) = self.env.garden.find::<Value>(&SHOOT, &key)? else {
             return Ok(Ok(Outcome::Done));
         };
         // Before the status: a reader of a successful status may request the same tasks again.
         let written = self.strike_off(key, running, live).and_then(|live| {
-            let facts = Facts { shoot: &live, is_hibernated: work.view.wants_hibernation };
-            self.patch_status(key, frame.succeeded(at, &facts))
+            let is_hibernated = work.facts().is_hibernated;
+            self.patch_status(key, frame.succeeded(at, &Reconciled { shoot: &live, is_hibernated }))
         });
         let shoot = match written {
             Ok(shoot) => shoot,
             Err(error) if is_away(&error) => return Err(error),
             Err(error) => return Ok(Err(error.into())),
         };
-        if let Err(failed) = sync_cluster(self.seed_side(), &shoot, &work.around) {
+        if let Err(failed) = cluster::sync(&self.env, &shoot, work.inputs()) {
             return Ok(Err(failed.into()));
         }
         let name = key.to_string();
         let operation = frame.operation().as_str();
         log::info!(shoot = name.as_str(), operation; "The Shoot is up to date");
         self.tell(key, &shoot, frame.operation(), News::Succeeded, cx);
-        Ok(Ok(self.again(&shoot, &work.around.seed, cx)))
+        Ok(Ok(self.again(&shoot, &work.inputs().seed, cx)))
     }
 
     /// Removes finished tasks from the Shoot's annotation, and returns the Shoot without them. If other clients keep
     /// changing the Shoot, the tasks stay, and the next operation does them again.
     fn strike_off(&self, key: &Key, running: &Running, mut live: Value) -> Result<Value, kube::Error> {
-        let done = running.done_on_request();
+        let done = running.fulfilled();
         for _ in 0..STRIKES_MAX {
             let Some(patch) = running.frame.task_annotations(&live, &done) else { break };
-            match self.garden.patch(&SHOOT, &key, &Patch::Merge(patch)) {
+            match self.env.garden.patch(&SHOOT, &key, &Patch::Merge(patch)) {
                 // The Shoot's care often writes at this moment.
                 Err(error) if error.is_conflict() => {
-                    let Some(again) = self.garden.find(&SHOOT, &key)? else { break };
+                    let Some(again) = self.env.garden.find(&SHOOT, &key)? else { break };
                     live = again;
                 }
                 other => return other,
@@ -111,10 +109,10 @@ impl ShootReconciler {
     /// # Errors
     /// The garden is unreachable.
     pub(super) fn strike_off_done(&self, key: &Key, running: &Running) -> Result<(), kube::Error> {
-        if running.done_on_request().is_empty() {
+        if running.fulfilled().is_empty() {
             return Ok(());
         }
-        let found = self.garden.find::<Value>(&SHOOT, &key);
+        let found = self.env.garden.find::<Value>(&SHOOT, &key);
         let struck = found.and_then(|live| live.map(|live| self.strike_off(key, running, live)).transpose());
         match struck {
             Err(error) if is_away(&error) => Err(error),
@@ -158,11 +156,11 @@ impl ShootReconciler {
     /// Emits an event.
     pub(super) fn tell(&self, key: &Key, shoot: &Value, operation: Operation, news: News<'_>, cx: &Context) {
         let (warning, reason, note) = news.words(operation);
-        let action = if operation.as_str() == "Delete" { "Delete" } else { "Reconcile" };
+        let action = if operation.is_deletion() { "Delete" } else { "Reconcile" };
         let uid = text(&shoot["metadata"]["uid"]);
         let about = About { resource: &SHOOT, namespace: &key.namespace, name: &key.name, uid };
         let news = events::News { controller: "shoot-controller", warning, reason, action, note };
-        cx.events.tell(&self.garden, &cx.clock, about, news);
+        cx.events.tell(&self.env.garden, &cx.clock, about, news);
     }
 }
 

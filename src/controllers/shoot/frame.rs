@@ -9,20 +9,19 @@ use serde_json::{Value, json};
 
 use crate::api::condition::{Condition, Status};
 use crate::api::gardener::OPERATION;
-use crate::api::meta::{annotation, text};
+use crate::api::meta::text;
 use crate::api::patch::difference;
 use crate::base::clock::Timestamp;
 use crate::flow::{Progress, TaskError};
 use crate::format::time::{parse_rfc3339, rfc3339};
 use crate::format::view;
+use crate::operation::Operation;
+use crate::operation::cluster::technical_id;
+use crate::operation::requests::{TASKS, asked};
 
-use super::cluster::technical_id;
-use super::decide::{Operation, generation};
+use super::decide::generation;
 use super::rotation;
 use super::status::INITIALIZE;
-
-/// Tasks that the garden requests, comma-separated.
-pub const TASKS: &str = "shoot.gardener.cloud/tasks";
 
 /// Codes of errors that a retry cannot fix before somebody has changed something.
 const FINAL_CODES: [&str; 7] = [
@@ -60,7 +59,7 @@ pub struct Start<'a> {
 
 /// The input when an operation has succeeded.
 #[derive(Clone, Copy, Debug)]
-pub struct Facts<'a> {
+pub struct Reconciled<'a> {
     /// The live Shoot, including conditions that others have written meanwhile.
     pub shoot: &'a Value,
     /// Whether the reconciled Shoot, as in the `Cluster`, was to be hibernated.
@@ -97,7 +96,7 @@ impl Frame {
         let (wanted, observed) =
             (generation(&shoot["metadata"]["generation"]), generation(&status["observedGeneration"]));
         let seed = shoot["spec"]["seedName"].clone();
-        let deletes = operation.as_str() == "Delete";
+        let deletes = operation.is_deletion();
         let mut begin = json!({
             "technicalID": technical_id(start.project, shoot),
             "gardener": start.agent,
@@ -207,7 +206,7 @@ impl Frame {
     }
 
     /// The status patch after all tasks have finished.
-    pub fn succeeded(&self, now: Timestamp, facts: &Facts<'_>) -> Value {
+    pub fn succeeded(&self, now: Timestamp, reconciled: &Reconciled<'_>) -> Value {
         let what = match self.operation {
             Operation::Create | Operation::Reconcile => "reconciled",
             Operation::Restore => "restored",
@@ -224,13 +223,13 @@ impl Frame {
             },
             "lastErrors": null,
             "retryCycleStartTime": null,
-            "hibernated": facts.is_hibernated,
+            "hibernated": reconciled.is_hibernated,
         });
-        if self.operation.as_str() != "Delete" {
+        if !self.operation.is_deletion() {
             status["seedName"] = self.seed.clone();
         }
         if matches!(self.operation, Operation::Create | Operation::Reconcile | Operation::Restore) {
-            let before = &facts.shoot["status"];
+            let before = &reconciled.shoot["status"];
             for (field, kinds) in [("conditions", &CONDITIONS[..]), ("constraints", &CONSTRAINTS)] {
                 let reset = reset(&before[field], kinds, now);
                 if !reset.is_empty() {
@@ -238,7 +237,7 @@ impl Frame {
                 }
             }
             if let Some(changed) =
-                rotation_patch(&self.rotation, &rotation::done(&self.rotation, facts.is_hibernated, now))
+                rotation_patch(&self.rotation, &rotation::done(&self.rotation, reconciled.is_hibernated, now))
             {
                 status["credentials"]["rotation"] = changed;
             }
@@ -289,38 +288,11 @@ impl Frame {
     }
 }
 
-fn asked(shoot: &Value) -> impl Iterator<Item = &str> {
-    annotation(shoot, TASKS).split(',').map(str::trim).filter(|task| !task.is_empty())
-}
-
-/// Whether the garden requests a task.
-pub fn asks(shoot: &Value, task: &str) -> bool {
-    asked(shoot).any(|asked| asked == task)
-}
-
 /// The status patch with the identity of a Shoot, written once all inputs of its operation are known. Without an
 /// identity, nothing was created in the seed.
 pub fn identified(shoot: &Value) -> Option<Value> {
     let uid = &shoot["metadata"]["uid"];
     text(&shoot["status"]["uid"]).is_empty().then(|| json!({"status": {"uid": uid}}))
-}
-
-/// The status patch with the identity of the cluster, which never changes. `garden` is the garden's identity.
-pub fn cluster_identity(shoot: &Value, identity: &str) -> Option<Value> {
-    let known = text(&shoot["status"]["clusterIdentity"]);
-    known.is_empty().then(|| json!({"status": {"clusterIdentity": identity}}))
-}
-
-/// The status patch after everything in etcd has been encrypted as desired, if it changes the status. `resources` are
-/// the kinds besides Secrets.
-pub fn encrypted(shoot: &Value, provider: &str, resources: &[String]) -> Option<Value> {
-    let before = &shoot["status"]["credentials"]["encryptionAtRest"];
-    let mut after = json!({"provider": {"type": provider}});
-    if !resources.is_empty() {
-        after["resources"] = json!(resources);
-    }
-    let changed = difference(&or_empty(before), &after)?;
-    Some(json!({"status": {"credentials": {"encryptionAtRest": changed}}}))
 }
 
 fn or_empty(value: &Value) -> Value {
@@ -707,7 +679,7 @@ mod tests {
                     for field in ["conditions", "constraints"] {
                         shoot["status"][field] = conditions[field].clone();
                     }
-                    let facts = Facts { shoot: &shoot.clone(), is_hibernated: false };
+                    let facts = Reconciled { shoot: &shoot.clone(), is_hibernated: false };
                     merge(&mut shoot, &frame.succeeded(at(&told["lastUpdateTime"]), &facts));
                 } else if let Some((patch, report)) =
                     frame.going_on(&report, &done, at(&told["lastUpdateTime"]))

@@ -3,48 +3,28 @@
 //! Woken by a new generation of the Shoot, by its deletion, and once per `controllers.shoot.syncPeriod`.
 
 mod act;
-mod backups;
 mod begin;
-pub mod cluster;
 pub mod decide;
-mod deletion;
-mod encryption;
-mod extensions;
 mod finish;
-mod flow;
 pub mod frame;
-pub mod look;
-mod pods;
-mod records;
 mod release;
 mod rotation;
-pub mod sleep;
-mod snapshots;
 pub mod status;
-mod surroundings;
-mod tasks;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::api::gardener::{ControllerInstallation, ControllerRegistration, SEED, SHOOT, ShootHead};
+use crate::api::gardener::{SEED, SHOOT, ShootHead};
 use crate::api::meta::Key;
 use crate::base::random;
 use crate::base::sorted::{SortedMap, SortedSet};
-use crate::components::images::Images;
-use crate::config::settings::Settings;
-use crate::deployer::Parent;
-use crate::kube::{Garden, Seed};
-use crate::pki::keys::RsaKeys;
-use crate::resources::Watched;
+use crate::operation::Environment;
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
 use crate::runtime::group::Group;
 use crate::runtime::queue::Retry;
 use crate::runtime::store::{Change, Store};
-use crate::shoot::client::Connector;
-use crate::shoot::served::Served;
 
 use super::Site;
 
@@ -62,13 +42,21 @@ pub fn add(site: &Site, group: &mut Group) {
     });
     let agent = &site.agent;
     let reconciler = ShootReconciler {
-        garden: site.garden.clone(),
-        seed: site.seed.clone(),
-        seed_name: site.seed_name().to_owned(),
+        env: Arc::new(environment(site)),
+        seed: site.seed_key(),
         agent: json!({"id": agent.id, "name": agent.name, "version": agent.version}),
-        settings: Arc::clone(settings),
         shoots: site.heads.store().clone(),
         listed,
+        running: Mutex::default(),
+    };
+    group.run(lane, reconciler);
+}
+
+fn environment(site: &Site) -> Environment {
+    Environment {
+        garden: site.garden.clone(),
+        seed: site.seed.clone(),
+        settings: Arc::clone(&site.settings),
         installations: site.installations.store().clone(),
         registrations: site.registrations.store().clone(),
         managed: site.managed.store().clone(),
@@ -77,33 +65,17 @@ pub fn add(site: &Site, group: &mut Group) {
         parent: site.parent.clone(),
         connector: site.shoots.clone(),
         served: site.served.clone(),
-        running: Mutex::default(),
-    };
-    group.run(lane, reconciler);
+    }
 }
 
 struct ShootReconciler {
-    garden: Garden,
-    seed: Seed,
-    /// The name of the Seed.
-    seed_name: String,
+    env: Arc<Environment>,
+    /// The Seed.
+    seed: Key,
     /// Our identity: `status.gardener`.
     agent: Value,
-    settings: Arc<Settings>,
     shoots: Store<ShootHead>,
     listed: Listed,
-    installations: Store<ControllerInstallation>,
-    registrations: Store<ControllerRegistration>,
-    managed: Store<Watched>,
-    /// Generates RSA keys.
-    keys: Arc<dyn RsaKeys>,
-    images: Images,
-    /// Facts about the agent's own pod.
-    parent: Parent,
-    /// Makes clients of Shoots.
-    connector: Connector,
-    /// The clusters of Shoots that the applier serves.
-    served: Served,
     /// The operations that wait for their next turns.
     running: Mutex<SortedMap<Key, act::Running>>,
 }
@@ -121,9 +93,9 @@ impl Reconciler for ShootReconciler {
             return self.turn(key, running, cx);
         }
         let is_known = || self.shoots.may_have(key);
-        let found = self.garden.find_own::<Value>(&SHOOT, &key, &is_known)?;
+        let found = self.env.garden.find_own::<Value>(&SHOOT, &key, &is_known)?;
         let Some(shoot) = found else { return Ok(Outcome::Done) };
-        let seed = self.garden.get::<Value>(&SEED, &Key::cluster(&self.seed_name))?;
+        let seed = self.env.garden.get::<Value>(&SEED, &self.seed)?;
         let now = cx.clock.now();
         let input = Input { is_listed: self.listed.has(key), ..self.input(&shoot, &seed, cx) };
         let decision = decide::decide(&input);
@@ -139,7 +111,7 @@ impl Reconciler for ShootReconciler {
                 log::debug!(shoot = name.as_str(), why = why.as_str(); "The Shoot is not reconciled now");
                 self.say(key, status::pending(&shoot))?;
                 if is_synced {
-                    begin::sync_only(&self.garden, self.seed_side(), &shoot, &seed)?;
+                    begin::sync_only(&self.env, &shoot, &seed)?;
                 }
                 Ok(after.map_or(Outcome::Done, Outcome::After))
             }
@@ -158,7 +130,7 @@ impl Reconciler for ShootReconciler {
 
 impl ShootReconciler {
     fn input<'a>(&'a self, shoot: &'a Value, seed: &'a Value, cx: &Context) -> Input<'a> {
-        let settings = &self.settings.controllers.shoot;
+        let settings = &self.env.settings.controllers.shoot;
         Input {
             shoot,
             seed,

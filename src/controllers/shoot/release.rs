@@ -8,13 +8,14 @@ use crate::api::meta::{Key, Metadata, text};
 use crate::base::clock::Timestamp;
 use crate::format::view;
 use crate::kube;
+use crate::operation::Operation;
 use crate::runtime::controller::{Context, Failure, Outcome};
 use crate::runtime::write;
 
 use super::act::Told;
-use super::decide::{FINALIZER, Operation};
+use super::decide::FINALIZER;
 use super::finish::{News, is_away};
-use super::frame::{Facts, Frame, Start};
+use super::frame::{Frame, Reconciled, Start};
 use super::{CONFLICT_RETRY, ShootReconciler};
 
 /// Whether the Shoot can be released at once: nothing but the `Cluster` is created in the seed before `status.uid` is
@@ -22,7 +23,7 @@ use super::{CONFLICT_RETRY, ShootReconciler};
 pub(super) fn is_due(operation: Operation, shoot: &Value) -> bool {
     let (status, last) = (&shoot["status"], &shoot["status"]["lastOperation"]);
     let is_gone = last["type"] == "Delete" && last["state"] == "Succeeded";
-    operation.as_str() == "Delete" && (is_gone || text(&status["uid"]).is_empty())
+    operation.is_deletion() && (is_gone || text(&status["uid"]).is_empty())
 }
 
 impl ShootReconciler {
@@ -31,7 +32,7 @@ impl ShootReconciler {
         let start = Start {
             project: "",
             agent: &self.agent,
-            retry_duration: self.settings.controllers.shoot.retry_duration,
+            retry_duration: self.env.settings.controllers.shoot.retry_duration,
             now: cx.clock.now(),
         };
         let frame = Frame::new(shoot, Operation::Delete, &start);
@@ -49,7 +50,7 @@ impl ShootReconciler {
         at: Timestamp,
         cx: &Context,
     ) -> Result<Told, kube::Error> {
-        let Some(live) = self.garden.find::<Value>(&SHOOT, &key)? else {
+        let Some(live) = self.env.garden.find::<Value>(&SHOOT, &key)? else {
             return Ok(Ok(Outcome::Done));
         };
         match self.finalize(key, &live, frame, at) {
@@ -73,17 +74,17 @@ impl ShootReconciler {
     ) -> Result<Outcome, kube::Error> {
         let cluster = text(&shoot["status"]["technicalID"]);
         if !cluster.is_empty() {
-            match write::delete(&self.seed, &CLUSTER, &Key::new("", cluster)) {
+            match write::delete(&self.env.seed, &CLUSTER, &Key::new("", cluster)) {
                 // An agent without permission to delete it could not create it either.
                 Err(e) if e.status_code() == Some(403) => {}
                 other => drop(other?),
             }
         }
-        let facts = Facts { shoot, is_hibernated: shoot["status"]["hibernated"] == true };
+        let facts = Reconciled { shoot, is_hibernated: shoot["status"]["hibernated"] == true };
         let live = self.patch_status(key, frame.succeeded(at, &facts))?;
         let metadata = view::look::<Metadata>(&live).unwrap_or_default().metadata;
         let read = (metadata.finalizers.as_slice(), metadata.resource_version.as_str());
-        match write::finalizer(&self.garden, &SHOOT, key, read, FINALIZER, false) {
+        match write::finalizer(&self.env.garden, &SHOOT, key, read, FINALIZER, false) {
             Err(e) if e.is_conflict() => Ok(Outcome::GoOn(CONFLICT_RETRY)),
             other => other.map(|()| Outcome::Done),
         }

@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 use crate::api::gardener::OPERATION;
 use crate::api::meta::{annotation, text};
 use crate::base::clock::Timestamp;
-use crate::base::sorted::SortedSet;
 use crate::format::time::rfc3339;
 
 const AUTHORITIES: &str = "certificateAuthorities";
@@ -109,18 +108,6 @@ fn wants_another_provider(shoot: &Value) -> bool {
     !present.is_empty() && !wanted.is_empty() && present != wanted
 }
 
-/// Whether the Shoot requests encryption of other resources than the present ones. Their order does not matter.
-pub(super) fn encrypts_others(shoot: &Value) -> bool {
-    let present = &shoot["status"]["credentials"]["encryptionAtRest"];
-    let wanted = &shoot["spec"]["kubernetes"]["kubeAPIServer"]["encryptionConfig"];
-    // Without a provider, the status does not record yet what is encrypted.
-    !text(&present["provider"]["type"]).is_empty() && set(&present["resources"]) != set(&wanted["resources"])
-}
-
-fn set(list: &Value) -> SortedSet<&str> {
-    list.as_array().into_iter().flatten().map(text).collect()
-}
-
 fn act(rotation: &mut Value, what: &str, act: Act, now: Timestamp) {
     let is_idle = matches!(phase(rotation, what), "" | "Completed");
     let is_prepared = phase(rotation, what) == "Prepared";
@@ -216,28 +203,6 @@ mod tests {
         map.iter()
             .map(|(name, entry)| format!("{name} {}", text(&entry["phase"])).trim_end().to_owned())
             .collect()
-    }
-
-    #[test]
-    fn changed_resources_need_encryption() {
-        let of = |wanted: &Value, present: &Value| {
-            json!({"spec": {"kubernetes": {"kubeAPIServer": {"encryptionConfig": {"resources": wanted}}}},
-                "status": {"credentials": {"encryptionAtRest": {"provider": {"type": "aescbc"}, "resources": present}}}})
-        };
-        let (ab, ba, a) = (json!(["a", "b"]), json!(["b", "a"]), json!(["a"]));
-        let table = [
-            (&ab, &ba, false),
-            (&json!([]), &Value::Null, false),
-            (&a, &ab, true),
-            (&ab, &a, true),
-            (&a, &Value::Null, true),
-        ];
-        for (wanted, present, expected) in table {
-            assert_eq!(encrypts_others(&of(wanted, present)), expected, "{wanted} {present}");
-        }
-        let mut unknown = of(&a, &Value::Null);
-        unknown["status"] = json!({});
-        assert!(!encrypts_others(&unknown), "the status has no provider yet");
     }
 
     /// Stored objects could not be rewritten, so the key that reads them must stay.

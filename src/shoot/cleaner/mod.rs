@@ -95,6 +95,11 @@ pub struct Terms<'a> {
 }
 
 impl Sweep {
+    /// Its part of the clean-up.
+    pub const fn stage(&self) -> Stage {
+        self.stage
+    }
+
     /// A sweep that has not started.
     pub fn new(stage: Stage) -> Self {
         Self { stage, place: (0, String::new()), left: Left::default(), before: None }

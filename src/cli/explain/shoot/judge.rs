@@ -60,7 +60,7 @@ pub(super) fn judge(tasks: &[Outline], status: &Value) -> Vec<State> {
 
 /// The errors of a run that belong to none of these tasks: they come from its preparation, or from another gardenlet.
 pub(super) fn other_errors<'s>(tasks: &[Outline], status: &'s Value) -> Vec<&'s Value> {
-    let is_known = |error: &&Value| tasks.iter().any(|task| error["taskID"] == *task.name);
+    let is_known = |error: &&Value| tasks.iter().any(|task| error["taskID"] == task.name);
     errors(status).filter(|error| !is_known(error)).collect()
 }
 

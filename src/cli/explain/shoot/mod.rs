@@ -11,22 +11,20 @@ use crate::base::error::chain;
 use crate::base::workers::Workers;
 use crate::config::Settings;
 use crate::controllers::shoot::decide::{self, Decision, Input, Rest};
-use crate::controllers::shoot::{look, sleep, status};
+use crate::controllers::shoot::status;
 use crate::extension::{self, Class, Moment};
 use crate::flow::Outline;
 use crate::format::duration;
 use crate::format::time::{parse_rfc3339, rfc3339};
 use crate::kube::{Client, Error, Garden, Gates, Options, Seed};
-
+use crate::operation::evidence::{Looker, Seen};
+use crate::operation::{Operation, look, sleep};
 use crate::shoot::client::{Connector, Doors};
 
 use self::judge::State;
-use self::looks::{Looker, Seen};
 use super::decide::{Task, age};
 
 mod judge;
-mod leaving;
-mod looks;
 
 /// Lines that only a Shoot has.
 #[derive(Debug, Default)]
@@ -70,12 +68,23 @@ pub(super) fn tell(
         }
         Err(error) => told.unread.push(format!("ControllerRegistrations: {}", chain(&error))),
     }
-    let tasks = look::outline(shoot);
+    let operation = last_operation(shoot);
+    let tasks = look::outline(operation, shoot);
     told.why.extend(judge::other_errors(&tasks, &shoot["status"]).into_iter().map(other_error));
     let shoots = Connector::new(seed.clone(), options, &Doors::from_outside(Gates::new(&Workers::new(1))));
-    let looker = Looker { garden: &garden, seed: &seed, shoots: &shoots, settings, of: &of, shoot, now };
+    let looker =
+        Looker { garden: &garden, seed: &seed, shoots: &shoots, settings, operation, of: &of, shoot, now };
     told.tasks = walk(&tasks, &shoot["status"], now, &|task| looker.look(task));
     Ok(told)
+}
+
+/// The Shoot's current or last operation.
+fn last_operation(shoot: &Value) -> Operation {
+    match text(&shoot["status"]["lastOperation"]["type"]) {
+        "Delete" => decide::operation(shoot),
+        "Create" => Operation::Create,
+        _ => Operation::Reconcile,
+    }
 }
 
 /// A hibernated Shoot lacks nothing.
@@ -175,24 +184,24 @@ fn walk(tasks: &[Outline], status: &Value, now: Timestamp, look: &dyn Fn(&str) -
             State::Waiting(needs) => ("waits", vec![waits(tasks, needs)]),
             State::Running => {
                 let since = since.as_ref().map(|age| format!("for {age} or longer"));
-                let before = judge::error_of(&task.name, status).map(|error| {
+                let before = judge::error_of(task.name, status).map(|error| {
                     format!("it failed before: {}{}", text(&error["description"]), codes(&error["codes"]))
                 });
-                ("running", since.into_iter().chain(seen(look(&task.name))).chain(before).collect())
+                ("running", since.into_iter().chain(seen(look(task.name))).chain(before).collect())
             }
             State::Failed(why, codes) => {
                 let codes = if codes.is_empty() { String::new() } else { format!(" ({})", codes.join(", ")) };
-                let notes = std::iter::once(format!("{why}{codes}")).chain(seen(look(&task.name)));
+                let notes = std::iter::once(format!("{why}{codes}")).chain(seen(look(task.name)));
                 ("failed", notes.collect())
             }
-            State::Ended | State::Unknown => match look(&task.name) {
+            State::Ended | State::Unknown => match look(task.name) {
                 Seen::There => {
                     ("done", vec!["the cluster shows it; the report does not contain it".to_owned()])
                 }
                 other => ("not known", seen(other)),
             },
         };
-        Task { name: task.name.clone(), state: word, notes }
+        Task { name: task.name.to_owned(), state: word, notes }
     };
     tasks.iter().zip(&states).map(one).collect()
 }
@@ -329,8 +338,8 @@ mod tests {
 
     #[test]
     fn tasks_say_what_was_seen_of_them() {
-        let task = |name: &str, needs: &[usize], is_skipped| Outline {
-            name: name.to_owned(),
+        let task = |name: &'static str, needs: &[usize], is_skipped| Outline {
+            name,
             needs: needs.to_vec(),
             is_skipped,
         };
@@ -372,21 +381,5 @@ mod tests {
             |is: bool| json!({"spec": {"hibernation": {"enabled": true}}, "status": {"hibernated": is}});
         assert!(asleep(&shoot(true)).is_some_and(|said| said.starts_with("it is hibernated")));
         assert_eq!(asleep(&shoot(false)), None);
-    }
-
-    /// The names of tasks in this file are names of tasks of the flow.
-    #[test]
-    fn looks_name_tasks() {
-        let source = include_str!("looks.rs");
-        let asleep = json!({"spec": {"hibernation": {"enabled": true}}});
-        let deleted = json!({"status": {"lastOperation": {"type": "Delete"}}});
-        let all = [&Value::Null, &asleep, &deleted].into_iter().flat_map(look::outline);
-        let names: Vec<String> = all.map(|task| task.name).collect();
-        let looked = source.lines().filter_map(|line| line.trim().strip_prefix('"')?.split_once("\" =>"));
-        let looked: Vec<&str> = looked.flat_map(|(names, _)| names.split("\" | \"")).collect();
-        assert!(looked.len() > 20, "{looked:?}");
-        let unknown: Vec<&&str> =
-            looked.iter().filter(|name| !names.iter().any(|known| known == *name)).collect();
-        assert_eq!(unknown, [&""; 0]);
     }
 }

@@ -7,51 +7,48 @@ use serde_json::{Value, json};
 use crate::api::core::SECRET;
 use crate::api::extensions::DNS_RECORD;
 use crate::api::meta::{Key, text};
-use crate::base::clock::Timestamp;
 use crate::extension::{Patience, Target, Wish};
 use crate::flow::{Attempt, Failed, Step};
 use crate::kube::{Garden, Seed};
 use crate::runtime::write;
 
+use super::{Work, requests};
+
+/// The role of the record in the internal domain.
+pub(super) const INTERNAL: &str = "internal";
+/// The role of the record in the owner's domain.
+pub(super) const EXTERNAL: &str = "external";
+
 /// A desired record.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Record {
+struct Record {
     /// `internal` or `external`.
-    pub(super) role: &'static str,
+    role: &'static str,
     /// The namespace of the control plane.
-    pub(super) namespace: String,
+    namespace: String,
     /// The name of the Shoot.
-    pub(super) shoot: String,
+    shoot: String,
     /// The type of its provider.
-    pub(super) provider: String,
+    provider: String,
     /// The provider's zone, if known.
-    pub(super) zone: Option<String>,
+    zone: Option<String>,
     /// Its domain name.
-    pub(super) domain: String,
+    domain: String,
     /// The address of the API server: an IP address or a name.
-    pub(super) address: String,
+    address: String,
     /// In seconds.
-    pub(super) ttl: u32,
+    ttl: u32,
     /// The Secret of the garden with the provider's credentials.
-    pub(super) credentials: Key,
+    credentials: Key,
 }
 
 impl Record {
-    fn name(&self) -> String {
-        format!("{}-{}", self.shoot, self.role)
+    fn target(&self) -> Target {
+        target(&self.namespace, &self.shoot, self.role)
     }
 
     fn secret(&self) -> Key {
-        Key::new(self.namespace.as_str(), format!("dnsrecord-{}", self.name()))
-    }
-
-    fn target(&self) -> Target {
-        Target { resource: DNS_RECORD, key: Key::new(self.namespace.as_str(), self.name()) }
-    }
-
-    /// Waits until its extension has created it.
-    pub(super) fn wait(&self, seed: &Seed, attempt: &Attempt) -> Result<Step, Failed> {
-        self.target().wait_ready(seed, Patience::of(&DNS_RECORD), attempt)
+        Key::new(self.namespace.as_str(), format!("dnsrecord-{}-{}", self.shoot, self.role))
     }
 
     fn wish(&self) -> Wish {
@@ -81,32 +78,73 @@ impl Record {
     }
 }
 
-/// Writes the record with the credentials of its provider. Not finished while an older record must be deleted first.
-pub(super) fn deploy(
-    (garden, seed): (&Garden, &Seed),
-    record: &Record,
-    is_asked: bool,
-    now: Timestamp,
-) -> Result<Step, Failed> {
-    bring_credentials(garden, seed, record)?;
-    record.target().deploy_or_replace(seed, &record.wish(), is_asked, now)
+pub(super) fn deploy_internal(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
+    deploy(work, INTERNAL, requests::INTERNAL_RECORD, attempt)
 }
 
-/// Deletes a Shoot's record from the namespace of its control plane, and waits until it is gone.
-pub(super) fn destroy(
-    seed: &Seed,
-    (namespace, shoot, role): (&str, &str, &str),
-    attempt: &Attempt,
-    now: Timestamp,
-) -> Result<Step, Failed> {
-    let name = format!("{shoot}-{role}");
-    let target = Target { resource: DNS_RECORD, key: Key::new(namespace, name) };
-    match target.find(seed)? {
+pub(super) fn deploy_external(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
+    deploy(work, EXTERNAL, requests::EXTERNAL_RECORD, attempt)
+}
+
+pub(super) fn destroy_internal(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
+    destroy(work, INTERNAL, attempt)
+}
+
+pub(super) fn destroy_external(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
+    destroy(work, EXTERNAL, attempt)
+}
+
+/// Writes a record once in an operation, and waits until its extension has reconciled it. The garden may request that it is
+/// written even if nothing has changed.
+fn deploy(work: &mut Work, role: &'static str, request: &str, attempt: &Attempt) -> Result<Step, Failed> {
+    let Some(record) = wanted(work, role) else { return Ok(Step::Done) };
+    if !work.records.contains(role) {
+        bring_credentials(&work.env.garden, &work.env.seed, &record)?;
+        let is_asked = requests::asks(&work.shoot, request);
+        // Not finished while an older record must be deleted first.
+        let step = record.target().deploy_or_replace(&work.env.seed, &record.wish(), is_asked, work.now())?;
+        if step != Step::Done {
+            return Ok(step);
+        }
+        work.records.insert(role);
+    }
+    record.target().wait_ready(&work.env.seed, Patience::of(&DNS_RECORD), attempt)
+}
+
+/// The record, if the domain is managed and the address of the API server is known.
+fn wanted(work: &Work, role: &'static str) -> Option<Record> {
+    let view = &work.view;
+    let dns = if role == INTERNAL { Some(&view.internal) } else { view.external.as_ref() };
+    let (dns, outside) = (dns.filter(|dns| dns.is_managed())?, work.outside()?);
+    Some(Record {
+        role,
+        namespace: view.technical_id.clone(),
+        shoot: view.name.clone(),
+        provider: dns.provider.clone(),
+        zone: Some(dns.zone.clone()).filter(|zone| !zone.is_empty()),
+        domain: dns.server(),
+        address: outside.host.clone(),
+        ttl: work.env.settings.controllers.shoot.dns_entry_ttl_seconds,
+        credentials: Key::new(text(&dns.credentials["namespace"]), text(&dns.credentials["name"])),
+    })
+}
+
+/// Deletes a record, and waits until its extension has removed it.
+fn destroy(work: &Work, role: &str, attempt: &Attempt) -> Result<Step, Failed> {
+    let target = target(work.plane(), &work.view.name, role);
+    match target.find(&work.env.seed)? {
         None => return Ok(Step::Done),
-        Some(live) if live["metadata"]["deletionTimestamp"].is_null() => target.delete(seed, now)?,
+        Some(live) if live["metadata"]["deletionTimestamp"].is_null() => {
+            target.delete(&work.env.seed, work.now())?;
+        }
         Some(_) => {}
     }
-    target.wait_gone(seed, Patience::of(&DNS_RECORD), attempt)
+    target.wait_gone(&work.env.seed, Patience::of(&DNS_RECORD), attempt)
+}
+
+/// The record of a Shoot's role in the namespace of its control plane.
+pub(super) fn target(namespace: &str, shoot: &str, role: &str) -> Target {
+    Target { resource: DNS_RECORD, key: Key::new(namespace, format!("{shoot}-{role}")) }
 }
 
 fn bring_credentials(garden: &Garden, seed: &Seed, record: &Record) -> Result<(), Failed> {
@@ -161,6 +199,6 @@ mod tests {
         }
         record.zone = Some("z".to_owned());
         assert_eq!(record.wish().spec["zone"], "z");
-        assert_eq!(record.target().name, "s1-internal");
+        assert_eq!(record.target().key.name, "s1-internal");
     }
 }

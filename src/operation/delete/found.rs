@@ -1,9 +1,4 @@
-//! The deletion of a Shoot: the state at its start decides which tasks are needed (Gardener's `reconciler_delete.go`
-//! and `reconciler_force_delete.go`).
-
-pub(super) mod flow;
-pub(super) mod force;
-mod tasks;
+//! What a deletion finds in the seed. It decides which tasks are needed.
 
 use serde_json::Value;
 
@@ -11,27 +6,37 @@ use crate::api::core::{DEPLOYMENT, NAMESPACE};
 use crate::api::meta::{Key, Metadata};
 use crate::components::{kube_apiserver, kube_controller_manager};
 use crate::kube::{Error, Seed};
-use crate::shoot::{access, cleaner};
+use crate::shoot::access;
 
 /// The state in the seed before the flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Found {
+pub struct Found {
     /// The namespace exists and is not being deleted.
-    has_namespace: bool,
+    pub has_namespace: bool,
     /// The Deployment of the API server exists and is not being deleted.
-    has_server: bool,
+    pub has_server: bool,
     /// The cluster may have been used: its API server answers, or has issued a token.
-    was_served: bool,
+    pub was_served: bool,
     /// The Deployment of kube-controller-manager exists and is not being deleted.
-    has_controllers: bool,
+    pub has_controllers: bool,
 }
 
 impl Found {
+    /// Everything: for a description of the longest flow.
+    pub const ALL: Self =
+        Self { has_namespace: true, has_server: true, was_served: true, has_controllers: true };
+
+    /// Whether the content of the cluster can and must be deleted. Without an API server there is nothing to clean, and
+    /// neither in a cluster that was never reachable.
+    pub const fn is_usable(&self) -> bool {
+        self.has_namespace && self.has_server && self.was_served
+    }
+
     /// Reads the state.
     ///
     /// # Errors
     /// A request to the seed fails.
-    pub(super) fn read(seed: &Seed, namespace: &str) -> Result<Self, Error> {
+    pub fn read(seed: &Seed, namespace: &str) -> Result<Self, Error> {
         let is_live =
             |found: Option<Metadata>| found.is_some_and(|it| it.metadata.deletion_timestamp.is_none());
         let has = |name: &str| Ok::<_, Error>(is_live(seed.find(&DEPLOYMENT, &Key::new(namespace, name))?));
@@ -53,42 +58,8 @@ impl Found {
     }
 }
 
-/// What the flow skips.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Plan {
-    /// The namespace exists and is not being deleted.
-    pub(super) has_namespace: bool,
-    /// Start the API server and delete the content of the cluster.
-    pub(super) cleans: bool,
-    /// kube-controller-manager exists.
-    pub(super) has_controllers: bool,
-    /// The owner keeps API extensions until the API server is deleted.
-    pub(super) skips_apis: bool,
-}
-
-impl Plan {
-    /// Without an API server there is nothing to clean, and neither in a cluster that was never reachable.
-    pub(super) fn new(shoot: &Value, found: Found) -> Self {
-        let Found { has_namespace, has_server, was_served, has_controllers } = found;
-        Self {
-            has_namespace,
-            cleans: has_namespace && has_server && was_served,
-            has_controllers,
-            skips_apis: cleaner::skips(shoot),
-        }
-    }
-
-    /// For `explain`: the longest plan.
-    pub(super) fn whole(shoot: &Value) -> Self {
-        let found = Found { has_namespace: true, has_server: true, was_served: true, has_controllers: true };
-        Self::new(shoot, found)
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
@@ -102,10 +73,7 @@ mod tests {
         ];
         for ([has_namespace, has_server, was_served], expected) in table {
             let found = Found { has_namespace, has_server, was_served, has_controllers: true };
-            let plan = Plan::new(&json!({}), found);
-            assert_eq!((plan.cleans, plan.has_namespace), (expected, has_namespace), "{found:?}");
+            assert_eq!(found.is_usable(), expected, "{found:?}");
         }
-        let kept = json!({"metadata": {"annotations": {"shoot.gardener.cloud/skip-cleanup": ""}}});
-        assert!(Plan::whole(&kept).skips_apis && !Plan::whole(&json!({})).skips_apis);
     }
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::api::coordination::LEASE;
 use crate::api::core::{CONFIG_MAP, DEPLOYMENT, NAMESPACE, POD, SECRET, SERVICE, STATEFUL_SET};
-use crate::api::extensions::{CLUSTER, DNS_RECORD};
+use crate::api::extensions::CLUSTER;
 use crate::api::meta::{Key, Metadata, Resource, text};
 use crate::api::resources::{MANAGED_RESOURCE, ManagedResource};
 use crate::base::error::chain;
@@ -14,7 +14,7 @@ use crate::components::etcd::{Role, druid, plain};
 use crate::components::managed::{self, Removal};
 use crate::components::{exposure, kube_apiserver, shoot as managed_resources};
 use crate::config::control_plane::EtcdMode;
-use crate::extension::{Patience, Target, together};
+use crate::extension::{Moment, together};
 use crate::flow::{Attempt, Failed, Step};
 use crate::format::time::parse_rfc3339;
 use crate::kube::{ListParams, Patch, Seed};
@@ -23,7 +23,8 @@ use crate::runtime::write;
 use crate::shoot::cleaner::{self, Stage, Sweep, Terms};
 use crate::shoot::{issuer, state};
 
-use super::super::tasks::{self as run, Work};
+use super::super::create::tasks as create;
+use super::super::{Work, extensions};
 
 /// How soon to check again whether something is gone.
 const SOON: Duration = Duration::from_secs(1);
@@ -32,12 +33,11 @@ const AGAIN: Duration = Duration::from_secs(5);
 const LEASE_MAX: Duration = Duration::from_secs(15);
 
 /// Objects that the settings refer to may be deleted before the Shoot. The API server then keeps its settings.
-pub(super) fn settings(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
-    match run::settings(work, attempt) {
+pub(in crate::operation) fn settings(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
+    match create::settings(work, attempt) {
         Err(failed) if failed.postponed.is_none() => {
             let (shoot, err) = (work.view.name.as_str(), failed.text.as_str());
             log::warn!(shoot, err; "The API server of a Shoot that is being deleted keeps its settings");
-            work.texts.clear();
             work.keeps_server = true;
             Ok(Step::Done)
         }
@@ -46,48 +46,53 @@ pub(super) fn settings(work: &mut Work, attempt: &Attempt) -> Result<Step, Faile
 }
 
 /// Runs the API server with at least one replica.
-pub(super) fn server(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
+pub(in crate::operation) fn server(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
     if !work.keeps_server {
-        return run::server(work, attempt);
+        return create::server(work, attempt);
     }
     let key = Key::new(work.plane(), kube_apiserver::NAME);
-    let live: Value = work.seed.get(&DEPLOYMENT, &key)?;
+    let live: Value = work.env.seed.get(&DEPLOYMENT, &key)?;
     if live["spec"]["replicas"] == 0 {
         let patch = Patch::Merge(json!({"spec": {"replicas": 1}}));
-        work.seed.patch_blindly(&DEPLOYMENT, &key, &patch)?;
+        work.env.seed.patch_blindly(&DEPLOYMENT, &key, &patch)?;
     }
     Ok(Step::Done)
 }
 
 /// A step of the clean-up.
-pub(super) fn sweep(work: &mut Work, stage: Stage, sweep: &mut Sweep) -> Result<Step, Failed> {
-    let now = work.place.clock.now();
+pub(in crate::operation) fn sweep(work: &mut Work, stage: Stage) -> Result<Step, Failed> {
+    let now = work.now();
     let begun = match stage {
-        Stage::Resources => Some(cleaner::begun(&work.seed, work.plane(), now)?),
+        Stage::Resources => Some(cleaner::begun(&work.env.seed, work.plane(), now)?),
         _ => None,
     };
     let client = work
+        .env
         .connector
         .connect(work.plane())
         .map_err(|error| Failed { postponed: error.postponed(), ..Failed::new(chain(&error)) })?;
-    sweep.step(&client, &Terms { shoot: &work.shoot, begun, now })
+    let index = work.sweeps.iter().position(|sweep| sweep.stage() == stage).unwrap_or_else(|| {
+        work.sweeps.push(Sweep::new(stage));
+        work.sweeps.len() - 1
+    });
+    work.sweeps[index].step(&client, &Terms { shoot: &work.shoot, begun, now })
 }
 
 /// Waits for kube-controller-manager, which deletes the dependents of deleted objects.
-pub(super) fn wait_active(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+pub(in crate::operation) fn wait_active(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     let params = ListParams {
         label_selector: "app=kubernetes,role=controller-manager".to_owned(),
         ..ListParams::default()
     };
     let mut has_pod = false;
-    work.seed.list_all::<Metadata>(&POD, work.plane(), &params, &mut |_| has_pod = true)?;
+    work.env.seed.list_all::<Metadata>(&POD, work.plane(), &params, &mut |_| has_pod = true)?;
     if !has_pod {
         return Ok(Step::again(AGAIN, "kube-controller-manager has no pod yet"));
     }
-    let client = work.connector.connect(work.plane()).map_err(|error| chain(&error))?;
+    let client = work.env.connector.connect(work.plane()).map_err(|error| chain(&error))?;
     let lease: Option<Value> = client.find(&LEASE, &Key::new("kube-system", "kube-controller-manager"))?;
     let renewed = lease.and_then(|lease| parse_rfc3339(text(&lease["spec"]["renewTime"])).ok());
-    if renewed.is_some_and(|renewed| work.place.clock.now().since(renewed) <= LEASE_MAX) {
+    if renewed.is_some_and(|renewed| work.now().since(renewed) <= LEASE_MAX) {
         return Ok(Step::Done);
     }
     Ok(Step::again(AGAIN, "kube-controller-manager does not renew Lease kube-system/kube-controller-manager"))
@@ -96,19 +101,18 @@ pub(super) fn wait_active(work: &mut Work, _: &Attempt) -> Result<Step, Failed> 
 fn list_managed(work: &Work, selector: &str) -> Result<Vec<ManagedResource>, Failed> {
     let params = ListParams { label_selector: selector.to_owned(), ..ListParams::default() };
     let mut all = Vec::new();
-    work.seed.list_all(&MANAGED_RESOURCE, work.plane(), &params, &mut |found| all.push(found))?;
+    work.env.seed.list_all(&MANAGED_RESOURCE, work.plane(), &params, &mut |found| all.push(found))?;
     Ok(all)
 }
 
 /// Selects the agent's own.
 const OWN: &str = "origin=gardener";
 
-/// Deletes the agent's ManagedResources for the cluster. Without its API server (`cleans`), their objects cannot be
-/// deleted.
-pub(super) fn managed(work: &mut Work, cleans: bool) -> Result<Step, Failed> {
+/// Deletes the agent's ManagedResources for the cluster. Without its API server, their objects cannot be deleted.
+pub(in crate::operation) fn managed(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     each(&list_managed(work, OWN)?, &|found| {
-        managed::remove(&work.seed, &found.metadata.key())?;
-        if cleans { Ok(()) } else { release(&work.seed, found) }
+        managed::remove(&work.env.seed, &found.metadata.key())?;
+        if work.facts.cleans() { Ok(()) } else { release(&work.env.seed, found) }
     })
 }
 
@@ -153,37 +157,52 @@ fn why(found: &ManagedResource) -> String {
     applied.map_or("its applier has not said why".to_owned(), |condition| condition.message.clone())
 }
 
-pub(super) fn wait_managed(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+pub(in crate::operation) fn wait_managed(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     Ok(are_gone(&list_managed(work, OWN)?, SOON))
 }
 
 /// Extensions delete theirs.
-pub(super) fn wait_all_managed(work: &mut Work, cleans: bool) -> Result<Step, Failed> {
-    release_going(work, cleans)?;
+pub(in crate::operation) fn wait_all_managed(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+    release_going(work)?;
     let mut all = list_managed(work, "")?;
     all.retain(|found| found.spec.class.is_empty());
     Ok(are_gone(&all, SOON))
 }
 
-/// Without an API server (`cleans`), releases ManagedResources that are being deleted: extensions may wait for their
-/// own.
-pub(super) fn release_going(work: &Work, cleans: bool) -> Result<(), Failed> {
-    if cleans {
+/// Without an API server, releases ManagedResources that are being deleted: extensions may wait for their own.
+fn release_going(work: &Work) -> Result<(), Failed> {
+    if work.facts.cleans() {
         return Ok(());
     }
     let mut all = list_managed(work, "")?;
     all.retain(|found| found.metadata.deletion_timestamp.is_some());
-    each(&all, &|found| release(&work.seed, found)).map(drop)
+    each(&all, &|found| release(&work.env.seed, found)).map(drop)
 }
 
-pub(super) fn delete_server(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
-    write::delete(&work.seed, &DEPLOYMENT, &Key::new(work.plane(), kube_apiserver::NAME))?;
-    work.served.wake(work.plane());
+pub(in crate::operation) fn wait_extensions_before(
+    work: &mut Work,
+    attempt: &Attempt,
+) -> Result<Step, Failed> {
+    release_going(work)?;
+    extensions::wait_deleted(work, Moment::Before, attempt)
+}
+
+pub(in crate::operation) fn wait_stale_extensions(
+    work: &mut Work,
+    attempt: &Attempt,
+) -> Result<Step, Failed> {
+    release_going(work)?;
+    extensions::wait_stale(work, attempt)
+}
+
+pub(in crate::operation) fn delete_server(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+    write::delete(&work.env.seed, &DEPLOYMENT, &Key::new(work.plane(), kube_apiserver::NAME))?;
+    work.env.served.wake(work.plane());
     Ok(Step::Done)
 }
 
-pub(super) fn wait_server_gone(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
-    wait_gone(&work.seed, &DEPLOYMENT, &Key::new(work.plane(), kube_apiserver::NAME))
+pub(in crate::operation) fn wait_server_gone(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+    wait_gone(&work.env.seed, &DEPLOYMENT, &Key::new(work.plane(), kube_apiserver::NAME))
 }
 
 fn wait_gone(seed: &Seed, resource: &Resource, key: &Key) -> Result<Step, Failed> {
@@ -201,41 +220,28 @@ fn wait_gone(seed: &Seed, resource: &Resource, key: &Key) -> Result<Step, Failed
 }
 
 /// The Service inside the seed, and the one that exposes it.
-pub(super) fn services(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+pub(in crate::operation) fn services(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     for name in [kube_apiserver::NAME, exposure::NAME] {
-        write::delete(&work.seed, &SERVICE, &Key::new(work.plane(), name))?;
+        write::delete(&work.env.seed, &SERVICE, &Key::new(work.plane(), name))?;
     }
     Ok(Step::Done)
 }
 
 /// The applier is part of the agent. A Shoot's own gardener-resource-manager is deleted.
-pub(super) fn resource_manager(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
-    write::delete(&work.seed, &DEPLOYMENT, &Key::new(work.plane(), "gardener-resource-manager"))?;
-    work.served.wake(work.plane());
+pub(in crate::operation) fn resource_manager(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+    write::delete(&work.env.seed, &DEPLOYMENT, &Key::new(work.plane(), "gardener-resource-manager"))?;
+    work.env.served.wake(work.plane());
     Ok(Step::Done)
 }
 
-pub(super) fn public_keys(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
-    issuer::withdraw(&work.garden, &work.view)?;
+pub(in crate::operation) fn public_keys(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+    issuer::withdraw(&work.env.garden, &work.view)?;
     Ok(Step::Done)
 }
 
-/// Deletes a record, and waits until its extension has removed it.
-pub(super) fn record(role: &'static str) -> impl FnMut(&mut Work, &Attempt) -> Result<Step, Failed> + Send {
-    move |work, attempt| {
-        let name = format!("{}-{role}", work.view.name);
-        let target = Target { resource: DNS_RECORD, key: Key::new(work.plane(), name) };
-        let Some(live) = target.find(&work.seed)? else { return Ok(Step::Done) };
-        if live["metadata"]["deletionTimestamp"].is_null() {
-            target.delete(&work.seed, work.place.clock.now())?;
-        }
-        target.wait_gone(&work.seed, Patience::of(&DNS_RECORD), attempt)
-    }
-}
-
-pub(super) fn referenced(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+pub(in crate::operation) fn referenced(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     let key = Key::new(work.plane(), managed_resources::REFERENCED);
-    Ok(match managed::remove(&work.seed, &key)? {
+    Ok(match managed::remove(&work.env.seed, &key)? {
         Removal::Gone => Step::Done,
         _ => Step::again(SOON, format!("ManagedResource {key} is still there")),
     })
@@ -249,33 +255,34 @@ const fn etcd(mode: EtcdMode) -> Resource {
     }
 }
 
-pub(super) fn etcds(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+pub(in crate::operation) fn etcds(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     for role in Role::ALL {
         let key = Key::new(work.plane(), role.name());
-        match work.settings.edge.etcd.mode {
-            EtcdMode::Plain => plain::delete(&work.seed, work.plane(), role)?,
-            EtcdMode::Druid => druid::delete(&work.seed, &key)?,
+        match work.env.settings.edge.etcd.mode {
+            EtcdMode::Plain => plain::delete(&work.env.seed, work.plane(), role)?,
+            EtcdMode::Druid => druid::delete(&work.env.seed, &key)?,
         }
     }
     Ok(Step::Done)
 }
 
-pub(super) fn wait_etcds_gone(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
-    let resource = etcd(work.settings.edge.etcd.mode);
-    let looks = Role::ALL.map(|role| wait_gone(&work.seed, &resource, &Key::new(work.plane(), role.name())));
+pub(in crate::operation) fn wait_etcds_gone(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+    let resource = etcd(work.env.settings.edge.etcd.mode);
+    let looks =
+        Role::ALL.map(|role| wait_gone(&work.env.seed, &resource, &Key::new(work.plane(), role.name())));
     together(looks.into())
 }
 
-pub(super) fn namespace(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+pub(in crate::operation) fn namespace(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     // Its Secrets are deleted with it.
-    work.secrets = None;
-    write::delete(&work.seed, &NAMESPACE, &Key::new("", work.plane()))?;
+    work.session = None;
+    write::delete(&work.env.seed, &NAMESPACE, &Key::new("", work.plane()))?;
     Ok(Step::Done)
 }
 
-pub(super) fn wait_namespace_gone(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
-    let Some(found) = work.seed.find::<Value>(&NAMESPACE, &Key::cluster(work.plane()))? else {
-        work.connector.forget(work.plane());
+pub(in crate::operation) fn wait_namespace_gone(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+    let Some(found) = work.env.seed.find::<Value>(&NAMESPACE, &Key::cluster(work.plane()))? else {
+        work.env.connector.forget(work.plane());
         return Ok(Step::Done);
     };
     let mut why = format!("namespace {} of the seed is still there", work.plane());
@@ -287,24 +294,24 @@ pub(super) fn wait_namespace_gone(work: &mut Work, _: &Attempt) -> Result<Step, 
     Ok(Step::again(AGAIN, why))
 }
 
-pub(super) fn state(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+pub(in crate::operation) fn state(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     let key = Key::new(work.view.namespace.as_str(), work.view.name.as_str());
-    state::delete(&work.garden, &key)?;
+    state::delete(&work.env.garden, &key)?;
     Ok(Step::Done)
 }
 
-pub(super) fn cluster(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
-    write::delete(&work.seed, &CLUSTER, &Key::new("", work.plane()))?;
+pub(in crate::operation) fn cluster(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+    write::delete(&work.env.seed, &CLUSTER, &Key::new("", work.plane()))?;
     Ok(Step::Done)
 }
 
 /// Nothing waits any more for objects that could still be applied.
-pub(super) fn drop_objects(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+pub(in crate::operation) fn drop_objects(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     let mut kept = list_managed(work, "")?;
     kept.retain(|found| found.spec.keep_objects);
     each(&kept, &|found| {
         let (key, patch) = (found.metadata.key(), Patch::Merge(json!({"spec": {"keepObjects": false}})));
-        match work.seed.patch_blindly(&MANAGED_RESOURCE, &key, &patch) {
+        match work.env.seed.patch_blindly(&MANAGED_RESOURCE, &key, &patch) {
             Err(error) if !error.is_not_found() => Err(error.into()),
             _ => Ok(()),
         }
@@ -312,31 +319,31 @@ pub(super) fn drop_objects(work: &mut Work, _: &Attempt) -> Result<Step, Failed>
 }
 
 /// All of them; those for the cluster are deleted without their objects.
-pub(super) fn force_managed(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+pub(in crate::operation) fn force_managed(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     each(&list_managed(work, "")?, &|found| {
-        managed::remove(&work.seed, &found.metadata.key())?;
-        release(&work.seed, found)
+        managed::remove(&work.env.seed, &found.metadata.key())?;
+        release(&work.env.seed, found)
     })
 }
 
-pub(super) fn wait_any_managed(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+pub(in crate::operation) fn wait_any_managed(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     Ok(are_gone(&list_managed(work, "")?, AGAIN))
 }
 
 /// Removes finalizers that would keep ConfigMaps and Secrets.
-pub(super) fn force_resources(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+pub(in crate::operation) fn force_resources(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     let mut held = Vec::new();
     for resource in [CONFIG_MAP, SECRET] {
         let params = ListParams { metadata_only: true, ..ListParams::default() };
-        work.seed.list_all::<Metadata>(&resource, work.plane(), &params, &mut |object| {
+        work.env.seed.list_all::<Metadata>(&resource, work.plane(), &params, &mut |object| {
             if !object.metadata.finalizers.is_empty() {
                 held.push((resource.clone(), object.metadata.key()));
             }
         })?;
     }
     let remove = |(resource, key): (Resource, Key)| {
-        write::delete(&work.seed, &resource, &key)?;
-        finalize(&work.seed, &resource, &key).map(|()| Step::Done)
+        write::delete(&work.env.seed, &resource, &key)?;
+        finalize(&work.env.seed, &resource, &key).map(|()| Step::Done)
     };
     together(held.into_iter().map(remove).collect())
 }

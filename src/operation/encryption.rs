@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::api::core::DEPLOYMENT;
 use crate::api::gardener::SHOOT;
 use crate::api::meta::{Key, Metadata, text};
+use crate::api::patch::difference;
 use crate::base::error::chain;
 use crate::components::kube_apiserver::{self, KeyOrder};
 use crate::flow::{Attempt, Failed, Step};
@@ -17,8 +18,7 @@ use crate::shoot::rewrite;
 use crate::shoot::rewrite::accounts::SigningKey;
 use crate::shoot::rotation::{ENCRYPTION_KEY, SERVICE_ACCOUNT_KEY};
 
-use super::frame;
-use super::tasks::Work;
+use super::Work;
 
 /// All objects have the label, so it can be removed.
 const LABELED: &str = "credentials.gardener.cloud/resources-labeled";
@@ -30,7 +30,8 @@ pub(super) fn label(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     if is_new(work) || has(work, LABELED)? {
         return Ok(Step::Done);
     }
-    let (resources, key) = (rewrite::resources(&work.view), work.made()?.current(ENCRYPTION_KEY).to_owned());
+    let (resources, key) =
+        (rewrite::resources(&work.view), work.secrets()?.current(ENCRYPTION_KEY).to_owned());
     let mut rewrite = std::mem::take(&mut work.rewrite);
     let step = rewrite.label(&|| client(work), &resources, &key);
     work.rewrite = rewrite;
@@ -57,8 +58,8 @@ pub(super) fn unlabel(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
         }
     }
     let (provider, resources) = (work.view.encryption_provider(), &work.view.encrypted);
-    if let Some(patch) = frame::encrypted(&work.shoot, provider, resources) {
-        work.garden.patch_status::<Value>(&SHOOT, &work.key(), &Patch::Merge(patch))?;
+    if let Some(patch) = encrypted(&work.shoot, provider, resources) {
+        work.env.garden.patch_status::<Value>(&SHOOT, &work.key(), &Patch::Merge(patch))?;
     }
     Ok(Step::Done)
 }
@@ -93,8 +94,20 @@ pub(super) fn forget_populated(work: &Work, live: Option<&Value>) -> Result<(), 
     Ok(())
 }
 
+/// The status patch after everything in etcd has been encrypted as desired, if it changes the status. `resources` are
+/// the kinds besides Secrets.
+fn encrypted(shoot: &Value, provider: &str, resources: &[String]) -> Option<Value> {
+    let before = &shoot["status"]["credentials"]["encryptionAtRest"];
+    let mut after = json!({"provider": {"type": provider}});
+    if !resources.is_empty() {
+        after["resources"] = json!(resources);
+    }
+    let changed = difference(before, &after)?;
+    Some(json!({"status": {"credentials": {"encryptionAtRest": changed}}}))
+}
+
 fn signing_key(work: &Work) -> Result<SigningKey<'_>, Failed> {
-    let made = work.made()?;
+    let made = work.secrets()?;
     let data = made.data(SERVICE_ACCOUNT_KEY);
     let data = data.ok_or_else(|| Failed::new("there is no key for tokens of ServiceAccounts yet"))?;
     Ok(SigningKey { name: made.current(SERVICE_ACCOUNT_KEY), data })
@@ -108,7 +121,7 @@ fn is_new(work: &Work) -> bool {
 }
 
 fn client(work: &Work) -> Result<Client, Failed> {
-    let connected = work.connector.connect(work.plane()).map(|shoot| (*shoot).clone());
+    let connected = work.env.connector.connect(work.plane()).map(|shoot| (*shoot).clone());
     connected.map_err(|error| {
         let postponed = error.postponed();
         Failed { postponed, ..Failed::new(chain(&error)) }
@@ -116,7 +129,7 @@ fn client(work: &Work) -> Result<Client, Failed> {
 }
 
 fn has(work: &Work, annotation: &str) -> Result<bool, Failed> {
-    let found = work.seed.find::<Metadata>(&DEPLOYMENT, &Key::new(work.plane(), kube_apiserver::NAME))?;
+    let found = work.env.seed.find::<Metadata>(&DEPLOYMENT, &Key::new(work.plane(), kube_apiserver::NAME))?;
     Ok(found.is_some_and(|found| found.metadata.annotations.contains_key(annotation)))
 }
 
@@ -124,6 +137,6 @@ fn annotate(work: &Work, annotations: &[(&str, Value)]) -> Result<(), Failed> {
     let annotations: serde_json::Map<String, Value> =
         annotations.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
     let patch = Patch::Merge(json!({"metadata": {"annotations": annotations}}));
-    work.seed.patch_blindly(&DEPLOYMENT, &Key::new(work.plane(), kube_apiserver::NAME), &patch)?;
+    work.env.seed.patch_blindly(&DEPLOYMENT, &Key::new(work.plane(), kube_apiserver::NAME), &patch)?;
     Ok(())
 }

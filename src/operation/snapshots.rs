@@ -12,7 +12,7 @@ use crate::flow::Failed;
 use crate::format::time::time_of_day;
 use crate::shoot::View;
 
-use super::tasks::Work;
+use super::Work;
 
 /// The start time of a pod, in minutes.
 const STARTS_WITHIN: i64 = 5;
@@ -28,11 +28,11 @@ pub(super) struct Wanted<'a> {
 /// The settings; `None` if snapshots are off. A missing input is not the owner's fault, so the error has no code that
 /// would stop retries.
 pub(super) fn wanted(work: &Work) -> Result<Option<Wanted<'_>>, Failed> {
-    let Some(settings) = &work.settings.edge.etcd.snapshots else { return Ok(None) };
+    let Some(settings) = &work.env.settings.edge.etcd.snapshots else { return Ok(None) };
     let view = &work.view;
     let image = match &settings.image {
         Some(image) => image.clone(),
-        None => deployer::own_image(&work.seed, &work.images, &work.parent)?,
+        None => deployer::own_image(&work.env.seed, &work.env.images, &work.env.parent)?,
     };
     if image.is_empty() {
         return Err(Failed::new(
@@ -41,7 +41,8 @@ pub(super) fn wanted(work: &Work) -> Result<Option<Wanted<'_>>, Failed> {
         ));
     }
     if settings.directory.is_none() {
-        let secret: Option<Value> = work.seed.find(&SECRET, &Key::new(work.plane(), snapshots::SECRET))?;
+        let secret: Option<Value> =
+            work.env.seed.find(&SECRET, &Key::new(work.plane(), snapshots::SECRET))?;
         let lack = match &secret {
             None => Some(format!(
                 "Secret {}/{} does not exist: the extension of BackupEntries creates it, and the Seed needs spec.backup for that",
@@ -71,8 +72,8 @@ impl Wanted<'_> {
             keep: self.settings.keep,
             schedule: &self.schedule,
             window: (&view.maintenance_begin, &view.maintenance_end),
-            is_suspended: view.wants_hibernation,
-            now: work.place.clock.now(),
+            is_suspended: work.facts.is_hibernated,
+            now: work.now(),
         }
     }
 }

@@ -7,48 +7,18 @@ use crate::api::extensions::{DNS_RECORD, EXTENSION};
 use crate::api::meta::{Key, Resource, text};
 use crate::api::resources::{MANAGED_RESOURCE, ManagedResource};
 use crate::base::error::chain;
-use crate::components::kube_apiserver;
-use crate::controllers::shoot::decide::{self, Operation};
+use crate::components::etcd::Role;
 use crate::format::duration;
 use crate::kube::ListParams;
 use crate::limits;
 use crate::shoot::cleaner::{self, Stage};
 
-use super::looks::{Found, Looker, Seen, missing};
+use super::super::Operation;
+use super::{Found, Looker, Seen, all, missing, written_for};
 
 impl Looker<'_> {
-    /// The stage of a task of a deletion; none for other tasks.
-    pub(super) fn leaving(&self, task: &str) -> Option<Found> {
-        let stage = match task {
-            "Cleaning up webhooks" => Some(Stage::Webhooks),
-            "Cleaning extended API groups" => Some(Stage::Apis),
-            "Cleaning Kubernetes resources" => Some(Stage::Resources),
-            _ => None,
-        };
-        if let Some(stage) = stage {
-            return Some(Ok(Seen::Missing(self.inside(stage))));
-        }
-        Some(match task {
-            "Waiting until managed resources have been deleted"
-            | "Waiting until shoot managed resources have been deleted" => self.managed_left(),
-            "Waiting until Kubernetes API server has been deleted" => {
-                self.is_gone(&DEPLOYMENT, self.plane(), kube_apiserver::NAME)
-            }
-            "Waiting until extension resources that should be handled before kube-apiserver have been deleted"
-            | "Waiting until all stale extension resources have been deleted"
-            | "Waiting until extension resources that should be handled after kube-apiserver have been deleted"
-            | "Waiting until all extension resources have been deleted"
-            | "Waiting until extension resources have been deleted" => self.extensions_left(),
-            "Destroying external domain DNS record" => self.record_left("external"),
-            "Destroying internal domain DNS record" => self.record_left("internal"),
-            "Waiting until shoot namespace in Seed has been deleted"
-            | "Waiting until shoot namespace has been deleted" => self.namespace_left(),
-            _ => return None,
-        })
-    }
-
     /// What the cluster of the Shoot still contains, if its API server is reachable from here.
-    fn inside(&self, stage: Stage) -> Vec<String> {
+    pub(in crate::operation) fn inside(&self, stage: Stage) -> Found {
         let found = self
             .shoots
             .connect(self.plane())
@@ -62,20 +32,29 @@ impl Looker<'_> {
             )],
         };
         said.push(remedy(self.shoot, stage));
-        said
+        Ok(Seen::Missing(said))
     }
 
-    fn is_gone(&self, resource: &Resource, namespace: &str, name: &str) -> Found {
-        let found = self.seed.find::<Value>(resource, &Key::new(namespace, name))?;
+    fn is_gone(&self, resource: &Resource, key: &Key) -> Found {
+        let found = self.seed.find::<Value>(resource, key)?;
         Ok(found.map_or(Seen::There, |object| missing(held(resource, &object))))
     }
 
-    fn record_left(&self, role: &str) -> Found {
-        let name = format!("{}-{role}", text(&self.shoot["metadata"]["name"]));
-        self.is_gone(&DNS_RECORD, self.plane(), &name)
+    pub(in crate::operation) fn deployment_left(&self, name: &str) -> Found {
+        self.is_gone(&DEPLOYMENT, &self.key(name))
     }
 
-    fn extensions_left(&self) -> Found {
+    pub(in crate::operation) fn etcds_left(&self) -> Found {
+        let written = written_for(self.settings.edge.etcd.mode);
+        let each = |role: Role| self.is_gone(&written, &self.key(role.name()));
+        Ok(all(Role::ALL.into_iter().map(each).collect::<Result<_, _>>()?))
+    }
+
+    pub(in crate::operation) fn record_left(&self, role: &str) -> Found {
+        self.is_gone(&DNS_RECORD, &self.target(role).key)
+    }
+
+    pub(in crate::operation) fn extensions_left(&self) -> Found {
         let mut left = Vec::new();
         self.seed.list_all::<Value>(&EXTENSION, self.plane(), &ListParams::default(), &mut |object| {
             left.push(held(&EXTENSION, &object));
@@ -83,11 +62,11 @@ impl Looker<'_> {
         Ok(few(left))
     }
 
-    fn managed_left(&self) -> Found {
+    pub(in crate::operation) fn managed_left(&self) -> Found {
         let mut left = Vec::new();
         let params = ListParams::default();
         // A forced deletion removes all of them.
-        let is_forced = decide::operation(self.shoot) == Operation::ForceDelete;
+        let is_forced = self.operation == Operation::ForceDelete;
         self.seed.list_all::<ManagedResource>(&MANAGED_RESOURCE, self.plane(), &params, &mut |managed| {
             if is_forced || managed.spec.class.is_empty() {
                 let applied =
@@ -99,7 +78,7 @@ impl Looker<'_> {
         Ok(few(left))
     }
 
-    fn namespace_left(&self) -> Found {
+    pub(in crate::operation) fn namespace_left(&self) -> Found {
         let Some(found) = self.seed.find::<Value>(&NAMESPACE, &Key::cluster(self.plane()))? else {
             return Ok(Seen::There);
         };
@@ -132,8 +111,7 @@ fn remedy(shoot: &Value, stage: Stage) -> String {
 }
 
 fn held(resource: &Resource, object: &Value) -> String {
-    let metadata = &object["metadata"];
-    let key = Key::new(text(&metadata["namespace"]), text(&metadata["name"]));
+    let (metadata, key) = (&object["metadata"], Key::of(object));
     let finalizers: Vec<&str> = metadata["finalizers"].as_array().into_iter().flatten().map(text).collect();
     let is_deleting = metadata["deletionTimestamp"].is_string();
     let what = format!("{} {key}", resource.kind);
@@ -163,7 +141,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::controllers::shoot::look;
 
     #[test]
     fn a_stuck_object_says_who_holds_it() {
@@ -207,26 +184,5 @@ mod tests {
         let named = still_there(vec!["Service default/held (finalizers x)".to_owned()]);
         assert_eq!(named, ["the cluster of the Shoot still contains Service default/held (finalizers x)"]);
         assert!(still_there(Vec::new())[0].starts_with("nothing"));
-    }
-
-    /// The names of tasks in this file are names of tasks of a deletion.
-    #[test]
-    fn looks_name_tasks() {
-        let mut names: Vec<String> = Vec::new();
-        for annotations in [json!({}), json!({"confirmation.gardener.cloud/force-deletion": "true"})] {
-            let shoot = json!({"metadata": {"deletionTimestamp": "x", "annotations": annotations},
-                "status": {"lastOperation": {"type": "Delete"}}});
-            names.extend(look::outline(&shoot).into_iter().map(|task| task.name));
-        }
-        let source = include_str!("leaving.rs").split("#[cfg(test)]").next().unwrap();
-        let arms = source.lines().map(|line| line.trim().trim_start_matches("| "));
-        let looked = arms.filter_map(|line| line.strip_prefix('"')?.split_once('"')).map(|(name, _)| name);
-        let looked: Vec<&str> = looked
-            .filter(|name| ["Cleaning", "Waiting", "Destroying"].iter().any(|word| name.starts_with(word)))
-            .collect();
-        assert_eq!(looked.len(), 15, "{looked:?}");
-        let unknown: Vec<&&str> =
-            looked.iter().filter(|name| !names.iter().any(|known| known == *name)).collect();
-        assert_eq!(unknown, [&""; 0]);
     }
 }

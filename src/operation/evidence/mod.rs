@@ -1,5 +1,7 @@
 //! Looks in the clusters for the result of a task, and for what is missing. It changes nothing.
 
+mod leaving;
+
 use serde_json::Value;
 
 use crate::api::core::{DEPLOYMENT, NAMESPACE, SERVICE, STATEFUL_SET};
@@ -15,18 +17,21 @@ use crate::components::shoot as managed;
 use crate::components::{etcd, exposure, kube_apiserver, kube_controller_manager, scale};
 use crate::config::Settings;
 use crate::config::control_plane::EtcdMode;
-use crate::controllers::shoot::look;
-use crate::extension::{self, Class, Moment};
+use crate::extension::{self, Class, Moment, Target};
 use crate::flow::{Failed, Step};
 use crate::kube::{Garden, Seed};
 use crate::resources::Watched;
+use crate::runtime::events;
 use crate::shoot::client::Connector;
 
-use super::super::decide::{EVENTS_MAX, event, when};
+use super::{Operation, look, records};
+
+/// Events of a pod that are shown.
+const EVENTS_MAX: usize = 5;
 
 /// The result of a look.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Seen {
+pub enum Seen {
     /// The result of the task exists.
     There,
     /// The result is missing, for these reasons.
@@ -38,15 +43,31 @@ pub(super) enum Seen {
 }
 
 /// Reads the objects that a task waits for in garden, seed and Shoot.
-pub(super) struct Looker<'a> {
-    pub(super) garden: &'a Garden,
-    pub(super) seed: &'a Seed,
-    pub(super) shoots: &'a Connector,
-    pub(super) settings: &'a Settings,
+pub struct Looker<'a> {
+    /// The garden.
+    pub garden: &'a Garden,
+    /// The seed.
+    pub seed: &'a Seed,
+    /// Makes clients of Shoots.
+    pub shoots: &'a Connector,
+    /// The configuration.
+    pub settings: &'a Settings,
+    /// The Shoot's operation.
+    pub operation: Operation,
     /// The Seed in the garden.
-    pub(super) of: &'a Value,
-    pub(super) shoot: &'a Value,
-    pub(super) now: Timestamp,
+    pub of: &'a Value,
+    /// The Shoot.
+    pub shoot: &'a Value,
+    /// Now.
+    pub now: Timestamp,
+}
+
+/// Where the result of a task can be seen.
+pub type Evidence = fn(&Looker<'_>) -> Result<Seen, Failed>;
+
+/// The clusters show nothing of the task.
+pub(super) const fn only_in_the_log(_: &Looker<'_>) -> Found {
+    Ok(Seen::Nowhere)
 }
 
 pub(super) type Found = Result<Seen, Failed>;
@@ -69,100 +90,55 @@ fn all(parts: Vec<Seen>) -> Seen {
 
 impl Looker<'_> {
     /// Looks for the result of a task.
-    pub(super) fn look(&self, task: &str) -> Seen {
-        self.task(task).unwrap_or_else(|failed| Seen::Unread(failed.text))
+    pub fn look(&self, task: &str) -> Seen {
+        let evidence = self.operation.table().and_then(|table| table.evidence(task));
+        evidence.unwrap_or(only_in_the_log)(self).unwrap_or_else(|failed| Seen::Unread(failed.text))
     }
 
-    fn task(&self, task: &str) -> Found {
-        match task {
-            "Create botanist" => {
-                Ok(look::settings(self.garden, self.shoot).err().map_or(Seen::There, |why| missing(why.text)))
-            }
-            "Check required extensions" | "Check required extensions exist" => {
-                let missed = look::required_extensions(self.garden, self.of, self.shoot)?;
-                Ok(missed.map_or(Seen::There, missing))
-            }
-            "Deploying control plane namespace" => self.exists(&NAMESPACE, self.plane()),
-            "Ensuring Shoot cluster identity" => Ok(self.is_told("clusterIdentity")),
-            "Ensuring advertised addresses for the Shoot" => Ok(self.is_told("advertisedAddresses")),
-            "Deploying referenced resources" => self.managed(managed::REFERENCED, false),
-            "Deploying Kubernetes API server service in the Seed cluster" => {
-                self.exists(&SERVICE, kube_apiserver::NAME)
-            }
-            "Waiting until Kubernetes API server service in the Seed cluster has reported readiness" => {
-                Ok(self.exposure())
-            }
-            "Deploying internal domain DNS record" => self.record("internal"),
-            "Deploying external domain DNS record" => self.record("external"),
-            "Deploying BackupEntry for ETCD data" => self.backup_entry(false),
-            "Waiting until the BackupEntry for ETCD data has been reconciled" => self.backup_entry(true),
-            "Deploying extension resources before kube-apiserver" => self.extensions(Moment::Before, false),
-            "Waiting until extension resources handled before kube-apiserver are ready" => {
-                self.extensions(Moment::Before, true)
-            }
-            "Deploying extension resources after kube-apiserver" => self.extensions(Moment::After, false),
-            "Waiting until extension resources handled after kube-apiserver are ready" => {
-                self.extensions(Moment::After, true)
-            }
-            _ => self.sleep(task),
-        }
+    pub(super) fn settings(&self) -> Found {
+        Ok(look::settings(self.garden, self.shoot).err().map_or(Seen::There, |why| missing(why.text)))
     }
 
-    /// The tasks of a hibernation. They treat extensions at other moments than a reconciliation does.
-    fn sleep(&self, task: &str) -> Found {
-        match task {
-            "Hibernating extension resources before kube-apiserver hibernation" => {
-                self.extensions(Moment::After, false)
-            }
-            "Waiting until extension resources hibernated before kube-apiserver hibernation are ready" => {
-                self.extensions(Moment::After, true)
-            }
-            "Hibernating control plane" => self.control_plane_down(),
-            "Hibernating extension resources after kube-apiserver hibernation" => {
-                self.extensions(Moment::Before, false)
-            }
-            "Waiting until extension resources hibernated after kube-apiserver hibernation are ready" => {
-                self.extensions(Moment::Before, true)
-            }
-            "Destroying internal domain DNS record if hibernated" => self.no_record("internal"),
-            "Destroying external domain DNS record if hibernated" => self.no_record("external"),
-            _ => match self.leaving(task) {
-                Some(found) => found,
-                None => self.workload(task),
-            },
-        }
+    pub(super) fn required_extensions(&self) -> Found {
+        let missed = look::required_extensions(self.garden, self.of, self.shoot)?;
+        Ok(missed.map_or(Seen::There, missing))
     }
 
-    fn workload(&self, task: &str) -> Found {
-        match task {
-            "Deploying main and events ETCDs" => {
-                let written = written_for(self.settings.edge.etcd.mode);
-                let each = |role: etcd::Role| self.exists(&written, role.name());
-                Ok(all(etcd::Role::ALL.into_iter().map(each).collect::<Result<_, _>>()?))
-            }
-            "Waiting until main and event ETCDs have been reconciled" => {
-                let each = |role: etcd::Role| self.etcd(role);
-                Ok(all(etcd::Role::ALL.into_iter().map(each).collect::<Result<_, _>>()?))
-            }
-            "Deploying Kubernetes API server" => self.exists(&DEPLOYMENT, kube_apiserver::NAME),
-            "Waiting until Kubernetes API server rolled out" => {
-                self.rollout(&DEPLOYMENT, kube_apiserver::NAME)
-            }
-            "Deploying gardener-resource-manager" => self.managed(managed::RESOURCE_MANAGER, false),
-            "Waiting until gardener-resource-manager reports readiness" => self.applied(),
-            "Deploying shoot namespaces system component" => self.managed(managed::NAMESPACES, false),
-            "Waiting until shoot namespaces have been reconciled" => self.managed(managed::NAMESPACES, true),
-            "Deploying Gardener shoot access resources" => self.managed(managed::GARDENER_ACCESS, false),
-            "Deploying Kubernetes controller manager" => {
-                self.exists(&DEPLOYMENT, kube_controller_manager::NAME)
-            }
-            "Waiting until kube-controller-manager reports readiness" => {
-                self.rollout(&DEPLOYMENT, kube_controller_manager::NAME)
-            }
-            "Deploying shoot system resources" => self.managed(managed::SYSTEM, false),
-            "Deploying shoot cluster identity" => self.managed(managed::CLUSTER_IDENTITY, false),
-            _ => Ok(Seen::Nowhere),
-        }
+    pub(super) fn namespace(&self) -> Found {
+        self.exists(&NAMESPACE, self.plane())
+    }
+
+    pub(super) fn service(&self, name: &str) -> Found {
+        self.exists(&SERVICE, name)
+    }
+
+    pub(super) fn deployment(&self, name: &str) -> Found {
+        self.exists(&DEPLOYMENT, name)
+    }
+
+    pub(super) fn rolled_out(&self, name: &str) -> Found {
+        self.rollout(&DEPLOYMENT, name)
+    }
+
+    pub(super) fn etcds_written(&self) -> Found {
+        let written = written_for(self.settings.edge.etcd.mode);
+        let each = |role: etcd::Role| self.exists(&written, role.name());
+        Ok(all(etcd::Role::ALL.into_iter().map(each).collect::<Result<_, _>>()?))
+    }
+
+    pub(super) fn etcds(&self) -> Found {
+        let each = |role: etcd::Role| self.etcd(role);
+        Ok(all(etcd::Role::ALL.into_iter().map(each).collect::<Result<_, _>>()?))
+    }
+
+    /// A ManagedResource exists.
+    pub(super) fn written(&self, name: &str) -> Found {
+        self.managed(name, false)
+    }
+
+    /// A ManagedResource exists, and its objects are healthy.
+    pub(super) fn healthy(&self, name: &str) -> Found {
+        self.managed(name, true)
     }
 
     /// The namespace of the control plane.
@@ -174,11 +150,12 @@ impl Looker<'_> {
         Key::new(self.plane(), name)
     }
 
-    fn is_told(&self, field: &str) -> Seen {
-        match &self.shoot["status"][field] {
+    /// A field of the Shoot's status is not empty.
+    pub(super) fn status(&self, field: &str) -> Found {
+        Ok(match &self.shoot["status"][field] {
             Value::Null => missing(format!("status.{field} of the Shoot is empty")),
             _ => Seen::There,
-        }
+        })
     }
 
     fn exists(&self, resource: &Resource, name: &str) -> Found {
@@ -193,12 +170,12 @@ impl Looker<'_> {
         })
     }
 
-    fn exposure(&self) -> Seen {
-        match exposure::look(self.seed, self.plane(), &self.settings.edge.exposure) {
+    pub(super) fn exposure(&self) -> Found {
+        Ok(match exposure::look(self.seed, self.plane(), &self.settings.edge.exposure) {
             Ok(exposure::Exposed::At(_)) => Seen::There,
             Ok(exposure::Exposed::Waiting(Step::Again { why, .. })) | Err(why) => missing(why.text),
             Ok(exposure::Exposed::Waiting(Step::Done)) => Seen::Nowhere,
-        }
+        })
     }
 
     fn etcd(&self, role: etcd::Role) -> Found {
@@ -234,10 +211,10 @@ impl Looker<'_> {
             let (name, phase) = (text(&pod["metadata"]["name"]), text(&pod["status"]["phase"]));
             lines.push(format!("its newest pod: {name}, {phase}, {place}"));
         }
-        let mut events: Vec<&Value> = account.events.iter().collect();
-        events.sort_by_key(|event| when(event));
-        let first = events.len().saturating_sub(EVENTS_MAX);
-        lines.extend(events[first..].iter().map(|each| event(each, self.now)));
+        let mut newest: Vec<&Value> = account.events.iter().collect();
+        newest.sort_by_key(|event| events::last_seen(event));
+        let first = newest.len().saturating_sub(EVENTS_MAX);
+        lines.extend(newest[first..].iter().map(|each| events::describe(each, self.now)));
         let last = account.last_lines(self.seed, self.plane());
         if !last.is_empty() {
             lines.push(format!("its last lines: {last}"));
@@ -254,7 +231,7 @@ impl Looker<'_> {
     }
 
     /// The applier begins when it reaches the API server of the Shoot.
-    fn applied(&self) -> Found {
+    pub(super) fn applied(&self) -> Found {
         let mut seen = self.managed(managed::RESOURCE_MANAGER, true)?;
         if let Seen::Missing(lines) = &mut seen
             && let Err(error) = self.shoots.open(self.plane())
@@ -266,7 +243,7 @@ impl Looker<'_> {
         Ok(seen)
     }
 
-    fn backup_entry(&self, must_be_ready: bool) -> Found {
+    pub(super) fn backup_entry(&self, must_be_ready: bool) -> Found {
         let uid = text(&self.shoot["status"]["uid"]);
         let entry = backup::garden::entry(
             text(&self.shoot["metadata"]["namespace"]),
@@ -281,20 +258,24 @@ impl Looker<'_> {
     }
 
     /// Without a record, the Shoot may not need one.
-    fn record(&self, role: &str) -> Found {
-        let name = format!("{}-{role}", text(&self.shoot["metadata"]["name"]));
-        let found: Option<Value> = self.seed.find(&DNS_RECORD, &Key::new(self.plane(), &name))?;
-        Ok(found.map_or(Seen::Nowhere, |record| ready(&DNS_RECORD, &name, &record)))
+    pub(super) fn record(&self, role: &str) -> Found {
+        let target = self.target(role);
+        let found = target.find(self.seed)?;
+        Ok(found.map_or(Seen::Nowhere, |record| ready(&DNS_RECORD, &target.key.name, &record)))
     }
 
-    fn no_record(&self, role: &str) -> Found {
-        let name = format!("{}-{role}", text(&self.shoot["metadata"]["name"]));
-        let found: Option<Value> = self.seed.find(&DNS_RECORD, &Key::new(self.plane(), &name))?;
-        Ok(found.map_or(Seen::There, |_| missing(format!("DNSRecord {name} is still in the seed"))))
+    pub(super) fn no_record(&self, role: &str) -> Found {
+        let target = self.target(role);
+        let why = || missing(format!("DNSRecord {} is still in the seed", target.key.name));
+        Ok(target.find(self.seed)?.map_or(Seen::There, |_| why()))
+    }
+
+    pub(super) fn target(&self, role: &str) -> Target {
+        records::target(self.plane(), text(&self.shoot["metadata"]["name"]), role)
     }
 
     /// The workloads that still run, in the order in which they end.
-    fn control_plane_down(&self) -> Found {
+    pub(super) fn control_plane_down(&self) -> Found {
         let left = |resource: &Resource, name: &str| -> Found {
             Ok(match scale::wait_down(self.seed, resource, &self.key(name))? {
                 Step::Done => Seen::There,
@@ -311,7 +292,7 @@ impl Looker<'_> {
         Ok(all(parts))
     }
 
-    fn extensions(&self, moment: Moment, must_be_ready: bool) -> Found {
+    pub(super) fn extensions(&self, moment: Moment, must_be_ready: bool) -> Found {
         let registrations = look::registrations(self.garden)?;
         let wanted = extension::enabled(&self.shoot["spec"]["extensions"], &registrations, Class::Shoot);
         let mut parts = Vec::new();

@@ -9,15 +9,15 @@ use crate::api::meta::{Key, Resource};
 use crate::components::etcd::{Role, druid};
 use crate::components::{kube_apiserver, kube_controller_manager, scale};
 use crate::config::control_plane::EtcdMode;
-use crate::extension::Moment;
 use crate::flow::{Attempt, Failed, Step};
 use crate::kube::Error;
 
-use super::tasks::{STORE_PERIOD, Work};
-use super::{extensions, pods, records};
+use super::Work;
+use super::create::tasks::STORE_PERIOD;
+use super::pods;
 
 fn replicas(work: &Work, resource: &Resource, name: &str) -> Result<Option<i64>, Error> {
-    scale::replicas(&work.seed, resource, &Key::new(work.plane(), name))
+    scale::replicas(&work.env.seed, resource, &Key::new(work.plane(), name))
 }
 
 /// The replicas of a workload of a Shoot that is being hibernated. A running workload keeps running until the end of
@@ -28,10 +28,10 @@ fn kept(work: &Work, resource: &Resource, name: &str) -> Result<i64, Error> {
 
 /// The current number of replicas for an etcd.
 pub(super) fn etcd_replicas(work: &Work, role: Role) -> Result<u32, Failed> {
-    if !work.view.wants_hibernation {
+    if !work.facts.is_hibernated {
         return Ok(1);
     }
-    let resource = match work.settings.edge.etcd.mode {
+    let resource = match work.env.settings.edge.etcd.mode {
         EtcdMode::Plain => &STATEFUL_SET,
         EtcdMode::Druid => &druid::ETCD,
     };
@@ -40,7 +40,7 @@ pub(super) fn etcd_replicas(work: &Work, role: Role) -> Result<u32, Failed> {
 
 /// The current number of replicas for kube-controller-manager.
 pub(super) fn controller_replicas(work: &Work) -> Result<i64, Failed> {
-    if !work.view.wants_hibernation {
+    if !work.facts.is_hibernated {
         return Ok(pods::replicas(work));
     }
     Ok(kept(work, &DEPLOYMENT, kube_controller_manager::NAME)?)
@@ -48,45 +48,23 @@ pub(super) fn controller_replicas(work: &Work) -> Result<i64, Failed> {
 
 /// Whether the API server is off and must stay off, so that it cannot be used.
 pub(super) fn is_off(work: &Work) -> Result<bool, Failed> {
-    Ok(work.view.wants_hibernation && replicas(work, &DEPLOYMENT, kube_apiserver::NAME)? == Some(0))
+    Ok(work.facts.is_hibernated && replicas(work, &DEPLOYMENT, kube_apiserver::NAME)? == Some(0))
 }
 
 /// Shuts the control plane down. Its Services stay, so that the address stays the same for the owner.
 pub(super) fn control_plane(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
-    let (mode, now) = (work.settings.edge.etcd.mode, work.place.clock.now());
+    let (mode, now) = (work.env.settings.edge.etcd.mode, work.now());
     // Writes of the applier must not fail because the server stops: they would not be retried before the Shoot is
     // awake.
-    if !work.served.let_go(work.plane(), now) {
+    if !work.env.served.let_go(work.plane(), now) {
         return Ok(Step::again(STORE_PERIOD, "the applier has not seen the hibernation of the Shoot yet"));
     }
-    let step = scale::control_plane_down(&work.seed, mode, work.plane(), now)?;
+    let step = scale::control_plane_down(&work.env.seed, mode, work.plane(), now)?;
     if step != Step::Done {
         return Ok(step);
     }
-    work.connector.forget(work.plane());
+    work.env.connector.forget(work.plane());
     Ok(Step::Done)
-}
-
-/// Extensions that work before the API server starts are hibernated after it has stopped.
-pub(super) fn extensions(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
-    extensions::deploy(work, Moment::Before)
-}
-
-pub(super) fn wait_extensions(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
-    extensions::wait(work, Moment::Before, attempt)
-}
-
-/// Deletes a record, because the server of a hibernated Shoot is not reachable.
-fn record(work: &Work, role: &str, attempt: &Attempt) -> Result<Step, Failed> {
-    records::destroy(&work.seed, (work.plane(), &work.view.name, role), attempt, work.place.clock.now())
-}
-
-pub(super) fn internal_record(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
-    record(work, "internal", attempt)
-}
-
-pub(super) fn external_record(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
-    record(work, "external", attempt)
 }
 
 /// Whether a Shoot is hibernated according to its status, and must stay so.

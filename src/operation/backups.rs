@@ -6,7 +6,7 @@ use crate::backup::garden;
 use crate::extension::{Patience, Target};
 use crate::flow::{Attempt, Failed, Step};
 
-use super::tasks::Work;
+use super::Work;
 
 fn entry(work: &Work) -> Target {
     garden::entry(&work.view.namespace, &garden::entry_name(work.plane(), &work.view.status_uid))
@@ -14,12 +14,12 @@ fn entry(work: &Work) -> Target {
 
 /// Writes it, for the Seed's bucket.
 pub(super) fn deploy(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
-    let bucket = text(&work.around.seed["metadata"]["uid"]);
-    garden::deploy_entry(&work.garden, &entry(work), (&work.shoot, bucket), work.place.clock.now())?;
+    let bucket = text(&work.inputs.seed["metadata"]["uid"]);
+    garden::deploy_entry(&work.env.garden, &entry(work), (&work.shoot, bucket), work.now())?;
     Ok(Step::Done)
 }
 
 /// Waits until its controller has reconciled it.
 pub(super) fn wait(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
-    entry(work).wait_ready(&work.garden, Patience::of(&BACKUP_ENTRY), attempt)
+    entry(work).wait_ready(&work.env.garden, Patience::of(&BACKUP_ENTRY), attempt)
 }

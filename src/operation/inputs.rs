@@ -8,47 +8,64 @@ use crate::api::meta::{Key, Metadata, Resource, text};
 use crate::base::error::chain;
 use crate::flow::Failed;
 use crate::kube::{self, Garden, ListParams};
+use crate::shoot::{Sources, View};
 
 /// The label of a Project's namespace that contains the name of the Project.
 const PROJECT_LABEL: &str = "project.gardener.cloud/name";
 
-/// The objects.
+/// The objects, as far as operations need them.
 #[derive(Clone, Debug)]
-pub(super) struct Surroundings {
+pub struct GardenInputs {
     /// The name of the Project.
-    pub(super) project: String,
+    pub project: String,
     /// A CloudProfile or NamespacedCloudProfile.
-    pub(super) profile: Value,
+    pub profile: Value,
     /// The Seed of this agent.
-    pub(super) seed: Value,
+    pub seed: Value,
     /// The identity of the garden cluster.
-    pub(super) garden: String,
+    pub garden_identity: String,
     /// The Secrets that the garden keeps for the seed, including those of domains.
-    pub(super) secrets: Vec<Value>,
+    pub secrets: Vec<Value>,
 }
 
-/// Reads the objects. Projects cannot be listed, so the label of the Shoot's namespace names its Project.
-pub(super) fn read(garden: &Garden, shoot: &Value, seed: Value) -> Result<Surroundings, Failed> {
+/// Reads the objects, for a Shoot on this Seed. Projects cannot be listed, so the label of the Shoot's namespace names its Project.
+///
+/// # Errors
+/// A request fails, or an object is missing.
+pub fn read(garden: &Garden, shoot: &Value, seed: Value) -> Result<GardenInputs, Failed> {
     let namespace = text(&shoot["metadata"]["namespace"]);
-    let found: Metadata = required(garden, &NAMESPACE, "", namespace)?;
+    let found: Metadata = required(garden, &NAMESPACE, &Key::cluster(namespace))?;
     let project = found.metadata.labels.get(PROJECT_LABEL).cloned().ok_or_else(|| {
         Failed::new(format!(
             "namespace {namespace} of the garden has no label {PROJECT_LABEL}: it belongs to no Project"
         ))
     })?;
-    let _: Metadata = required(garden, &PROJECT, "", &project)?;
-    let identity: ConfigMap = required(garden, &CONFIG_MAP, "kube-system", IDENTITY)?;
+    let _: Metadata = required(garden, &PROJECT, &Key::cluster(project.as_str()))?;
+    let identity: ConfigMap = required(garden, &CONFIG_MAP, &Key::new("kube-system", IDENTITY))?;
     let kept = seed_namespace(text(&seed["metadata"]["name"]));
     let roles = ListParams { label_selector: "gardener.cloud/role".to_owned(), ..ListParams::default() };
     let mut secrets = Vec::new();
     garden.list_all::<Value>(&SECRET, &kept, &roles, &mut |secret| secrets.push(secret))?;
-    Ok(Surroundings {
+    Ok(GardenInputs {
         project,
         profile: profile(garden, shoot)?,
         seed,
-        garden: identity.data.get(IDENTITY).cloned().unwrap_or_default(),
+        garden_identity: identity.data.get(IDENTITY).cloned().unwrap_or_default(),
         secrets,
     })
+}
+
+impl GardenInputs {
+    /// The view of the Shoot that they belong to.
+    pub fn view(&self, shoot: &Value) -> View {
+        View::new(Sources {
+            shoot,
+            seed: &self.seed,
+            project: &self.project,
+            garden: &self.garden_identity,
+            secrets: &self.secrets,
+        })
+    }
 }
 
 /// Name and key of the ConfigMap with a cluster's identity.
@@ -57,10 +74,10 @@ const IDENTITY: &str = "cluster-identity";
 fn profile(garden: &Garden, shoot: &Value) -> Result<Value, Failed> {
     let (kind, name) = profile_of(shoot);
     if kind != NAMESPACED {
-        return required(garden, &CLOUD_PROFILE, "", name);
+        return required(garden, &CLOUD_PROFILE, &Key::cluster(name));
     }
     let namespace = text(&shoot["metadata"]["namespace"]);
-    required(garden, &NAMESPACED_CLOUD_PROFILE, namespace, name)
+    required(garden, &NAMESPACED_CLOUD_PROFILE, &Key::new(namespace, name))
 }
 
 const NAMESPACED: &str = "NamespacedCloudProfile";
@@ -77,15 +94,15 @@ fn profile_of(shoot: &Value) -> (&str, &str) {
 fn required<T: serde::de::DeserializeOwned>(
     garden: &Garden,
     resource: &Resource,
-    namespace: &str,
-    name: &str,
+    key: &Key,
 ) -> Result<T, Failed> {
+    let name = &key.name;
     let failed = |error: kube::Error| Failed {
         text: format!("read {} {name} of the garden: {}", resource.kind, chain(&error)),
         postponed: error.postponed(),
         ..Failed::default()
     };
-    garden.find(resource, &Key::new(namespace, name)).map_err(failed)?.ok_or_else(|| {
+    garden.find(resource, key).map_err(failed)?.ok_or_else(|| {
         Failed::new(format!("the garden has no {} {name}, which the Shoot needs", resource.kind))
     })
 }

@@ -10,14 +10,14 @@ use crate::config::settings::Settings;
 use crate::flow::Failed;
 use crate::kube::ListParams;
 
-use super::tasks::Work;
+use super::Work;
 
 /// The maximum number of zones of a control plane.
 const ZONES_MAX: usize = 3;
 
 /// The minimum number of replicas of an active workload.
 pub(super) fn replicas(work: &Work) -> i64 {
-    if work.settings.edge.resource_manager.is_here() {
+    if work.env.settings.edge.resource_manager.is_here() {
         availability::replicas(&work.view.failure_tolerance)
     } else {
         1
@@ -26,14 +26,14 @@ pub(super) fn replicas(work: &Work) -> i64 {
 
 /// The settings for the workloads; `None` if a gardener-resource-manager sets them.
 pub(super) fn availability(work: &Work) -> Result<Option<Availability<'_>>, Failed> {
-    let settings: &Settings = &work.settings;
+    let settings: &Settings = &work.env.settings;
     if !settings.edge.resource_manager.is_here() {
         return Ok(None);
     }
     let tolerance = work.view.failure_tolerance.as_str();
     let has_several_nodes = !tolerance.is_empty() && {
         let two = ListParams { limit: 2, metadata_only: true, ..ListParams::default() };
-        work.seed.list::<Metadata>(&NODE, ALL_NAMESPACES, &two)?.items.len() > 1
+        work.env.seed.list::<Metadata>(&NODE, ALL_NAMESPACES, &two)?.items.len() > 1
     };
     Ok(Some(Availability {
         toleration: settings.node_toleration,

@@ -4,7 +4,12 @@ use serde_json::{Value, json};
 
 use crate::api::extensions::CLUSTER;
 use crate::api::gardener::{CLOUD_PROFILE, SEED, SHOOT};
-use crate::api::meta::{Resource, text};
+use crate::api::meta::{Key, Metadata, Resource, text};
+use crate::flow::Failed;
+use crate::kube::{Patch, Seed};
+use crate::runtime::write;
+
+use super::{Environment, GardenInputs};
 
 /// The annotation with the name of the generic kubeconfig's Secret.
 pub const GENERIC_KUBECONFIG: &str = "generic-token-kubeconfig.secret.gardener.cloud/name";
@@ -37,6 +42,34 @@ pub fn fill(shoot: &Value, seed: &Value, cloud_profile: &Value) -> Value {
     })
 }
 
+/// Writes the `Cluster` of a Shoot.
+///
+/// # Errors
+/// A request fails.
+pub fn sync(env: &Environment, shoot: &Value, inputs: &GardenInputs) -> Result<(), Failed> {
+    let wanted = fill(shoot, &inputs.seed, &inputs.profile);
+    let key = Key::cluster(text(&wanted["metadata"]["name"]));
+    let written = write::ensure(&env.seed, &CLUSTER, &key, |cluster| {
+        for (field, value) in wanted["spec"].as_object().into_iter().flatten() {
+            cluster["spec"][field] = value.clone();
+        }
+    })?;
+    env.served.clusters().tell(&written);
+    Ok(())
+}
+
+/// Writes the name of the generic kubeconfig's Secret to the `Cluster`.
+pub(super) fn name_kubeconfig(seed: &Seed, cluster: &str, secret: &str) -> Result<(), Failed> {
+    let key = Key::cluster(cluster);
+    let found = seed.find::<Metadata>(&CLUSTER, &key)?;
+    let known = found.and_then(|found| found.metadata.annotations.get(GENERIC_KUBECONFIG).cloned());
+    if known.as_deref() != Some(secret) {
+        let patch = Patch::Merge(json!({"metadata": {"annotations": {GENERIC_KUBECONFIG: secret}}}));
+        seed.patch::<Value>(&CLUSTER, &key, &patch)?;
+    }
+    Ok(())
+}
+
 /// Extensions get a NamespacedCloudProfile as a CloudProfile, merged with its parent.
 fn general(profile: &Value) -> Value {
     match &profile["status"]["cloudProfileSpec"] {
@@ -61,7 +94,7 @@ mod tests {
     use super::*;
 
     fn golden() -> Value {
-        serde_json::from_str(include_str!("../../../tests/fixtures/golden-shoot-cluster.json")).unwrap()
+        serde_json::from_str(include_str!("../../tests/fixtures/golden-shoot-cluster.json")).unwrap()
     }
 
     /// As a real server returns it in a list.

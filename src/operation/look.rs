@@ -14,7 +14,7 @@ use crate::flow::{Failed, Outline};
 use crate::kube::{Error, Garden, ListParams};
 use crate::shoot::{Sources, View};
 
-use super::{begin, decide, deletion, flow, surroundings};
+use super::{Facts, Found, Operation, inputs};
 
 /// The registrations of the garden.
 ///
@@ -33,9 +33,7 @@ pub fn registrations(garden: &Garden) -> Result<Vec<Arc<ControllerRegistration>>
 /// # Errors
 /// A request fails; or an input that every operation of the Shoot needs.
 pub fn required_extensions(garden: &Garden, seed: &Value, shoot: &Value) -> Result<Option<String>, Failed> {
-    let around = surroundings::read(garden, shoot, seed.clone())?;
-    let (project, secrets) = (around.project.as_str(), around.secrets.as_slice());
-    let view = View::new(Sources { shoot, seed, project, garden: &around.garden, secrets });
+    let view = inputs::read(garden, shoot, seed.clone())?.view(shoot);
     let registrations = registrations(garden)?;
     let mut installations: Vec<Arc<ControllerInstallation>> = Vec::new();
     let field_selector = format!("spec.seedRef.name={}", text(&seed["metadata"]["name"]));
@@ -58,19 +56,14 @@ pub fn settings(garden: &Garden, shoot: &Value) -> Result<(), Failed> {
     Ok(kube_apiserver::check(kubernetes, &texts)?)
 }
 
-/// The tasks of the Shoot's current or last operation. Its spec and status decide which tasks are skipped.
-pub fn outline(shoot: &Value) -> Vec<Outline> {
-    if shoot["status"]["lastOperation"]["type"] == "Delete" {
-        let operation = decide::operation(shoot);
-        return begin::deletion_flow(operation, deletion::Plan::whole(shoot)).outline();
-    }
+/// The tasks of the Shoot's current or last operation, as far as its spec and status tell which are skipped; none if this
+/// version does not support the operation.
+pub fn outline(operation: Operation, shoot: &Value) -> Vec<Outline> {
     let view = View::new(Sources { shoot, seed: &Value::Null, project: "", garden: "", secrets: &[] });
-    let mut plan = begin::plan(shoot, &view);
+    let mut facts = Facts::new(operation, shoot, &view, Found::ALL);
     // The last task of a re-encryption updates the status, and a new Shoot has nothing encrypted at its start.
-    if shoot["status"]["lastOperation"]["type"] == "Create" {
-        (plan.rewrites_objects, plan.ends_rewrite) = (true, true);
-    }
-    flow::build(plan).outline()
+    facts.changes_encryption |= operation == Operation::Create;
+    operation.table().map_or_else(Vec::new, |table| table.outline(&facts))
 }
 
 #[cfg(test)]
@@ -79,24 +72,25 @@ mod tests {
 
     use super::*;
 
-    fn skipped(shoot: &Value) -> Vec<String> {
-        outline(shoot).into_iter().filter(|task| task.is_skipped).map(|task| task.name).collect()
+    fn skipped(operation: Operation, shoot: &Value) -> Vec<&'static str> {
+        outline(operation, shoot).into_iter().filter(|task| task.is_skipped).map(|task| task.name).collect()
     }
 
     #[test]
     fn tasks_are_skipped_as_in_the_flow() {
-        let made = |kind: &str| {
-            json!({"status": {"lastOperation": {"type": kind}, "credentials": {"encryptionAtRest": {
-            "provider": {"type": "aescbc"}}}}})
-        };
-        let all = outline(&made("Create"));
+        let shoot =
+            json!({"status": {"credentials": {"encryptionAtRest": {"provider": {"type": "aescbc"}}}}});
+        let all = outline(Operation::Create, &shoot);
         assert!(all.iter().enumerate().all(|(index, task)| task.needs.iter().all(|need| *need < index)));
         assert_eq!(all[0].name, "Create botanist");
-        let labels = |name: &String| name.contains("encryption");
-        assert!(!skipped(&made("Create")).iter().any(labels));
-        assert_eq!(skipped(&made("Reconcile")).iter().filter(|name| labels(name)).count(), 2);
-        let mut asleep = made("Reconcile");
+        let labels = |name: &&&str| name.contains("encryption");
+        assert!(!skipped(Operation::Create, &shoot).iter().any(|name| labels(&name)));
+        assert_eq!(skipped(Operation::Reconcile, &shoot).iter().filter(labels).count(), 2);
+        let mut asleep = shoot;
         asleep["spec"]["hibernation"]["enabled"] = json!(true);
-        assert!(skipped(&asleep).contains(&"Waiting until Kubernetes API server rolled out".to_owned()));
+        assert!(
+            skipped(Operation::Reconcile, &asleep)
+                .contains(&"Waiting until Kubernetes API server rolled out")
+        );
     }
 }

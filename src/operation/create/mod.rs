@@ -1,0 +1,381 @@
+//! The tasks that create a Shoot without workers or bring it up to date, and their order (Gardener's
+//! `reconciler_reconcile.go`).
+//!
+//! Tasks of workers do not exist yet; comments mark their places. Tasks of Istio, logging and monitoring have no counterpart here.
+
+pub(super) mod tasks;
+
+use crate::components::shoot as managed;
+use crate::components::{kube_apiserver, kube_controller_manager};
+use crate::extension::Moment;
+
+use super::evidence::only_in_the_log;
+use super::{
+    FIVE_MINUTES, FIVE_SECONDS, Facts, MINUTE, Row, SECOND, SHORT, TEN_MINUTES, TEN_SECONDS, THREE_MINUTES,
+    TWO_MINUTES, Table,
+};
+use super::{backups, encryption, extensions, records, sleep};
+
+pub(super) static TABLE: Table = Table { name: "Shoot cluster reconciliation", rows: &ROWS };
+
+static ROWS: [Row; 47] = [
+    // Upstream creates all components before its flow, in a step of this name, and retries for ten minutes.
+    Row::new("Create botanist", tasks::settings, |seen| seen.settings()).retrying(TEN_SECONDS, MINUTE),
+    Row::new("Check required extensions", tasks::required_extensions, |seen| seen.required_extensions())
+        .after(&["Create botanist"])
+        .retrying(FIVE_SECONDS, MINUTE),
+    Row::new("Deploying control plane namespace", tasks::namespace, |seen| seen.namespace())
+        .after(&["Check required extensions"]),
+    Row::new("Ensuring Shoot cluster identity", tasks::identity, |seen| seen.status("clusterIdentity"))
+        .after(&["Deploying control plane namespace"])
+        .retrying(FIVE_SECONDS, SHORT),
+    // Cloud provider account secret: only with workers.
+    Row::new("Deploying referenced resources", tasks::referenced, |seen| seen.written(managed::REFERENCED))
+        .after(&["Deploying control plane namespace"])
+        .retrying(FIVE_SECONDS, SHORT),
+    // Shoot infrastructure: only with workers.
+    Row::new("Deploying Kubernetes API server service in the Seed cluster", tasks::service, |seen| {
+        seen.service(kube_apiserver::NAME)
+    })
+    .after(&["Deploying control plane namespace", "Ensuring Shoot cluster identity"])
+    .retrying(FIVE_SECONDS, SHORT),
+    Row::new(
+        "Waiting until Kubernetes API server service in the Seed cluster has reported readiness",
+        tasks::wait_exposed,
+        |seen| seen.exposure(),
+    )
+    .after(&["Deploying Kubernetes API server service in the Seed cluster"])
+    .within(TEN_MINUTES),
+    // Upstream creates the server certificate with its Deployment. Here the certificate contains the address of the
+    // Service.
+    Row::new("Initializing secrets management", tasks::secrets, only_in_the_log)
+        .after(&["Waiting until Kubernetes API server service in the Seed cluster has reported readiness"])
+        .within(TEN_MINUTES),
+    Row::new("Ensuring advertised addresses for the Shoot", tasks::advertise, |seen| {
+        seen.status("advertisedAddresses")
+    })
+    .after(&["Initializing secrets management"]),
+    Row::new("Deploying internal domain DNS record", records::deploy_internal, |seen| {
+        seen.record(records::INTERNAL)
+    })
+    .after(&["Deploying referenced resources", "Ensuring advertised addresses for the Shoot"])
+    .when(Facts::is_awake)
+    .within(FIVE_MINUTES),
+    Row::new("Deploying external domain DNS record", records::deploy_external, |seen| {
+        seen.record(records::EXTERNAL)
+    })
+    .after(&["Deploying referenced resources", "Ensuring advertised addresses for the Shoot"])
+    .when(Facts::is_awake)
+    .within(FIVE_MINUTES)
+    .last(),
+    // Source backup entry and copies of backups: only when a Shoot is migrated from another seed.
+    Row::new("Deploying BackupEntry for ETCD data", backups::deploy, |seen| seen.backup_entry(false))
+        .after(&["Deploying control plane namespace"])
+        .when(|facts| facts.has_backup),
+    Row::new("Waiting until the BackupEntry for ETCD data has been reconciled", backups::wait, |seen| {
+        seen.backup_entry(true)
+    })
+    .after(&["Deploying BackupEntry for ETCD data"])
+    .when(|facts| facts.has_backup && facts.waits()),
+    Row::new("Deploying main and events ETCDs", tasks::etcds, |seen| seen.etcds_written())
+        .after(&[
+            "Initializing secrets management",
+            "Deploying referenced resources",
+            "Waiting until the BackupEntry for ETCD data has been reconciled",
+        ])
+        .retrying(FIVE_SECONDS, SHORT),
+    Row::new("Waiting until main and event ETCDs have been reconciled", tasks::wait_etcds, |seen| seen.etcds())
+        .after(&["Deploying main and events ETCDs"])
+        .when(Facts::waits_awake)
+        .within(FIVE_MINUTES),
+    Row::new(
+        "Deploying extension resources before kube-apiserver",
+        |work, _| extensions::deploy(work, Moment::Before),
+        |seen| seen.extensions(Moment::Before, false),
+    )
+    .after(&["Initializing secrets management", "Deploying referenced resources"])
+    .when(Facts::is_awake)
+    .retrying(FIVE_SECONDS, SHORT),
+    Row::new(
+        "Waiting until extension resources handled before kube-apiserver are ready",
+        |work, attempt| extensions::wait(work, Moment::Before, attempt),
+        |seen| seen.extensions(Moment::Before, true),
+    )
+    .after(&["Deploying extension resources before kube-apiserver"])
+    .when(Facts::waits_awake),
+    // While a new encryption key is prepared, a rollout with the old key comes first.
+    Row::new("Deploying Kubernetes API server", tasks::server, |seen| seen.deployment(kube_apiserver::NAME))
+        .after(&[
+            "Initializing secrets management",
+            "Deploying main and events ETCDs",
+            "Waiting until main and event ETCDs have been reconciled",
+            "Waiting until extension resources handled before kube-apiserver are ready",
+        ])
+        .retrying(FIVE_SECONDS, SHORT)
+        .longer(Facts::prepares_encryption_key, FIVE_MINUTES),
+    // Rewritten objects must not reach a server that still encrypts with the old key.
+    Row::new("Waiting until Kubernetes API server rolled out", tasks::wait_server, |seen| {
+        seen.rolled_out(kube_apiserver::NAME)
+    })
+    .after(&["Deploying Kubernetes API server"])
+    .when(|facts| facts.is_awake() && (facts.waits() || facts.rewrites_objects()))
+    .within(FIVE_MINUTES),
+    // The applier is part of this program: this wakes it, and it starts to serve.
+    Row::new("Deploying gardener-resource-manager", tasks::applier, |seen| {
+        seen.written(managed::RESOURCE_MANAGER)
+    })
+    .after(&["Initializing secrets management", "Waiting until Kubernetes API server rolled out"]),
+    Row::new("Waiting until gardener-resource-manager reports readiness", tasks::wait_applier, |seen| {
+        seen.applied()
+    })
+    .after(&["Deploying gardener-resource-manager"])
+    .when(Facts::waits_awake)
+    .within(FIVE_MINUTES),
+    Row::new(
+        "Renewing shoot access secrets after creation of new ServiceAccount signing key",
+        tasks::renew_tokens,
+        only_in_the_log,
+    )
+    .after(&["Waiting until gardener-resource-manager reports readiness"])
+    .when(Facts::prepares_service_account_key)
+    .retrying(FIVE_SECONDS, SHORT),
+    Row::new("Deploying shoot namespaces system component", tasks::namespaces, |seen| {
+        seen.written(managed::NAMESPACES)
+    })
+    .after(&["Renewing shoot access secrets after creation of new ServiceAccount signing key"])
+    .retrying(FIVE_SECONDS, SHORT),
+    Row::new("Waiting until shoot namespaces have been reconciled", tasks::wait_namespaces, |seen| {
+        seen.healthy(managed::NAMESPACES)
+    })
+    .after(&["Deploying shoot namespaces system component"])
+    .when(Facts::waits_awake)
+    .within(TWO_MINUTES)
+    .last(),
+    Row::new("Deploying Gardener shoot access resources", tasks::access, |seen| {
+        seen.written(managed::GARDENER_ACCESS)
+    })
+    .after(&["Renewing shoot access secrets after creation of new ServiceAccount signing key"])
+    .retrying(FIVE_SECONDS, SHORT),
+    Row::new("Initializing connection to Shoot", tasks::connect, only_in_the_log)
+        .after(&["Deploying internal domain DNS record", "Deploying Gardener shoot access resources"])
+        .retrying(FIVE_SECONDS, TWO_MINUTES),
+    Row::new(
+        "Sync public service account signing keys to Garden cluster",
+        tasks::publish_keys,
+        only_in_the_log,
+    )
+    .after(&["Initializing connection to Shoot"])
+    .when(|facts| facts.is_awake() && facts.publishes_keys)
+    .last(),
+    // The flow does not wait for the API server of a Shoot that is being hibernated, and its controllers must not be
+    // newer than the server.
+    Row::new("Deploying Kubernetes controller manager", tasks::controllers, |seen| {
+        seen.deployment(kube_controller_manager::NAME)
+    })
+    .after(&["Renewing shoot access secrets after creation of new ServiceAccount signing key"])
+    .also_after(|facts| facts.is_hibernated, &["Initializing connection to Shoot"])
+    .retrying(FIVE_SECONDS, SHORT),
+    Row::new("Waiting until kube-controller-manager reports readiness", tasks::wait_controllers, |seen| {
+        seen.rolled_out(kube_controller_manager::NAME)
+    })
+    .after(&["Deploying Kubernetes controller manager"])
+    .when(Facts::waits_for_controllers)
+    .within(THREE_MINUTES),
+    // Rewrites stored objects after a change of their encryption.
+    Row::new(
+        "Labeling resources after modification of encryption config or to encrypt them with new ETCD encryption key",
+        encryption::label,
+        only_in_the_log,
+    )
+    .after(&["Initializing connection to Shoot"])
+    .when(|facts| facts.is_awake() && facts.rewrites_objects())
+    .retrying(SHORT, TEN_MINUTES),
+    Row::new(
+        "Removing label from resources after modification of encryption config or rotation of ETCD encryption key",
+        encryption::unlabel,
+        only_in_the_log,
+    )
+    .after(&[
+        "Initializing connection to Shoot",
+        "Labeling resources after modification of encryption config or to encrypt them with new ETCD encryption key",
+    ])
+    .when(|facts| facts.is_awake() && facts.ends_rewrite())
+    .retrying(SHORT, TEN_MINUTES)
+    .last(),
+    // ServiceAccount tokens that do not expire.
+    Row::new(
+        "Creating new ServiceAccount secrets after creation of new signing key",
+        encryption::renew_accounts,
+        only_in_the_log,
+    )
+    .after(&["Initializing connection to Shoot", "Waiting until kube-controller-manager reports readiness"])
+    .when(|facts| facts.is_awake() && facts.prepares_service_account_key())
+    .retrying(SHORT, TEN_MINUTES)
+    .last(),
+    Row::new(
+        "Deleting old ServiceAccount secrets after rotation of signing key",
+        encryption::clean_accounts,
+        only_in_the_log,
+    )
+    .after(&["Initializing connection to Shoot", "Waiting until kube-controller-manager reports readiness"])
+    .when(|facts| facts.is_awake() && facts.completes_service_account_key())
+    .retrying(SHORT, TEN_MINUTES)
+    .last(),
+    Row::new(
+        "Deploying extension resources after kube-apiserver",
+        |work, _| extensions::deploy(work, Moment::After),
+        |seen| seen.extensions(Moment::After, false),
+    )
+    .after(&["Deploying referenced resources", "Initializing connection to Shoot"])
+    .when(Facts::is_awake)
+    .retrying(FIVE_SECONDS, SHORT),
+    Row::new(
+        "Waiting until extension resources handled after kube-apiserver are ready",
+        |work, attempt| extensions::wait(work, Moment::After, attempt),
+        |seen| seen.extensions(Moment::After, true),
+    )
+    .after(&["Deploying extension resources after kube-apiserver"])
+    .when(Facts::waits_awake),
+    // Extensions that need the API server are hibernated before it stops.
+    Row::new(
+        "Hibernating extension resources before kube-apiserver hibernation",
+        |work, _| extensions::deploy(work, Moment::After),
+        |seen| seen.extensions(Moment::After, false),
+    )
+    .after(&["Deploying referenced resources", "Initializing connection to Shoot"])
+    .when(|facts| facts.is_hibernated)
+    .retrying(FIVE_SECONDS, SHORT),
+    Row::new(
+        "Waiting until extension resources hibernated before kube-apiserver hibernation are ready",
+        |work, attempt| extensions::wait(work, Moment::After, attempt),
+        |seen| seen.extensions(Moment::After, true),
+    )
+    .after(&["Hibernating extension resources before kube-apiserver hibernation"])
+    .when(|facts| facts.is_hibernated && facts.waits()),
+    // Worker pools, machine controllers, network plugin, CoreDNS, kube-proxy and VPN: only with workers.
+    Row::new("Deploying shoot system resources", tasks::system, |seen| seen.written(managed::SYSTEM))
+        .after(&[
+            "Deploying referenced resources",
+            "Waiting until extension resources handled after kube-apiserver are ready",
+            "Initializing connection to Shoot",
+        ])
+        .when(Facts::is_awake)
+        .retrying(FIVE_SECONDS, SHORT)
+        .last(),
+    Row::new("Deploying shoot cluster identity", tasks::identity_inside, |seen| {
+        seen.written(managed::CLUSTER_IDENTITY)
+    })
+    .after(&["Ensuring Shoot cluster identity", "Initializing connection to Shoot"])
+    .when(Facts::is_awake)
+    .retrying(FIVE_SECONDS, SHORT)
+    .last(),
+    Row::new("Hibernating control plane", sleep::control_plane, |seen| seen.control_plane_down())
+        .after(&[
+            "Initializing connection to Shoot",
+            "Waiting until extension resources hibernated before kube-apiserver hibernation are ready",
+            "Waiting until kube-controller-manager reports readiness",
+            "Deploying shoot namespaces system component",
+            "Deploying Kubernetes controller manager",
+        ])
+        .when(|facts| facts.is_hibernated)
+        .retrying(FIVE_SECONDS, TEN_MINUTES),
+    // Those that work before the API server starts are hibernated after it has stopped.
+    Row::new(
+        "Hibernating extension resources after kube-apiserver hibernation",
+        |work, _| extensions::deploy(work, Moment::Before),
+        |seen| seen.extensions(Moment::Before, false),
+    )
+    .after(&["Hibernating control plane"])
+    .when(|facts| facts.is_hibernated)
+    .retrying(FIVE_SECONDS, SHORT),
+    Row::new(
+        "Waiting until extension resources hibernated after kube-apiserver hibernation are ready",
+        |work, attempt| extensions::wait(work, Moment::Before, attempt),
+        |seen| seen.extensions(Moment::Before, true),
+    )
+    .after(&["Hibernating extension resources after kube-apiserver hibernation"])
+    .when(|facts| facts.is_hibernated && facts.waits())
+    .last(),
+    // A Shoot without workers has no record of an ingress domain.
+    Row::new("Destroying internal domain DNS record if hibernated", records::destroy_internal, |seen| {
+        seen.no_record(records::INTERNAL)
+    })
+    .after(&["Hibernating control plane"])
+    .when(|facts| facts.is_hibernated)
+    .retrying(FIVE_SECONDS, FIVE_MINUTES)
+    .last(),
+    Row::new("Destroying external domain DNS record if hibernated", records::destroy_external, |seen| {
+        seen.no_record(records::EXTERNAL)
+    })
+    .after(&["Hibernating control plane"])
+    .when(|facts| facts.is_hibernated)
+    .retrying(FIVE_SECONDS, FIVE_MINUTES)
+    .last(),
+    Row::new("Deleting stale extension resources", extensions::delete_stale, only_in_the_log)
+        .after(&["Deploying control plane namespace", "Initializing connection to Shoot"])
+        .retrying(FIVE_SECONDS, SHORT),
+    Row::new("Waiting until stale extension resources are deleted", extensions::wait_stale, only_in_the_log)
+        .after(&["Deleting stale extension resources"])
+        .when(Facts::waits_awake)
+        .last(),
+    Row::new("Restarting control plane pods", tasks::restart_pods, only_in_the_log)
+        .after(&["Waiting until kube-controller-manager reports readiness"])
+        .when(|facts| facts.restarts_pods)
+        .within(SECOND)
+        .last(),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In the order in which the Go gardenlet finished them, without the tasks of components that are not deployed
+    /// here.
+    const HIBERNATES: [&str; 20] = [
+        "Deploying control plane namespace",
+        "Ensuring Shoot cluster identity",
+        "Deploying referenced resources",
+        "Deploying Kubernetes API server service in the Seed cluster",
+        "Initializing secrets management",
+        "Ensuring advertised addresses for the Shoot",
+        "Deploying main and events ETCDs",
+        "Deploying Kubernetes API server",
+        "Deploying gardener-resource-manager",
+        "Deploying shoot namespaces system component",
+        "Deploying Gardener shoot access resources",
+        "Deploying Kubernetes controller manager",
+        "Initializing connection to Shoot",
+        "Hibernating extension resources before kube-apiserver hibernation",
+        "Deleting stale extension resources",
+        "Waiting until extension resources hibernated before kube-apiserver hibernation are ready",
+        "Hibernating control plane",
+        "Hibernating extension resources after kube-apiserver hibernation",
+        "Destroying internal domain DNS record if hibernated",
+        "Destroying external domain DNS record if hibernated",
+    ];
+
+    #[test]
+    fn a_hibernating_shoot_has_the_tasks_of_upstream() {
+        let all = TABLE.outline(&Facts { is_hibernated: true, ..Facts::default() });
+        let own = ["Create botanist", "Check required extensions"];
+        let kept = "Waiting until Kubernetes API server service in the Seed cluster has reported readiness";
+        let last = "Waiting until extension resources hibernated after kube-apiserver hibernation are ready";
+        let mut expected: Vec<&str> = own.into_iter().chain([kept]).chain(HIBERNATES).chain([last]).collect();
+        let mut done: Vec<&str> = all.iter().filter(|task| !task.is_skipped).map(|task| task.name).collect();
+        let place = |name: &str| HIBERNATES.iter().position(|known| *known == name);
+        for task in all.iter().filter(|task| !task.is_skipped) {
+            for need in task.needs.iter().map(|need| all[*need].name) {
+                let is_later = place(need).zip(place(task.name)).is_some_and(|(need, own)| need > own);
+                // Controllers must not be newer than a server that was not waited for.
+                let is_ours = task.name == "Deploying Kubernetes controller manager";
+                assert!(!is_later || is_ours, "{} needs {need}", task.name);
+            }
+        }
+        expected.sort_unstable();
+        done.sort_unstable();
+        assert_eq!(done, expected);
+        let awake = TABLE.outline(&Facts::default());
+        let of_sleep = |name: &str| name.contains("ibernat");
+        assert!(awake.iter().filter(|task| of_sleep(task.name)).all(|task| task.is_skipped));
+    }
+}

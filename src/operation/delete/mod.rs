@@ -1,0 +1,383 @@
+//! The tasks that delete a Shoot without workers, and their order (Gardener's `reconciler_delete.go`). The tasks of Istio,
+//! logging and monitoring have no counterpart here. Replicas are written together with a workload, so there are no tasks that
+//! scale one.
+//!
+//! Independent tasks continue if one fails, and all errors are reported. The clean-up needs a running API server, even for a
+//! hibernated Shoot, so the deletion wakes it up first.
+
+pub(super) mod found;
+pub(super) mod tasks;
+
+use crate::components::shoot as managed;
+use crate::components::{kube_apiserver, kube_controller_manager};
+use crate::extension::Moment;
+use crate::shoot::cleaner::Stage;
+
+use super::create::tasks as create;
+use super::evidence::only_in_the_log;
+use super::{
+    FIFTEEN_MINUTES, FIVE_MINUTES, FIVE_SECONDS, Facts, MINUTE, NINETY_SECONDS, Row, SHORT, TEN_MINUTES,
+    TEN_SECONDS, TWO_MINUTES, Table,
+};
+use super::{extensions, records};
+
+pub(super) static TABLE: Table = Table { name: "Shoot cluster deletion", rows: &ROWS };
+
+static ROWS: [Row; 46] = [
+    Row::new("Create botanist", tasks::settings, |seen| seen.settings())
+        .when(Facts::cleans)
+        .retrying(TEN_SECONDS, MINUTE),
+    Row::new("Check required extensions exist", create::required_extensions, |seen| {
+        seen.required_extensions()
+    })
+    .after(&["Create botanist"])
+    .retrying(FIVE_SECONDS, MINUTE),
+    Row::new("Deploying Shoot namespace in Seed", create::namespace, |seen| seen.namespace())
+        .after(&["Check required extensions exist"])
+        .when(|facts| facts.found.has_namespace)
+        .retrying(FIVE_SECONDS, SHORT),
+    Row::new("Ensuring Shoot cluster identity", create::identity, |seen| seen.status("clusterIdentity"))
+        .after(&["Deploying Shoot namespace in Seed"])
+        .retrying(FIVE_SECONDS, SHORT),
+    Row::new("Deploying Kubernetes API server service in the Seed cluster", create::service, |seen| {
+        seen.service(kube_apiserver::NAME)
+    })
+    .after(&["Deploying Shoot namespace in Seed", "Ensuring Shoot cluster identity"])
+    .when(Facts::cleans)
+    .retrying(FIVE_SECONDS, SHORT),
+    Row::new(
+        "Waiting until Kubernetes API LoadBalancer in the Seed cluster has reported readiness",
+        create::wait_exposed,
+        |seen| seen.exposure(),
+    )
+    .after(&["Deploying Kubernetes API server service in the Seed cluster"])
+    .when(Facts::cleans)
+    .within(TEN_MINUTES),
+    Row::new("Initializing secrets management", create::secrets, only_in_the_log)
+        .after(&["Waiting until Kubernetes API LoadBalancer in the Seed cluster has reported readiness"])
+        .when(Facts::cleans)
+        .within(TEN_MINUTES),
+    Row::new("Ensuring advertised addresses for the Shoot", create::advertise, |seen| {
+        seen.status("advertisedAddresses")
+    })
+    .after(&["Initializing secrets management"])
+    .when(Facts::cleans)
+    .last(),
+    Row::new("Deploying referenced resources", create::referenced, |seen| seen.written(managed::REFERENCED))
+        .after(&["Deploying Shoot namespace in Seed"])
+        .when(Facts::cleans)
+        .retrying(FIVE_SECONDS, SHORT),
+    Row::new("Deploying internal domain DNS record", records::deploy_internal, |seen| {
+        seen.record(records::INTERNAL)
+    })
+    .after(&[
+        "Deploying referenced resources",
+        "Waiting until Kubernetes API LoadBalancer in the Seed cluster has reported readiness",
+    ])
+    .when(Facts::cleans)
+    .within(FIVE_MINUTES),
+    Row::new("Deploying main and events etcd", create::etcds, |seen| seen.etcds_written())
+        .after(&["Initializing secrets management"])
+        .when(Facts::cleans)
+        .retrying(FIVE_SECONDS, SHORT),
+    Row::new("Waiting until main and event etcd report readiness", create::wait_etcds, |seen| seen.etcds())
+        .after(&["Deploying main and events etcd"])
+        .when(Facts::cleans)
+        .within(FIVE_MINUTES),
+    // While a new encryption key is prepared, a rollout with the old key comes first.
+    Row::new("Deploying Kubernetes API server", tasks::server, |seen| seen.deployment(kube_apiserver::NAME))
+        .after(&["Waiting until main and event etcd report readiness"])
+        .when(Facts::cleans)
+        .retrying(FIVE_SECONDS, FIVE_MINUTES),
+    Row::new("Waiting until Kubernetes API server reports readiness", create::wait_server, |seen| {
+        seen.rolled_out(kube_apiserver::NAME)
+    })
+    .after(&["Deploying Kubernetes API server"])
+    .when(Facts::cleans)
+    .within(FIVE_MINUTES),
+    Row::new("Deploying gardener-resource-manager", create::applier, |seen| {
+        seen.written(managed::RESOURCE_MANAGER)
+    })
+    .after(&["Waiting until Kubernetes API server reports readiness"])
+    .when(Facts::cleans),
+    Row::new("Waiting until gardener-resource-manager reports readiness", create::wait_applier, |seen| {
+        seen.applied()
+    })
+    .after(&["Deploying gardener-resource-manager"])
+    .when(Facts::cleans)
+    .within(FIVE_MINUTES),
+    Row::new("Deploying Gardener shoot access resources", create::access, |seen| {
+        seen.written(managed::GARDENER_ACCESS)
+    })
+    .after(&["Waiting until gardener-resource-manager reports readiness"])
+    .when(Facts::cleans)
+    .retrying(FIVE_SECONDS, SHORT),
+    Row::new("Initializing connection to Shoot", create::connect, only_in_the_log)
+        .after(&["Deploying internal domain DNS record", "Deploying Gardener shoot access resources"])
+        .when(Facts::cleans)
+        .retrying(FIVE_SECONDS, TWO_MINUTES),
+    Row::new("Deploying Kubernetes controller manager", create::controllers, |seen| {
+        seen.deployment(kube_controller_manager::NAME)
+    })
+    .after(&["Initializing connection to Shoot"])
+    .when(Facts::cleans)
+    .retrying(FIVE_SECONDS, SHORT),
+    // Everything in the cluster, and then its controllers.
+    Row::new(
+        "Cleaning up webhooks",
+        |work, _| tasks::sweep(work, Stage::Webhooks),
+        |seen| seen.inside(Stage::Webhooks),
+    )
+    .after(&["Initializing connection to Shoot"])
+    .when(Facts::cleans)
+    .retrying(FIVE_SECONDS, TEN_MINUTES),
+    Row::new("Waiting until kube-controller-manager is active", tasks::wait_active, only_in_the_log)
+        .after(&["Cleaning up webhooks", "Deploying Kubernetes controller manager"])
+        .when(|facts| facts.cleans() && facts.found.has_controllers)
+        .retrying(FIVE_SECONDS, NINETY_SECONDS),
+    Row::new(
+        "Cleaning extended API groups",
+        |work, _| tasks::sweep(work, Stage::Apis),
+        |seen| seen.inside(Stage::Apis),
+    )
+    .after(&["Initializing connection to Shoot", "Waiting until kube-controller-manager is active"])
+    .when(|facts| facts.cleans() && !facts.keeps_api_extensions)
+    .retrying(FIVE_SECONDS, TEN_MINUTES),
+    Row::new(
+        "Cleaning Kubernetes resources",
+        |work, _| tasks::sweep(work, Stage::Resources),
+        |seen| seen.inside(Stage::Resources),
+    )
+    .after(&["Cleaning extended API groups", "Waiting until kube-controller-manager is active"])
+    .when(Facts::cleans)
+    .retrying(FIVE_SECONDS, TEN_MINUTES),
+    Row::new("Deleting managed resources", tasks::managed, only_in_the_log)
+        .after(&["Cleaning up webhooks", "Cleaning extended API groups", "Cleaning Kubernetes resources"])
+        .retrying(FIVE_SECONDS, SHORT),
+    Row::new("Waiting until managed resources have been deleted", tasks::wait_managed, |seen| {
+        seen.managed_left()
+    })
+    .after(&["Deleting managed resources"])
+    .within(TEN_MINUTES),
+    Row::new(
+        "Deleting extension resources before kube-apiserver",
+        |work, _| extensions::delete(work, Moment::Before),
+        only_in_the_log,
+    )
+    .after(&["Cleaning Kubernetes resources", "Waiting until managed resources have been deleted"])
+    .retrying(FIVE_SECONDS, SHORT),
+    Row::new(
+        "Waiting until extension resources that should be handled before kube-apiserver have been deleted",
+        tasks::wait_extensions_before,
+        |seen| seen.extensions_left(),
+    )
+    .after(&["Deleting extension resources before kube-apiserver"]),
+    Row::new("Deleting stale extension resources", extensions::delete_stale, only_in_the_log)
+        .after(&["Cleaning Kubernetes resources", "Waiting until managed resources have been deleted"])
+        .retrying(FIVE_SECONDS, SHORT),
+    Row::new(
+        "Waiting until all stale extension resources have been deleted",
+        tasks::wait_stale_extensions,
+        |seen| seen.extensions_left(),
+    )
+    .after(&["Deleting stale extension resources"]),
+    // Upstream deletes these early and waits for half a minute: extensions delete theirs with their own objects.
+    Row::new("Waiting until shoot managed resources have been deleted", tasks::wait_all_managed, |seen| {
+        seen.managed_left()
+    })
+    .after(&[
+        "Waiting until extension resources that should be handled before kube-apiserver have been deleted",
+        "Waiting until all stale extension resources have been deleted",
+    ])
+    .retrying(FIVE_SECONDS, SHORT),
+    // The API server, and everything that works without it.
+    Row::new("Deleting Kubernetes API server", tasks::delete_server, only_in_the_log)
+        .after(&["Waiting until shoot managed resources have been deleted"])
+        .retrying(FIVE_SECONDS, SHORT),
+    Row::new("Waiting until Kubernetes API server has been deleted", tasks::wait_server_gone, |seen| {
+        seen.deployment_left(kube_apiserver::NAME)
+    })
+    .after(&["Deleting Kubernetes API server"])
+    .within(FIVE_MINUTES),
+    Row::new(
+        "Deleting extension resources after kube-apiserver",
+        |work, _| extensions::delete(work, Moment::After),
+        only_in_the_log,
+    )
+    .after(&["Waiting until Kubernetes API server has been deleted"])
+    .retrying(FIVE_SECONDS, SHORT),
+    Row::new(
+        "Waiting until extension resources that should be handled after kube-apiserver have been deleted",
+        |work, attempt| extensions::wait_deleted(work, Moment::After, attempt),
+        |seen| seen.extensions_left(),
+    )
+    .after(&["Deleting extension resources after kube-apiserver"]),
+    Row::new("Waiting until all extension resources have been deleted", extensions::wait_none, |seen| {
+        seen.extensions_left()
+    })
+    .after(&["Waiting until Kubernetes API server has been deleted"]),
+    Row::new("Destroying Kubernetes API server service", tasks::services, only_in_the_log)
+        .after(&["Waiting until Kubernetes API server has been deleted"])
+        .retrying(FIVE_SECONDS, SHORT)
+        .last(),
+    Row::new("Destroying gardener-resource-manager", tasks::resource_manager, only_in_the_log)
+        .after(&["Waiting until Kubernetes API server has been deleted"])
+        .retrying(FIVE_SECONDS, SHORT)
+        .last(),
+    Row::new(
+        "Delete public service account signing keys from Garden cluster",
+        tasks::public_keys,
+        only_in_the_log,
+    )
+    .after(&["Waiting until Kubernetes API server has been deleted"])
+    .retrying(FIVE_SECONDS, SHORT)
+    .last(),
+    Row::new("Destroying external domain DNS record", records::destroy_external, |seen| {
+        seen.record_left(records::EXTERNAL)
+    })
+    .after(&["Waiting until Kubernetes API server has been deleted"])
+    .when(|facts| facts.found.has_namespace),
+    // The record of the API server is deleted late, because the server must be reachable until everything is clean.
+    Row::new("Destroying internal domain DNS record", records::destroy_internal, |seen| {
+        seen.record_left(records::INTERNAL)
+    })
+    .after(&GONE)
+    .when(|facts| facts.found.has_namespace),
+    Row::new("Deleting referenced resources", tasks::referenced, only_in_the_log)
+        .after(&GONE)
+        .when(|facts| facts.found.has_namespace)
+        .within(TWO_MINUTES),
+    Row::new("Destroying main and events etcd", tasks::etcds, only_in_the_log)
+        .after(&GONE)
+        .retrying(FIVE_SECONDS, SHORT),
+    Row::new("Waiting until main and event etcd have been destroyed", tasks::wait_etcds_gone, |seen| {
+        seen.etcds_left()
+    })
+    .after(&["Destroying main and events etcd"])
+    .within(FIVE_MINUTES),
+    Row::new("Deleting shoot namespace in Seed", tasks::namespace, only_in_the_log)
+        .after(&[
+            "Destroying internal domain DNS record",
+            "Deleting referenced resources",
+            "Waiting until main and event etcd have been destroyed",
+        ])
+        .retrying(FIVE_SECONDS, SHORT),
+    Row::new("Waiting until shoot namespace in Seed has been deleted", tasks::wait_namespace_gone, |seen| {
+        seen.namespace_left()
+    })
+    .after(&["Deleting shoot namespace in Seed"])
+    .within(FIFTEEN_MINUTES)
+    .last(),
+    Row::new("Deleting Shoot State", tasks::state, only_in_the_log)
+        .after(&["Deleting shoot namespace in Seed"])
+        .retrying(FIVE_SECONDS, SHORT)
+        .last(),
+];
+
+/// Then nothing outside the control plane depends on it any more.
+const GONE: [&str; 3] = [
+    "Waiting until extension resources that should be handled after kube-apiserver have been deleted",
+    "Waiting until all extension resources have been deleted",
+    "Destroying external domain DNS record",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::found::Found;
+    use super::*;
+    use crate::flow::Outline;
+
+    fn names(found: Found) -> Vec<&'static str> {
+        let tasks = TABLE.outline(&Facts { found, ..Facts::default() });
+        tasks.into_iter().filter(|task| !task.is_skipped).map(|task| task.name).collect()
+    }
+
+    /// The golden run, except for tasks without a counterpart.
+    #[test]
+    fn tasks_are_those_of_a_go_gardenlet() {
+        const LEFT_OUT: [&str; 14] = [
+            "Reconcile Istio internal load balancing ConfigMap",
+            "Scaling up etcd main and event",
+            "Setting gardener-resource-manager replicas to 2",
+            "Deploying Kubernetes API server service SNI settings in the Seed cluster",
+            "Scaling up Kubernetes controller manager",
+            "Destroying Kubernetes API server service SNI",
+            "Deleting Shoot Alertmanager",
+            "Deleting Plutono in Seed",
+            "Destroying control plane blackbox-exporter",
+            "Deleting Shoot Prometheus",
+            "Deleting logging stack in Seed",
+            "Deleting istio-basic-auth-server in Seed",
+            "Scaling up Kubernetes API server",
+            "Deleting external authorization server in Seed",
+        ];
+        let golden = include_str!("../../../tests/fixtures/golden-shoot-deletion.txt");
+        let mut golden: Vec<&str> = golden.lines().filter(|name| !LEFT_OUT.contains(name)).collect();
+        // Upstream does these before its flow.
+        golden.extend(["Create botanist", "Check required extensions exist"]);
+        golden.sort_unstable();
+        let mut found = names(Found::ALL);
+        found.sort_unstable();
+        assert_eq!(found, golden);
+    }
+
+    /// Whether a task starts only after another one has ended.
+    fn waits(tasks: &[Outline], later: &str, earlier: &str) -> bool {
+        let place = |name: &str| tasks.iter().position(|task| task.name == name).unwrap();
+        let (mut open, earlier) = (vec![place(later)], place(earlier));
+        while let Some(task) = open.pop() {
+            if tasks[task].needs.contains(&earlier) {
+                return true;
+            }
+            open.extend(&tasks[task].needs);
+        }
+        false
+    }
+
+    #[test]
+    fn nothing_is_deleted_before_its_dependents() {
+        const SERVER: &str = "Deleting Kubernetes API server";
+        let tasks = TABLE.outline(&Facts { found: Found::ALL, ..Facts::default() });
+        let table = [
+            ("Cleaning up webhooks", "Initializing connection to Shoot"),
+            ("Cleaning extended API groups", "Cleaning up webhooks"),
+            ("Cleaning Kubernetes resources", "Cleaning extended API groups"),
+            ("Cleaning Kubernetes resources", "Waiting until kube-controller-manager is active"),
+            ("Deleting managed resources", "Cleaning Kubernetes resources"),
+            (SERVER, "Waiting until managed resources have been deleted"),
+            (
+                SERVER,
+                "Waiting until extension resources that should be handled before kube-apiserver have been deleted",
+            ),
+            (SERVER, "Waiting until all stale extension resources have been deleted"),
+            ("Deleting extension resources after kube-apiserver", SERVER),
+            ("Destroying Kubernetes API server service", SERVER),
+            (
+                "Destroying internal domain DNS record",
+                "Waiting until all extension resources have been deleted",
+            ),
+            ("Destroying main and events etcd", "Waiting until Kubernetes API server has been deleted"),
+            ("Deleting shoot namespace in Seed", "Waiting until main and event etcd have been destroyed"),
+            ("Deleting shoot namespace in Seed", "Destroying internal domain DNS record"),
+            ("Deleting Shoot State", "Deleting shoot namespace in Seed"),
+        ];
+        for (later, earlier) in table {
+            assert!(waits(&tasks, later, earlier), "{later:?} does not wait for {earlier:?}");
+        }
+        assert!(!waits(&tasks, SERVER, "Deleting Shoot State"));
+    }
+
+    #[test]
+    fn a_cluster_that_never_ran_needs_no_client() {
+        let short = names(Found { has_namespace: true, ..Found::default() });
+        for name in
+            ["Initializing connection to Shoot", "Cleaning up webhooks", "Initializing secrets management"]
+        {
+            assert!(!short.contains(&name), "{name}");
+        }
+        assert!(short.contains(&"Deleting managed resources"));
+        let gone = names(Found::default());
+        assert!(!gone.iter().any(|name| name.contains("DNS record")));
+        assert_eq!(gone.last(), Some(&"Deleting Shoot State"));
+    }
+}

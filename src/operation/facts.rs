@@ -1,0 +1,112 @@
+//! What decides which tasks of an operation are needed.
+
+use serde_json::Value;
+
+use crate::api::meta::text;
+use crate::shoot::{Phase, View, cleaner, rotation};
+
+use super::{Found, Operation, requests};
+
+/// The facts about a Shoot at the start of an operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Facts {
+    /// The operation.
+    pub operation: Operation,
+    /// The control plane ends, or stays off: `spec.hibernation.enabled`. A Shoot that is deleted is awake, because the content
+    /// of its cluster cannot be deleted while it is hibernated.
+    pub is_hibernated: bool,
+    /// Annotation `shoot.gardener.cloud/skip-readiness`: do not wait for readiness.
+    pub skips_readiness: bool,
+    /// The garden publishes the public keys of service accounts.
+    pub publishes_keys: bool,
+    /// The rotation of the key of service accounts.
+    pub service_account_key: Phase,
+    /// The rotation of CAs.
+    pub authorities: Phase,
+    /// The rotation of the encryption key.
+    pub encryption_key: Phase,
+    /// The kinds that are encrypted change, or nothing records them yet.
+    pub changes_encryption: bool,
+    /// The seed has backups.
+    pub has_backup: bool,
+    /// The garden requests new pods of the control plane.
+    pub restarts_pods: bool,
+    /// The owner keeps API extensions until the API server is deleted.
+    pub keeps_api_extensions: bool,
+    /// What a deletion finds in the seed.
+    pub found: Found,
+}
+
+impl Facts {
+    /// The facts of an operation. `found` is what a deletion finds in the seed.
+    pub fn new(operation: Operation, shoot: &Value, view: &View, found: Found) -> Self {
+        let rotations = &view.rotations;
+        let rest = &shoot["status"]["credentials"]["encryptionAtRest"];
+        Self {
+            operation,
+            is_hibernated: view.wants_hibernation && !operation.is_deletion(),
+            skips_readiness: !shoot["metadata"]["annotations"]["shoot.gardener.cloud/skip-readiness"]
+                .is_null(),
+            publishes_keys: view.wants_managed_issuer,
+            service_account_key: rotations.service_account_key.phase,
+            authorities: rotations.authorities.phase,
+            encryption_key: rotations.encryption_key.phase,
+            changes_encryption: rotation::encrypts_others(shoot)
+                || text(&rest["provider"]["type"]).is_empty(),
+            has_backup: view.backup.is_object(),
+            restarts_pods: requests::asks(shoot, requests::RESTART_PODS),
+            keeps_api_extensions: cleaner::skips(shoot),
+            found,
+        }
+    }
+
+    /// It is, and stays, awake.
+    pub(super) const fn is_awake(&self) -> bool {
+        !self.is_hibernated
+    }
+
+    /// The operation waits until workloads are ready.
+    pub(super) const fn waits(&self) -> bool {
+        !self.skips_readiness
+    }
+
+    pub(super) const fn waits_awake(&self) -> bool {
+        self.is_awake() && self.waits()
+    }
+
+    pub(super) const fn prepares_service_account_key(&self) -> bool {
+        is_preparing(self.service_account_key)
+    }
+
+    pub(super) const fn prepares_encryption_key(&self) -> bool {
+        is_preparing(self.encryption_key)
+    }
+
+    /// Stored objects must be rewritten: the key or the encrypted kinds have changed.
+    pub(super) const fn rewrites_objects(&self) -> bool {
+        self.changes_encryption || self.prepares_encryption_key()
+    }
+
+    /// The label of rewritten objects must be removed.
+    pub(super) const fn ends_rewrite(&self) -> bool {
+        self.changes_encryption || matches!(self.encryption_key, Phase::Completing)
+    }
+
+    pub(super) const fn completes_service_account_key(&self) -> bool {
+        matches!(self.service_account_key, Phase::Completing)
+    }
+
+    /// Old controllers would fill new Secrets with tokens that the old key has signed.
+    pub(super) const fn waits_for_controllers(&self) -> bool {
+        self.prepares_service_account_key() || is_preparing(self.authorities) && self.waits()
+    }
+
+    /// A deletion starts the API server and deletes the content of the cluster.
+    pub(super) const fn cleans(&self) -> bool {
+        self.found.is_usable()
+    }
+}
+
+const fn is_preparing(phase: Phase) -> bool {
+    matches!(phase, Phase::Preparing | Phase::PreparingWithoutWorkersRollout)
+}

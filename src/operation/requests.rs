@@ -1,0 +1,74 @@
+//! Tasks that the garden requests with an annotation of the Shoot.
+
+use serde_json::Value;
+
+use crate::api::meta::annotation;
+
+/// The annotation: tasks, comma-separated.
+pub const TASKS: &str = "shoot.gardener.cloud/tasks";
+
+/// The request for new pods of the control plane.
+pub(super) const RESTART_PODS: &str = "restartControlPlanePods";
+/// The request for the record of the internal domain.
+pub(super) const INTERNAL_RECORD: &str = "deployDNSRecordInternal";
+/// The request for the record of the owner's domain.
+pub(super) const EXTERNAL_RECORD: &str = "deployDNSRecordExternal";
+
+/// Each request with the name of the task that fulfils it.
+const FULFILLED: [(&str, &str); 3] = [
+    (INTERNAL_RECORD, "Deploying internal domain DNS record"),
+    (EXTERNAL_RECORD, "Deploying external domain DNS record"),
+    (RESTART_PODS, "Restarting control plane pods"),
+];
+
+/// The tasks that the garden requests.
+pub fn asked(shoot: &Value) -> impl Iterator<Item = &str> {
+    annotation(shoot, TASKS).split(',').map(str::trim).filter(|task| !task.is_empty())
+}
+
+/// Whether the garden requests a task.
+pub(super) fn asks(shoot: &Value, task: &str) -> bool {
+    asked(shoot).any(|asked| asked == task)
+}
+
+/// The requests at the start of a flow (in `shoot`) that the flow has fulfilled.
+pub fn fulfilled(shoot: &Value, is_done: impl Fn(&str) -> bool) -> Vec<&'static str> {
+    let is_fulfilled = |(asked, task): &(&str, &str)| asks(shoot, asked) && is_done(task);
+    FULFILLED.into_iter().filter(is_fulfilled).map(|(asked, _)| asked).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::{Facts, Operation};
+    use super::*;
+
+    #[test]
+    fn requested_tasks_are_removed_once_done() {
+        let names = FULFILLED.map(|(_, task)| task);
+        let all =
+            "restartControlPlanePods,deployDNSRecordInternal, deployDNSRecordExternal,deployInfrastructure";
+        let table = [
+            (
+                all,
+                &names[..],
+                &["deployDNSRecordInternal", "deployDNSRecordExternal", "restartControlPlanePods"][..],
+            ),
+            // The others were requested after the flow had started.
+            ("restartControlPlanePods", &names, &["restartControlPlanePods"]),
+            // It is hibernated.
+            (all, &names[2..], &["restartControlPlanePods"]),
+            (all, &[], &[]),
+            ("", &names, &[]),
+        ];
+        for (asked, done, expected) in table {
+            let shoot = json!({"metadata": {"annotations": {TASKS: asked}}});
+            assert_eq!(fulfilled(&shoot, |name| done.contains(&name)), expected, "{asked} {done:?}");
+        }
+        let asleep = Facts { is_hibernated: true, restarts_pods: true, ..Facts::default() };
+        let tasks = Operation::Reconcile.table().unwrap().outline(&asleep);
+        let skipped = names.map(|name| tasks.iter().find(|task| task.name == name).unwrap().is_skipped);
+        assert_eq!(skipped, [true, true, false]);
+    }
+}

@@ -1,0 +1,56 @@
+//! What tasks leave for later ones.
+
+use crate::components::kube_apiserver;
+use crate::flow::Failed;
+use crate::shoot::Outside;
+use crate::shoot::secrets::Made;
+
+/// The result of a task, once it is there.
+#[derive(Clone, Debug)]
+pub(super) struct Slot<T>(Option<T>);
+
+impl<T> Default for Slot<T> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+impl<T> Slot<T> {
+    /// The result.
+    ///
+    /// # Errors
+    /// It is not there; `what` names it.
+    pub(super) fn need(&self, what: &str) -> Result<&T, Failed> {
+        self.0.as_ref().ok_or_else(|| Failed::new(format!("{what}: not there yet")))
+    }
+
+    pub(super) const fn get(&self) -> Option<&T> {
+        self.0.as_ref()
+    }
+
+    pub(super) fn set(&mut self, result: T) -> &mut T {
+        self.0.insert(result)
+    }
+}
+
+/// The results that later tasks need.
+#[derive(Default)]
+pub(super) struct Results {
+    /// The Secrets of the control plane.
+    pub(super) secrets: Slot<Made>,
+    /// The address of the API server outside the seed.
+    pub(super) outside: Slot<Outside>,
+    /// How the API server presents itself within the Shoot.
+    pub(super) endpoint: Slot<Endpoint>,
+    /// The garden objects that the settings of the API server refer to.
+    pub(super) texts: Slot<kube_apiserver::Texts>,
+}
+
+/// How the API server presents itself within the Shoot.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Endpoint {
+    /// The address that it advertises.
+    pub(super) advertise_address: Option<String>,
+    /// It writes the endpoints of the Service `kubernetes`.
+    pub(super) is_written_by_server: bool,
+}
