@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 use crate::api::core::DEPLOYMENT;
 use crate::api::gardener::SHOOT;
 use crate::api::meta::{Key, Metadata, text};
-use crate::api::patch::difference;
 use crate::base::error::chain;
 use crate::components::kube_apiserver::{self, KeyOrder};
 use crate::flow::{Attempt, Failed, Step};
@@ -18,7 +17,7 @@ use crate::shoot::rewrite;
 use crate::shoot::rewrite::accounts::SigningKey;
 use crate::shoot::rotation::{ENCRYPTION_KEY, SERVICE_ACCOUNT_KEY};
 
-use super::Work;
+use super::{Work, status};
 
 /// All objects have the label, so it can be removed.
 const LABELED: &str = "credentials.gardener.cloud/resources-labeled";
@@ -58,7 +57,7 @@ pub(super) fn unlabel(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
         }
     }
     let (provider, resources) = (work.view.encryption_provider(), &work.view.encrypted);
-    if let Some(patch) = encrypted(&work.shoot, provider, resources) {
+    if let Some(patch) = status::encrypted(&work.shoot, provider, resources) {
         work.env.garden.patch_status::<Value>(&SHOOT, &work.key(), &Patch::Merge(patch))?;
     }
     Ok(Step::Done)
@@ -92,18 +91,6 @@ pub(super) fn forget_populated(work: &Work, live: Option<&Value>) -> Result<(), 
         annotate(work, &[(KeyOrder::POPULATED, Value::Null)])?;
     }
     Ok(())
-}
-
-/// The status patch after everything in etcd has been encrypted as desired, if it changes the status. `resources` are
-/// the kinds besides Secrets.
-fn encrypted(shoot: &Value, provider: &str, resources: &[String]) -> Option<Value> {
-    let before = &shoot["status"]["credentials"]["encryptionAtRest"];
-    let mut after = json!({"provider": {"type": provider}});
-    if !resources.is_empty() {
-        after["resources"] = json!(resources);
-    }
-    let changed = difference(before, &after)?;
-    Some(json!({"status": {"credentials": {"encryptionAtRest": changed}}}))
 }
 
 fn signing_key(work: &Work) -> Result<SigningKey<'_>, Failed> {

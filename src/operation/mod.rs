@@ -24,6 +24,7 @@ pub mod requests;
 mod results;
 pub mod sleep;
 mod snapshots;
+pub(crate) mod status;
 mod work;
 
 pub use delete::found::Found;

@@ -62,6 +62,8 @@ mod tests {
             (all, &[], &[]),
             ("", &names, &[]),
         ];
+        let internal = json!({"metadata": {"annotations": {TASKS: INTERNAL_RECORD}}});
+        assert!(asks(&internal, INTERNAL_RECORD) && !asks(&internal, "deployDNSRecord"));
         for (asked, done, expected) in table {
             let shoot = json!({"metadata": {"annotations": {TASKS: asked}}});
             assert_eq!(fulfilled(&shoot, |name| done.contains(&name)), expected, "{asked} {done:?}");

@@ -25,7 +25,7 @@ use crate::shoot::served::Standing;
 use crate::shoot::{Phase, View, access, addresses, garden, inside, issuer, namespace as plane, wildcard};
 
 use super::super::results::Endpoint;
-use super::super::{Work, cluster, encryption, extensions, pods, sleep, snapshots};
+use super::super::{Work, cluster, encryption, extensions, pods, sleep, snapshots, status};
 
 /// Reading a store is cheap.
 pub(in crate::operation) const STORE_PERIOD: Duration = Duration::from_secs(1);
@@ -57,7 +57,7 @@ pub(in crate::operation) fn namespace(work: &mut Work, _: &Attempt) -> Result<St
 
 /// The identity is written once and never changes.
 pub(in crate::operation) fn identity(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
-    if let Some(patch) = cluster_identity(&work.shoot, &work.view.cluster_identity) {
+    if let Some(patch) = status::cluster_identity(&work.shoot, &work.view.cluster_identity) {
         let shoot = work.env.garden.patch_status::<Value>(&SHOOT, &work.key(), &Patch::Merge(patch))?;
         let mut known = work.shoot.clone();
         known["status"] = shoot["status"].clone();
@@ -374,10 +374,4 @@ fn schedule(view: &View) -> String {
     let digits = |range| view.maintenance_begin.get(range).and_then(|text: &str| text.parse::<u32>().ok());
     let spread = view.uid.bytes().map(u32::from).sum::<u32>() % 60;
     format!("{spread} {} * * *", digits(0..2).unwrap_or(0) % 24)
-}
-
-/// The status patch with the identity of the cluster, which never changes. `identity` contains the garden's.
-fn cluster_identity(shoot: &Value, identity: &str) -> Option<Value> {
-    let known = text(&shoot["status"]["clusterIdentity"]);
-    known.is_empty().then(|| json!({"status": {"clusterIdentity": identity}}))
 }
