@@ -6,7 +6,7 @@ use crate::backup::garden;
 use crate::extension::{Patience, Target};
 use crate::flow::{Attempt, Failed, Step};
 
-use super::Work;
+use super::work::Work;
 
 fn entry(work: &Work) -> Target {
     garden::entry(&work.view.namespace, &garden::entry_name(work.plane(), &work.view.status_uid))

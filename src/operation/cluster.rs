@@ -9,7 +9,8 @@ use crate::flow::Failed;
 use crate::kube::{Patch, Seed};
 use crate::runtime::write;
 
-use super::{Environment, GardenInputs};
+use super::inputs::GardenInputs;
+use super::work::Environment;
 
 /// The annotation with the name of the generic kubeconfig's Secret.
 pub const GENERIC_KUBECONFIG: &str = "generic-token-kubeconfig.secret.gardener.cloud/name";

@@ -17,7 +17,8 @@ use crate::shoot::rewrite;
 use crate::shoot::rewrite::accounts::SigningKey;
 use crate::shoot::rotation::{ENCRYPTION_KEY, SERVICE_ACCOUNT_KEY};
 
-use super::{Work, status};
+use super::status;
+use super::work::Work;
 
 /// All objects have the label, so it can be removed.
 const LABELED: &str = "credentials.gardener.cloud/resources-labeled";

@@ -10,7 +10,8 @@ use crate::api::meta::{Key, Resource};
 use crate::extension::{Class, Enabled, Moment, Patience, Target, enabled, together};
 use crate::flow::{Attempt, Failed, Step};
 
-use super::{FIVE_MINUTES, Work};
+use super::times::FIVE_MINUTES;
+use super::work::Work;
 
 /// The objects of a Shoot.
 fn wanted(work: &Work) -> Vec<Enabled> {

@@ -5,7 +5,9 @@ use serde_json::Value;
 use crate::api::meta::text;
 use crate::shoot::{Phase, View, cleaner, rotation};
 
-use super::{Found, Operation, requests};
+use super::delete::found::Found;
+use super::kinds::Operation;
+use super::requests;
 
 /// The facts about a Shoot at the start of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

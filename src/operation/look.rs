@@ -10,11 +10,10 @@ use crate::api::gardener::{
 use crate::api::meta::{ALL_NAMESPACES, text};
 use crate::components::kube_apiserver;
 use crate::extension::required;
-use crate::flow::{Failed, Outline};
+use crate::flow::Failed;
 use crate::kube::{Error, Garden, ListParams};
-use crate::shoot::{Sources, View};
 
-use super::{Facts, Found, Operation, inputs};
+use super::inputs;
 
 /// The registrations of the garden.
 ///
@@ -54,43 +53,4 @@ pub fn settings(garden: &Garden, shoot: &Value) -> Result<(), Failed> {
     let kubernetes = &shoot["spec"]["kubernetes"];
     let texts = kube_apiserver::read(garden, text(&shoot["metadata"]["namespace"]), kubernetes)?;
     Ok(kube_apiserver::check(kubernetes, &texts)?)
-}
-
-/// The tasks of the Shoot's current or last operation, as far as its spec and status tell which are skipped; none if this
-/// version does not support the operation.
-pub fn outline(operation: Operation, shoot: &Value) -> Vec<Outline> {
-    let view = View::new(Sources { shoot, seed: &Value::Null, project: "", garden: "", secrets: &[] });
-    let mut facts = Facts::new(operation, shoot, &view, Found::ALL);
-    // The last task of a re-encryption updates the status, and a new Shoot has nothing encrypted at its start.
-    facts.changes_encryption |= operation == Operation::Create;
-    operation.table().map_or_else(Vec::new, |table| table.outline(&facts))
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    fn skipped(operation: Operation, shoot: &Value) -> Vec<&'static str> {
-        outline(operation, shoot).into_iter().filter(|task| task.is_skipped).map(|task| task.name).collect()
-    }
-
-    #[test]
-    fn tasks_are_skipped_as_in_the_flow() {
-        let shoot =
-            json!({"status": {"credentials": {"encryptionAtRest": {"provider": {"type": "aescbc"}}}}});
-        let all = outline(Operation::Create, &shoot);
-        assert!(all.iter().enumerate().all(|(index, task)| task.needs.iter().all(|need| *need < index)));
-        assert_eq!(all[0].name, "Create botanist");
-        let labels = |name: &&&str| name.contains("encryption");
-        assert!(!skipped(Operation::Create, &shoot).iter().any(|name| labels(&name)));
-        assert_eq!(skipped(Operation::Reconcile, &shoot).iter().filter(labels).count(), 2);
-        let mut asleep = shoot;
-        asleep["spec"]["hibernation"]["enabled"] = json!(true);
-        assert!(
-            skipped(Operation::Reconcile, &asleep)
-                .contains(&"Waiting until Kubernetes API server rolled out")
-        );
-    }
 }

@@ -3,9 +3,10 @@
 //! `controllers/shoot` says when an operation begins, and reports. The names of tasks are upstream's: they are the ids of
 //! errors in the Shoot's status.
 
-use std::time::Duration;
+use serde_json::Value;
 
-use crate::flow::{self, Flow, Outline};
+use crate::flow::Outline;
+use crate::shoot::{Sources, View};
 
 mod backups;
 pub mod cluster;
@@ -17,6 +18,7 @@ mod extensions;
 mod facts;
 mod force;
 pub mod inputs;
+mod kinds;
 pub mod look;
 mod pods;
 mod records;
@@ -25,118 +27,50 @@ mod results;
 pub mod sleep;
 mod snapshots;
 pub(crate) mod status;
+mod table;
+mod times;
 mod work;
 
 pub use delete::found::Found;
 pub use facts::Facts;
 pub use inputs::GardenInputs;
+pub use kinds::Operation;
+pub use table::Table;
 pub use work::{Environment, Work};
 
-use evidence::Evidence;
+use evidence::{Evidence, only_in_the_log};
 
-/// The operation on a Shoot.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Operation {
-    /// Create it.
-    #[default]
-    Create,
-    /// Reconcile it with its spec.
-    Reconcile,
-    /// Create it from the state that another seed has left.
-    Restore,
-    /// Prepare its migration to another seed.
-    Migrate,
-    /// Delete it.
-    Delete,
-    /// Delete it even if something is left behind.
-    ForceDelete,
-}
-
-impl Operation {
-    /// The type of the last operation.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Create => "Create",
-            Self::Reconcile => "Reconcile",
-            Self::Restore => "Restore",
-            Self::Migrate => "Migrate",
-            Self::Delete | Self::ForceDelete => "Delete",
-        }
-    }
-
-    /// Whether nothing of the Shoot is left after it.
-    pub const fn is_deletion(self) -> bool {
-        matches!(self, Self::Delete | Self::ForceDelete)
-    }
-
-    /// Why this version does not support the operation, as a text for the Shoot's owner; `None` if it does.
-    pub const fn unbuilt(self) -> Option<&'static str> {
-        match self {
-            Self::Create | Self::Reconcile | Self::Delete | Self::ForceDelete => None,
-            Self::Restore => Some(
-                "This gardenlet cannot restore Shoots that come from other seeds yet. It has left everything as it is.",
-            ),
-            Self::Migrate => Some(
-                "This gardenlet cannot prepare the migration of Shoots to other seeds yet. It has left everything as it is.",
-            ),
-        }
-    }
-
-    /// The tasks of the operation; `None` if this version does not support it.
-    pub const fn table(self) -> Option<&'static Table> {
-        match self {
-            Self::Create | Self::Reconcile => Some(&create::TABLE),
-            Self::Delete => Some(&delete::TABLE),
-            Self::ForceDelete => Some(&force::TABLE),
-            Self::Restore | Self::Migrate => None,
-        }
+/// The tasks of an operation; `None` if this version does not support it.
+pub fn table(operation: Operation) -> Option<&'static Table> {
+    match operation {
+        Operation::Create | Operation::Reconcile => Some(&create::TABLE),
+        Operation::Delete => Some(&delete::TABLE),
+        Operation::ForceDelete => Some(&force::TABLE),
+        Operation::Restore | Operation::Migrate => None,
     }
 }
 
-/// A task of an operation.
-type Row = flow::Row<Work, Facts, Evidence>;
-
-/// The tasks of an operation, in an order in which none stands above a task that it waits for.
-#[derive(Debug)]
-pub struct Table {
-    /// The name of the flow, in upstream's words.
-    name: &'static str,
-    rows: &'static [Row],
+/// Where the result of a task can be seen.
+pub fn evidence_of(operation: Operation, task: &str) -> Evidence {
+    table(operation).map_or(only_in_the_log, |table| table.evidence(task))
 }
 
-impl Table {
-    /// The flow for a Shoot.
-    pub fn flow(&self, facts: &Facts) -> Flow<Work> {
-        Flow::new(self.name, self.rows, facts)
-    }
-
-    /// Lists the tasks, to describe a flow that runs elsewhere.
-    pub fn outline(&self, facts: &Facts) -> Vec<Outline> {
-        flow::outline(self.rows, facts)
-    }
-
-    /// Where the result of a task can be seen.
-    pub fn evidence(&self, task: &str) -> Option<Evidence> {
-        self.rows.iter().find(|row| row.name() == task).map(|row| *row.evidence())
-    }
+/// The tasks of the Shoot's current or last operation, as far as its spec and status tell which are skipped; none if this
+/// version does not support the operation.
+pub fn outline(operation: Operation, shoot: &Value) -> Vec<Outline> {
+    let view = View::new(Sources { shoot, seed: &Value::Null, project: "", garden: "", secrets: &[] });
+    let mut facts = Facts::new(operation, shoot, &view, Found::ALL);
+    // The last task of a re-encryption updates the status, and a new Shoot has nothing encrypted at its start.
+    facts.changes_encryption |= operation == Operation::Create;
+    table(operation).map_or_else(Vec::new, |table| table.outline(&facts))
 }
-
-const SECOND: Duration = Duration::from_secs(1);
-const FIVE_SECONDS: Duration = Duration::from_secs(5);
-const TEN_SECONDS: Duration = Duration::from_secs(10);
-/// How long upstream retries transient failures.
-const SHORT: Duration = Duration::from_secs(30);
-const MINUTE: Duration = Duration::from_secs(60);
-const NINETY_SECONDS: Duration = Duration::from_secs(90);
-const TWO_MINUTES: Duration = Duration::from_secs(120);
-const THREE_MINUTES: Duration = Duration::from_secs(180);
-const FIVE_MINUTES: Duration = Duration::from_secs(300);
-const TEN_MINUTES: Duration = Duration::from_secs(600);
-const FIFTEEN_MINUTES: Duration = Duration::from_secs(900);
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+    use crate::flow;
 
     #[test]
     fn each_table_can_run() {
@@ -149,7 +83,29 @@ mod tests {
     fn an_operation_has_a_table_or_says_why_not() {
         use Operation::{Create, Delete, ForceDelete, Migrate, Reconcile, Restore};
         for operation in [Create, Reconcile, Restore, Migrate, Delete, ForceDelete] {
-            assert_eq!(operation.table().is_some(), operation.unbuilt().is_none(), "{operation:?}");
+            assert_eq!(table(operation).is_some(), operation.unbuilt().is_none(), "{operation:?}");
         }
+    }
+
+    fn skipped(operation: Operation, shoot: &Value) -> Vec<&'static str> {
+        outline(operation, shoot).into_iter().filter(|task| task.is_skipped).map(|task| task.name).collect()
+    }
+
+    #[test]
+    fn tasks_are_skipped_as_in_the_flow() {
+        let shoot =
+            json!({"status": {"credentials": {"encryptionAtRest": {"provider": {"type": "aescbc"}}}}});
+        let all = outline(Operation::Create, &shoot);
+        assert!(all.iter().enumerate().all(|(index, task)| task.needs.iter().all(|need| *need < index)));
+        assert_eq!(all[0].name, "Create botanist");
+        let labels = |name: &&&str| name.contains("encryption");
+        assert!(!skipped(Operation::Create, &shoot).iter().any(|name| labels(&name)));
+        assert_eq!(skipped(Operation::Reconcile, &shoot).iter().filter(labels).count(), 2);
+        let mut asleep = shoot;
+        asleep["spec"]["hibernation"]["enabled"] = json!(true);
+        assert!(
+            skipped(Operation::Reconcile, &asleep)
+                .contains(&"Waiting until Kubernetes API server rolled out")
+        );
     }
 }

@@ -10,7 +10,7 @@ use crate::config::settings::Settings;
 use crate::flow::Failed;
 use crate::kube::ListParams;
 
-use super::Work;
+use super::work::Work;
 
 /// The maximum number of zones of a control plane.
 const ZONES_MAX: usize = 3;

@@ -12,7 +12,8 @@ use crate::flow::{Attempt, Failed, Step};
 use crate::kube::{Garden, Seed};
 use crate::runtime::write;
 
-use super::{Work, requests};
+use super::requests;
+use super::work::Work;
 
 /// The role of the record in the internal domain.
 pub(super) const INTERNAL: &str = "internal";

@@ -41,7 +41,9 @@ pub fn fulfilled(shoot: &Value, is_done: impl Fn(&str) -> bool) -> Vec<&'static 
 mod tests {
     use serde_json::json;
 
-    use super::super::{Facts, Operation};
+    use super::super::facts::Facts;
+    use super::super::kinds::Operation;
+    use super::super::table;
     use super::*;
 
     #[test]
@@ -69,7 +71,7 @@ mod tests {
             assert_eq!(fulfilled(&shoot, |name| done.contains(&name)), expected, "{asked} {done:?}");
         }
         let asleep = Facts { is_hibernated: true, restarts_pods: true, ..Facts::default() };
-        let tasks = Operation::Reconcile.table().unwrap().outline(&asleep);
+        let tasks = table(Operation::Reconcile).unwrap().outline(&asleep);
         let skipped = names.map(|name| tasks.iter().find(|task| task.name == name).unwrap().is_skipped);
         assert_eq!(skipped, [true, true, false]);
     }

@@ -12,9 +12,9 @@ use crate::config::control_plane::EtcdMode;
 use crate::flow::{Attempt, Failed, Step};
 use crate::kube::Error;
 
-use super::Work;
-use super::create::tasks::STORE_PERIOD;
 use super::pods;
+use super::times::STORE_PERIOD;
+use super::work::Work;
 
 fn replicas(work: &Work, resource: &Resource, name: &str) -> Result<Option<i64>, Error> {
     scale::replicas(&work.env.seed, resource, &Key::new(work.plane(), name))

@@ -12,7 +12,7 @@ use crate::flow::Failed;
 use crate::format::time::time_of_day;
 use crate::shoot::View;
 
-use super::Work;
+use super::work::Work;
 
 /// The start time of a pod, in minutes.
 const STARTS_WITHIN: i64 = 5;

@@ -26,8 +26,9 @@ use crate::shoot::secrets::{Made, clean_up};
 use crate::shoot::served::Served;
 use crate::shoot::{Outside, View};
 
+use super::facts::Facts;
+use super::inputs::GardenInputs;
 use super::results::Results;
-use super::{Facts, GardenInputs};
 
 /// The manager of a Shoot's Secrets, as in upstream.
 const IDENTITY: &str = "gardenlet";

@@ -10,7 +10,7 @@ use crate::extension::problem;
 use crate::flow::{Failed, Pacer, TaskError};
 use crate::format::view;
 use crate::kube::Patch;
-use crate::operation::{Environment, Facts, Found, Operation, Work, cluster, inputs};
+use crate::operation::{self, Environment, Facts, Found, Operation, Work, cluster, inputs};
 use crate::runtime::controller::{Context, Failure, Outcome};
 use crate::runtime::write;
 use crate::shoot::View;
@@ -75,7 +75,7 @@ impl ShootReconciler {
             Ok(facts) => facts,
             Err(failed) => return self.not_begun(key, &frame, failed, cx),
         };
-        let Some(table) = operation.table() else { return Ok(Outcome::Done) };
+        let Some(table) = operation::table(operation) else { return Ok(Outcome::Done) };
         self.tell(key, &shoot, operation, News::Begun, cx);
         let running = Running {
             flow: table.flow(&facts),

@@ -10,9 +10,10 @@ use crate::components::{kube_apiserver, kube_controller_manager};
 use crate::extension::Moment;
 
 use super::evidence::only_in_the_log;
-use super::{
-    FIVE_MINUTES, FIVE_SECONDS, Facts, MINUTE, Row, SECOND, SHORT, TEN_MINUTES, TEN_SECONDS, THREE_MINUTES,
-    TWO_MINUTES, Table,
+use super::facts::Facts;
+use super::table::{Row, Table};
+use super::times::{
+    FIVE_MINUTES, FIVE_SECONDS, MINUTE, SECOND, SHORT, TEN_MINUTES, TEN_SECONDS, THREE_MINUTES, TWO_MINUTES,
 };
 use super::{backups, encryption, extensions, records, sleep};
 

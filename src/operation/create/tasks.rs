@@ -25,10 +25,9 @@ use crate::shoot::served::Standing;
 use crate::shoot::{Phase, View, access, addresses, garden, inside, issuer, namespace as plane, wildcard};
 
 use super::super::results::Endpoint;
-use super::super::{Work, cluster, encryption, extensions, pods, sleep, snapshots, status};
-
-/// Reading a store is cheap.
-pub(in crate::operation) const STORE_PERIOD: Duration = Duration::from_secs(1);
+use super::super::times::STORE_PERIOD;
+use super::super::work::Work;
+use super::super::{cluster, encryption, extensions, pods, sleep, snapshots, status};
 
 /// Reads the garden objects that the settings of the API server refer to before anything is created. Later tasks need
 /// no garden for them.

@@ -15,9 +15,11 @@ use crate::shoot::cleaner::Stage;
 
 use super::create::tasks as create;
 use super::evidence::only_in_the_log;
-use super::{
-    FIFTEEN_MINUTES, FIVE_MINUTES, FIVE_SECONDS, Facts, MINUTE, NINETY_SECONDS, Row, SHORT, TEN_MINUTES,
-    TEN_SECONDS, TWO_MINUTES, Table,
+use super::facts::Facts;
+use super::table::{Row, Table};
+use super::times::{
+    FIFTEEN_MINUTES, FIVE_MINUTES, FIVE_SECONDS, MINUTE, NINETY_SECONDS, SHORT, TEN_MINUTES, TEN_SECONDS,
+    TWO_MINUTES,
 };
 use super::{extensions, records};
 

@@ -24,7 +24,8 @@ use crate::shoot::cleaner::{self, Stage, Sweep, Terms};
 use crate::shoot::{issuer, state};
 
 use super::super::create::tasks as create;
-use super::super::{Work, extensions};
+use super::super::extensions;
+use super::super::work::Work;
 
 /// How soon to check again whether something is gone.
 const SOON: Duration = Duration::from_secs(1);

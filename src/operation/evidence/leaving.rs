@@ -13,7 +13,7 @@ use crate::kube::ListParams;
 use crate::limits;
 use crate::shoot::cleaner::{self, Stage};
 
-use super::super::Operation;
+use super::super::kinds::Operation;
 use super::{Found, Looker, Seen, all, missing, written_for};
 
 impl Looker<'_> {

@@ -24,7 +24,8 @@ use crate::resources::Watched;
 use crate::runtime::events;
 use crate::shoot::client::Connector;
 
-use super::{Operation, look, records};
+use super::kinds::Operation;
+use super::{look, records};
 
 /// Events of a pod that are shown.
 const EVENTS_MAX: usize = 5;
@@ -90,9 +91,8 @@ fn all(parts: Vec<Seen>) -> Seen {
 
 impl Looker<'_> {
     /// Looks for the result of a task.
-    pub fn look(&self, task: &str) -> Seen {
-        let evidence = self.operation.table().and_then(|table| table.evidence(task));
-        evidence.unwrap_or(only_in_the_log)(self).unwrap_or_else(|failed| Seen::Unread(failed.text))
+    pub fn look(&self, evidence: Evidence) -> Seen {
+        evidence(self).unwrap_or_else(|failed| Seen::Unread(failed.text))
     }
 
     pub(super) fn settings(&self) -> Found {

@@ -4,7 +4,8 @@
 use super::create::tasks as create;
 use super::delete::tasks as delete;
 use super::evidence::only_in_the_log;
-use super::{FIFTEEN_MINUTES, FIVE_MINUTES, FIVE_SECONDS, MINUTE, Row, SHORT, Table};
+use super::table::{Row, Table};
+use super::times::{FIFTEEN_MINUTES, FIVE_MINUTES, FIVE_SECONDS, MINUTE, SHORT};
 use super::{extensions, records};
 
 pub(super) static TABLE: Table = Table { name: "Shoot cluster force deletion", rows: &ROWS };
@@ -88,7 +89,7 @@ static ROWS: [Row; 16] = [
 
 #[cfg(test)]
 mod tests {
-    use super::super::Facts;
+    use super::super::facts::Facts;
     use super::*;
 
     #[test]

@@ -18,7 +18,7 @@ use crate::format::duration;
 use crate::format::time::{parse_rfc3339, rfc3339};
 use crate::kube::{Client, Error, Garden, Gates, Options, Seed};
 use crate::operation::evidence::{Looker, Seen};
-use crate::operation::{Operation, look, sleep};
+use crate::operation::{self, Operation, look, sleep};
 use crate::shoot::client::{Connector, Doors};
 
 use self::judge::State;
@@ -68,13 +68,21 @@ pub(super) fn tell(
         }
         Err(error) => told.unread.push(format!("ControllerRegistrations: {}", chain(&error))),
     }
-    let operation = last_operation(shoot);
-    let tasks = look::outline(operation, shoot);
+    let last = last_operation(shoot);
+    let tasks = operation::outline(last, shoot);
     told.why.extend(judge::other_errors(&tasks, &shoot["status"]).into_iter().map(other_error));
     let shoots = Connector::new(seed.clone(), options, &Doors::from_outside(Gates::new(&Workers::new(1))));
-    let looker =
-        Looker { garden: &garden, seed: &seed, shoots: &shoots, settings, operation, of: &of, shoot, now };
-    told.tasks = walk(&tasks, &shoot["status"], now, &|task| looker.look(task));
+    let looker = Looker {
+        garden: &garden,
+        seed: &seed,
+        shoots: &shoots,
+        settings,
+        operation: last,
+        of: &of,
+        shoot,
+        now,
+    };
+    told.tasks = walk(&tasks, &shoot["status"], now, &|task| looker.look(operation::evidence_of(last, task)));
     Ok(told)
 }
 

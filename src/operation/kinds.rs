@@ -1,0 +1,50 @@
+//! The operations on a Shoot.
+
+/// The operation on a Shoot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Operation {
+    /// Create it.
+    #[default]
+    Create,
+    /// Reconcile it with its spec.
+    Reconcile,
+    /// Create it from the state that another seed has left.
+    Restore,
+    /// Prepare its migration to another seed.
+    Migrate,
+    /// Delete it.
+    Delete,
+    /// Delete it even if something is left behind.
+    ForceDelete,
+}
+
+impl Operation {
+    /// The type of the last operation.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Create => "Create",
+            Self::Reconcile => "Reconcile",
+            Self::Restore => "Restore",
+            Self::Migrate => "Migrate",
+            Self::Delete | Self::ForceDelete => "Delete",
+        }
+    }
+
+    /// Whether nothing of the Shoot is left after it.
+    pub const fn is_deletion(self) -> bool {
+        matches!(self, Self::Delete | Self::ForceDelete)
+    }
+
+    /// Why this version does not support the operation, as a text for the Shoot's owner; `None` if it does.
+    pub const fn unbuilt(self) -> Option<&'static str> {
+        match self {
+            Self::Create | Self::Reconcile | Self::Delete | Self::ForceDelete => None,
+            Self::Restore => Some(
+                "This gardenlet cannot restore Shoots that come from other seeds yet. It has left everything as it is.",
+            ),
+            Self::Migrate => Some(
+                "This gardenlet cannot prepare the migration of Shoots to other seeds yet. It has left everything as it is.",
+            ),
+        }
+    }
+}
