@@ -6,6 +6,9 @@
 // Test code outside of test functions: a file that cannot be read ends the run.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+#[path = "tidy/circles.rs"]
+mod circles;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
