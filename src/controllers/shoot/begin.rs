@@ -64,7 +64,7 @@ impl ShootReconciler {
             return Ok(Outcome::GoOn(CONFLICT_RETRY));
         }
         if let Some(patch) = frame.operation_annotations(&shoot) {
-            match self.garden.patch(&SHOOT, &key, &Patch::Merge(patch)) {
+            match self.garden.patch(&SHOOT, key, &Patch::Merge(patch)) {
                 Ok(without) => shoot = without,
                 Err(e) if e.is_conflict() => return Ok(Outcome::GoOn(CONFLICT_RETRY)),
                 Err(e) => return Err(e.into()),
@@ -191,8 +191,7 @@ pub(super) fn sync_cluster(
     around: &Surroundings,
 ) -> Result<(), Failed> {
     let wanted = cluster::fill(shoot, &around.seed, &around.profile);
-    let key = Key::new("", text(&wanted["metadata"]["name"]));
-    let written = write::ensure(seed, &CLUSTER, &key, |cluster| {
+    let written = write::ensure(seed, &CLUSTER, &Key::of(&wanted), |cluster| {
         for (field, value) in wanted["spec"].as_object().into_iter().flatten() {
             cluster["spec"][field] = value.clone();
         }
@@ -219,10 +218,11 @@ pub(super) fn sync_only(
 /// Writes the name of the generic kubeconfig's Secret to the `Cluster`.
 pub(super) fn name_kubeconfig(seed: &Seed, cluster: &str, secret: &str) -> Result<(), Failed> {
     let patch = Patch::Merge(json!({"metadata": {"annotations": {cluster::GENERIC_KUBECONFIG: secret}}}));
-    let found = seed.find::<Metadata>(&CLUSTER, &Key::cluster(cluster))?;
+    let key = Key::cluster(cluster);
+    let found = seed.find::<Metadata>(&CLUSTER, &key)?;
     let known = found.and_then(|found| found.metadata.annotations.get(cluster::GENERIC_KUBECONFIG).cloned());
     if known.as_deref() != Some(secret) {
-        seed.patch::<Value>(&CLUSTER, &Key::cluster(cluster), &patch)?;
+        seed.patch::<Value>(&CLUSTER, &key, &patch)?;
     }
     Ok(())
 }

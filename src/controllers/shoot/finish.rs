@@ -65,7 +65,7 @@ impl ShootReconciler {
         if frame.operation().as_str() == "Delete" {
             return self.deleted(key, frame, at, cx);
         }
-        let Some(live) = self.garden.find::<Value>(&SHOOT, &key)? else {
+        let Some(live) = self.garden.find::<Value>(&SHOOT, key)? else {
             return Ok(Ok(Outcome::Done));
         };
         // Before the status: a reader of a successful status may request the same tasks again.
@@ -94,10 +94,10 @@ impl ShootReconciler {
         let done = running.done_on_request();
         for _ in 0..STRIKES_MAX {
             let Some(patch) = running.frame.task_annotations(&live, &done) else { break };
-            match self.garden.patch(&SHOOT, &key, &Patch::Merge(patch)) {
+            match self.garden.patch(&SHOOT, key, &Patch::Merge(patch)) {
                 // The Shoot's care often writes at this moment.
                 Err(error) if error.is_conflict() => {
-                    let Some(again) = self.garden.find(&SHOOT, &key)? else { break };
+                    let Some(again) = self.garden.find(&SHOOT, key)? else { break };
                     live = again;
                 }
                 other => return other,
@@ -114,7 +114,7 @@ impl ShootReconciler {
         if running.done_on_request().is_empty() {
             return Ok(());
         }
-        let found = self.garden.find::<Value>(&SHOOT, &key);
+        let found = self.garden.find::<Value>(&SHOOT, key);
         let struck = found.and_then(|live| live.map(|live| self.strike_off(key, running, live)).transpose());
         match struck {
             Err(error) if is_away(&error) => Err(error),

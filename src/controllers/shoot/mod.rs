@@ -121,7 +121,7 @@ impl Reconciler for ShootReconciler {
             return self.turn(key, running, cx);
         }
         let is_known = || self.shoots.may_have(key);
-        let found = self.garden.find_own::<Value>(&SHOOT, &key, &is_known)?;
+        let found = self.garden.find_own::<Value>(&SHOOT, key, &is_known)?;
         let Some(shoot) = found else { return Ok(Outcome::Done) };
         let seed = self.garden.get::<Value>(&SEED, &Key::cluster(&self.seed_name))?;
         let now = cx.clock.now();

@@ -111,7 +111,7 @@ pub(super) fn destroy(
 
 fn bring_credentials(garden: &Garden, seed: &Seed, record: &Record) -> Result<(), Failed> {
     let Record { role, credentials, .. } = record;
-    let source = garden.find::<Value>(&SECRET, &Key::new(&credentials.namespace, &credentials.name))?.ok_or_else(|| {
+    let source = garden.find::<Value>(&SECRET, credentials)?.ok_or_else(|| {
         Failed::new(format!(
             "the {role} domain of the Shoot refers to Secret {credentials}, which the garden does not have: create it, or set \
              the provider type to unmanaged"
@@ -161,6 +161,6 @@ mod tests {
         }
         record.zone = Some("z".to_owned());
         assert_eq!(record.wish().spec["zone"], "z");
-        assert_eq!(record.target().name, "s1-internal");
+        assert_eq!(record.target().key.name, "s1-internal");
     }
 }

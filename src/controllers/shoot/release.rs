@@ -49,7 +49,7 @@ impl ShootReconciler {
         at: Timestamp,
         cx: &Context,
     ) -> Result<Told, kube::Error> {
-        let Some(live) = self.garden.find::<Value>(&SHOOT, &key)? else {
+        let Some(live) = self.garden.find::<Value>(&SHOOT, key)? else {
             return Ok(Ok(Outcome::Done));
         };
         match self.finalize(key, &live, frame, at) {
@@ -73,7 +73,7 @@ impl ShootReconciler {
     ) -> Result<Outcome, kube::Error> {
         let cluster = text(&shoot["status"]["technicalID"]);
         if !cluster.is_empty() {
-            match write::delete(&self.seed, &CLUSTER, &Key::new("", cluster)) {
+            match write::delete(&self.seed, &CLUSTER, &Key::cluster(cluster)) {
                 // An agent without permission to delete it could not create it either.
                 Err(e) if e.status_code() == Some(403) => {}
                 other => drop(other?),

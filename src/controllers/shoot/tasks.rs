@@ -377,7 +377,8 @@ fn wait_healthy(work: &Work, name: &str) -> Result<Step, Failed> {
 /// The API server. Its first encryption key is one that all running servers know.
 pub(super) fn server(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
     let (view, made, namespace) = (&work.view, work.made()?, work.plane());
-    let live = work.seed.find::<Value>(&DEPLOYMENT, &Key::new(namespace, kube_apiserver::NAME))?;
+    let key = Key::new(namespace, kube_apiserver::NAME);
+    let live = work.seed.find::<Value>(&DEPLOYMENT, &key)?;
     let is_populated = live.as_ref().is_some_and(|live| !annotation(live, KeyOrder::POPULATED).is_empty());
     let is_preparing = view.rotations.encryption_key.phase == Phase::Preparing;
     let phase = if is_preparing { "Preparing" } else { "" };
@@ -421,12 +422,11 @@ pub(super) fn server(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed>
         return Ok(Step::Done);
     }
     // All servers must know the new key before one of them uses it.
-    let key = Key::new(namespace, kube_apiserver::NAME);
     match rollout::wait(&work.seed, &DEPLOYMENT, &key, attempt)? {
         Step::Done => {
             let patch = json!({"metadata": {"annotations": {KeyOrder::POPULATED: "true"}}});
             let patch = Patch::Merge(patch);
-            work.seed.patch::<Value>(&DEPLOYMENT, &Key::new(namespace, kube_apiserver::NAME), &patch)?;
+            work.seed.patch::<Value>(&DEPLOYMENT, &key, &patch)?;
             Ok(Step::again(Duration::ZERO, "the new encryption key is used first from now on"))
         }
         again => Ok(again),

@@ -133,10 +133,9 @@ fn remedy(shoot: &Value, stage: Stage) -> String {
 
 fn held(resource: &Resource, object: &Value) -> String {
     let metadata = &object["metadata"];
-    let key = Key::new(text(&metadata["namespace"]), text(&metadata["name"]));
     let finalizers: Vec<&str> = metadata["finalizers"].as_array().into_iter().flatten().map(text).collect();
     let is_deleting = metadata["deletionTimestamp"].is_string();
-    let what = format!("{} {key}", resource.kind);
+    let what = format!("{} {}", resource.kind, Key::of(object));
     match (is_deleting, finalizers.as_slice()) {
         (false, _) => format!("{what} exists, and its deletion was not requested"),
         (true, []) => format!("{what} is being deleted"),

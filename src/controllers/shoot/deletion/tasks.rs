@@ -130,7 +130,7 @@ fn release(seed: &Seed, managed: &ManagedResource) -> Result<(), Failed> {
 
 fn finalize(seed: &Seed, resource: &Resource, key: &Key) -> Result<(), Failed> {
     let patch = Patch::Merge(json!({"metadata": {"finalizers": null}}));
-    match seed.patch_blindly(resource, &key, &patch) {
+    match seed.patch_blindly(resource, key, &patch) {
         Err(error) if !error.is_not_found() => Err(error.into()),
         _ => Ok(()),
     }
@@ -187,7 +187,7 @@ pub(super) fn wait_server_gone(work: &mut Work, _: &Attempt) -> Result<Step, Fai
 }
 
 fn wait_gone(seed: &Seed, resource: &Resource, key: &Key) -> Result<Step, Failed> {
-    let Some(found) = seed.find::<Metadata>(resource, &key)? else {
+    let Some(found) = seed.find::<Metadata>(resource, key)? else {
         return Ok(Step::Done);
     };
     let finalizers = found.metadata.finalizers.join(", ");
@@ -269,7 +269,7 @@ pub(super) fn wait_etcds_gone(work: &mut Work, _: &Attempt) -> Result<Step, Fail
 pub(super) fn namespace(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     // Its Secrets are deleted with it.
     work.secrets = None;
-    write::delete(&work.seed, &NAMESPACE, &Key::new("", work.plane()))?;
+    write::delete(&work.seed, &NAMESPACE, &Key::cluster(work.plane()))?;
     Ok(Step::Done)
 }
 
@@ -288,13 +288,12 @@ pub(super) fn wait_namespace_gone(work: &mut Work, _: &Attempt) -> Result<Step, 
 }
 
 pub(super) fn state(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
-    let key = Key::new(work.view.namespace.as_str(), work.view.name.as_str());
-    state::delete(&work.garden, &key)?;
+    state::delete(&work.garden, &work.key())?;
     Ok(Step::Done)
 }
 
 pub(super) fn cluster(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
-    write::delete(&work.seed, &CLUSTER, &Key::new("", work.plane()))?;
+    write::delete(&work.seed, &CLUSTER, &Key::cluster(work.plane()))?;
     Ok(Step::Done)
 }
 
