@@ -25,7 +25,7 @@ pub const REFERENCE_PREFIX: &str = "reference.resources.gardener.cloud/";
 /// The ControllerInstallation of a ManagedResource.
 pub fn installation_of(managed: &ObjectMeta) -> Option<Key> {
     let name = managed.labels.get(INSTALLATION_LABEL).filter(|name| !name.is_empty())?;
-    (managed.namespace == GARDEN_NAMESPACE).then(|| Key::new("", name.as_str()))
+    (managed.namespace == GARDEN_NAMESPACE).then(|| Key::cluster(name.as_str()))
 }
 
 /// A ManagedResource.

@@ -224,13 +224,14 @@ fn is_refused(shared: &Shared) -> bool {
 
 /// Returns true if there was something to scale.
 fn scale_down(seed: &kube::Client) -> Result<bool, kube::Error> {
-    let live = seed.find::<Value>(&DEPLOYMENT, &Key::new(GRM_NAMESPACE, GRM_NAME))?;
+    let key = Key::new(GRM_NAMESPACE, GRM_NAME);
+    let live = seed.find::<Value>(&DEPLOYMENT, &key)?;
     // An absent field means 1 replica.
     if live.is_none_or(|deployment| deployment["spec"]["replicas"] == 0) {
         return Ok(false);
     }
     let patch = Patch::Merge(json!({"spec": {"replicas": 0}}));
-    seed.patch::<Metadata>(&DEPLOYMENT, &Key::new(GRM_NAMESPACE, GRM_NAME), &patch)?;
+    seed.patch::<Metadata>(&DEPLOYMENT, &key, &patch)?;
     Ok(true)
 }
 

@@ -69,7 +69,7 @@ fn outside(object: &Value, range: Cidr) -> Option<(String, IpAddr)> {
     let mut addresses = all.filter_map(|address| text(address).parse::<IpAddr>().ok());
     let outside =
         addresses.find(|address| address.is_ipv4() == range.is_v4() && !range.contains(*address))?;
-    Some((Key::new(text(&metadata["namespace"]), text(&metadata["name"])).to_string(), outside))
+    Some((Key::of(object).to_string(), outside))
 }
 
 /// `shoot-info` of a seed that is a shoot.

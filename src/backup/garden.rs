@@ -20,7 +20,7 @@ pub const PURPOSE: &str = "shoot.gardener.cloud/purpose";
 /// # Errors
 /// A request fails.
 pub fn deploy_bucket(garden: &Garden, seed: &Value, now: Timestamp) -> Result<(), Error> {
-    let key = Key::new("", text(&seed["metadata"]["uid"]));
+    let key = Key::cluster(text(&seed["metadata"]["uid"]));
     write::ensure(garden, &BACKUP_BUCKET, &key, |bucket| {
         let before = bucket.clone();
         bucket["metadata"]["ownerReferences"] = json!([owner("Seed", seed, true)]);

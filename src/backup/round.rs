@@ -93,8 +93,7 @@ impl<'a> Round<'a> {
 
     /// Namespace and name.
     pub fn key(&self) -> Key {
-        let metadata = &self.object["metadata"];
-        Key::new(text(&metadata["namespace"]), text(&metadata["name"]))
+        Key::of(&self.object)
     }
 
     /// The extension object, which has the same name.

@@ -33,13 +33,13 @@ pub fn bring(seed: &Seed, resource: &Resource, desired: &Value) -> Result<Value,
 /// A request fails.
 pub fn bring_keeping(seed: &Seed, resource: &Resource, desired: &Value, keep: Keep) -> Result<Value, Error> {
     let namespace = if resource.namespaced { text(&desired["metadata"]["namespace"]) } else { "" };
-    let name = text(&desired["metadata"]["name"]);
-    let Some(live) = seed.find::<Value>(resource, &Key::new(namespace, name))? else {
+    let key = Key::new(namespace, text(&desired["metadata"]["name"]));
+    let Some(live) = seed.find::<Value>(resource, &key)? else {
         return seed.create(resource, namespace, desired);
     };
     match patch(&live, desired, keep) {
         None => Ok(live),
-        Some(patch) => seed.patch(resource, &Key::new(namespace, name), &Patch::Merge(patch)),
+        Some(patch) => seed.patch(resource, &key, &Patch::Merge(patch)),
     }
 }
 

@@ -105,11 +105,10 @@ pub fn ensure(seed: &Seed, crds: impl IntoIterator<Item = Value>) -> Result<Step
 
 /// Creates or updates one definition and returns the server's version of it.
 fn write(seed: &Seed, name: &str, desired: &Value) -> Result<Value, Error> {
-    let existing: Option<Value> = seed.find(&CUSTOM_RESOURCE_DEFINITION, &Key::cluster(name))?;
+    let key = Key::cluster(name);
+    let existing: Option<Value> = seed.find(&CUSTOM_RESOURCE_DEFINITION, &key)?;
     match (decide(existing.as_ref(), desired), existing) {
-        (Action::Patch(patch), _) => {
-            seed.patch(&CUSTOM_RESOURCE_DEFINITION, &Key::cluster(name), &Patch::Merge(patch))
-        }
+        (Action::Patch(patch), _) => seed.patch(&CUSTOM_RESOURCE_DEFINITION, &key, &Patch::Merge(patch)),
         (Action::Nothing, Some(existing)) => Ok(existing),
         (Action::Create | Action::Nothing, _) => {
             seed.create(&CUSTOM_RESOURCE_DEFINITION, CLUSTER_SCOPED, desired)

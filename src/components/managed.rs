@@ -121,11 +121,11 @@ impl Managed {
 pub fn deploy(seed: &Seed, managed: &Managed) -> Result<i64, Error> {
     let (key, secret) = &managed.secret;
     let object = Key::new(key.namespace.as_str(), managed.name.as_str());
-    let live = seed.find::<Value>(&MANAGED_RESOURCE, &Key::new(&object.namespace, &object.name))?;
+    let live = seed.find::<Value>(&MANAGED_RESOURCE, &object)?;
     let others = live.as_ref().map(referenced_secrets).unwrap_or_default();
     if let [other] = others.as_slice()
         && other != key
-        && let Some(found) = seed.find::<Value>(&SECRET, &Key::new(&other.namespace, &other.name))?
+        && let Some(found) = seed.find::<Value>(&SECRET, other)?
         && plain(&found) == plain(secret)
     {
         let set = |object: &mut Value| managed.set(object, &other.name);
@@ -178,7 +178,7 @@ pub fn bring(
 /// The request fails. A missing object is no error.
 pub fn apply_again(seed: &Seed, key: &Key) -> Result<(), Error> {
     let patch = json!({"metadata": {"annotations": {OPERATION: "reconcile"}}});
-    let answer = seed.patch::<Value>(&MANAGED_RESOURCE, &key, &Patch::Merge(patch));
+    let answer = seed.patch::<Value>(&MANAGED_RESOURCE, key, &Patch::Merge(patch));
     match answer {
         Err(e) if e.is_not_found() => Ok(()),
         other => other.map(drop),
@@ -201,7 +201,7 @@ pub enum Removal {
 /// # Errors
 /// The request fails. A missing object or kind is no error.
 pub fn remove(seed: &Seed, key: &Key) -> Result<Removal, Error> {
-    let Some(live) = seed.find::<Metadata>(&MANAGED_RESOURCE, &key)? else {
+    let Some(live) = seed.find::<Metadata>(&MANAGED_RESOURCE, key)? else {
         return Ok(Removal::Gone);
     };
     if live.metadata.deletion_timestamp.is_some() {
@@ -213,14 +213,14 @@ pub fn remove(seed: &Seed, key: &Key) -> Result<Removal, Error> {
 
 /// Marks Secrets that are no longer referenced for garbage collection: older agents did not mark them.
 fn release_old_secrets(seed: &Seed, managed: &Key, present: &Key) -> Result<(), Error> {
-    let live = seed.find::<Value>(&MANAGED_RESOURCE, &Key::new(&managed.namespace, &managed.name))?;
+    let live = seed.find::<Value>(&MANAGED_RESOURCE, managed)?;
     let old = live.as_ref().map(referenced_secrets).unwrap_or_default();
     for secret in old.into_iter().filter(|secret| secret != present) {
-        if let Some(found) = seed.find::<Metadata>(&SECRET, &Key::new(&secret.namespace, &secret.name))?
+        if let Some(found) = seed.find::<Metadata>(&SECRET, &secret)?
             && found.metadata.labels.get(GARBAGE_COLLECTABLE).is_none_or(|value| value != "true")
         {
             let patch = Patch::Strategic(json!({"metadata": {"labels": {GARBAGE_COLLECTABLE: "true"}}}));
-            seed.patch::<Value>(&SECRET, &Key::new(&secret.namespace, &secret.name), &patch)?;
+            seed.patch::<Value>(&SECRET, &secret, &patch)?;
         }
     }
     Ok(())

@@ -52,7 +52,7 @@ pub fn wait(seed: &Seed, resource: &Resource, key: &Key, attempt: &Attempt) -> R
 /// # Errors
 /// A request fails; or the workload is missing.
 pub fn find(seed: &Seed, resource: &Resource, key: &Key) -> Result<Value, Failed> {
-    let found = seed.find(resource, &key)?;
+    let found = seed.find(resource, key)?;
     found.ok_or_else(|| Failed::new(format!("{} {key} does not exist: it was deleted", resource.kind)))
 }
 
@@ -149,7 +149,7 @@ pub fn regarding(name: &str, uid: &str) -> String {
 /// # Errors
 /// A request fails.
 pub fn look(seed: &Seed, resource: &Resource, key: &Key) -> Result<Option<(String, Account)>, Failed> {
-    let Some(mut workload) = seed.find::<Value>(resource, &key)? else {
+    let Some(mut workload) = seed.find::<Value>(resource, key)? else {
         return Ok(Some((format!("{} {key} does not exist", resource.kind), Account::default())));
     };
     workload["kind"] = Value::from(&*resource.kind);

@@ -29,7 +29,7 @@ pub const RESOURCE_MANAGER: &str = "gardener-resource-manager";
 /// # Errors
 /// A request fails.
 pub fn replicas(seed: &Seed, resource: &Resource, key: &Key) -> Result<Option<i64>, Error> {
-    let found = seed.find::<Value>(resource, &key)?;
+    let found = seed.find::<Value>(resource, key)?;
     Ok(found.as_ref().map(wanted))
 }
 
@@ -38,12 +38,12 @@ pub fn replicas(seed: &Seed, resource: &Resource, key: &Key) -> Result<Option<i6
 /// # Errors
 /// A request fails.
 pub fn to(seed: &Seed, resource: &Resource, key: &Key, replicas: i64) -> Result<(), Error> {
-    let live = seed.find::<Value>(resource, &key)?;
+    let live = seed.find::<Value>(resource, key)?;
     if live.is_none_or(|live| wanted(&live) == replicas) {
         return Ok(());
     }
     let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
-    match seed.patch::<Value>(resource, &key, &patch) {
+    match seed.patch::<Value>(resource, key, &patch) {
         Err(error) if error.is_not_found() => Ok(()),
         other => other.map(drop),
     }
@@ -55,7 +55,7 @@ pub fn to(seed: &Seed, resource: &Resource, key: &Key, replicas: i64) -> Result<
 /// # Errors
 /// A request fails.
 pub fn wait_down(seed: &Seed, resource: &Resource, key: &Key) -> Result<Step, Failed> {
-    let Some(mut live) = seed.find::<Value>(resource, &key)? else {
+    let Some(mut live) = seed.find::<Value>(resource, key)? else {
         return Ok(Step::Done);
     };
     live["kind"] = Value::from(&*resource.kind);
@@ -126,16 +126,15 @@ pub fn etcds(
 /// A request fails.
 pub fn wait_etcds_down(seed: &Seed, mode: EtcdMode, namespace: &str) -> Result<Step, Failed> {
     let looks = Role::ALL.map(|role| {
-        if mode == EtcdMode::Druid
-            && replicas(seed, &druid::ETCD, &Key::new(namespace, role.name()))?.is_some()
-        {
+        let key = Key::new(namespace, role.name());
+        if mode == EtcdMode::Druid && replicas(seed, &druid::ETCD, &key)?.is_some() {
             let step = druid::wait(seed, namespace, role)?;
             if step != Step::Done {
                 return Ok(step);
             }
         }
         // A druid names its StatefulSet after the Etcd.
-        wait_down(seed, &STATEFUL_SET, &Key::new(namespace, role.name()))
+        wait_down(seed, &STATEFUL_SET, &key)
     });
     together(looks.into())
 }

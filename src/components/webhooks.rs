@@ -109,12 +109,12 @@ fn blocks(configuration: &Value, deployment: Option<&Value>) -> bool {
 /// # Errors
 /// The first call that fails.
 pub fn remove(seed: &Client) -> Result<Vec<&'static str>, Error> {
-    let mut removed = Vec::new();
+    let (key, mut removed) = (Key::cluster(NAME), Vec::new());
     for resource in &CONFIGURATIONS {
-        if seed.find::<Metadata>(resource, &Key::cluster(NAME))?.is_none() {
+        if seed.find::<Metadata>(resource, &key)?.is_none() {
             continue;
         }
-        match seed.delete(resource, &Key::cluster(NAME), &DeleteParams::default()) {
+        match seed.delete(resource, &key, &DeleteParams::default()) {
             Err(error) if !error.is_not_found() => return Err(error),
             _ => removed.extend(kind(resource)),
         }

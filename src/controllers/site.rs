@@ -113,7 +113,7 @@ impl Site {
 
     /// The key of the Seed.
     pub fn seed_key(&self) -> Key {
-        Key::new("", self.seed_name())
+        Key::cluster(self.seed_name())
     }
 
     /// Returns the served Seed from a change of Seeds, in its state after the change. It ignores child seeds, and a new

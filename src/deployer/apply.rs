@@ -158,12 +158,12 @@ fn bring(client: &Client, resource: &Resource, key: &Key, mut object: Value) -> 
     if resource.namespaced {
         object["metadata"]["namespace"] = json!(key.namespace);
     }
-    let Some(live) = client.find::<Value>(resource, &key)? else {
+    let Some(live) = client.find::<Value>(resource, key)? else {
         return client.create::<Value>(resource, &key.namespace, &object).map(drop);
     };
     match change(&live, &object, digest == annotation(&live, RENDERED)) {
         None => Ok(()),
-        Some(patch) => client.patch::<Value>(resource, &key, &Patch::Merge(patch)).map(drop),
+        Some(patch) => client.patch::<Value>(resource, key, &Patch::Merge(patch)).map(drop),
     }
 }
 

@@ -81,7 +81,7 @@ mod tests {
     #[test]
     fn when_somebody_looks() {
         let change = |old: Option<Head>, new: Option<Head>| {
-            has_ended(&Change { key: Key::new("", "x"), old: old.map(Arc::new), new: new.map(Arc::new) })
+            has_ended(&Change { key: Key::cluster("x"), old: old.map(Arc::new), new: new.map(Arc::new) })
         };
         let done = |at| Some(("Succeeded", at));
         let table = [

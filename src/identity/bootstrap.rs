@@ -270,7 +270,7 @@ impl Obtain {
 /// # Errors
 /// If the seed refuses.
 pub fn remove_bootstrap_secret(seed: &Client, key: &Key) -> Result<(), Error> {
-    match seed.delete(&SECRET, &key, &DeleteParams::default()) {
+    match seed.delete(&SECRET, key, &DeleteParams::default()) {
         Err(e) if !e.is_not_found() => Err(Error::kube(format!("delete secret {key} in the seed"))(e)),
         _ => Ok(()),
     }

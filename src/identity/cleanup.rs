@@ -43,7 +43,7 @@ pub fn certificate(connection: &Connection) -> Result<Certificate, Error> {
 pub fn published(garden: &Garden) -> Result<String, Error> {
     let key = Key::new(CA_NAMESPACE, CA_NAME);
     let published = garden
-        .get::<ConfigMap>(&CONFIG_MAP, &Key::new(CA_NAMESPACE, CA_NAME))
+        .get::<ConfigMap>(&CONFIG_MAP, &key)
         .map_err(Error::kube(format!("read the garden's CA from config map {key}")))?;
     let pem = published.data.get(CA_KEY).cloned().unwrap_or_default();
     if pem.is_empty() {
@@ -219,7 +219,7 @@ fn objects(who: &Bootstrapper) -> Vec<(Resource, Key)> {
             (SERVICE_ACCOUNT, Key::new(namespace, name)),
             (
                 CLUSTER_ROLE_BINDING,
-                Key::new("", format!("gardener.cloud:system:seed-bootstrapper:{namespace}:{name}")),
+                Key::cluster(format!("gardener.cloud:system:seed-bootstrapper:{namespace}:{name}")),
             ),
         ],
     }

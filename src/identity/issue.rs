@@ -142,8 +142,8 @@ impl Issuer {
     }
 
     fn look(&mut self, garden: &Garden, pending: Pending) -> Result<Progress, Error> {
-        let found = garden
-            .get::<CertificateSigningRequest>(&CERTIFICATE_SIGNING_REQUEST, &Key::cluster(&pending.name));
+        let key = Key::cluster(&pending.name);
+        let found = garden.get::<CertificateSigningRequest>(&CERTIFICATE_SIGNING_REQUEST, &key);
         let state = match found {
             Ok(object) => csr::judge(&object, &pending.uid),
             Err(e) if e.verdict() == Verdict::NotFound => {

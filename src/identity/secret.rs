@@ -47,7 +47,7 @@ pub struct Stored {
 /// If it cannot be read, or its content is not a kubeconfig.
 pub fn load(seed: &Client, key: &Key) -> Result<Option<Stored>, Error> {
     let found =
-        seed.find::<Secret>(&SECRET, &key).map_err(Error::kube(format!("read secret {key} in the seed")))?;
+        seed.find::<Secret>(&SECRET, key).map_err(Error::kube(format!("read secret {key} in the seed")))?;
     let Some(secret) = found else { return Ok(None) };
     let encoded = secret.data.get(KUBECONFIG_KEY).map_or("", String::as_str);
     if encoded.is_empty() {
@@ -100,12 +100,12 @@ pub fn store(seed: &Client, key: &Key, connection: &Connection, keep_renew: bool
         .map_err(|source| Error::Kubeconfig { place: place.clone(), source })?;
     let data = base64::encode(text.as_bytes());
     let write = || Error::kube(format!("write {place}"));
-    let existing = seed.find::<Secret>(&SECRET, &key).map_err(write())?;
+    let existing = seed.find::<Secret>(&SECRET, key).map_err(write())?;
     let result = match existing {
         None => seed.create::<Value>(&SECRET, &key.namespace, &new_secret(key, &data)),
         Some(secret) => {
             let patch = Patch::Merge(merge_patch(&secret.data, &data, keep_renew));
-            seed.patch::<Value>(&SECRET, &key, &patch)
+            seed.patch::<Value>(&SECRET, key, &patch)
         }
     };
     result.map(drop).map_err(write())

@@ -144,6 +144,7 @@ mod tests {
     use std::sync::atomic::{AtomicU16, Ordering};
 
     use super::*;
+    use crate::api::meta::Key;
     use crate::base::clock::{Clock, Simulated, Timestamp};
     use crate::kube::{Connection, Options};
     use crate::net::testing::{Act, Server};

@@ -150,7 +150,7 @@ pub(super) fn target(namespace: &str, shoot: &str, role: &str) -> Target {
 
 fn bring_credentials(garden: &Garden, seed: &Seed, record: &Record) -> Result<(), Failed> {
     let Record { role, credentials, .. } = record;
-    let source = garden.find::<Value>(&SECRET, &Key::new(&credentials.namespace, &credentials.name))?.ok_or_else(|| {
+    let source = garden.find::<Value>(&SECRET, credentials)?.ok_or_else(|| {
         Failed::new(format!(
             "the {role} domain of the Shoot refers to Secret {credentials}, which the garden does not have: create it, or set \
              the provider type to unmanaged"

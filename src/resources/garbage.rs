@@ -106,14 +106,12 @@ fn each(
 ) -> Result<(), Error> {
     let params = ListParams { label_selector, metadata_only: true, ..ListParams::default() };
     // A restarted list repeats objects, which is harmless for suspects and spared ones.
-    let listed = session.target.client.list_each(resource, ALL_NAMESPACES, &params, &mut |item: ListItem<
-        Metadata,
-    >| match item {
+    let mut see_item = |item: ListItem<Metadata>| match item {
         ListItem::Object(object) => see(Ok(object.metadata)),
         ListItem::Undecodable(object) => see(Err(object.key)),
         ListItem::Restart => {}
-    });
-    match listed {
+    };
+    match session.target.client.list_each(resource, ALL_NAMESPACES, &params, &mut see_item) {
         Err(error) if !error.is_not_found() => Err(error.into()),
         _ => Ok(()),
     }

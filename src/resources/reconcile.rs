@@ -70,8 +70,7 @@ const OUTLINE: [&[&str]; 3] = [&["metadata"], &["spec", "class"], &["status", "c
 
 /// Reports that a ManagedResource is too large; nothing else is done.
 fn unread(shared: &Shared, cx: &Context, key: &Key, why: String) -> Result<(), Failure> {
-    let Key { namespace, name } = key;
-    let found = shared.client.find_with(&MANAGED_RESOURCE, &Key::new(namespace, name), &mut |body| {
+    let found = shared.client.find_with(&MANAGED_RESOURCE, key, &mut |body| {
         value::read_parts(body, &OUTLINE).and_then(view::read)
     })?;
     let Some(ManagedResource { metadata, spec, status }) = found else { return Ok(()) };
@@ -86,7 +85,7 @@ fn unread(shared: &Shared, cx: &Context, key: &Key, why: String) -> Result<(), F
     condition::merge(&mut wanted, changed);
     if wanted != status.conditions {
         let patch = Patch::Merge(json!({"status": {"conditions": wanted}}));
-        shared.client.patch_status_blindly(&MANAGED_RESOURCE, &Key::new(namespace, name), &patch)?;
+        shared.client.patch_status_blindly(&MANAGED_RESOURCE, key, &patch)?;
     }
     Ok(())
 }

@@ -130,12 +130,8 @@ fn finalize(session: Session<'_>, resource: &Resource, live: &Value) -> Result<(
         session.finalize_namespace(live)?;
     }
     let has_finalizers = live["metadata"]["finalizers"].as_array().is_some_and(|list| !list.is_empty());
-    if has_finalizers {
-        let unlocked =
-            session.target.client.find(resource, &Key::new(text(&live["metadata"]["namespace"]), name))?;
-        if let Some(live) = unlocked {
-            session.patch_metadata(resource, &live, &json!({"finalizers": null}))?;
-        }
+    if has_finalizers && let Some(live) = session.target.client.find(resource, &Key::of(live))? {
+        session.patch_metadata(resource, &live, &json!({"finalizers": null}))?;
     }
     Ok(())
 }

@@ -159,7 +159,7 @@ fn patch_metadata(client: &Client, r: &Resource, live: &Value, change: &Value) -
 /// The live ManagedResource, with memory to write its status.
 pub(super) fn managed_resource(own: &kube::Applier, key: &Key, permit: &mut Permit) -> Result<Own, Error> {
     let (mut bytes, mut is_busy) = (0, false);
-    let found = own.find_with(&MANAGED_RESOURCE, &key, &mut |body| {
+    let found = own.find_with(&MANAGED_RESOURCE, key, &mut |body| {
         let nodes = str::from_utf8(body).map_or(usize::MAX, value::count);
         if nodes > limits::MANAGED_RESOURCE_NODES_MAX {
             let max = limits::MANAGED_RESOURCE_NODES_MAX;

@@ -220,10 +220,10 @@ mod tests {
     fn the_memory_is_bounded() {
         let pacer = Pacer::new(LOOK_PAUSE_MAX);
         for n in 0..PACED_MAX + 10 {
-            assert_eq!(pacer.delay(&Key::new("", n.to_string()), Duration::ZERO), GATHER);
+            assert_eq!(pacer.delay(&Key::cluster(n.to_string()), Duration::ZERO), GATHER);
         }
         assert_eq!(pacer.due.lock().unwrap().len(), PACED_MAX);
-        pacer.delay(&Key::new("", "later"), Duration::from_secs(60));
+        pacer.delay(&Key::cluster("later"), Duration::from_secs(60));
         assert_eq!(pacer.due.lock().unwrap().len(), 1);
     }
 }

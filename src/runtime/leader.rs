@@ -294,8 +294,12 @@ impl Elector {
         self.options.keep.left.add(left);
     }
 
+    fn key(&self) -> Key {
+        Key::new(&self.options.namespace, &self.options.name)
+    }
+
     fn lease_name(&self) -> String {
-        format!("{}/{}", self.options.namespace, self.options.name)
+        self.key().to_string()
     }
 
     /// While we lead, one write with the known resourceVersion; otherwise one read and at most one write. Returns true
@@ -314,8 +318,7 @@ impl Elector {
                 Err(e) => return Err(e),
             }
         }
-        let lease =
-            self.client.find::<Lease>(&LEASE, &Key::new(&self.options.namespace, &self.options.name))?;
+        let lease = self.client.find::<Lease>(&LEASE, &self.key())?;
         if self.leading && self.has_gone_back(lease.as_ref()) {
             log::warn!(lease = self.lease_name().as_str(); "The lease is older than our last write: the server was restored to an older state");
             self.listener.restored();
@@ -415,7 +418,7 @@ impl Elector {
             },
             "spec": self.spec(holder, acquired, &now, transitions),
         });
-        self.client.replace_object(&LEASE, &Key::new(&self.options.namespace, &self.options.name), &object)
+        self.client.replace_object(&LEASE, &self.key(), &object)
     }
 
     fn spec(&self, holder: &str, acquired: &str, renewed: &str, transitions: i64) -> Value {
@@ -440,9 +443,7 @@ impl Elector {
         match self.put("", false) {
             Err(e) if matches!(e.verdict(), Verdict::Conflict) => {
                 self.client = in_time();
-                let lease = self
-                    .client
-                    .get::<Lease>(&LEASE, &Key::new(&self.options.namespace, &self.options.name))?;
+                let lease = self.client.get::<Lease>(&LEASE, &self.key())?;
                 if lease.spec.holder_identity != self.options.holder {
                     return Ok(lease);
                 }

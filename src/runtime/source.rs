@@ -181,19 +181,19 @@ mod tests {
     fn a_late_listener_gets_existing_objects_and_then_changes() {
         let source = Source::<u8>::default();
         let tell = |change: Change<u8>| source.listeners.tell(&change);
-        tell(source.store.put(Key::new("", "before"), 1));
+        tell(source.store.put(Key::cluster("before"), 1));
         let (sender, told) = mpsc::channel();
         let listening = source.listen(move |change| {
             let (old, new) = (change.old.as_deref().copied(), change.new.as_deref().copied());
             sender.send((change.key.name.clone(), old, new)).unwrap();
         });
-        tell(source.store.put(Key::new("", "before"), 2));
-        tell(source.store.remove(&Key::new("", "before")));
+        tell(source.store.put(Key::cluster("before"), 2));
+        tell(source.store.remove(&Key::cluster("before")));
         let all: Vec<_> = told.try_iter().collect();
         let name = || "before".to_owned();
         assert_eq!(all, [(name(), None, Some(1)), (name(), Some(1), Some(2)), (name(), Some(2), None)]);
         drop(listening);
-        tell(source.store.put(Key::new("", "after"), 3));
+        tell(source.store.put(Key::cluster("after"), 3));
         assert!(told.try_recv().is_err(), "the listener was dropped");
     }
 

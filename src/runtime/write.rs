@@ -18,7 +18,7 @@ pub fn ensure(
     key: &Key,
     mutate: impl Fn(&mut Value),
 ) -> Result<Value, Error> {
-    let live = client.find::<Value>(resource, &key)?;
+    let live = client.find::<Value>(resource, key)?;
     let Some(live) = live else {
         let mut object = bare(resource, key);
         mutate(&mut object);
@@ -28,7 +28,7 @@ pub fn ensure(
     mutate(&mut wanted);
     match difference(&live, &wanted) {
         None => Ok(live),
-        Some(patch) => client.patch(resource, &key, &Patch::Merge(patch)),
+        Some(patch) => client.patch(resource, key, &Patch::Merge(patch)),
     }
 }
 
@@ -45,7 +45,7 @@ fn bare(resource: &Resource, key: &Key) -> Value {
 /// # Errors
 /// A request fails, but not with "not found".
 pub fn delete(client: &Client, resource: &Resource, key: &Key) -> Result<bool, Error> {
-    match client.delete(resource, &key, &crate::kube::DeleteParams::default()) {
+    match client.delete(resource, key, &crate::kube::DeleteParams::default()) {
         Ok(()) => Ok(false),
         Err(e) if e.is_not_found() => Ok(true),
         Err(e) => Err(e),
@@ -74,7 +74,7 @@ pub fn finalizer(
         wanted.push(name);
     }
     let patch = json!({"metadata": {"finalizers": wanted, "resourceVersion": version}});
-    match client.patch::<Value>(resource, &key, &Patch::Merge(patch)) {
+    match client.patch::<Value>(resource, key, &Patch::Merge(patch)) {
         Err(e) if !present && e.is_not_found() => Ok(()),
         other => other.map(drop),
     }
@@ -111,7 +111,7 @@ pub fn conditions_without(
     let strategic = client.patch_status::<Value>(resource, key, &Patch::Strategic(patch));
     match strategic {
         Err(e) if e.status_code() == Some(415) => {
-            let live = client.get::<Value>(resource, &key)?;
+            let live = client.get::<Value>(resource, key)?;
             let patch = condition::merge_patch(&live, wanted, removed);
             client.patch_status::<Value>(resource, key, &Patch::Merge(patch)).map(drop)
         }

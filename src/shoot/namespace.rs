@@ -31,7 +31,7 @@ pub fn ensure(
     view: &View,
     registrations: &[Arc<ControllerRegistration>],
 ) -> Result<Step, Failed> {
-    let key = Key::new("", view.technical_id.as_str());
+    let key = Key::cluster(view.technical_id.as_str());
     let types = extension_types(&view.extensions, registrations);
     let chance = random::unit();
     let namespace = write::ensure(seed, &NAMESPACE, &key, |object| set(object, view, &types, chance))?;

@@ -104,7 +104,7 @@ impl Served {
         let mut inner = self.lock();
         inner.heard.remove(namespace);
         if let Some(lane) = &inner.looks {
-            lane.add(Key::new("", namespace));
+            lane.add(Key::cluster(namespace));
         }
     }
 
@@ -155,7 +155,7 @@ impl Served {
             return Some(opened.client.clone());
         }
         if let Some(lane) = inner.looks.as_ref().filter(|_| opened.is_some()) {
-            lane.add(Key::new("", namespace.as_str()));
+            lane.add(Key::cluster(namespace.as_str()));
         }
         inner.waiting.entry(namespace.clone()).or_default().insert(secret.clone());
         None

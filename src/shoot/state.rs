@@ -14,7 +14,7 @@ use crate::runtime::write;
 /// A request to the garden fails.
 pub fn delete(garden: &Garden, key: &Key) -> Result<bool, Error> {
     let confirmed = Patch::Merge(json!({"metadata": {"annotations": {CONFIRMATION: "true"}}}));
-    match garden.patch::<Value>(&SHOOT_STATE, &key, &confirmed) {
+    match garden.patch::<Value>(&SHOOT_STATE, key, &confirmed) {
         Ok(_) => write::delete(garden, &SHOOT_STATE, key),
         Err(e) if e.is_not_found() => Ok(true),
         Err(e) => Err(e),

@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 use std::process::Command;
 
 use gardenlet::api::core::SERVICE;
-use gardenlet::api::meta::ALL_NAMESPACES;
+use gardenlet::api::meta::{ALL_NAMESPACES, Key};
 use gardenlet::kube::{Client, ListParams, Patch};
 use serde_json::{Value, json};
 

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use gardenlet::api::core::{CONFIG_MAP, SERVICE_ACCOUNT};
-use gardenlet::api::meta::Metadata;
+use gardenlet::api::meta::{Key, Metadata};
 use gardenlet::base::clock::{Clock, Timestamp};
 use gardenlet::format::base64;
 use gardenlet::kube::{self, Client, Connection, Method};

@@ -8,7 +8,7 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
 use gardenlet::api::core::PERSISTENT_VOLUME_CLAIM;
-use gardenlet::api::meta::{ALL_NAMESPACES, CLUSTER_SCOPED, Resource};
+use gardenlet::api::meta::{ALL_NAMESPACES, CLUSTER_SCOPED, Key, Resource};
 use gardenlet::kube::{Client, DeleteParams, ListParams};
 use serde_json::{Value, json};
 

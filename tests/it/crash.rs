@@ -80,8 +80,8 @@ fn live(world: &World) {
         let secret = seed.get("", "secrets", &format!("extension-{name}"), "garden-access-extension")?;
         secret["data"].get("token").map(drop)
     });
-    world.garden.delete(CORE, &Key::new("controllerregistrations", ""), "echo");
-    world.garden.delete(CORE, &Key::new("controllerdeployments", ""), "echo");
+    world.garden.delete(CORE, "controllerregistrations", "", "echo");
+    world.garden.delete(CORE, "controllerdeployments", "", "echo");
     world.garden.wait_for("the end of the installation", |_| {
         world.garden.installations("echo").is_empty().then_some(())
     });

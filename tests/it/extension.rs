@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use gardenlet::api::gardener::OPERATION;
-use gardenlet::api::meta::Resource;
+use gardenlet::api::meta::{Key, Resource};
 use gardenlet::base::clock::{Clock, Mono, Simulated, Timestamp};
 use gardenlet::components::crds;
 use gardenlet::extension::{Memory, Patience, TIMESTAMP, Target, Wish};
@@ -76,7 +76,7 @@ impl Lab {
     }
 
     fn object(&self, cx: &Context) -> Option<Value> {
-        self.seed.get(GROUP, &cx.target.resource.plural, "garden", &cx.target.name)
+        self.seed.get(GROUP, &cx.target.resource.plural, "garden", &cx.target.key.name)
     }
 
     /// Runs a flow to its end, while the extension works and time passes.
@@ -101,7 +101,7 @@ impl Lab {
     fn extension(&mut self, cx: &Context) {
         let Some(object) = self.object(cx) else { return };
         let plural = cx.target.resource.plural.as_ref();
-        let key = ("garden", cx.target.name.as_str());
+        let key = ("garden", cx.target.key.name.as_str());
         let annotations = &object["metadata"]["annotations"];
         let operation = annotations[OPERATION].as_str().unwrap_or_default().to_owned();
         if !object["metadata"]["deletionTimestamp"].is_null() {

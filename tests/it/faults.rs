@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use gardenlet::api::core::{CONFIG_MAP, NAMESPACE};
-use gardenlet::api::meta::{ALL_NAMESPACES, Metadata};
+use gardenlet::api::meta::{ALL_NAMESPACES, Key, Metadata};
 use gardenlet::base::clock::{Clock, Simulated, Timestamp};
 use gardenlet::kube::{Client, Error, ListParams, Method, Patch, Verdict, WatchEvent, WatchParams};
 use serde_json::{Value, json};

@@ -6,7 +6,7 @@ use gardenlet::api::certificates::CERTIFICATE_SIGNING_REQUEST;
 use gardenlet::api::coordination::LEASE;
 use gardenlet::api::core::{CONFIG_MAP, NAMESPACE, SECRET};
 use gardenlet::api::gardener::{CONTROLLER_INSTALLATION, CONTROLLER_REGISTRATION, SEED, SHOOT};
-use gardenlet::api::meta::{CLUSTER_SCOPED, Resource};
+use gardenlet::api::meta::{CLUSTER_SCOPED, Key, Resource};
 use gardenlet::base::clock::{Clock, Simulated, Timestamp};
 use gardenlet::kube::{self, Client, DeleteParams, Error, ListParams, Patch};
 use rcgen::{CertificateParams, DnType, KeyPair};

@@ -3,9 +3,10 @@
 
 use gardenlet::api::core::CONFIG_MAP;
 use gardenlet::api::gardener::{CLOUD_PROFILE, INTERNAL_SECRET, PROJECT, SHOOT, SHOOT_STATE};
-use gardenlet::api::meta::{CLUSTER_SCOPED, Resource};
+use gardenlet::api::meta::{CLUSTER_SCOPED, Key, Resource};
 use gardenlet::base::clock::{Clock, Simulated, Timestamp};
 use gardenlet::format::yaml;
+use gardenlet::kube::request::Request;
 use gardenlet::kube::{self, Client, DeleteParams, Error, Patch};
 use gardenlet::pki::AnyKey;
 use gardenlet::pki::issue::{Authority, Issuer, Names, Template, common_name};
@@ -84,7 +85,12 @@ fn agent(garden: &Garden, seed: &str) -> Client {
 }
 
 fn patch(client: &Client, name: &str, subresource: &str, patch: &Value) -> Result<Value, Error> {
-    client.patch::<Value>(&SHOOT, "garden-p", name, subresource, &Patch::Strategic(patch.clone()))
+    let key = Key::new("garden-p", name);
+    let path = match subresource {
+        "" => SHOOT.object_path(&key),
+        subresource => SHOOT.subresource_path(&key, subresource),
+    };
+    client.fetch(&Request::patch(path, &Patch::Strategic(patch.clone())))
 }
 
 fn annotate(client: &Client, name: &str, key: &str, value: &Value) -> Result<Value, Error> {
@@ -616,7 +622,7 @@ fn shoots_are_bound_as_soon_as_a_seed_accepts_them() {
             && said.contains("spec.networking.services: Required value"))
         .then_some(())
     });
-    garden.delete(CORE, &Key::new("seeds", ""), "edge-0");
+    garden.delete(CORE, "seeds", "", "edge-0");
     garden.merge_status(CORE, "seeds", ("", "edge-1"), &other);
     assert_eq!(text(&settled(&garden, "s2"), "/spec/seedName"), "edge-1");
 }
@@ -849,6 +855,7 @@ fn the_subresources_are_discovered() {
     for name in ["shoots/status", "shoots/binding", "shoots/adminkubeconfig", "shoots/viewerkubeconfig"] {
         assert!(names.contains(&name), "{name} is not in {names:?}");
     }
-    let nowhere = garden.client().patch::<Value>(&PROJECT, "", "p", "binding", &Patch::Merge(json!({})));
+    let path = PROJECT.subresource_path(&Key::cluster("p"), "binding");
+    let nowhere = garden.client().fetch::<Value>(&Request::patch(path, &Patch::Merge(json!({}))));
     assert_eq!(refusal(nowhere).0, 404, "only Shoots are bound");
 }

@@ -268,7 +268,7 @@ fn a_managed_resource_is_deleted_with_its_objects() {
     rig.install("mr", json!({}), &[config_map("a", "1"), deployment("d", 1)]);
     rig.settle("mr");
     rig.seed.delete("", "secrets", "garden", "mr");
-    rig.seed.delete(GROUP, &Key::new("managedresources", "garden"), "mr");
+    rig.seed.delete(GROUP, "managedresources", "garden", "mr");
     let outcome = rig.round("mr").unwrap();
     assert_eq!(outcome, Outcome::After(Duration::from_secs(5)));
     let pending = "DeletionPending: The resources are currently being deleted.";
@@ -304,7 +304,7 @@ fn what_pods_mount_is_deleted_after_their_workload() {
         rig.seed.merge("apps", "deployments", ("garden", "d"), &patch);
     };
     hold(json!(["test/hold"]));
-    rig.seed.delete(GROUP, &Key::new("managedresources", "garden"), "mr");
+    rig.seed.delete(GROUP, "managedresources", "garden", "mr");
     for _ in 0..3 {
         assert_eq!(rig.round("mr").unwrap(), Outcome::After(Duration::from_secs(5)));
         let a = rig.get("configmaps", "a").expect("a pod may still need it");
@@ -333,7 +333,7 @@ fn objects_stay_if_asked() {
     rig.install("all", json!({"keepObjects": true}), &[config_map("stays", "1")]);
     for name in ["one", "all"] {
         rig.settle(name);
-        rig.seed.delete(GROUP, &Key::new("managedresources", "garden"), name);
+        rig.seed.delete(GROUP, "managedresources", "garden", name);
         rig.settle(name);
         assert!(rig.seed.get(GROUP, "managedresources", "garden", name).is_none(), "{name}");
     }
@@ -352,7 +352,7 @@ fn a_kind_and_its_objects_are_created_and_deleted_together() {
     assert_eq!(rig.condition("mr", "ResourcesApplied"), "True ApplySucceeded: All resources are applied.");
     rig.check("mr");
     assert_eq!(rig.condition("mr", "ResourcesHealthy"), "True ResourcesHealthy: All resources are healthy.");
-    rig.seed.delete(GROUP, &Key::new("managedresources", "garden"), "mr");
+    rig.seed.delete(GROUP, "managedresources", "garden", "mr");
     rig.settle("mr");
     assert!(rig.seed.get(GROUP, "managedresources", "garden", "mr").is_none());
     assert!(
@@ -387,7 +387,7 @@ fn finalizers_are_removed_when_the_deletion_takes_too_long() {
     let hold = json!({"metadata": {"finalizers": ["test/hold"],
         "annotations": {"resources.gardener.cloud/finalize-deletion-after": "1m"}}});
     rig.seed.merge("", "configmaps", ("garden", "a"), &hold);
-    rig.seed.delete(GROUP, &Key::new("managedresources", "garden"), "mr");
+    rig.seed.delete(GROUP, "managedresources", "garden", "mr");
     for _ in 0..3 {
         assert_eq!(rig.round("mr").unwrap(), Outcome::After(Duration::from_secs(5)));
         assert!(rig.get("configmaps", "a").is_some());
@@ -483,7 +483,7 @@ fn ignored_managed_resources_and_objects() {
     assert_eq!(rig.condition("mr", "ResourcesApplied"), format!("True {text}"));
     assert_eq!(rig.condition("mr", "ResourcesHealthy"), format!("True {text}"));
     assert_eq!(rig.condition("mr", "ResourcesProgressing"), format!("False {text}"));
-    rig.seed.delete(GROUP, &Key::new("managedresources", "garden"), "mr");
+    rig.seed.delete(GROUP, "managedresources", "garden", "mr");
     rig.settle("mr");
     assert!(rig.get("configmaps", "once").is_none());
 }
@@ -851,7 +851,7 @@ fn a_refused_deletion_is_reported_and_tried_again() {
     rig.install("mr", json!({}), &[config_map("a", "1"), config_map("b", "1")]);
     rig.settle("mr");
     rig.seed.merge("", "configmaps", ("garden", "b"), &json!({"metadata": {"finalizers": ["test/hold"]}}));
-    rig.seed.delete(GROUP, &Key::new("managedresources", "garden"), "mr");
+    rig.seed.delete(GROUP, "managedresources", "garden", "mr");
     let refused = rig.seed.faults().on("DELETE", "/configmaps/a").answer(403);
     assert_eq!(rig.round("mr").unwrap(), Outcome::After(Duration::from_secs(5)));
     let applied = rig.condition("mr", "ResourcesApplied");
@@ -920,7 +920,7 @@ fn a_second_cluster_is_served_as_long_as_it_is_a_target() {
 
     // Without the target, the objects remain in its cluster, even if the ManagedResource is deleted.
     rig.resources.set_target(&key.namespace, None, &managed);
-    rig.seed.delete(GROUP, &Key::new("managedresources", &key.namespace), &key.name);
+    rig.seed.delete(GROUP, "managedresources", &key.namespace, &key.name);
     assert_eq!(round(&rig.resources), Outcome::Done);
     assert!(own().is_some() && applied().is_some());
 

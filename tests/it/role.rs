@@ -120,7 +120,7 @@ fn rare_requests_are_allowed() {
         (told["series"]["count"].as_i64() >= Some(2)).then_some(())
     });
     refused.cancel();
-    world.garden.delete(CORE, &Key::new("controllerregistrations", ""), "echo");
+    world.garden.delete(CORE, "controllerregistrations", "", "echo");
     world.garden.wait_for("the end of the installation", |garden| {
         garden.installations("echo").is_empty().then_some(())
     });
@@ -157,7 +157,7 @@ fn other_requests_are_refused() {
 fn only_the_applier_uses_its_account() {
     let world = World::start(&Options::new("modest-3"));
     let binding = "gardener.cloud:system:gardener-resource-manager";
-    world.seed.delete(RBAC, &Key::new("clusterrolebindings", ""), binding);
+    world.seed.delete(RBAC, "clusterrolebindings", "", binding);
     world.seed.delete("", "serviceaccounts", "garden", "gardener-resource-manager");
     let external = packaging::rendered("everything");
     let is_of_garden = |o: &&Value| o["kind"] == "Role" && text(o, "/metadata/namespace") == "garden";
@@ -184,7 +184,7 @@ fn only_the_applier_uses_its_account() {
     let status = json!({"status": {"observedGeneration": 1, "conditions": conditions.map(condition)}});
     world.seed.merge_status(MANAGED_RESOURCES, "managedresources", ("garden", &name), &status);
     installed(&world, "echo");
-    world.garden.delete(CORE, &Key::new("controllerregistrations", ""), "echo");
+    world.garden.delete(CORE, "controllerregistrations", "", "echo");
     world.garden.wait_for("the end of the installation", |garden| {
         garden.installations("echo").is_empty().then_some(())
     });

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gardenlet::api::core::{CONFIG_MAP, DEPLOYMENT, NAMESPACE, STATEFUL_SET};
-use gardenlet::api::meta::Key as Place;
+use gardenlet::api::meta::Key;
 use gardenlet::base::clock::{Clock, Simulated, Timestamp};
 use gardenlet::components::{kube_apiserver, kube_controller_manager, rollout};
 use gardenlet::flow::{Attempt, Step};
@@ -136,7 +136,7 @@ impl Rig {
 
     /// The error of a flow that waits for a Deployment; nothing once it runs.
     fn heard(&self, name: &str) -> Option<String> {
-        let key = Place::new(&self.view.technical_id, name);
+        let key = Key::new(&self.view.technical_id, name);
         let resource = if name.starts_with("etcd") { &STATEFUL_SET } else { &DEPLOYMENT };
         let now = Duration::ZERO;
         match rollout::wait(&self.client, resource, &key, &Attempt { begun: now, now, tries: 0 }) {

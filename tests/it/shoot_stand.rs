@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gardenlet::api::core::{CONFIG_MAP, NAMESPACE, SERVICE_ACCOUNT};
+use gardenlet::api::meta::Key;
 use gardenlet::base::clock::{Clock, Simulated, Timestamp};
 use gardenlet::kube::{self, Client, Connection, Error, Seed};
 use gardenlet::net::Dial;

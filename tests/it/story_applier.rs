@@ -261,7 +261,7 @@ fn only_kinds_of_registered_extensions_are_listed() {
         assert_eq!(reason, "ExtensionObjectsExist");
         assert_eq!(message, "extension objects still exist in the seed: [Extension/echo]");
     }
-    world.seed.delete(EXTENSIONS, &Key::new("extensions", "garden"), "echo");
+    world.seed.delete(EXTENSIONS, "extensions", "garden", "echo");
     ["echo", "second"].into_iter().for_each(|registration| drop(required(registration, "False")));
     let listed = |r: &&Recorded| {
         r.method == "GET"
@@ -351,7 +351,7 @@ fn leftover_webhooks_are_reported_with_the_command_that_removes_them() {
     // Nothing was removed: the operator has to do that.
     assert_eq!(webhooks(&world), 2);
     for (_, plural) in WEBHOOKS {
-        world.seed.delete(ADMISSION, &Key::new(plural, ""), GRM.1);
+        world.seed.delete(ADMISSION, plural, "", GRM.1);
     }
     refused.cancel();
     world.skip(Duration::from_secs(300));

@@ -339,7 +339,7 @@ fn backup_errors_are_reported_with_their_code_until_they_are_resolved() {
         &json!({"metadata": {"finalizers": null}}),
     );
     let uid = lab.object("backupentries", &entry_name(1)).unwrap()["metadata"]["uid"].clone();
-    lab.world.seed.delete(GROUP, &Key::new("backupentries", ""), &entry_name(1));
+    lab.world.seed.delete(GROUP, "backupentries", "", &entry_name(1));
     lab.wait_for("another object", || {
         lab.object("backupentries", &entry_name(1)).filter(|object| object["metadata"]["uid"] != uid)
     });
@@ -361,7 +361,7 @@ fn backups_are_kept_for_their_retention_period() {
         lab.wait_for_entry(&entry_name(n), "Succeeded");
     }
     for (_, n) in all {
-        lab.world.garden.delete(CORE, &Key::new("backupentries", PROJECT), &entry_name(n));
+        lab.world.garden.delete(CORE, "backupentries", PROJECT, &entry_name(n));
     }
     let gone = |n: usize| {
         lab.wait_for(&format!("the end of entry {n}"), || lab.entry(&entry_name(n)).is_none().then_some(()));
@@ -471,7 +471,7 @@ fn a_seed_is_deleted_with_its_bucket() {
     let error = json!({"description": "The bucket is not empty."});
     lab.player.behave("backupbuckets", Manners { error: Some(("Error", error)), ..Manners::default() });
     lab.without_shoot();
-    lab.world.garden.delete(CORE, &Key::new("seeds", ""), "ending");
+    lab.world.garden.delete(CORE, "seeds", "", "ending");
     lab.wait_for("the error of the deletion", || {
         let bucket = lab.bucket()?;
         let last = &bucket["status"]["lastOperation"];
@@ -548,7 +548,7 @@ fn a_shoot_has_an_entry_that_outlives_it() {
     // The Shoot is deleted, and its backups are kept for an hour.
     let confirmed = json!({"metadata": {"annotations": {"confirmation.gardener.cloud/deletion": "true"}}});
     world.garden.merge(CORE, "shoots", (PROJECT_NAMESPACE, "s1"), &confirmed);
-    world.garden.delete(CORE, &Key::new("shoots", PROJECT_NAMESPACE), "s1");
+    world.garden.delete(CORE, "shoots", PROJECT_NAMESPACE, "s1");
     world.garden.wait_for("the end of the Shoot", |garden| {
         garden.get(CORE, "shoots", PROJECT_NAMESPACE, "s1").is_none().then_some(())
     });

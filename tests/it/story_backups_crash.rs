@@ -86,14 +86,14 @@ fn run(at: Option<&Point>) -> Outcome {
     });
     let object = lab.object("backupentries", place.1).unwrap();
     assert_eq!(object["status"]["state"], json!({"folder": "f"}));
-    lab.world.garden.delete(CORE, &Key::new("backupentries", PROJECT), &entry_name(2));
+    lab.world.garden.delete(CORE, "backupentries", PROJECT, &entry_name(2));
     wait("the end of an entry", &|| lab.entry(&entry_name(2)).is_none().then_some(()));
     let mut objects = left(&lab, "in the middle");
 
-    lab.world.garden.delete(CORE, &Key::new("backupentries", PROJECT), place.1);
+    lab.world.garden.delete(CORE, "backupentries", PROJECT, place.1);
     wait("the end of the other entry", &|| lab.entry(place.1).is_none().then_some(()));
     lab.without_shoot();
-    lab.world.garden.delete(CORE, &Key::new("seeds", ""), "killed");
+    lab.world.garden.delete(CORE, "seeds", "", "killed");
     wait("the end of the Seed", &|| lab.world.garden.seed("killed").is_none().then_some(()));
     let held = lab.world.garden.get("", "secrets", "garden", "backup").unwrap();
     assert_eq!(finalizers(&held), Vec::<&str>::new(), "the credentials have no finalizer");

@@ -95,7 +95,7 @@ fn two_hundred_entries_keep_their_schedule_despite_errors() {
 
     // All are deleted. Entries of one purpose are kept for a retention period, whatever their bucket.
     for n in 1..=COUNT {
-        lab.world.garden.delete(CORE, &Key::new("backupentries", PROJECT), &entry_name(n));
+        lab.world.garden.delete(CORE, "backupentries", PROJECT, &entry_name(n));
     }
     let kept = numbers(|n| purpose(n) == KEPT).len();
     lab.wait_for_states(&[("Pending", kept)]);

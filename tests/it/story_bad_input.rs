@@ -207,7 +207,7 @@ fn bad_buckets_and_entries() {
     lab.apply_entry("taken", &json!({}));
     lab.wait_for("the object", || lab.object("backupentries", "taken"));
     world.garden.merge(CORE, "backupentries", (PROJECT, "taken"), &json!({"metadata": {"finalizers": null}}));
-    world.garden.delete(CORE, &Key::new("backupentries", PROJECT), "taken");
+    world.garden.delete(CORE, "backupentries", PROJECT, "taken");
 
     let watched = Watched::begin(world);
     let names: Vec<&str> = buckets.iter().chain(&entries).map(|row| row.name.as_str()).collect();
@@ -217,8 +217,8 @@ fn bad_buckets_and_entries() {
     let going = world.garden.get("", "secrets", "garden", "going").unwrap();
     assert_eq!(finalizers(&going), [MINE]);
     // Objects with too long names can be deleted.
-    world.garden.delete(CORE, &Key::new("backupbuckets", ""), &long);
-    world.garden.delete(CORE, &Key::new("backupentries", PROJECT), &long);
+    world.garden.delete(CORE, "backupbuckets", "", &long);
+    world.garden.delete(CORE, "backupentries", PROJECT, &long);
     lab.wait_for("the end of both", || {
         (lab.any_bucket(&long).is_none() && lab.entry(&long).is_none()).then_some(())
     });
@@ -305,13 +305,13 @@ fn bad_answers_of_extensions_for_backups() {
     lab.player.behave("backupentries", Manners { is_silent: true, ..Manners::default() });
     let held = json!({"metadata": {"finalizers": [MINE]}});
     world.seed.merge(GROUP, "backupentries", ("", &entry_name(1)), &held);
-    world.garden.delete(CORE, &Key::new("backupentries", PROJECT), &entry_name(1));
+    world.garden.delete(CORE, "backupentries", PROJECT, &entry_name(1));
     lab.wait_for("the deletion", || {
         let entry = lab.entry(&entry_name(1))?;
         (entry["status"]["lastOperation"]["type"] == "Delete").then_some(())
     });
     world.move_in_storage((CORE, "backupbuckets"), ("", "leaves"));
-    world.garden.delete(CORE, &Key::new("backupbuckets", ""), "leaves");
+    world.garden.delete(CORE, "backupbuckets", "", "leaves");
     let watched = Watched::begin(world);
     watched.ensure_calm(&[&entry_name(1), "leaves"]);
     watched.ensure_nothing_deleted("leaves");
@@ -371,7 +371,7 @@ fn bad_answers_of_extensions_for_bastions() {
     lab.player.behave("bastions", Manners { is_silent: true, ..Manners::default() });
     let held = json!({"metadata": {"finalizers": [MINE]}});
     world.seed.merge(GROUP, "bastions", (&plane, "stamped"), &held);
-    world.seed.delete(GROUP, &Key::new("bastions", &plane), "stamped");
+    world.seed.delete(GROUP, "bastions", &plane, "stamped");
     wait_for(
         "stamped",
         "it was deleted in the seed: the agent creates it again after the deletion; finalizers that hold it: example.org/mine",
@@ -383,7 +383,7 @@ fn bad_answers_of_extensions_for_bastions() {
     }
     world.move_in_storage((OPERATIONS, "bastions"), (story_bastions::PROJECT, "leaves"));
     lab.change("taken", &json!({"metadata": {"finalizers": null}}));
-    world.garden.delete(OPERATIONS, &Key::new("bastions", story_bastions::PROJECT), "taken");
+    world.garden.delete(OPERATIONS, "bastions", story_bastions::PROJECT, "taken");
     let watched = Watched::begin(world);
     watched.ensure_calm(&["late", "ahead", "stamped", "leaves", "taken"]);
     for name in ["leaves", "taken"] {

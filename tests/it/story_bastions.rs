@@ -216,13 +216,13 @@ fn a_bastion_is_created_and_deleted() {
     lab.world.measured("until a bastion has its new address", took, 3 * MINUTE / 2);
     // A client deletes the object: the agent creates another one.
     let uid = lab.object("b1").unwrap()["metadata"]["uid"].clone();
-    lab.world.seed.delete(GROUP, &Key::new("bastions", &plane("s1")), "b1");
+    lab.world.seed.delete(GROUP, "bastions", &plane("s1"), "b1");
     lab.wait_for("another object", || lab.object("b1").filter(|it| it["metadata"]["uid"] != uid));
     lab.wait_until_works("b1");
 
     lab.player.behave("bastions", Manners { is_silent: true, ..Manners::default() });
     let mark = lab.world.seed.request_count();
-    lab.world.garden.delete(OPERATIONS, &Key::new("bastions", PROJECT), "b1");
+    lab.world.garden.delete(OPERATIONS, "bastions", PROJECT, "b1");
     let condition = lab.wait_for_condition("b1", "DeletionInProgress", "The bastion is being deleted.");
     assert_eq!(condition["status"], "False");
     lab.world.skip(MINUTE);
@@ -381,7 +381,7 @@ fn a_bastion_without_its_shoot_waits_and_can_be_deleted() {
         lab.world.garden.store().write(|state| drop(state.take(&id)));
     }
     for name in ["early", "missing", "moved", "leaving"] {
-        lab.world.garden.delete(OPERATIONS, &Key::new("bastions", PROJECT), name);
+        lab.world.garden.delete(OPERATIONS, "bastions", PROJECT, name);
     }
     for name in ["early", "missing", "moved", "leaving"] {
         lab.wait_until_gone(name);
@@ -402,7 +402,7 @@ fn a_forced_deletion_reaches_the_extension_and_waits_for_foreign_finalizers() {
     lab.wait_until_works("b1");
     let stuck = json!({"description": "the cloud does not answer", "codes": ["ERR_INFRA_DEPENDENCIES"]});
     lab.player.behave("bastions", Manners { error: Some(("Error", stuck)), ..Manners::default() });
-    lab.world.garden.delete(OPERATIONS, &Key::new("bastions", PROJECT), "b1");
+    lab.world.garden.delete(OPERATIONS, "bastions", PROJECT, "b1");
     let condition = lab.wait_for_condition("b1", "DeletionInProgress", "the cloud does not answer");
     assert_eq!(condition["codes"], json!(["ERR_INFRA_DEPENDENCIES"]));
     let object = lab.object("b1").unwrap();

@@ -42,7 +42,8 @@ fn run(at: Option<&Point>) -> Outcome {
     lab.change("b1", &json!({"metadata": {"annotations": annotations}}));
     lab.world.garden.delete(
         crate::story_bastions::OPERATIONS,
-        &Key::new("bastions", crate::story_bastions::PROJECT),
+        "bastions",
+        crate::story_bastions::PROJECT,
         "b1",
     );
     wait("the end", &|| lab.bastion("b1").is_none().then_some(()));

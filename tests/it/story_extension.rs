@@ -38,7 +38,7 @@ fn a_chart_is_installed_renewed_and_removed() {
     what_stands_in_the_seed(&world, &name, "good morning");
     assert_eq!(installed(&world, "echo"), name);
 
-    world.garden.delete(CORE, &Key::new(REGISTRATIONS, ""), "echo");
+    world.garden.delete(CORE, REGISTRATIONS, "", "echo");
     world.garden.wait_for("the end of the installation", |_| {
         world.garden.installations("echo").is_empty().then_some(())
     });

@@ -138,7 +138,7 @@ fn an_extension_gets_access_to_the_garden() {
         let secret = seed.get("", "secrets", &namespace, "garden-access-extension");
         (volumes.is_none() && secret.is_none()).then_some(())
     });
-    world.garden.delete(CORE, &Key::new("controllerregistrations", ""), "echo");
+    world.garden.delete(CORE, "controllerregistrations", "", "echo");
     world.garden.wait_for("the end of the installation and its account", |garden| {
         let account = garden.get("", "serviceaccounts", "seed-reaching", &namespace);
         (garden.installations("echo").is_empty() && account.is_none()).then_some(())

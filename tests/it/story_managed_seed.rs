@@ -336,7 +336,7 @@ fn a_managed_seed_gets_an_agent_that_joins_the_garden_and_is_deleted() {
     });
 
     // The agent deletes the Seed first. Then the agent itself is deleted, then its namespace.
-    lab.world.garden.delete(MANAGEMENT, &Key::new("managedseeds", GARDEN), NAME);
+    lab.world.garden.delete(MANAGEMENT, "managedseeds", GARDEN, NAME);
     lab.pass_list();
     lab.world.garden.wait_for("the end of the Seed", |garden| {
         lab.world.time.advance(Duration::from_secs(2));

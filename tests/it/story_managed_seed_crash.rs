@@ -64,7 +64,7 @@ fn run(at: Option<&Point>) -> Outcome {
     lab.world.garden.merge(MANAGEMENT, "managedseeds", (GARDEN, NAME), &more);
     wait("another replica", &|| is_deployed(2));
     let objects = left(&lab);
-    lab.world.garden.delete(MANAGEMENT, &Key::new("managedseeds", GARDEN), NAME);
+    lab.world.garden.delete(MANAGEMENT, "managedseeds", GARDEN, NAME);
     wait("the end", &|| lab.managed().is_none().then_some(()));
     let still: Vec<String> =
         deployed(&lab).into_iter().map(|(key, _)| key).filter(|key| !key.contains(" /namespaces ")).collect();

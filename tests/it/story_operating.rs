@@ -334,7 +334,7 @@ fn explain_reports_what_an_object_waits_for() {
     let told = desk.explain(&["cm", "echo", "-n", &namespace]);
     let begin = format!("ConfigMap {namespace}/echo (seed): being deleted; held by example.org/hold\n");
     assert!(told.starts_with(&begin) && told.contains("removed by the program that set it"), "{told}");
-    world.garden.delete(CORE, &Key::new("controllerregistrations", ""), "echo");
+    world.garden.delete(CORE, "controllerregistrations", "", "echo");
     world.garden.wait_for("a blocked deletion", |_| {
         let told = desk.explain(&["controllerinstallations", &name]);
         let begin = format!("ControllerInstallation {name} (garden): being deleted; held by ");
@@ -506,7 +506,7 @@ fn no_line_of_the_log_contains_a_secret() {
     world.seed.merge("", "secrets", ("garden", "gardenlet-kubeconfig"), &renew);
     wait_for("another certificate", || (world.certificate_pem() != before).then_some(()));
     secrets(&world, &mut known);
-    world.garden.delete(CORE, &Key::new("controllerregistrations", ""), "echo");
+    world.garden.delete(CORE, "controllerregistrations", "", "echo");
     world.garden.wait_for("the end of the installation", |_| {
         world.garden.installations("echo").is_empty().then_some(())
     });

@@ -57,7 +57,7 @@ fn a_deleted_seed_stays_deleted_until_it_is_created_again() {
     let agent = world.agent_with(&config);
     world.wait_until_ready();
     let first = uid(&world);
-    world.garden.delete(CORE, &Key::new("seeds", ""), "deleted");
+    world.garden.delete(CORE, "seeds", "", "deleted");
     wait_until_gone(&world);
     agent.wait_for_problem("garden", &["Seed deleted was deleted in the garden", "restart the agent"]);
     world.wait_for_log(&["WARN", "The Seed was deleted", "seed=deleted"]);
@@ -91,7 +91,7 @@ fn a_restart_joins_again() {
     let world = World::start(&Options::new("rejoining"));
     let agent = world.agent();
     world.wait_until_ready();
-    world.garden.delete(CORE, &Key::new("seeds", ""), "rejoining");
+    world.garden.delete(CORE, "seeds", "", "rejoining");
     wait_until_gone(&world);
     agent.wait_for_problem("garden", &["was deleted in the garden"]);
     agent.stop();
@@ -159,7 +159,7 @@ fn a_backup_bucket_blocks_the_deletion_of_the_seed_and_is_named() {
     // A bucket of another owner.
     world.garden.apply(&[bucket("foreign")]);
     world.garden.wait_for("the Seed's own bucket", |garden| garden.get(CORE, "backupbuckets", "", &own));
-    world.garden.delete(CORE, &Key::new("seeds", ""), "backed-up");
+    world.garden.delete(CORE, "seeds", "", "backed-up");
     let says = |words: &[&str]| {
         world.garden.wait_for(&format!("an operation with {words:?}"), |g| {
             let operation = g.seed("backed-up")?["status"]["lastOperation"].clone();
@@ -176,7 +176,7 @@ fn a_backup_bucket_blocks_the_deletion_of_the_seed_and_is_named() {
     assert!(text(event, "/note").contains("foreign"), "{event}");
     // Its own bucket is deleted with it, although no controller ever had its credentials.
     says(&["BackupBucket foreign: delete it"]);
-    world.garden.delete(CORE, &Key::new("backupbuckets", ""), "foreign");
+    world.garden.delete(CORE, "backupbuckets", "", "foreign");
     wait_until_gone(&world);
     assert!(world.garden.store().list(CORE, "backupbuckets", "").is_empty());
     agent.stop();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gardenlet::api::extensions::EXTENSION;
-use gardenlet::api::meta::Resource;
+use gardenlet::api::meta::{Key, Resource};
 use gardenlet::components::crds;
 use gardenlet::kube::{Client, DeleteParams, Error, ListParams, Patch};
 use serde_json::{Value, json};
@@ -31,7 +31,7 @@ const MACHINE: (&str, &str) = ("machine.sapcloud.io", "machines");
 const LAST: &str = "managedresources.resources.gardener.cloud";
 
 fn delete_seed(world: &World) {
-    world.garden.delete(CORE, &Key::new("seeds", ""), world.name);
+    world.garden.delete(CORE, "seeds", "", world.name);
 }
 
 fn wait_until_gone(world: &World) {
@@ -227,7 +227,7 @@ fn leftovers_of_a_go_gardenlet_are_deleted_in_order() {
     delete_seed(&world);
     // A forgotten Shoot has left these.
     says(&world, &["definition clusters.extensions.gardener.cloud of", "shoot--a--b (no finalizers)"]);
-    seed.delete(GROUP, &Key::new("clusters", ""), "shoot--a--b");
+    seed.delete(GROUP, "clusters", "", "shoot--a--b");
     says(
         &world,
         &[
@@ -235,7 +235,7 @@ fn leftovers_of_a_go_gardenlet_are_deleted_in_order() {
             "shoot--a--b/shoot-core (no finalizers)",
         ],
     );
-    seed.delete(MANAGED_RESOURCES, &Key::new("managedresources", "shoot--a--b"), "shoot-core");
+    seed.delete(MANAGED_RESOURCES, "managedresources", "shoot--a--b", "shoot-core");
     wait_until_gone(&world);
     assert_eq!(definitions(seed), ["perses.perses.dev"]);
     for (version, plural, namespace, name) in OBJECTS {
@@ -295,7 +295,7 @@ fn objects_of_others_hold_their_definition_and_are_listed() {
     });
     let minutes = world.minutes_since(begun);
     assert!(looks <= 8 * minutes, "{looks} looks in {minutes} minutes");
-    seed.delete(GROUP, &Key::new("extensions", "default"), "of-somebody");
+    seed.delete(GROUP, "extensions", "default", "of-somebody");
     says(
         &world,
         &[
@@ -460,7 +460,7 @@ fn deleting_a_seed_in_the_cluster_of_its_garden_keeps_the_garden() {
     let before = definitions(&world.seed);
     delete_seed(&world);
     // There is no applier, so no object is deleted.
-    world.garden.delete(CORE, &Key::new("controllerregistrations", ""), prepare::PROVIDER);
+    world.garden.delete(CORE, "controllerregistrations", "", prepare::PROVIDER);
     world.garden.wait_for("the end of the Seed", |garden| {
         for managed in world.seed.store().list(MANAGED_RESOURCES, "managedresources", "") {
             let name = text(&managed, "/metadata/name");

@@ -65,7 +65,7 @@ fn a_ready_seed_has_what_control_planes_need() {
     let system = seed.get(MANAGED_RESOURCES, "managedresources", "garden", "system").unwrap();
     assert_eq!(system["metadata"]["labels"]["gardener.cloud/role"], "seed-system-component");
     // Deleted objects are created again.
-    seed.delete(MANAGED_RESOURCES, &Key::new("managedresources", "garden"), "system");
+    seed.delete(MANAGED_RESOURCES, "managedresources", "garden", "system");
     seed.wait_for("the ManagedResource again", |seed| {
         let again = seed.get(MANAGED_RESOURCES, "managedresources", "garden", "system")?;
         (again["metadata"]["uid"] != system["metadata"]["uid"]).then_some(())
@@ -75,7 +75,7 @@ fn a_ready_seed_has_what_control_planes_need() {
     });
     // None of them remains after the Seed.
     world.wait_until_ready();
-    world.garden.delete(CORE, &Key::new("seeds", ""), world.name);
+    world.garden.delete(CORE, "seeds", "", world.name);
     world.garden.wait_for("the end of the Seed", |g| g.seed(world.name).is_none().then_some(()));
     assert!(seed.store().list(MANAGED_RESOURCES, "managedresources", "").is_empty());
     assert!(seed.get(PRIORITY_CLASSES, "priorityclasses", "", "gardener-system-500").is_none());
@@ -86,7 +86,7 @@ fn a_ready_seed_has_what_control_planes_need() {
 #[test]
 fn a_seed_waits_for_its_provider_and_reports_it() {
     let world = World::start(&Options::new("bare"));
-    world.garden.delete(CORE, &Key::new("controllerregistrations", ""), prepare::PROVIDER);
+    world.garden.delete(CORE, "controllerregistrations", "", prepare::PROVIDER);
     let agent = world.agent();
     // The garden accepts no Seed of a type that nobody has registered. The agent tries again.
     world.garden.wait_for("two refusals", |garden| {

@@ -113,9 +113,9 @@ fn midway(world: &World) {
         ("garden", "cluster-identity"),
         &json!({"metadata": {"finalizers": null}}),
     );
-    world.seed.delete(MANAGED_RESOURCES, &Key::new("managedresources", "garden"), "cluster-identity");
+    world.seed.delete(MANAGED_RESOURCES, "managedresources", "garden", "cluster-identity");
     for name in MISSING {
-        world.seed.delete(CRDS, &Key::new("customresourcedefinitions", ""), name);
+        world.seed.delete(CRDS, "customresourcedefinitions", "", name);
     }
     webhooks(world);
     let now = rfc3339(world.clock.now());

@@ -300,7 +300,7 @@ fn extensions_of_the_seed_follow_its_spec() {
     assert_eq!(names, ["everywhere", "garden-echo", "second"]);
 
     // The Seed is deleted: first its extensions clean up, then their objects are deleted.
-    world.garden.delete(CORE, &Key::new("seeds", ""), world.name);
+    world.garden.delete(CORE, "seeds", "", world.name);
     wait_until_deleting(&world, EXTENSIONS, "everywhere");
     let waits = ["The Seed is still needed by Extension garden/everywhere (deleting since", FINALIZER];
     says(&world, "Processing", &waits);
@@ -310,7 +310,7 @@ fn extensions_of_the_seed_follow_its_spec() {
     // A foreign Extension holds its definition.
     says(&world, "Processing", &["definition extensions.extensions.gardener.cloud", "garden/garden-echo"]);
     assert_eq!(world.seed.store().names(GROUP, EXTENSIONS, "garden"), ["garden-echo"]);
-    world.seed.delete(GROUP, &Key::new(EXTENSIONS, "garden"), "garden-echo");
+    world.seed.delete(GROUP, EXTENSIONS, "garden", "garden-echo");
     world.garden.wait_for("the end of the Seed", |g| g.seed(world.name).is_none().then_some(()));
     agent.stop();
 }
@@ -389,7 +389,7 @@ fn the_ingress_domain_points_to_the_gateway_if_there_is_one() {
 
     // The record is deleted with the Seed, and so are the credentials.
     world.garden.merge("", "secrets", ("garden", "dns"), &json!({"data": {"token": "dGhyZWU="}}));
-    world.garden.delete(CORE, &Key::new("seeds", ""), world.name);
+    world.garden.delete(CORE, "seeds", "", world.name);
     wait_until_deleting(&world, RECORDS, "seed-ingress");
     assert_eq!(
         secret(&world, "seed-ingress")["data"],

@@ -199,7 +199,7 @@ fn a_priority_class_with_another_value() {
     fails(&world, &words);
     is_patient(&world);
     assert_eq!(class(), before);
-    world.seed.delete(SCHEDULING, &Key::new("priorityclasses", ""), name);
+    world.seed.delete(SCHEDULING, "priorityclasses", "", name);
     recovers(&world);
     assert_eq!(class().unwrap()["value"], 999_998_500);
     let system = world.seed.get(MANAGED_RESOURCES, "managedresources", "garden", "system").unwrap();

@@ -379,7 +379,7 @@ fn an_agent_outside_of_its_seed_reports_that_it_cannot_upgrade_itself() {
     agent.stop();
     // In a pod, but without the roles.
     for (plural, namespace) in [("clusterroles", ""), ("roles", GARDEN)] {
-        lab.world.seed.delete(RBAC, &Key::new(plural, namespace), "gardener.cloud:system:gardenlet:upgrade");
+        lab.world.seed.delete(RBAC, plural, namespace, "gardener.cloud:system:gardenlet:upgrade");
     }
     lab.world.expect_refusals();
     let before = lab.deployment();

@@ -199,7 +199,7 @@ fn conditions_become_bad_and_good_again() {
     {
         install_sick(seed, "sick", &class, label);
         wait_for_condition(&world, kind, "False", "DecodingFailed");
-        seed.delete(MANAGED_RESOURCES, &Key::new("managedresources", &namespace), "sick");
+        seed.delete(MANAGED_RESOURCES, "managedresources", &namespace, "sick");
         seed.delete("", "secrets", &namespace, "sick");
         wait_until_well(&world);
     }
@@ -241,7 +241,7 @@ fn an_applier_that_has_stopped_is_reported() {
     let told = wait_for_condition(&world, PLANE, "False", "ResourceManagerNotServing");
     assert!(text(&told, "/message").contains("somebody-else"), "{told}");
     is_explained(&world, &[PLANE, "ResourceManagerNotServing"]);
-    world.seed.delete(LEASES, &Key::new("leases", lease.0), lease.1);
+    world.seed.delete(LEASES, "leases", lease.0, lease.1);
     wait_until_well(&world);
     agent.stop();
 }

@@ -42,7 +42,7 @@ fn webhooks_and_definitions_are_constraints() {
     assert_eq!(told["codes"], json!(["ERR_PROBLEMATIC_WEBHOOK"]));
     let what = "ValidatingWebhookConfiguration \"dangerous\" is problematic: webhook \"all.example.org\"";
     assert!(text(&told, "/message").starts_with(what), "{told}");
-    shoot.delete(ADMISSION, &Key::new(VALIDATING, ""), "dangerous");
+    shoot.delete(ADMISSION, VALIDATING, "", "dangerous");
     wait_for_webhooks(&world, "True", "NoProblematicWebhooks");
     // Its configuration is unchanged.
     let writes = shoot.requests().into_iter().filter(|r| r.is_write() && r.path.contains("/dangerous"));
@@ -104,7 +104,7 @@ fn answers_without_limits_do_not_reach_the_agent() {
         agent.metrics.lock().unwrap().value("gardenlet_api_skipped_objects_total", &[("peer", "shoot")]);
     assert!(skipped.is_some_and(|skipped| skipped >= 1.0), "{skipped:?}");
     floods.cancel();
-    shoot.delete(ADMISSION, &Key::new(VALIDATING, ""), "dangerous");
+    shoot.delete(ADMISSION, VALIDATING, "", "dangerous");
     wait_for_webhooks(&world, "True", "NoProblematicWebhooks");
     wait_until_absent(&world, kind);
     wait_until_well(&world);

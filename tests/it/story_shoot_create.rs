@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use gardenlet::api::core::NAMESPACE;
 use gardenlet::api::gardener::SHOOT;
+use gardenlet::api::meta::Key;
 use gardenlet::format::yaml;
 use gardenlet::kube::{self, Client};
 use serde_json::{Value, json};

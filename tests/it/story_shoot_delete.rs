@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gardenlet::api::gardener::SHOOT;
+use gardenlet::api::meta::Key;
 use gardenlet::kube::DeleteParams;
 use serde_json::{Value, json};
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use gardenlet::api::core::NAMESPACE;
 use gardenlet::api::gardener::SHOOT;
+use gardenlet::api::meta::Key;
 use gardenlet::kube::{self, Client};
 use serde_json::{Value, json};
 

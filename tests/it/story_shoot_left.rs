@@ -159,7 +159,7 @@ fn shoots_that_cannot_be_served_are_not_touched() {
     let confirmation = json!({"metadata": {"annotations": {"confirmation.gardener.cloud/deletion": "true"}}});
     for name in ["old", "fresh"] {
         world.garden.merge(CORE, "shoots", (PROJECT_NAMESPACE, name), &confirmation);
-        world.garden.delete(CORE, &Key::new("shoots", PROJECT_NAMESPACE), name);
+        world.garden.delete(CORE, "shoots", PROJECT_NAMESPACE, name);
     }
     let spec = json!({"spec": {"hibernation": {"enabled": true}}});
     world.garden.merge(CORE, "shoots", (PROJECT_NAMESPACE, "comes"), &spec);

@@ -2,6 +2,7 @@
 //! that publishes its public keys. The test plays the extensions.
 
 use gardenlet::api::gardener::SHOOT;
+use gardenlet::api::meta::Key;
 use gardenlet::kube::DeleteParams;
 use serde_json::{Value, json};
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use gardenlet::api::core::NAMESPACE;
 use gardenlet::api::gardener::SHOOT;
+use gardenlet::api::meta::Key;
 use gardenlet::kube::{self, Client, Error};
 use serde_json::{Value, json};
 

@@ -90,7 +90,7 @@ fn a_garden_that_never_answers_does_not_stop_the_applier() {
     // Each of them is rolled out again, which needs requests to the garden.
     for managed in world.seed.store().list(MANAGED_RESOURCES, "managedresources", "garden") {
         let name = managed["metadata"]["name"].as_str().unwrap();
-        world.seed.delete(MANAGED_RESOURCES, &Key::new("managedresources", "garden"), name);
+        world.seed.delete(MANAGED_RESOURCES, "managedresources", "garden", name);
     }
     let slowest = (0..8).map(|round| time_to_apply(&world, &format!("mine-{round}"))).max().unwrap();
     world.measured("the slowest of eight rounds beside a silent garden", slowest, DELAY_MAX);

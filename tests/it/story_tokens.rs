@@ -155,7 +155,7 @@ fn an_identity_without_a_token_is_reported_and_requested_rarely() {
 
     // It is deleted when the token is due: the old one stays.
     garden.merge(SECURITY, IDENTITIES, ("garden", "cloud"), &json!({"metadata": {"finalizers": null}}));
-    garden.delete(SECURITY, &Key::new(IDENTITIES, "garden"), "cloud");
+    garden.delete(SECURITY, IDENTITIES, "garden", "cloud");
     lab.is_away(4 * HOUR);
     let told = |lab: &Lab| {
         let is_it =

@@ -66,7 +66,7 @@ fn a_garden_that_forbids_reading_its_published_objects() {
     let role = "gardener.cloud:system:read-kube-root-ca.crt";
     let mut missing = world.garden.get(RBAC, "roles", PUBLIC, role).unwrap();
     missing["metadata"] = json!({"name": role, "namespace": PUBLIC});
-    world.garden.delete(RBAC, &Key::new("roles", PUBLIC), role);
+    world.garden.delete(RBAC, "roles", PUBLIC, role);
     let info = world.garden.faults().on("GET", "/configmaps/gardener-info").answer(403);
     let agent = world.agent_with(&without_election(world.config()));
     world.extend("echo", &charts::extension(), &json!({"greeting": "hello"}));

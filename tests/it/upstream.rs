@@ -232,16 +232,12 @@ pub fn roles(world: &World) {
     world.seed.merge(RBAC, "clusterroles", ("", name), &json!({"rules": rules}));
     let daemon_sets = json!({"rules": [rule("apps", &["daemonsets"], &["create"])]});
     world.seed.merge(RBAC, "roles", ("garden", name), &daemon_sets);
-    world.seed.delete(RBAC, &Key::new("roles", "kube-system"), name);
-    world.seed.delete(RBAC, &Key::new("rolebindings", "kube-system"), name);
+    world.seed.delete(RBAC, "roles", "kube-system", name);
+    world.seed.delete(RBAC, "rolebindings", "kube-system", name);
     let election = format!("{name}:leader-election");
-    world.seed.delete(RBAC, &Key::new("rolebindings", "garden"), &election);
-    world.seed.delete(RBAC, &Key::new("roles", "garden"), &election);
-    world.seed.delete(
-        RBAC,
-        &Key::new("clusterrolebindings", ""),
-        "gardener.cloud:system:gardener-resource-manager",
-    );
+    world.seed.delete(RBAC, "rolebindings", "garden", &election);
+    world.seed.delete(RBAC, "roles", "garden", &election);
+    world.seed.delete(RBAC, "clusterrolebindings", "", "gardener.cloud:system:gardener-resource-manager");
 }
 
 /// Its central NetworkPolicies, like the golden files of upstream, in a seed with other addresses.

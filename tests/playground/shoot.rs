@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use gardenlet::api::core;
 use gardenlet::api::gardener::SHOOT;
-use gardenlet::api::meta::ALL_NAMESPACES;
+use gardenlet::api::meta::{ALL_NAMESPACES, Key};
 use gardenlet::base::clock::Timestamp;
 use gardenlet::base::error::chain;
 use gardenlet::kube::{self, Client, Connection, Error};

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use gardenlet::api::extensions::SERVED;
 use gardenlet::api::gardener::OPERATION;
-use gardenlet::api::meta::Resource;
+use gardenlet::api::meta::{Key, Resource};
 use gardenlet::base::clock::Clock;
 use gardenlet::base::stop::Stop;
 use gardenlet::base::thread;

@@ -30,8 +30,8 @@ impl BringUp {
         let shared = self.shared.clone();
         let config = &shared.settings.seed_config;
         let (name, garden) = (config.name.as_str(), &self.garden()?.controllers);
-        let wrong = || failed(format!("register Seed {name}"));
-        let live = garden.find::<Value>(&SEED, &Key::cluster(name)).map_err(wrong())?;
+        let (key, wrong) = (Key::cluster(name), || failed(format!("register Seed {name}")));
+        let live = garden.find::<Value>(&SEED, &key).map_err(wrong())?;
         if live.is_none() {
             match shared.registration.absence() {
                 Absence::Never => {}
@@ -49,7 +49,7 @@ impl BringUp {
             }
             (Action::Patch(patch), _) => {
                 let patch = Patch::Merge(patch);
-                let seed = garden.patch::<Value>(&SEED, &Key::cluster(name), &patch).map_err(wrong())?;
+                let seed = garden.patch::<Value>(&SEED, &key, &patch).map_err(wrong())?;
                 log::info!(seed = name; "Updated the Seed to its configuration");
                 seed
             }
@@ -61,6 +61,10 @@ impl BringUp {
         shared.status.seed_is_gone(false);
         self.registered_at = shared.env.clock.mono();
         Ok(Step::Done)
+    }
+
+    fn seed_key(&self) -> Key {
+        Key::cluster(self.seed_name())
     }
 
     fn deleted(&self) -> Step {
@@ -103,13 +107,9 @@ impl BringUp {
         }
         self.told_at = now;
         let garden = &self.garden()?.controllers;
-        let wrong = || failed("write the Seed's last operation");
-        let Some(live) = garden.find::<Value>(&SEED, &Key::cluster(self.seed_name())).map_err(wrong())?
-        else {
-            return Ok(());
-        };
+        let (key, wrong) = (self.seed_key(), || failed("write the Seed's last operation"));
+        let Some(live) = garden.find::<Value>(&SEED, &key).map_err(wrong())? else { return Ok(()) };
         let Some(patch) = without_namespace(&live, why, self.shared.env.clock.now()) else { return Ok(()) };
-        let key = Key::new("", self.seed_name());
         garden.patch_status::<Value>(&SEED, &key, &Patch::Strategic(patch)).map_err(wrong()).map(drop)
     }
 
@@ -120,7 +120,7 @@ impl BringUp {
             return Ok(());
         }
         let garden = &self.garden()?.controllers;
-        let wrong = || failed("fill in the Seed's default domains");
+        let (key, wrong) = (self.seed_key(), || failed("fill in the Seed's default domains"));
         let params = ListParams {
             label_selector: "gardener.cloud/role=default-domain".to_owned(),
             metadata_only: true,
@@ -134,12 +134,12 @@ impl BringUp {
             Error::Config(format!("the garden's default domains: Secret {namespace}/{why}"))
         })?;
         // A Seed that already has domains keeps them, because the garden does not allow removing them.
-        let seed = garden.get::<Value>(&SEED, &Key::cluster(self.seed_name())).map_err(wrong())?;
+        let seed = garden.get::<Value>(&SEED, &key).map_err(wrong())?;
         if defaults.is_empty() || seed["spec"]["dns"]["defaults"] == Value::Array(defaults.clone()) {
             return Ok(());
         }
         let patch = Patch::Merge(json!({"spec": {"dns": {"defaults": defaults}}}));
-        garden.patch::<Value>(&SEED, &Key::cluster(self.seed_name()), &patch).map_err(wrong()).map(drop)
+        garden.patch::<Value>(&SEED, &key, &patch).map_err(wrong()).map(drop)
     }
 }
 

@@ -436,7 +436,7 @@ mod tests {
         let it = json!({"metadata": {"name": "x"}, "status": {"conditions": conditions}});
         let seed: Seed = serde_json::from_value(it).unwrap();
         let other = |kind| Problem {
-            place: Place::Object(kind, Key::new("", "i")),
+            place: Place::Object(kind, Key::cluster("i")),
             error: String::new(),
             since: None,
             remedy: String::new(),

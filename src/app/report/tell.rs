@@ -382,7 +382,7 @@ mod tests {
 
     #[test]
     fn rows_have_a_maximum_and_those_with_problems_come_first() {
-        let row = |rank: u8, name: &str| (rank, Key::new("", name), ());
+        let row = |rank: u8, name: &str| (rank, Key::cluster(name), ());
         let (all, more) = shown(vec![row(2, "a"), row(1, "b"), row(0, "d"), row(0, "c"), row(2, "e")], 4);
         let names: Vec<&str> = all.iter().map(|(_, key, ())| key.name.as_str()).collect();
         assert_eq!((names, more), (vec!["c", "d", "b", "a"], 1));

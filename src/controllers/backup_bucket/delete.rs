@@ -78,7 +78,7 @@ fn delete_generated(round: &Round<'_>) -> Result<(), Failure> {
     if secret.name.is_empty() {
         return Ok(());
     }
-    if let Some(live) = round.garden().find::<Value>(&SECRET, &Key::new(&secret.namespace, &secret.name))? {
+    if let Some(live) = round.garden().find::<Value>(&SECRET, &secret)? {
         finalize(round.garden(), &SECRET, &live, (FINALIZER, false))?;
         write::delete(round.garden(), &SECRET, &secret)?;
     }
@@ -88,10 +88,9 @@ fn delete_generated(round: &Round<'_>) -> Result<(), Failure> {
 /// Releases the credentials.
 fn release(round: &Round<'_>, credentials: &Credentials) -> Result<(), Failure> {
     let (garden, resource) = (round.garden(), credentials.resource());
-    let metadata = &credentials.object["metadata"];
+    let key = Key::of(&credentials.object);
     for finalizer in [FINALIZER_BEFORE, FINALIZER] {
-        let live = garden
-            .find::<Value>(resource, &Key::new(text(&metadata["namespace"]), text(&metadata["name"])))?;
+        let live = garden.find::<Value>(resource, &key)?;
         if let Some(live) = live.filter(|live| has(live, finalizer)) {
             finalize(garden, resource, &live, (finalizer, false))?;
         }

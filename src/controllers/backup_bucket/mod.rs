@@ -86,7 +86,7 @@ struct BucketReconciler {
 
 impl Reconciler for BucketReconciler {
     fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
-        let Some(object) = self.garden.find::<Value>(&BACKUP_BUCKET, &Key::cluster(&key.name))? else {
+        let Some(object) = self.garden.find::<Value>(&BACKUP_BUCKET, key)? else {
             return Ok(Outcome::Done);
         };
         if object["spec"]["seedName"] != self.seed_name.as_str() {
@@ -147,21 +147,18 @@ fn reconcile(round: &mut Round<'_>, known: &Known) -> Result<Outcome, Failure> {
 /// protected.
 fn claim(garden: &Garden, credentials: &Credentials) -> Result<Result<(), Failed>, Failure> {
     let (resource, object) = (credentials.resource(), &credentials.object);
-    let metadata = &object["metadata"];
-    if !metadata["deletionTimestamp"].is_null() && !has(object, FINALIZER) {
+    let key = Key::of(object);
+    if !object["metadata"]["deletionTimestamp"].is_null() && !has(object, FINALIZER) {
         return Ok(Err(problem(format!(
-            "spec.credentialsRef refers to {} {}/{}, which is being deleted: create it again as soon as it is gone",
-            resource.kind,
-            text(&metadata["namespace"]),
-            text(&metadata["name"])
+            "spec.credentialsRef refers to {} {key}, which is being deleted: create it again as soon as it is gone",
+            resource.kind
         ))));
     }
     finalize(garden, resource, object, (FINALIZER, true))?;
     if !has(object, FINALIZER_BEFORE) {
         return Ok(Ok(()));
     }
-    let live =
-        garden.find::<Value>(resource, &Key::new(text(&metadata["namespace"]), text(&metadata["name"])))?;
+    let live = garden.find::<Value>(resource, &key)?;
     live.map_or(Ok(()), |live| finalize(garden, resource, &live, (FINALIZER_BEFORE, false))).map(Ok)
 }
 

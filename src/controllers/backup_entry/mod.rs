@@ -162,7 +162,7 @@ struct EntryReconciler {
 impl EntryReconciler {
     /// When to check again whether the bucket of an entry is usable.
     fn patience(&self, entry: &EntryHead) -> Duration {
-        let is_ours = self.buckets.get(&Key::new("", entry.spec.bucket_name.as_str())).is_some();
+        let is_ours = self.buckets.get(&Key::cluster(entry.spec.bucket_name.as_str())).is_some();
         if is_ours { OWN_BUCKET_PERIOD } else { BUCKET_PERIOD }
     }
 
@@ -173,7 +173,7 @@ impl EntryReconciler {
 
 impl Reconciler for EntryReconciler {
     fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
-        let found = self.garden.find::<Value>(&BACKUP_ENTRY, &key)?;
+        let found = self.garden.find::<Value>(&BACKUP_ENTRY, key)?;
         let Some(object) = found else { return Ok(Outcome::Done) };
         let head = view::look::<EntryHead>(&object)?;
         if !head.is_of(&self.seed_name) {
@@ -225,8 +225,7 @@ fn reconcile(round: &mut Round<'_>, patience: Duration, known: &Known) -> Result
         ask(round, operation, &wish)?;
     } else if is_done && annotation(&round.object, OPERATION) == "restore" {
         let patch = Patch::Merge(json!({"metadata": {"annotations": {OPERATION: null}}}));
-        let Key { namespace, name } = round.key();
-        round.garden().patch::<Value>(&BACKUP_ENTRY, &Key::new(&namespace, &name), &patch)?;
+        round.garden().patch::<Value>(&BACKUP_ENTRY, &round.key(), &patch)?;
     }
     Ok(again.map_or(Outcome::Done, Outcome::After))
 }
@@ -308,11 +307,10 @@ fn ask(round: &Round<'_>, operation: &str, wish: &Wish) -> Result<(), Failure> {
     let owners = round.object["metadata"]["ownerReferences"].as_array();
     let owner = owners.into_iter().flatten().find(|owner| owner["kind"] == "Shoot");
     let shoot = owner.map(|owner| text(&owner["name"])).unwrap_or_default();
-    let namespace = round.key().namespace;
-    let found = round.garden().find(&SHOOT_STATE, &Key::new(&namespace, shoot))?;
-    let Some(state) = found else {
+    let key = Key::new(round.key().namespace, shoot);
+    let Some(state) = round.garden().find(&SHOOT_STATE, &key)? else {
         return Err(Failure::retry(format!(
-            "the garden has no ShootState {namespace}/{shoot}, from which the BackupEntry is to be restored: the seed that it has left \
+            "the garden has no ShootState {key}, from which the BackupEntry is to be restored: the seed that it has left \
              makes it; if that cannot do so any more, create one with an empty spec"
         )));
     };

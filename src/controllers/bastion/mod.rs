@@ -109,7 +109,7 @@ enum Place {
 impl Reconciler for BastionReconciler {
     fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
         let is_known = || self.bastions.may_have(key);
-        let found = self.garden.find_own::<Value>(&BASTION, &key, &is_known)?;
+        let found = self.garden.find_own::<Value>(&BASTION, key, &is_known)?;
         let Some(object) = found else {
             self.seen.forget(key);
             return Ok(Outcome::Done);

@@ -33,7 +33,7 @@ impl InstallationReconciler {
             seed_is_garden: is_garden(&self.seed)?,
             pod_security: installation.metadata.annotations.get(POD_SECURITY_ANNOTATION).map(String::as_str),
         };
-        let key = Key::new("", objects::namespace_name(&installation.metadata.name));
+        let key = Key::cluster(objects::namespace_name(&installation.metadata.name));
         write::ensure(&self.seed, &NAMESPACE, &key, |namespace| objects::label_namespace(namespace, facts))?;
         Ok(())
     }

@@ -46,7 +46,7 @@ pub(super) fn step(
         verdict.installed(Status::False, "DeletionPending", &message);
         return Ok(Step::Wait(AGAIN));
     }
-    let namespace = Key::new("", objects::namespace_name(name));
+    let namespace = Key::cluster(objects::namespace_name(name));
     let gone = match write::delete(&this.seed, &NAMESPACE, &namespace) {
         // The namespace is terminating.
         Err(e) if e.is_conflict() => false,

@@ -235,7 +235,7 @@ mod tests {
         ];
         for (name, old, new, expected) in table {
             let woken = wants_rollout(old.as_ref(), new.as_ref());
-            assert_eq!(woken, expected.then(|| Key::new("", "ci")), "{name}");
+            assert_eq!(woken, expected.then(|| Key::cluster("ci")), "{name}");
         }
     }
 

@@ -97,16 +97,15 @@ fn data(garden: &Garden, name: &str, reference: &Value) -> Result<SortedMap<Stri
     if reference["apiVersion"] != "v1" {
         return Err(unsupported(format!("apiVersion {:?}", text(&reference["apiVersion"]))));
     }
+    let key = Key::new(GARDEN_NAMESPACE, object);
     match kind {
         "Secret" => {
-            let secret: Secret =
-                garden.get(&SECRET, &Key::new(GARDEN_NAMESPACE, object)).map_err(unreadable)?;
+            let secret: Secret = garden.get(&SECRET, &key).map_err(unreadable)?;
             labelled(&secret.metadata)?;
             secret.data.iter().map(|(key, value)| decoded(name, key, value)).collect()
         }
         "ConfigMap" => {
-            let map: ConfigMap =
-                garden.get(&CONFIG_MAP, &Key::new(GARDEN_NAMESPACE, object)).map_err(unreadable)?;
+            let map: ConfigMap = garden.get(&CONFIG_MAP, &key).map_err(unreadable)?;
             labelled(&map.metadata)?;
             Ok(map.data)
         }

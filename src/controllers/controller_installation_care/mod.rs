@@ -107,11 +107,9 @@ impl Reconciler for CareReconciler {
 impl CareReconciler {
     /// An object that is missing in the informer may be new, or the informer may not be running.
     fn managed(&self, name: &str) -> Result<Arc<Watched>, kube::Error> {
-        let known = self.managed.get(&Key::new(GARDEN_NAMESPACE, name));
-        known.map_or_else(
-            || self.seed.get::<Watched>(&MANAGED_RESOURCE, &Key::new(GARDEN_NAMESPACE, name)).map(Arc::new),
-            Ok,
-        )
+        let key = Key::new(GARDEN_NAMESPACE, name);
+        let read = || self.seed.get::<Watched>(&MANAGED_RESOURCE, &key).map(Arc::new);
+        self.managed.get(&key).map_or_else(read, Ok)
     }
 }
 

@@ -127,7 +127,7 @@ fn what_wakes_the_care() {
     ];
     for (name, old, new, expected) in table {
         let woken = wants_care(old.as_ref(), new.as_ref());
-        assert_eq!(woken, expected.then(|| Key::new("", "ci")), "{name}");
+        assert_eq!(woken, expected.then(|| Key::cluster("ci")), "{name}");
     }
 }
 

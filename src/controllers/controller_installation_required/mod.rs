@@ -129,17 +129,12 @@ impl Reconciler for TypesReconciler {
             return Ok(Outcome::Done);
         }
         let mut types = SortedSet::new();
-        let listed = self.seed.list_all::<ExtensionObject>(
-            resource,
-            ALL_NAMESPACES,
-            &ListParams::default(),
-            &mut |object| {
-                if matches!(object.spec.class.as_str(), "" | "shoot" | "seed") {
-                    types.insert(object.spec.type_name);
-                }
-            },
-        );
-        match listed {
+        let mut see = |object: ExtensionObject| {
+            if matches!(object.spec.class.as_str(), "" | "shoot" | "seed") {
+                types.insert(object.spec.type_name);
+            }
+        };
+        match self.seed.list_all(resource, ALL_NAMESPACES, &ListParams::default(), &mut see) {
             // A kind that is not served has no objects.
             Err(e) if !e.is_not_found() => return Err(e.into()),
             _ => {}
@@ -155,7 +150,7 @@ impl TypesReconciler {
     /// The installations whose registration names the kind.
     fn served_by(&self, kind: &str) -> Vec<Key> {
         let serves = |object: &ControllerInstallation| {
-            let registration = Key::new("", object.spec.registration_ref.name.as_str());
+            let registration = Key::cluster(object.spec.registration_ref.name.as_str());
             let registration = self.registrations.get(&registration);
             registration.is_some_and(|r| r.spec.resources.iter().any(|resource| resource.kind == kind))
         };
@@ -175,7 +170,7 @@ struct RequiredReconciler {
 impl Reconciler for RequiredReconciler {
     fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
         let Some(installation) = self.installations.get(key) else { return Ok(Outcome::Done) };
-        let registration = Key::new("", installation.spec.registration_ref.name.as_str());
+        let registration = Key::cluster(installation.spec.registration_ref.name.as_str());
         let Some(registration) = self.registrations.get(&registration) else { return Ok(Outcome::Done) };
         let old = &installation.status.conditions;
         let served = &registration.spec.resources;

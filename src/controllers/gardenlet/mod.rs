@@ -87,7 +87,7 @@ impl Reconciler for Base {
             }
             self.is_started.store(true, Ordering::Release);
         }
-        let object = match self.garden.find::<Value>(&GARDENLET, &key) {
+        let object = match self.garden.find::<Value>(&GARDENLET, key) {
             Ok(Some(object)) => object,
             Ok(None) => return Ok(Outcome::After(LONG_PERIOD)),
             Err(error) if error.is_denied() => return Ok(Outcome::After(LONG_PERIOD)),

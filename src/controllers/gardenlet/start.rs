@@ -23,7 +23,7 @@ pub(super) fn hand_over(base: &Base) -> Result<Option<Outcome>, Failure> {
         return Ok(None);
     };
     let key = Key::new(namespace, NAME);
-    let map = match base.seed.find::<Value>(&CONFIG_MAP, &Key::new(namespace, NAME)) {
+    let map = match base.seed.find::<Value>(&CONFIG_MAP, &key) {
         Ok(Some(map)) => map,
         Ok(None) => return Ok(None),
         Err(error) if error.is_denied() => return Ok(None),

@@ -240,6 +240,7 @@ impl Heartbeat {
     fn renew(&self, known: &mut Known) -> Result<(), Missed> {
         let garden = self.garden.with_deadline(self.options.renew_timeout);
         let name = &self.options.seed_name;
+        let key = Key::new(NAMESPACE, name);
         self.may_write()?;
         if known.written {
             match self.renew_known(&garden, known, self.clock.now()) {
@@ -257,7 +258,7 @@ impl Heartbeat {
                 Err(e) if is_failing(&e) => {
                     let patch =
                         Patch::Merge(json!({"spec": spec(name, self.options.resync, self.clock.now())}));
-                    let renewed = garden.patch::<Value>(&LEASE, &Key::new(NAMESPACE, name), &patch);
+                    let renewed = garden.patch::<Value>(&LEASE, &key, &patch);
                     return renewed.map(drop).map_err(|_| Missed::Lease(e));
                 }
                 Err(e) => return Err(Missed::Lease(e)),
@@ -275,7 +276,7 @@ impl Heartbeat {
                 });
                 let patch = Patch::Merge(patch);
                 self.may_write()?;
-                garden.patch::<Value>(&LEASE, &Key::new(NAMESPACE, name), &patch).map_err(Missed::Lease)?;
+                garden.patch::<Value>(&LEASE, &key, &patch).map_err(Missed::Lease)?;
             }
             other => drop(other.map_err(Missed::Lease)?),
         }
@@ -296,11 +297,12 @@ impl Heartbeat {
         if let Some(wrote) = &known.lease {
             patch["metadata"] = json!({"resourceVersion": wrote.metadata.resource_version});
         }
-        let conflict = match garden.patch(&LEASE, &Key::new(NAMESPACE, name), &Patch::Merge(patch)) {
+        let key = Key::new(NAMESPACE, name);
+        let conflict = match garden.patch(&LEASE, &key, &Patch::Merge(patch)) {
             Err(e) if known.lease.is_some() && matches!(e.verdict(), Verdict::Conflict) => e,
             other => return other.map(|lease| known.lease = Some(lease)),
         };
-        let found = garden.get::<Lease>(&LEASE, &Key::new(NAMESPACE, name))?;
+        let found = garden.get::<Lease>(&LEASE, &key)?;
         if known.lease.take().is_some_and(|wrote| found.is_older_than(&wrote)) {
             log::warn!(seed = name.as_str(); "The seed's lease is older than our last write: the garden was restored to an older state");
             self.watching.begin_anew()?;

@@ -160,8 +160,7 @@ fn disown(base: &Base, subject: &Subject, secret: &Value) -> Result<(), Failed> 
         owners.filter(|owner| owner["uid"] != subject.object["metadata"]["uid"]).collect();
     let patch = json!({"metadata": {"ownerReferences": others, "resourceVersion": metadata["resourceVersion"],
         "labels": {"secret.backup.gardener.cloud/status": "previously-managed"}}});
-    let (namespace, name) = (text(&metadata["namespace"]), text(&metadata["name"]));
-    base.garden.patch::<Value>(&SECRET, &Key::new(namespace, name), &Patch::Merge(patch))?;
+    base.garden.patch::<Value>(&SECRET, &Key::of(secret), &Patch::Merge(patch))?;
     Ok(())
 }
 
@@ -178,12 +177,12 @@ fn access(
         return Ok(Access::Own);
     }
     let (name, namespace) = values::kubeconfig_secret(config);
-    let now = cx.clock.now();
+    let (secret, now) = (Key::new(namespace, name), cx.clock.now());
     let seed = base.garden.find::<Value>(&SEED, &Key::cluster(subject.name()))?.unwrap_or_default();
     let expiry = parse_rfc3339(text(&seed["status"]["clientCertificateExpirationTimestamp"]));
     if expiry.is_ok_and(|expiry| expiry < now) || annotation(&subject.object, OPERATION) == RENEW {
-        write::delete(client, &SECRET, &Key::new(namespace, name))?;
-    } else if client.find::<Value>(&SECRET, &Key::new(&namespace, &name))?.is_some() {
+        write::delete(client, &SECRET, &secret)?;
+    } else if client.find::<Value>(&SECRET, &secret)?.is_some() {
         return Ok(Access::Certificate);
     }
     if bootstrap != "BootstrapToken" {

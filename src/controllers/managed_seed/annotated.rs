@@ -51,7 +51,7 @@ impl Reconciler for AnnotatedReconciler {
         let words = annotation(&shoot, USE_AS_SEED).to_owned();
         let (asked, unknown) = read(&words);
         let asked = asked.filter(|_| shoot["metadata"]["deletionTimestamp"].is_null());
-        let plane = Key::new("", text(&shoot["status"]["technicalID"]));
+        let plane = Key::cluster(text(&shoot["status"]["technicalID"]));
         let object = stand_in(&shoot, &base.settings.document, asked.unwrap_or_default());
         let mut round = Round { base, subject: Subject { resource: SHOOT, object, shoot }, cx };
         for word in unknown {
@@ -95,7 +95,7 @@ impl AnnotatedReconciler {
         if plane.name.is_empty() {
             return Ok(false);
         }
-        let found = self.0.seed.find::<Value>(&NAMESPACES, &Key::cluster(&plane.name))?;
+        let found = self.0.seed.find::<Value>(&NAMESPACES, plane)?;
         Ok(found.is_some_and(|found| annotation(&found, MADE) == "true"))
     }
 
@@ -106,7 +106,7 @@ impl AnnotatedReconciler {
         }
         let mark = if is_made { json!("true") } else { Value::Null };
         let patch = Patch::Merge(json!({"metadata": {"annotations": {MADE: mark}}}));
-        match self.0.seed.patch::<Value>(&NAMESPACES, &Key::cluster(&plane.name), &patch) {
+        match self.0.seed.patch::<Value>(&NAMESPACES, plane, &patch) {
             Err(error) if !error.is_not_found() => Err(error.into()),
             _ => Ok(()),
         }
@@ -115,7 +115,7 @@ impl AnnotatedReconciler {
     /// Asks the garden, because the list of ManagedSeeds may be a minute old.
     fn has_managed_seed(&self, key: &Key) -> Result<bool, Failure> {
         let is_known = || self.0.known.has(key);
-        let found = self.0.garden.find_own::<Value>(&MANAGED_SEED, &key, &is_known)?;
+        let found = self.0.garden.find_own::<Value>(&MANAGED_SEED, key, &is_known)?;
         Ok(found.is_some())
     }
 }
@@ -123,7 +123,7 @@ impl AnnotatedReconciler {
 /// Registers the Seed. Its agent is deployed only on request.
 fn register(base: &Base, subject: &Subject) -> Result<(), Failed> {
     let config = &subject.config()?["seedConfig"];
-    let key = Key::new("", subject.name());
+    let key = Key::cluster(subject.name());
     write::ensure(&base.garden, &SEED, &key, |seed| {
         if seed["spec"].is_null() {
             seed["spec"] = config["spec"].clone();

@@ -33,7 +33,7 @@ pub(super) fn step(base: &Base, subject: &Subject, cx: &Context) -> Result<Step,
     let name = subject.name();
     if let Some(seed) = base.garden.find::<Value>(&SEED, &Key::cluster(name))? {
         if seed["metadata"]["deletionTimestamp"].is_null() {
-            write::delete(&base.garden, &SEED, &Key::new("", name))?;
+            write::delete(&base.garden, &SEED, &Key::cluster(name))?;
         }
         return Ok(Step::Seed(format!("Waiting for seed {name:?} to be deleted")));
     }
@@ -56,7 +56,7 @@ pub(super) fn step(base: &Base, subject: &Subject, cx: &Context) -> Result<Step,
     }
     if let Some(namespace) = client.find::<Value>(&NAMESPACES, &Key::cluster(NAMESPACE))? {
         if namespace["metadata"]["deletionTimestamp"].is_null() {
-            write::delete(&client, &NAMESPACES, &Key::new("", NAMESPACE))?;
+            write::delete(&client, &NAMESPACES, &Key::cluster(NAMESPACE))?;
         }
         return waits("the garden namespace in the target cluster");
     }

@@ -223,7 +223,7 @@ impl Reconciler for SeedReconciler {
             return Ok(Outcome::After(left));
         }
         let is_known = || base.known.has(key);
-        let found = base.garden.find_own::<Value>(&MANAGED_SEED, &key, &is_known)?;
+        let found = base.garden.find_own::<Value>(&MANAGED_SEED, key, &is_known)?;
         let Some(object) = found else { return Ok(Outcome::Done) };
         let head = view::look::<Head>(&object)?;
         let shoot = base.shoot(&Key::new(key.namespace.as_str(), head.shoot()))?;
@@ -278,7 +278,7 @@ impl Base {
     /// The garden does not show Shoots of other seeds, nor whether they exist.
     fn shoot(&self, key: &Key) -> Result<Option<Value>, Error> {
         let is_known = || self.heads.may_have(key);
-        self.garden.find_own(&SHOOT, &key, &is_known)
+        self.garden.find_own(&SHOOT, key, &is_known)
     }
 
     fn finalize(&self, head: &Head, present: bool) -> Result<(), Error> {

@@ -74,8 +74,7 @@ pub(super) struct Subject {
 
 impl Subject {
     pub(super) fn key(&self) -> Key {
-        let metadata = &self.object["metadata"];
-        Key::new(text(&metadata["namespace"]), text(&metadata["name"]))
+        Key::of(&self.object)
     }
 
     /// The name of the Seed.

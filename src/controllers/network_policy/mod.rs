@@ -108,31 +108,31 @@ fn wake(sight: &Sight, lane: &Lane, group: &mut Group) {
             keys.push(change.key.clone());
             // Policies elsewhere may have to allow pods of this namespace, or to stop allowing them.
             let others = both.into_iter().flatten().flat_map(|namespace| known.open_to(namespace));
-            keys.extend(others.map(|(name, _)| Key::new("", &*name)));
+            keys.extend(others.map(|(name, _)| Key::cluster(&*name)));
         }
         keys
     });
     let (known, waking) = (sight.clone(), lane.clone());
     group.keep(sight.services.listen(move |altered| {
-        waking.add(Key::new("", &*altered.namespace));
+        waking.add(Key::cluster(&*altered.namespace));
         let looks = [&altered.old, &altered.new].into_iter().flatten();
         let open = looks.flat_map(|look| known.open_from(look));
-        open.for_each(|name| waking.add(Key::new("", name)));
+        open.for_each(|name| waking.add(Key::cluster(name)));
     }));
     let (known, waking) = (sight.clone(), lane.clone());
     group.keep(sight.pods.listen(move |altered| {
         if !is_news(&known.pods, altered) {
             return;
         }
-        waking.add(Key::new("", &*altered.namespace));
+        waking.add(Key::cluster(&*altered.namespace));
         let namespace = known.namespace(&altered.namespace);
         let open = namespace.iter().flat_map(|namespace| known.open_to(&namespace.metadata));
-        open.for_each(|(name, _)| waking.add(Key::new("", &*name)));
+        open.for_each(|(name, _)| waking.add(Key::cluster(&*name)));
     }));
     let waking = lane.clone();
     group.keep(sight.policies.listen(move |altered| {
         if [&altered.old, &altered.new].into_iter().flatten().any(|look| !look.is_empty()) {
-            waking.add(Key::new("", &*altered.namespace));
+            waking.add(Key::cluster(&*altered.namespace));
         }
     }));
     let known = sight.clone();
@@ -163,7 +163,7 @@ fn wake_by_clusters(
         let before = shoots.insert(name.to_owned(), networks.clone());
         // Its namespace is created later and wakes the controller itself.
         if before.is_some_and(|before| before != networks) {
-            waking.add(Key::new("", name));
+            waking.add(Key::cluster(name));
         }
     }));
 }

@@ -73,7 +73,7 @@ impl Sight {
     }
 
     pub(super) fn namespace(&self, name: &str) -> Option<Arc<Namespace>> {
-        self.namespaces.store().get(&Key::new("", name))
+        self.namespaces.store().get(&Key::cluster(name))
     }
 
     /// Whether all inputs are known if `whose` is the writer of the policies that Services request.

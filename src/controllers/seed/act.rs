@@ -160,7 +160,7 @@ impl SeedReconciler {
             Err(Failure::retry(Error::Tasks(errors.to_vec())))
         };
         if matches!(phase, Phase::Begin)
-            && let Some(live) = self.garden.find::<Value>(&SEED, &Key::cluster(&key.name))?
+            && let Some(live) = self.garden.find::<Value>(&SEED, key)?
         {
             // Conditions have changed while the flow ran.
             observed.live = live;

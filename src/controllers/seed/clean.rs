@@ -4,7 +4,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::api::core::{DEPLOYMENT, NAMESPACE};
 use crate::api::crd::CUSTOM_RESOURCE_DEFINITION;
@@ -48,7 +48,7 @@ pub(super) fn components(this: &SeedReconciler, seed: &str) -> Result<Option<Ste
     let own = own_managed_resources(seed);
     let (mut names, mut waiting) = (Vec::new(), Vec::new());
     let found = delete::list(&this.seed, &MANAGED_RESOURCE, COMPONENTS, "", |object| {
-        let key = key_of(object);
+        let key = Key::of(object);
         let is_one = object["spec"]["class"] == "seed" && leftovers::is_place(&key) && !own.contains(&key);
         if is_one {
             names.push(key.name.clone());
@@ -72,12 +72,13 @@ pub(super) fn components(this: &SeedReconciler, seed: &str) -> Result<Option<Ste
 /// Istio's namespace is deleted after the ManagedResources in it.
 fn is_istio_there(this: &SeedReconciler) -> Result<bool, Failure> {
     let (name, label) = ISTIO;
-    let Some(found) = this.seed.find::<Metadata>(&NAMESPACE, &Key::cluster(name))? else { return Ok(false) };
+    let key = Key::cluster(name);
+    let Some(found) = this.seed.find::<Metadata>(&NAMESPACE, &key)? else { return Ok(false) };
     let is_gardeners = label
         .split_once('=')
         .is_some_and(|(key, value)| found.metadata.labels.get(key).is_some_and(|found| found == value));
     if is_gardeners && found.metadata.deletion_timestamp.is_none() {
-        write::delete(&this.seed, &NAMESPACE, &Key::new("", name))?;
+        write::delete(&this.seed, &NAMESPACE, &key)?;
     }
     Ok(is_gardeners)
 }
@@ -86,14 +87,8 @@ fn is_istio_there(this: &SeedReconciler) -> Result<bool, Failure> {
 pub(super) fn definitions(this: &SeedReconciler, now: Timestamp) -> Result<Option<Step>, Failure> {
     let mut all: Vec<Metadata> = Vec::new();
     let params = ListParams { metadata_only: true, ..ListParams::default() };
-    let listed = this.seed.list_all::<Metadata>(
-        &CUSTOM_RESOURCE_DEFINITION,
-        ALL_NAMESPACES,
-        &params,
-        &mut |definition| {
-            all.push(definition);
-        },
-    );
+    let mut add = |definition| all.push(definition);
+    let listed = this.seed.list_all(&CUSTOM_RESOURCE_DEFINITION, ALL_NAMESPACES, &params, &mut add);
     listed.map_err(kube_error("list the custom resource definitions of the seed"))?;
     remove_objects(this, &all)?;
     let (last, others): (Vec<_>, Vec<_>) =
@@ -111,7 +106,7 @@ fn remove_objects(this: &SeedReconciler, definitions: &[Metadata]) -> Result<(),
     };
     let manager = Key::new(webhooks::NAMESPACE, webhooks::NAME);
     let read = &mut |body: &[u8]| read_parts(body, &PARTS);
-    let found = this.seed.find_with(&DEPLOYMENT, &Key::new(&manager.namespace, &manager.name), read)?;
+    let found = this.seed.find_with(&DEPLOYMENT, &manager, read)?;
     let has_manager =
         found.is_some_and(|found| leftovers::is_made_by_gardenlet(&found["metadata"]["managedFields"]));
     for (resource, namespace, names) in OBJECTS.iter().filter(|(resource, ..)| {
@@ -230,27 +225,23 @@ fn blocked_by(name: &str, (objects, has_more): &(Vec<Metadata>, bool)) -> String
 }
 
 fn confirm_and_delete(this: &SeedReconciler, found: &Metadata, now: Timestamp) -> Result<(), Failure> {
-    let name = found.metadata.name.as_str();
+    let key = found.metadata.key();
     let failed = || kube_error("delete a custom resource definition of the seed");
     if found.metadata.labels.get(PROTECTED).is_some_and(|value| value == "true") {
         let annotations = json!({CONFIRMATION: "true", TIMESTAMP: rfc3339_nanos(now)});
         let patch = Patch::Merge(json!({"metadata": {"annotations": annotations}}));
-        match this.seed.patch_blindly(&CUSTOM_RESOURCE_DEFINITION, &Key::cluster(name), &patch) {
+        match this.seed.patch_blindly(&CUSTOM_RESOURCE_DEFINITION, &key, &patch) {
             Err(error) if !error.is_not_found() => return Err(failed()(error).into()),
             _ => {}
         }
     }
-    match this.seed.delete(&CUSTOM_RESOURCE_DEFINITION, &Key::cluster(name), &DeleteParams::default()) {
+    match this.seed.delete(&CUSTOM_RESOURCE_DEFINITION, &key, &DeleteParams::default()) {
         Err(error) if !error.is_not_found() => Err(failed()(error).into()),
         _ => Ok(()),
     }
 }
 
 const PROTECTED: &str = "gardener.cloud/deletion-protected";
-
-fn key_of(object: &Value) -> Key {
-    Key::new(text(&object["metadata"]["namespace"]), text(&object["metadata"]["name"]))
-}
 
 #[cfg(test)]
 mod tests {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::api::core::SECRET;
 use crate::api::extensions::EXTENSION;
 use crate::api::gardener::{BACKUP_BUCKET, CONTROLLER_INSTALLATION, SEED, SHOOT};
-use crate::api::meta::{ALL_NAMESPACES, Key, Metadata, Resource};
+use crate::api::meta::{ALL_NAMESPACES, Key, Metadata, Resource, text};
 use crate::api::resources::{GARDEN_NAMESPACE, MANAGED_RESOURCE};
 use crate::base::clock::Timestamp;
 use crate::components::managed::{self, Removal};
@@ -92,13 +92,14 @@ pub(super) fn step(
         }
     }
     clean::forget(&this.origins);
-    let live = this.garden.find::<Value>(&SEED, &Key::cluster(seed))?;
+    let key = Key::cluster(seed);
+    let live = this.garden.find::<Value>(&SEED, &key)?;
     let Some(live) = live else { return Ok(Step::Gone) };
     let finalizers = live.pointer("/metadata/finalizers").and_then(Value::as_array).cloned();
     let rest: Vec<Value> = finalizers.into_iter().flatten().filter(|f| f != FINALIZER).collect();
     let patch =
         json!({"metadata": {"finalizers": rest, "resourceVersion": live["metadata"]["resourceVersion"]}});
-    match this.garden.patch::<Value>(&SEED, &Key::cluster(seed), &Patch::Merge(patch)) {
+    match this.garden.patch::<Value>(&SEED, &key, &Patch::Merge(patch)) {
         Err(e) if !e.is_not_found() => Err(e.into()),
         _ => {
             log::info!(seed = seed.as_str(); "The Seed is gone");
@@ -131,11 +132,7 @@ fn remove_extension_objects(
         let mut found = None;
         add(&mut found, object);
         left.extend(found.map(|found| (found, "DNSRecord")));
-    } else if this
-        .seed
-        .find::<Metadata>(&SECRET, &Key::new(GARDEN_NAMESPACE, &ingress::secret().name))?
-        .is_some()
-    {
+    } else if this.seed.find::<Metadata>(&SECRET, &ingress::secret())?.is_some() {
         write::delete(&this.seed, &SECRET, &ingress::secret())?;
     }
     let is_ours = |object: &Value| {
@@ -180,8 +177,8 @@ fn has_finalizer(object: &Value) -> bool {
 /// The bucket with the Seed's uid as its name is its own and is deleted with it, as in upstream. Other owners must
 /// delete other objects that refer to the Seed.
 fn delete_own_bucket(this: &SeedReconciler, seed: &Value) -> Result<(), Failure> {
-    let bucket = Key::new("", seed["metadata"]["uid"].as_str().unwrap_or_default());
-    let found = this.garden.find::<Value>(&BACKUP_BUCKET, &Key::cluster(&bucket.name));
+    let bucket = Key::cluster(text(&seed["metadata"]["uid"]));
+    let found = this.garden.find::<Value>(&BACKUP_BUCKET, &bucket);
     let found = found.map_err(kube_error("read the Seed's BackupBucket"))?;
     if found.is_some_and(|bucket| !is_deleting(&bucket)) {
         write::delete(&this.garden, &BACKUP_BUCKET, &bucket)
@@ -270,14 +267,14 @@ fn add(found: &mut Option<Found>, object: Value) {
 
 /// The name, and the finalizers of an object that is being deleted.
 fn described(object: &Value) -> String {
-    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
-    let name = Key::new(text("namespace"), text("name")).to_string();
+    let name = Key::of(object).to_string();
     if !is_deleting(object) {
         return name;
     }
     let finalizers = object.pointer("/metadata/finalizers").and_then(Value::as_array);
     let finalizers: Vec<&str> = finalizers.into_iter().flatten().filter_map(Value::as_str).collect();
-    format!("{name} (deleting since {}, finalizers: {})", text("deletionTimestamp"), finalizers.join(", "))
+    let since = text(&object["metadata"]["deletionTimestamp"]);
+    format!("{name} (deleting since {since}, finalizers: {})", finalizers.join(", "))
 }
 
 #[cfg(test)]

@@ -323,11 +323,11 @@ fn perform(work: &Work) -> Result<Step, Failed> {
 
 fn namespaces(work: &Work) -> Result<Step, Failed> {
     let is_garden = is_garden(&work.seed)?;
-    let garden = Key::new("", GARDEN_NAMESPACE);
+    let garden = Key::cluster(GARDEN_NAMESPACE);
     write::ensure(&work.seed, &NAMESPACE, &garden, |namespace| {
         decide::label_garden(namespace, &work.zones, is_garden);
     })?;
-    let system = Key::new("", "kube-system");
+    let system = Key::cluster("kube-system");
     write::ensure(&work.seed, &NAMESPACE, &system, |namespace| {
         namespace["metadata"]["labels"]["role"] = json!("kube-system");
     })?;

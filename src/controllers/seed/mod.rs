@@ -152,7 +152,7 @@ impl Reconciler for SeedReconciler {
         if let Some(running) = self.unfinished(key) {
             return self.turn(key, running, cx);
         }
-        let Some(live) = self.garden.find::<Value>(&SEED, &Key::cluster(&key.name))? else {
+        let Some(live) = self.garden.find::<Value>(&SEED, key)? else {
             return Ok(Outcome::Done);
         };
         let uid = live["metadata"]["uid"].as_str().unwrap_or_default();
@@ -167,7 +167,7 @@ impl Reconciler for SeedReconciler {
         let phase = decide::phase(&observed);
         if matches!(phase, Phase::Begin) {
             let object = decide::begun(&observed, cx.clock.now());
-            match self.garden.replace_status::<Value>(&SEED, &Key::cluster(&key.name), &object) {
+            match self.garden.replace_status::<Value>(&SEED, key, &object) {
                 // The garden and our own heartbeat may write conditions at the same time: read again.
                 Err(e) if e.is_conflict() => return Ok(Outcome::GoOn(CONFLICT_RETRY)),
                 other => observed.live = other?,

@@ -86,14 +86,15 @@ pub(super) fn perform(
 
 /// Removes the annotation if it still requests the performed operation.
 pub(super) fn acknowledge(garden: &Garden, name: &str, asked: &str) -> Result<Step, Failed> {
-    let Some(live) = garden.find::<Value>(&SEED, &Key::cluster(name))? else { return Ok(Step::Done) };
+    let key = Key::cluster(name);
+    let Some(live) = garden.find::<Value>(&SEED, &key)? else { return Ok(Step::Done) };
     if live["metadata"]["annotations"][OPERATION] != asked {
         return Ok(Step::Done);
     }
     let patch = json!({"metadata": {
         "annotations": {OPERATION: null}, "resourceVersion": live["metadata"]["resourceVersion"],
     }});
-    garden.patch::<Value>(&SEED, &Key::cluster(name), &Patch::Merge(patch))?;
+    garden.patch::<Value>(&SEED, &key, &Patch::Merge(patch))?;
     log::info!(seed = name, operation = asked; "Performed the operation that the Seed's annotation requested");
     Ok(Step::Done)
 }

@@ -160,7 +160,7 @@ impl Reconciler for ShootStateReconciler {
             return self.leave(key);
         }
         let is_known = || self.shoots.may_have(key);
-        let found = self.garden.find_own::<Value>(&SHOOT, &key, &is_known)?;
+        let found = self.garden.find_own::<Value>(&SHOOT, key, &is_known)?;
         let Some(shoot) = found else { return self.leave(key) };
         match decide::standing(&shoot, &self.seed_name) {
             Standing::Nothing => return self.leave(key),
@@ -213,20 +213,12 @@ impl ShootStateReconciler {
         let label_selector = format!("name.seed.gardener.cloud/{}=true", self.seed_name);
         let labelled = ListParams { label_selector, metadata_only: true, ..ListParams::default() };
         let mut is_managed = false;
-        let listed =
-            self.garden.list_each::<Value>(
-                &MANAGED_SEED,
-                ALL_NAMESPACES,
-                &labelled,
-                &mut |item| match item {
-                    ListItem::Object(found) => {
-                        is_managed |= found["metadata"]["name"] == self.seed_name.as_str()
-                    }
-                    ListItem::Undecodable(found) => is_managed |= found.key.name == self.seed_name,
-                    ListItem::Restart => {}
-                },
-            );
-        match listed {
+        let mut see = |item: ListItem<Value>| match item {
+            ListItem::Object(found) => is_managed |= found["metadata"]["name"] == self.seed_name.as_str(),
+            ListItem::Undecodable(found) => is_managed |= found.key.name == self.seed_name,
+            ListItem::Restart => {}
+        };
+        match self.garden.list_each(&MANAGED_SEED, ALL_NAMESPACES, &labelled, &mut see) {
             Ok(_) => Ok(*self.is_managed.get_or_init(|| is_managed)),
             // A garden without ManagedSeeds.
             Err(e) if e.is_not_found() => Ok(*self.is_managed.get_or_init(|| false)),
@@ -260,7 +252,7 @@ impl ShootStateReconciler {
     }
 
     fn find(&self, key: &Key) -> Result<Option<(Digest, Timestamp)>, Error> {
-        let found = self.garden.find::<Value>(&SHOOT_STATE, &key)?;
+        let found = self.garden.find::<Value>(&SHOOT_STATE, key)?;
         Ok(found.map(|found| {
             // A state without a time is written again.
             let at = parse_rfc3339(annotation(&found, TIMESTAMP)).unwrap_or(Timestamp::from_unix(0));
@@ -275,7 +267,7 @@ impl ShootStateReconciler {
             spec[list] = entries.clone();
         }
         let patch = Patch::Merge(json!({"metadata": metadata, "spec": spec}));
-        match self.garden.patch::<Value>(&SHOOT_STATE, &key, &patch) {
+        match self.garden.patch::<Value>(&SHOOT_STATE, key, &patch) {
             Err(e) if e.is_not_found() => {}
             other => return other.map(drop),
         }

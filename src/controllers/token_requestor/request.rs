@@ -66,7 +66,7 @@ impl Requests<'_> {
         if let Some(wait) = self.pace.still_waits(&asker, cx.clock.mono()) {
             return Ok(Outcome::GoOn(wait));
         }
-        let found = self.seed.find::<Value>(&SECRET, &key)?;
+        let found = self.seed.find::<Value>(&SECRET, key)?;
         let Some(secret) = found.filter(|secret| is_relevant(secret, self.class)) else {
             self.pace.forget(&asker);
             return Ok(Outcome::Done);
@@ -158,8 +158,7 @@ impl Requests<'_> {
             text => duration::parse(text)?,
         };
         let request = token_request(lifetime.as_secs());
-        let (namespace, name) = (account.namespace.as_str(), account.name.as_str());
-        let made = self.target.0.create_sub(&SERVICE_ACCOUNT, &Key::new(namespace, name), "token", &request);
+        let made = self.target.0.create_sub(&SERVICE_ACCOUNT, account, "token", &request);
         Ok(self.hear(cx, made)?)
     }
 
@@ -196,7 +195,7 @@ pub(super) fn put(
     let version = &secret["metadata"]["resourceVersion"];
     let metadata = json!({"resourceVersion": version, "annotations": {annotation: renew_at}});
     let patch = Patch::Merge(json!({"metadata": metadata, "data": data}));
-    seed.patch::<Value>(&SECRET, &key, &patch)?;
+    seed.patch::<Value>(&SECRET, key, &patch)?;
     Ok(())
 }
 

@@ -55,9 +55,8 @@ pub(super) fn is_catching_up(key: &Key) -> bool {
 pub(super) fn catch_up(seed: &Client, labels: &str, lane: &Lane) -> Result<Outcome, Failure> {
     let label_selector = labels.to_owned();
     let params = ListParams { label_selector, metadata_only: true, ..ListParams::default() };
-    seed.list_all::<Metadata>(&SECRET, ALL_NAMESPACES, &params, &mut |secret| {
-        lane.add(secret.metadata.key())
-    })?;
+    let mut add = |secret: Metadata| lane.add(secret.metadata.key());
+    seed.list_all(&SECRET, ALL_NAMESPACES, &params, &mut add)?;
     Ok(Outcome::Done)
 }
 

@@ -70,7 +70,7 @@ impl Reconciler for Requestor {
         if let Some(wait) = self.pace.still_waits(&asker, cx.clock.mono()) {
             return Ok(Outcome::GoOn(wait));
         }
-        let found = self.seed.find::<Value>(&SECRET, &key)?;
+        let found = self.seed.find::<Value>(&SECRET, key)?;
         let Some(secret) = found.filter(is_relevant) else {
             self.pace.forget(&asker);
             return Ok(Outcome::Done);
@@ -101,13 +101,8 @@ impl Reconciler for Requestor {
 
 impl Requestor {
     fn request(&self, wish: &Wish<'_>, cx: &Context) -> Result<Value, Failure> {
-        let Key { namespace, name } = &wish.identity;
-        let made = self.garden.create_sub(
-            &WORKLOAD_IDENTITY,
-            &Key::new(namespace, name),
-            "token",
-            &wish.body(self.lifetime),
-        );
+        let body = wish.body(self.lifetime);
+        let made = self.garden.create_sub(&WORKLOAD_IDENTITY, &wish.identity, "token", &body);
         let error = match self.pace.hear(GARDEN, cx.clock.mono(), made) {
             Ok(made) => return Ok(made),
             Err(error) => error,

@@ -115,7 +115,7 @@ impl EvictionRequirements {
     fn restrict(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
         let now = cx.clock.now();
         let begun = cx.clock.mono();
-        let found = self.seed.find::<Value>(&VPA, &key)?;
+        let found = self.seed.find::<Value>(&VPA, key)?;
         let Some(live) = found.filter(is_relevant) else { return Ok(Outcome::Done) };
         let plan = decide::plan(&live, now).map_err(|why| {
             log::warn!(autoscaler = key.to_string().as_str(), err = why.as_str(); "Invalid annotation of an autoscaler: cannot decide when to evict pods");
@@ -124,7 +124,7 @@ impl EvictionRequirements {
         let mut wanted = live.clone();
         decide::apply(plan, &mut wanted);
         if let Some(patch) = difference(&live, &wanted) {
-            self.seed.patch::<Value>(&VPA, &key, &Patch::Merge(patch))?;
+            self.seed.patch::<Value>(&VPA, key, &Patch::Merge(patch))?;
             log::info!(autoscaler = key.to_string().as_str(), grows_only = plan.grows_only; "Changed the eviction requirements of an autoscaler");
         }
         Ok(plan.until.map_or(Outcome::Done, |until| Outcome::At(begun.saturating_add(until.since(now)))))

@@ -272,7 +272,7 @@ fn one_invalid_object_does_not_break_the_list() {
     let server = Server::plain(move |_| Act::json(200, page));
     let source = Source::<Plain>::default();
     let known = ObjectMeta { resource_version: "1".to_owned(), ..ObjectMeta::default() };
-    source.store().put(Key::new("", "b"), Plain { metadata: known });
+    source.store().put(Key::cluster("b"), Plain { metadata: known });
     let mut feed = feed(&server, Arc::new(source.clone()));
     assert_eq!(feed.list().unwrap(), "9");
     // The old state of the invalid object stays: it is not gone.

@@ -117,7 +117,7 @@ mod tests {
         let long = "\u{e4}".repeat(limits::FAILED_TEXT_BYTES_MAX);
         for n in 0..2 * limits::FAILED_KEYS_MAX {
             let note = Note::of(&Error::retry(long.as_str()));
-            failed.note(&Key::new("", format!("k{n}")), note, 1, Mono::ZERO);
+            failed.note(&Key::cluster(format!("k{n}")), note, 1, Mono::ZERO);
         }
         let all: Vec<Failure> = failed.all("c").collect();
         assert_eq!(all.len(), limits::FAILED_KEYS_MAX);

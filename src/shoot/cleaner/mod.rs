@@ -245,6 +245,7 @@ fn act(
     (fate, patience): (Fate, Patience),
 ) -> Result<(), Error> {
     let ObjectMeta { namespace, name, uid, resource_version, .. } = object;
+    let key = object.key();
     match fate {
         Fate::Wait => Ok(()),
         Fate::Delete => {
@@ -254,13 +255,13 @@ fn act(
                 grace_period_seconds: Some(patience.grace_s),
                 ..DeleteParams::default()
             };
-            client.delete(resource, &Key::new(namespace, name), &params)
+            client.delete(resource, &key, &params)
         }
         Fate::Finalize => {
             let kind = &*resource.kind;
             log::warn!(kind, namespace = namespace.as_str(), name = name.as_str(); "Removing finalizers of an object in a Shoot that is being deleted");
             let patch = json!({"metadata": {"finalizers": null, "resourceVersion": resource_version}});
-            client.patch_blindly(resource, &Key::new(namespace, name), &Patch::Merge(patch))
+            client.patch_blindly(resource, &key, &Patch::Merge(patch))
         }
     }
 }
@@ -270,10 +271,11 @@ fn act(
 /// # Errors
 /// A request to the seed fails; or the annotation is not a time.
 pub fn begun(seed: &Seed, namespace: &str, now: Timestamp) -> Result<Timestamp, Failed> {
-    let found = seed.get::<Metadata>(&NAMESPACE, &Key::cluster(namespace))?;
+    let key = Key::cluster(namespace);
+    let found = seed.get::<Metadata>(&NAMESPACE, &key)?;
     let Some(text) = found.metadata.annotations.get(BEGUN) else {
         let patch = json!({"metadata": {"annotations": {BEGUN: rfc3339(now)}}});
-        seed.patch_blindly(&NAMESPACE, &Key::cluster(namespace), &Patch::Merge(patch))?;
+        seed.patch_blindly(&NAMESPACE, &key, &Patch::Merge(patch))?;
         return Ok(now);
     };
     parse_rfc3339(text).map_err(|_| {

@@ -107,9 +107,10 @@ fn clean(shoot: &Client, item: &Item, (key, prepared): (SigningKey<'_>, Timestam
     let new = key.token_of(name);
     let mut deleted = Vec::new();
     for secret in item.secrets.iter().filter(|secret| **secret != new) {
-        let found = shoot.find::<Secret>(&SECRET, &Key::new(namespace, secret))?;
+        let old = Key::new(namespace, secret);
+        let found = shoot.find::<Secret>(&SECRET, &old)?;
         if found.is_some_and(|found| is_old_token(&found, prepared)) {
-            write::delete(shoot, &SECRET, &Key::new(namespace.as_str(), secret.as_str()))?;
+            write::delete(shoot, &SECRET, &old)?;
             deleted.push(secret.clone());
         }
     }
@@ -126,8 +127,7 @@ fn clean(shoot: &Client, item: &Item, (key, prepared): (SigningKey<'_>, Timestam
 
 /// Patches a ServiceAccount, unless another client has changed it meanwhile.
 fn change(shoot: &Client, key: &Key, change: impl Fn(&mut Value)) -> Result<bool, Error> {
-    let Key { namespace, name } = key;
-    let Some(mut account) = shoot.find::<Value>(&SERVICE_ACCOUNT, &Key::new(namespace, name))? else {
+    let Some(mut account) = shoot.find::<Value>(&SERVICE_ACCOUNT, key)? else {
         return Ok(false);
     };
     change(&mut account);
@@ -138,6 +138,6 @@ fn change(shoot: &Client, key: &Key, change: impl Fn(&mut Value)) -> Result<bool
         },
         "secrets": account["secrets"],
     });
-    shoot.patch_blindly(&SERVICE_ACCOUNT, &Key::new(namespace, name), &Patch::Merge(patch))?;
+    shoot.patch_blindly(&SERVICE_ACCOUNT, key, &Patch::Merge(patch))?;
     Ok(true)
 }

@@ -145,16 +145,13 @@ fn foreign(shoot: &Client) -> Result<SortedSet<String>, Failed> {
         }
     };
     let (params, mut unread) = (ListParams::default(), None);
-    let listed =
-        shoot.list_each::<Registered>(&API_SERVICE, ALL_NAMESPACES, &params, &mut |item| match item {
-            ListItem::Object(Registered { head, spec }) if spec.service.is_some() => add(head.metadata.name),
-            ListItem::Undecodable(object) => {
-                unread = Some(format!("APIService {}: {}", object.key, object.why))
-            }
-            // A name that is found twice is the same one.
-            ListItem::Object(_) | ListItem::Restart => {}
-        });
-    match listed {
+    let mut see = |item| match item {
+        ListItem::Object(Registered { head, spec }) if spec.service.is_some() => add(head.metadata.name),
+        ListItem::Undecodable(object) => unread = Some(format!("APIService {}: {}", object.key, object.why)),
+        // A name that is found twice is the same one.
+        ListItem::Object(_) | ListItem::Restart => {}
+    };
+    match shoot.list_each(&API_SERVICE, ALL_NAMESPACES, &params, &mut see) {
         Err(error) if !error.is_not_found() => return Err(error.into()),
         _ => {}
     }

@@ -3,7 +3,7 @@
 use gardenlet::api::coordination::LEASE;
 use gardenlet::api::core::{CONFIG_MAP, DEPLOYMENT, SECRET, SERVICE_ACCOUNT};
 use gardenlet::api::gardener::{CONTROLLER_DEPLOYMENT, CONTROLLER_INSTALLATION, CONTROLLER_REGISTRATION};
-use gardenlet::api::meta::{CLUSTER_SCOPED, Resource};
+use gardenlet::api::meta::{CLUSTER_SCOPED, Key, Resource};
 use gardenlet::format::base64;
 use gardenlet::kube::{Client, DeleteParams, Patch};
 use serde_json::{Value, json};
@@ -137,7 +137,7 @@ pub(crate) fn reaches_the_garden(lab: &mut Lab) -> Result<()> {
     garden.delete(&CONTROLLER_REGISTRATION, &Key::cluster("demo"), &DeleteParams::default())?;
     wait::until("the deletion of the account", 60, || {
         let account =
-            garden.find::<Value>(&SERVICE_ACCOUNT, &Key::new(&format!("seed-{}", world::SEED), &namespace));
+            garden.find::<Value>(&SERVICE_ACCOUNT, &Key::new(format!("seed-{}", world::SEED), &namespace));
         account.map(|found| found.is_none().then_some(()))
     })?;
     agent.ensure_running()

@@ -2,6 +2,7 @@
 
 use gardenlet::api::core::{CONFIG_MAP, DEPLOYMENT, SERVICE_ACCOUNT};
 use gardenlet::api::gardener::CONTROLLER_DEPLOYMENT;
+use gardenlet::api::meta::Key;
 use gardenlet::kube::{Client, DeleteParams, Patch};
 use serde_json::{Value, json};
 
@@ -47,6 +48,6 @@ pub(crate) fn deployment() -> Value {
 }
 
 fn greets(seed: &Client, installation: &str, greeting: &str) -> Result<Option<()>> {
-    let map = seed.find::<Value>(&CONFIG_MAP, &Key::new(&format!("extension-{installation}"), "demo"))?;
+    let map = seed.find::<Value>(&CONFIG_MAP, &Key::new(format!("extension-{installation}"), "demo"))?;
     Ok(map.is_some_and(|map| map["data"]["greeting"] == greeting).then_some(()))
 }

@@ -4,6 +4,7 @@
 use gardenlet::api::core::{NAMESPACE, SECRET};
 use gardenlet::api::extensions;
 use gardenlet::api::gardener::{BACKUP_BUCKET, BACKUP_ENTRY, OPERATION, SEED};
+use gardenlet::api::meta::Key;
 use gardenlet::format::base64;
 use gardenlet::kube::{Client, DeleteParams, ListParams, Patch};
 use serde_json::{Value, json};
@@ -136,7 +137,7 @@ pub(crate) fn live_and_die(lab: &mut Lab) -> Result<()> {
     }
 
     for n in 1..=ENTRIES {
-        place.garden.delete(&BACKUP_ENTRY, &Key::new(PROJECT, &entry_name(n)), &DeleteParams::default())?;
+        place.garden.delete(&BACKUP_ENTRY, &Key::new(PROJECT, entry_name(n)), &DeleteParams::default())?;
     }
     while_running("the end of the entries", WITHIN_S, &mut agent, || {
         Ok(place.entries()?.is_empty().then_some(()))
@@ -210,7 +211,7 @@ fn ends_with_its_seed(place: &Place, agent: &mut Agent) -> Result<()> {
     let object = place.seed.find::<Value>(&extensions::BACKUP_BUCKET, &Key::cluster(&place.bucket))?;
     ensure(object.is_none(), || "the object of the extension still exists".to_owned())?;
     let secret =
-        place.seed.find::<Value>(&SECRET, &Key::new("garden", &format!("bucket-{}", place.bucket)))?;
+        place.seed.find::<Value>(&SECRET, &Key::new("garden", format!("bucket-{}", place.bucket)))?;
     ensure(secret.is_none(), || "the credentials still exist in the seed".to_owned())?;
     agent.ensure_running()
 }

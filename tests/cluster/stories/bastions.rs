@@ -4,7 +4,7 @@
 use gardenlet::api::core::NAMESPACE;
 use gardenlet::api::extensions;
 use gardenlet::api::gardener::BASTION;
-use gardenlet::api::meta::ALL_NAMESPACES;
+use gardenlet::api::meta::{ALL_NAMESPACES, Key};
 use gardenlet::kube::{Client, DeleteParams, ListParams, Patch};
 use serde_json::{Value, json};
 
@@ -93,7 +93,7 @@ pub(crate) fn fifty(lab: &mut Lab) -> Result<()> {
     let others = json!({"spec": {"ingress": [{"ipBlock": {"cidr": "198.51.100.0/24"}}]}});
     player.asked();
     for n in 1..=BASTIONS {
-        place.garden.patch::<Value>(&BASTION, &Key::new(PROJECT, &name(n)), &Patch::Merge(others.clone()))?;
+        place.garden.patch::<Value>(&BASTION, &Key::new(PROJECT, name(n)), &Patch::Merge(others.clone()))?;
     }
     while_running("a request for the first one", WITHIN_S, &mut agent, || {
         Ok((!player.asked().is_empty()).then_some(()))
@@ -103,7 +103,7 @@ pub(crate) fn fifty(lab: &mut Lab) -> Result<()> {
     place.wait_for_all(&mut agent, "the other address of all", |bastion| is_at(bastion, "192.0.2.11"))?;
 
     for n in 1..=BASTIONS {
-        place.garden.delete(&BASTION, &Key::new(PROJECT, &name(n)), &DeleteParams::default())?;
+        place.garden.delete(&BASTION, &Key::new(PROJECT, name(n)), &DeleteParams::default())?;
     }
     while_running("the end of all", WITHIN_S, &mut agent, || Ok(place.bastions()?.is_empty().then_some(())))?;
     let left = place.seed.list::<Value>(&extensions::BASTION, ALL_NAMESPACES, &ListParams::default())?.items;

@@ -2,8 +2,9 @@
 
 use gardenlet::api::certificates::CERTIFICATE_SIGNING_REQUEST;
 use gardenlet::api::core::{CONFIG_MAP, DEPLOYMENT, NAMESPACE, SECRET, SERVICE_ACCOUNT};
-use gardenlet::api::meta::{CLUSTER_SCOPED, Metadata, Resource};
+use gardenlet::api::meta::{CLUSTER_SCOPED, Key, Metadata, Resource};
 use gardenlet::format::base64;
+use gardenlet::kube::request::Request;
 use gardenlet::kube::{
     Client, DeleteParams, Error, ListParams, Patch, Undecodable, Verdict, Watch, WatchEvent, WatchParams,
 };
@@ -309,12 +310,14 @@ fn signed(admin: &Client, name: &str, subject: &request::Subject) -> Result<requ
     admin.create::<Value>(&CERTIFICATE_SIGNING_REQUEST, CLUSTER_SCOPED, &csr)?;
     let condition = json!({"type": "Approved", "status": "True", "reason": "ByHand", "message": "m"});
     let approved = Patch::Merge(json!({"status": {"conditions": [condition]}}));
-    admin.patch::<Value>(&CERTIFICATE_SIGNING_REQUEST, "", name, "approval", &approved)?;
+    let key = Key::cluster(name);
+    let approval = CERTIFICATE_SIGNING_REQUEST.subresource_path(&key, "approval");
+    admin.fetch::<Value>(&Request::patch(approval, &approved))?;
     let certificate = wait::until("the certificate", 20, || -> std::result::Result<_, Error> {
-        let request: Value = admin.get(&CERTIFICATE_SIGNING_REQUEST, &Key::cluster(name))?;
+        let request: Value = admin.get(&CERTIFICATE_SIGNING_REQUEST, &key)?;
         Ok(request["status"]["certificate"].as_str().map(str::to_owned))
     })?;
-    admin.delete(&CERTIFICATE_SIGNING_REQUEST, &Key::cluster(name), &DeleteParams::default())?;
+    admin.delete(&CERTIFICATE_SIGNING_REQUEST, &key, &DeleteParams::default())?;
     let pem = base64::decode(certificate.as_bytes()).doing(|| "decode the certificate".to_owned())?;
     Ok(Certificate::parse_pem(&String::from_utf8_lossy(&pem))?.subject)
 }

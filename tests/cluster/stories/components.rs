@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use gardenlet::api::crd::CUSTOM_RESOURCE_DEFINITION;
-use gardenlet::api::meta::{ALL_NAMESPACES, Resource};
+use gardenlet::api::meta::{ALL_NAMESPACES, Key, Resource};
 use gardenlet::components::crds::{self, Foreign};
 use gardenlet::components::install;
 use gardenlet::format::yaml;

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use gardenlet::api::core::{PERSISTENT_VOLUME_CLAIM, SERVICE};
+use gardenlet::api::meta::Key;
 use gardenlet::components::crds;
 use gardenlet::format::base64;
 use gardenlet::kube::{Client, ListParams, Seed};

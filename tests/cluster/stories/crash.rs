@@ -6,7 +6,7 @@ use std::time::Duration;
 use gardenlet::api::certificates::CERTIFICATE_SIGNING_REQUEST;
 use gardenlet::api::coordination::LEASE;
 use gardenlet::api::gardener::CONTROLLER_DEPLOYMENT;
-use gardenlet::api::meta::ALL_NAMESPACES;
+use gardenlet::api::meta::{ALL_NAMESPACES, Key};
 use gardenlet::kube::{Client, ListParams, Patch};
 use serde_json::{Value, json};
 

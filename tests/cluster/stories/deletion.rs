@@ -4,7 +4,7 @@
 use gardenlet::api::crd::CUSTOM_RESOURCE_DEFINITION;
 use gardenlet::api::extensions::EXTENSION;
 use gardenlet::api::gardener::SEED as SEEDS;
-use gardenlet::api::meta::{ALL_NAMESPACES, Resource};
+use gardenlet::api::meta::{ALL_NAMESPACES, Key, Resource};
 use gardenlet::kube::{Client, DeleteParams, Error, ListParams, Patch};
 use serde_json::{Value, json};
 

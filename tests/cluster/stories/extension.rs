@@ -5,7 +5,7 @@ use std::process::Command;
 use gardenlet::api::core::{MUTATING_WEBHOOK_CONFIGURATION, POD};
 use gardenlet::api::extensions::DNS_RECORD;
 use gardenlet::api::gardener::CONTROLLER_INSTALLATION;
-use gardenlet::api::meta::{ALL_NAMESPACES, Resource};
+use gardenlet::api::meta::{ALL_NAMESPACES, Key, Resource};
 use gardenlet::base::clock::Clock;
 use gardenlet::kube::{Client, ListParams};
 use serde_json::{Value, json};
@@ -121,7 +121,7 @@ fn has_priority_and_scaler(seed: &Client, namespace: &str) -> Result<()> {
     let pods = seed.list::<Value>(&POD, namespace, &ListParams::default())?.items;
     let priorities: Vec<&Value> = pods.iter().map(|pod| &pod["spec"]["priority"]).collect();
     equal("the priorities of its pods", &priorities, &vec![&json!(999_998_850)])?;
-    let scaler = seed.get::<Value>(&VERTICAL_POD_AUTOSCALER, &Key::new(namespace, &format!("{NAME}-vpa")))?;
+    let scaler = seed.get::<Value>(&VERTICAL_POD_AUTOSCALER, &Key::new(namespace, format!("{NAME}-vpa")))?;
     equal("the target of the autoscaler", &scaler["spec"]["targetRef"]["name"], &json!(NAME))
 }
 

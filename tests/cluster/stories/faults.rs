@@ -7,6 +7,7 @@ use std::time::Duration;
 use gardenlet::api::coordination::LEASE;
 use gardenlet::api::core::{CONFIG_MAP, NAMESPACE};
 use gardenlet::api::gardener::CONTROLLER_DEPLOYMENT;
+use gardenlet::api::meta::Key;
 use gardenlet::kube::{Client, Patch};
 use serde_json::{Value, json};
 

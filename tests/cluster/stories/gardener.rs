@@ -1,6 +1,7 @@
 //! The real Gardener as the peer of an agent.
 
 use gardenlet::api::core::NAMESPACE;
+use gardenlet::api::meta::Key;
 use gardenlet::base::clock::Clock;
 use gardenlet::kube::{Client, Method};
 use serde_json::{Value, json};

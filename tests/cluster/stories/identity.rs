@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use gardenlet::api::coordination::LEASE;
 use gardenlet::api::core::SECRET;
+use gardenlet::api::meta::Key;
 use gardenlet::base::clock::Clock;
 use gardenlet::format::base64;
 use gardenlet::kube::{Client, Patch};

@@ -3,6 +3,7 @@
 
 use gardenlet::api::core::NAMESPACE;
 use gardenlet::api::gardener::{BACKUP_ENTRY, SEED, SHOOT};
+use gardenlet::api::meta::Key;
 use gardenlet::backup::garden::entry_name;
 use gardenlet::kube::{Client, Patch};
 use serde_json::{Value, json};

@@ -3,6 +3,7 @@
 use std::net::Ipv4Addr;
 
 use gardenlet::api::coordination::LEASE;
+use gardenlet::api::meta::Key;
 use serde_json::Value;
 
 use crate::agent::Agent;

@@ -3,6 +3,7 @@
 
 use gardenlet::api::core::{CONFIG_MAP, DEPLOYMENT, NAMESPACE, SECRET};
 use gardenlet::api::gardener::{MANAGED_SEED, SEED as SEEDS, SHOOT};
+use gardenlet::api::meta::Key;
 use gardenlet::format::yaml;
 use gardenlet::kube::{Client, DeleteParams, Patch};
 use serde_json::{Value, json};

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use gardenlet::api::core::{NAMESPACE, SECRET, SERVICE};
 use gardenlet::api::gardener::SHOOT;
+use gardenlet::api::meta::Key;
 use gardenlet::base::clock::Clock;
 use gardenlet::format::base64;
 use gardenlet::kube::{Client, ListParams, Patch, Seed};

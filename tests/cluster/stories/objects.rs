@@ -4,7 +4,7 @@
 use gardenlet::api::core::SECRET;
 use gardenlet::api::extensions;
 use gardenlet::api::gardener::{BACKUP_BUCKET, BACKUP_ENTRY, BASTION, SEED};
-use gardenlet::api::meta::{ALL_NAMESPACES, Resource};
+use gardenlet::api::meta::{ALL_NAMESPACES, Key, Resource};
 use gardenlet::kube::{Client, DeleteParams, ListParams};
 use serde_json::{Value, json};
 
@@ -113,8 +113,8 @@ pub(crate) fn five_hundred(lab: &mut Lab) -> Result<()> {
     ensure(most <= REQUESTS_EACH_MAX, || format!("{most} requests for one object"))?;
 
     for n in 1..=EACH {
-        place.garden.delete(&BASTION, &Key::new(PROJECT, &bastion_name(n)), &DeleteParams::default())?;
-        place.garden.delete(&BACKUP_ENTRY, &Key::new(PROJECT, &entry_name(n)), &DeleteParams::default())?;
+        place.garden.delete(&BASTION, &Key::new(PROJECT, bastion_name(n)), &DeleteParams::default())?;
+        place.garden.delete(&BACKUP_ENTRY, &Key::new(PROJECT, entry_name(n)), &DeleteParams::default())?;
     }
     while_running("the end of all", WITHIN_S, &mut agent, || {
         let left = place.all()?;

@@ -2,6 +2,7 @@
 
 use gardenlet::api::core::CONFIG_MAP;
 use gardenlet::api::gardener::CONTROLLER_DEPLOYMENT;
+use gardenlet::api::meta::Key;
 use gardenlet::kube::{Client, Patch};
 use serde_json::{Value, json};
 

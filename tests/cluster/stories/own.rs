@@ -3,7 +3,7 @@
 use gardenlet::api::core::{SECRET, SERVICE};
 use gardenlet::api::extensions::{DNS_RECORD, EXTENSION};
 use gardenlet::api::gardener::{OPERATION, SEED};
-use gardenlet::api::meta::Resource;
+use gardenlet::api::meta::{Key, Resource};
 use gardenlet::base::clock::Clock;
 use gardenlet::format::time::rfc3339;
 use gardenlet::kube::{Client, Patch};
@@ -69,12 +69,13 @@ pub(crate) fn extension(lab: &mut Lab) -> Result<()> {
 
 /// The extension completes the request.
 fn succeeds(seed: &Client, resource: &Resource, name: &str) -> Result<()> {
-    let patch =
-        |sub: &str, patch: Value| seed.patch::<Value>(resource, "garden", name, sub, &Patch::Merge(patch));
-    patch("", json!({"metadata": {"annotations": {OPERATION: null}}}))?;
+    let key = Key::new("garden", name);
+    let asked = Patch::Merge(json!({"metadata": {"annotations": {OPERATION: null}}}));
+    seed.patch::<Value>(resource, &key, &asked)?;
     let operation = json!({"type": "Create", "state": "Succeeded", "progress": 100, "description": "by the story",
         "lastUpdateTime": rfc3339(Clock::system().now())});
-    patch("status", json!({"status": {"observedGeneration": 1, "lastOperation": operation}}))?;
+    let status = json!({"status": {"observedGeneration": 1, "lastOperation": operation}});
+    seed.patch_status::<Value>(resource, &key, &Patch::Merge(status))?;
     Ok(())
 }
 

@@ -8,6 +8,7 @@ use std::process::Command;
 use gardenlet::api::coordination::LEASE;
 use gardenlet::api::core::SERVICE;
 use gardenlet::api::gardener::CONTROLLER_DEPLOYMENT;
+use gardenlet::api::meta::Key;
 use gardenlet::chart::child;
 use gardenlet::kube::{Client, Patch};
 use serde_json::{Value, json};
@@ -108,7 +109,7 @@ fn extension_answers(lab: &Lab) -> Result<()> {
     wait::until("the seed to be ready", 180, || is_ready(&garden))?;
     register_demo(lab, 1)?;
     let name = wait::until("the extension to be healthy", 180, || is_installed(&garden))?;
-    let service: Value = seed.get(&SERVICE, &Key::new(&format!("extension-{name}"), "demo"))?;
+    let service: Value = seed.get(&SERVICE, &Key::new(format!("extension-{name}"), "demo"))?;
     let address = service["spec"]["clusterIP"].as_str().ok_or_else(|| Failure::new("no clusterIP"))?;
     answers(&format!("{address}:80"), "GREETING=hello\n")?;
     let values = Patch::Merge(json!({"helm": {"values": {"replicas": 1, "greeting": "bye"}}}));

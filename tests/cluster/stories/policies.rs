@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use gardenlet::api::core::{NAMESPACE, NETWORK_POLICY, POD, SERVICE_ACCOUNT};
+use gardenlet::api::meta::Key;
 use gardenlet::kube::{Client, DeleteParams, ListParams, Patch};
 use serde_json::{Value, json};
 

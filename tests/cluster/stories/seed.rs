@@ -6,7 +6,7 @@ use std::time::Duration;
 use gardenlet::api::core::{CONFIG_MAP, DEPLOYMENT, SECRET};
 use gardenlet::api::crd::CUSTOM_RESOURCE_DEFINITION;
 use gardenlet::api::gardener::SEED as SEEDS;
-use gardenlet::api::meta::{CLUSTER_SCOPED, Resource};
+use gardenlet::api::meta::{CLUSTER_SCOPED, Key, Resource};
 use gardenlet::api::resources::{GARBAGE_COLLECTABLE, MANAGED_RESOURCE};
 use gardenlet::components::managed::{self, Managed};
 use gardenlet::components::{cluster_identity, crds, install, system, webhooks};

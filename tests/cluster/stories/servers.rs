@@ -3,7 +3,7 @@
 use std::fs;
 
 use gardenlet::api::core::{NAMESPACE, SERVICE_ACCOUNT};
-use gardenlet::api::meta::Metadata;
+use gardenlet::api::meta::{Key, Metadata};
 use gardenlet::format::base64;
 use serde_json::{Value, json};
 

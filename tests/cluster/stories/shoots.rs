@@ -2,7 +2,7 @@
 
 use gardenlet::api::core::{CONFIG_MAP, NAMESPACE};
 use gardenlet::api::gardener::{INTERNAL_SECRET, SEED as SEEDS, SHOOT};
-use gardenlet::api::meta::ALL_NAMESPACES;
+use gardenlet::api::meta::{ALL_NAMESPACES, Key};
 use gardenlet::kube::{Client, DeleteParams, ListParams, Patch};
 use serde_json::{Value, json};
 

@@ -2,7 +2,7 @@
 
 use gardenlet::api::coordination::LEASE;
 use gardenlet::api::gardener::{CONTROLLER_INSTALLATION, SEED as SEEDS};
-use gardenlet::api::meta::ALL_NAMESPACES;
+use gardenlet::api::meta::{ALL_NAMESPACES, Key};
 use gardenlet::kube::{Client, ListParams};
 use serde_json::{Value, json};
 

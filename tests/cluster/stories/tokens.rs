@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use gardenlet::api::core::{NAMESPACE, SECRET, SERVICE_ACCOUNT};
 use gardenlet::api::gardener::{BACKUP_BUCKET, SEED, WORKLOAD_IDENTITY};
-use gardenlet::api::meta::{CLUSTER_SCOPED, Resource};
+use gardenlet::api::meta::{CLUSTER_SCOPED, Key, Resource};
 use gardenlet::format::base64;
 use gardenlet::kube::{Client, ListParams, Patch};
 use serde_json::{Value, json};
@@ -112,7 +112,7 @@ pub(crate) fn are_requested(lab: &mut Lab) -> Result<()> {
     agent.kill();
     for n in 0..DUE {
         let patch = json!({"metadata": {"annotations": {RENEW_AT: "2020-01-01T00:00:00Z"}}});
-        place.seed.patch::<Value>(&SECRET, &Key::new(PLACE, &name(n)), &Patch::Merge(patch))?;
+        place.seed.patch::<Value>(&SECRET, &Key::new(PLACE, name(n)), &Patch::Merge(patch))?;
     }
     let lost = name(COUNT - 1);
     let patch = json!({"data": {"token": base64::encode(b"no token of anybody")}});
@@ -150,7 +150,7 @@ fn has_the_token_of_its_identity(place: &Place, agent: &mut Agent) -> Result<()>
     let uid = place.garden.get::<Value>(&SEED, &Key::cluster(world::SEED))?["metadata"]["uid"].clone();
     let bucket = uid.as_str().unwrap_or_default().to_owned();
     let said = while_running("the token of the bucket", 60, agent, || {
-        let secret = place.seed.find::<Value>(&SECRET, &Key::new("garden", &format!("bucket-{bucket}")))?;
+        let secret = place.seed.find::<Value>(&SECRET, &Key::new("garden", format!("bucket-{bucket}")))?;
         Ok(secret.as_ref().and_then(token).and_then(|token| claims(&token)))
     })?;
     equal("the identity of the token", &said["gardener.cloud"]["workloadIdentity"]["name"], &json!("cloud"))?;

@@ -4,7 +4,7 @@
 use gardenlet::api::certificates::CERTIFICATE_SIGNING_REQUEST;
 use gardenlet::api::core::SECRET;
 use gardenlet::api::gardener::CONTROLLER_DEPLOYMENT;
-use gardenlet::api::meta::ALL_NAMESPACES;
+use gardenlet::api::meta::{ALL_NAMESPACES, Key};
 use gardenlet::format::base64;
 use gardenlet::kube::{ListParams, Patch};
 use serde_json::{Value, json};

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use gardenlet::api::coordination::LEASE;
 use gardenlet::api::gardener::CONTROLLER_DEPLOYMENT;
+use gardenlet::api::meta::Key;
 use gardenlet::base::clock::Mono;
 use gardenlet::kube::{Client, Patch};
 use serde_json::{Value, json};

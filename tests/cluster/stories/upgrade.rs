@@ -4,6 +4,7 @@ use std::process::Command;
 
 use gardenlet::api::core::DEPLOYMENT;
 use gardenlet::api::gardener::GARDENLET;
+use gardenlet::api::meta::Key;
 use gardenlet::api::rbac::{CLUSTER_ROLE, ROLE};
 use serde_json::{Value, json};
 

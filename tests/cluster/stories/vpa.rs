@@ -1,6 +1,6 @@
 //! Eviction requirements of VerticalPodAutoscalers, with the definition that the agent itself brings to the seed.
 
-use gardenlet::api::meta::Resource;
+use gardenlet::api::meta::{Key, Resource};
 use gardenlet::base::clock::Clock;
 use gardenlet::kube::{Client, Patch};
 use serde_json::{Value, json};
@@ -79,7 +79,7 @@ fn grows_only() -> Value {
 fn become_such(seed: &Client, agent: &mut Agent, wanted: &[Value; 4]) -> Result<()> {
     while_running("the requirements", WITHIN_S, agent, || {
         for (name, wanted) in NAMES.iter().zip(wanted) {
-            let found: Value = seed.get(&AUTOSCALER, &Key::new(NAMESPACE, name))?;
+            let found: Value = seed.get(&AUTOSCALER, &Key::new(NAMESPACE, *name))?;
             let found = &found["spec"]["updatePolicy"]["evictionRequirements"];
             if found != wanted {
                 return Err(Failure::new(format!("{name} has {found}")));

@@ -1,14 +1,14 @@
 //! Approves the same certificate requests of agents as gardener-controller-manager.
 
 use gardenlet::api::certificates::CERTIFICATE_SIGNING_REQUEST;
-use gardenlet::api::meta::ALL_NAMESPACES;
+use gardenlet::api::meta::{ALL_NAMESPACES, Key};
 use serde_json::{Value, json};
 
 use super::manager::Manager;
 use super::requests;
 use crate::api::failure::Failure;
 use crate::api::write::Patch;
-use crate::json::{list, text};
+use crate::json::list;
 
 pub fn sync(manager: &Manager) -> Result<(), Failure> {
     for request in manager.cluster.list(&CERTIFICATE_SIGNING_REQUEST, ALL_NAMESPACES)? {
@@ -23,8 +23,8 @@ pub fn sync(manager: &Manager) -> Result<(), Failure> {
             "message": "Auto approving gardenlet client certificate after SubjectAccessReview."}));
         let patch = json!({"metadata": {"resourceVersion": request["metadata"]["resourceVersion"]},
             "status": {"conditions": conditions}});
-        let name = text(&request, "/metadata/name");
-        manager.cluster.patch(&CERTIFICATE_SIGNING_REQUEST, ("", name), "approval", &Patch::Merge(patch))?;
+        let key = Key::of(&request);
+        manager.cluster.patch(&CERTIFICATE_SIGNING_REQUEST, &key, "approval", &Patch::Merge(patch))?;
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use gardenlet::api::meta::Resource;
+use gardenlet::api::meta::{Key, Resource};
 use gardenlet::base::clock::Clock;
 use gardenlet::kube::Client;
 use serde_json::{Value, json};
@@ -82,7 +82,7 @@ impl Guards {
             return false;
         }
         let kind = &gardenlet::api::certificates::CERTIFICATE_SIGNING_REQUEST;
-        let found = self.client.find::<Value>(kind, &Key::cluster(&info.object_name()));
+        let found = self.client.find::<Value>(kind, &Key::cluster(info.object_name()));
         found.ok().flatten().is_some_and(|request| requests::seed_of(&request).as_deref() == Ok(seed))
     }
 

@@ -6,7 +6,7 @@ use gardenlet::api::core::{CONFIG_MAP, SECRET};
 use gardenlet::api::gardener::{
     BACKUP_BUCKET, CONTROLLER_DEPLOYMENT, CONTROLLER_INSTALLATION, CONTROLLER_REGISTRATION, SHOOT,
 };
-use gardenlet::api::meta::{ALL_NAMESPACES, CLUSTER_SCOPED};
+use gardenlet::api::meta::{ALL_NAMESPACES, CLUSTER_SCOPED, Key};
 use serde_json::{Value, json};
 
 use super::manager::Manager;
@@ -71,7 +71,7 @@ fn hold(manager: &Manager, world: &World, registration: &Value) -> Result<(), Fa
         return Ok(());
     }
     let patch = json!({"metadata": {"finalizers": next, "resourceVersion": registration["metadata"]["resourceVersion"]}});
-    manager.cluster.patch(&CONTROLLER_REGISTRATION, ("", name), "", &Patch::Merge(patch)).map(drop)
+    manager.cluster.patch(&CONTROLLER_REGISTRATION, &Key::cluster(name), "", &Patch::Merge(patch)).map(drop)
 }
 
 /// The names of the registrations that a seed needs.
@@ -186,8 +186,7 @@ fn sync_one(
             }
             let mut patch = object;
             patch["metadata"].as_object_mut().unwrap().remove("generateName");
-            let at = ("", text(old, "/metadata/name"));
-            manager.cluster.patch(&CONTROLLER_INSTALLATION, at, "", &Patch::Merge(patch)).map(drop)
+            manager.cluster.patch(&CONTROLLER_INSTALLATION, &Key::of(old), "", &Patch::Merge(patch)).map(drop)
         }
         // One installation at a time: the old one must be deleted first.
         Some(_) => Ok(()),
@@ -242,7 +241,7 @@ fn remove(manager: &Manager, installation: &Value) -> Result<(), Failure> {
     if deleting || condition(installation, "Required") == "True" {
         return Ok(());
     }
-    manager.cluster.delete(&CONTROLLER_INSTALLATION, "", text(installation, "/metadata/name"))
+    manager.cluster.delete(&CONTROLLER_INSTALLATION, &Key::of(installation))
 }
 
 /// Installations of registrations that do not exist any more.

@@ -4,6 +4,7 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 use gardenlet::api::coordination::LEASE;
+use gardenlet::api::meta::Key;
 use serde_json::Value;
 
 use super::manager::Manager;

@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use gardenlet::api::gardener::SEED;
-use gardenlet::api::meta::ALL_NAMESPACES;
+use gardenlet::api::meta::{ALL_NAMESPACES, Key};
 use gardenlet::base::clock::{Clock, Mono};
 use gardenlet::base::stop::Stop;
 use gardenlet::base::thread;
@@ -19,7 +19,7 @@ use crate::api::failure::Failure;
 use crate::api::store::{Store, rest};
 use crate::api::write::Patch;
 use crate::encoding::rfc3339;
-use crate::json::{list, text};
+use crate::json::list;
 
 /// The parts that run; all by default.
 #[derive(Clone, Debug)]
@@ -104,7 +104,7 @@ impl Manager {
         let condition = json!({"type": kind, "status": status, "reason": reason, "message": message,
             "lastTransitionTime": transition, "lastUpdateTime": now});
         let patch = Patch::Strategic(json!({"status": {"conditions": [condition]}}));
-        self.cluster.patch(&SEED, ("", text(seed, "/metadata/name")), "status", &patch).map(drop)
+        self.cluster.patch(&SEED, &Key::of(seed), "status", &patch).map(drop)
     }
 }
 

@@ -41,6 +41,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use gardenlet::api::core::CONFIG_MAP;
+use gardenlet::api::meta::Key;
 use gardenlet::base::clock::Clock;
 use gardenlet::kube;
 use serde_json::Value;

@@ -1,7 +1,7 @@
 //! The namespace of a seed in the garden, and the Secrets that are copied into it.
 
 use gardenlet::api::core::{NAMESPACE, SECRET};
-use gardenlet::api::meta::CLUSTER_SCOPED;
+use gardenlet::api::meta::{CLUSTER_SCOPED, Key};
 use serde_json::{Value, json};
 
 use super::manager::Manager;
@@ -57,7 +57,7 @@ fn copy_secrets(manager: &Manager, namespace: &str) -> Result<(), Failure> {
                         .iter()
                         .any(|field| copy["metadata"][field] != source["metadata"][field]) =>
             {
-                manager.cluster.patch(&SECRET, (namespace, name), "", &Patch::Merge(fields))?;
+                manager.cluster.patch(&SECRET, &Key::new(namespace, name), "", &Patch::Merge(fields))?;
             }
             Some(_) => {}
         }
@@ -65,7 +65,7 @@ fn copy_secrets(manager: &Manager, namespace: &str) -> Result<(), Failure> {
     for copy in copies.iter().filter(wanted) {
         let name = text(copy, "/metadata/name");
         if !sources.iter().filter(wanted).any(|s| text(s, "/metadata/name") == name) {
-            manager.cluster.delete(&SECRET, namespace, name)?;
+            manager.cluster.delete(&SECRET, &Key::of(copy))?;
         }
     }
     Ok(())

@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
-use gardenlet::api::meta::{CLUSTER_SCOPED, Resource};
+use gardenlet::api::meta::{CLUSTER_SCOPED, Key, Resource};
 use gardenlet::kube;
+use gardenlet::kube::request::Request;
 use serde_json::{Value, json};
 
 use crate::api::failure::Failure;
@@ -14,20 +15,21 @@ use crate::api::review::attributes;
 use crate::api::write::Patch;
 use crate::api::{Api, Target, User};
 
-/// What a controller may do with a cluster. An empty namespace means cluster-scoped, or all.
+/// What a controller may do with a cluster.
 pub trait Cluster: Send + Sync {
-    fn get(&self, resource: &Resource, namespace: &str, name: &str) -> Result<Option<Value>, Failure>;
+    fn get(&self, resource: &Resource, key: &Key) -> Result<Option<Value>, Failure>;
+    /// An empty namespace means cluster-scoped, or all.
     fn list(&self, resource: &Resource, namespace: &str) -> Result<Vec<Value>, Failure>;
     fn create(&self, resource: &Resource, namespace: &str, object: &Value) -> Result<Value, Failure>;
-    /// `at`: namespace and name.
+    /// An empty subresource means the object itself.
     fn patch(
         &self,
         resource: &Resource,
-        at: (&str, &str),
+        key: &Key,
         subresource: &str,
         patch: &Patch,
     ) -> Result<Value, Failure>;
-    fn delete(&self, resource: &Resource, namespace: &str, name: &str) -> Result<(), Failure>;
+    fn delete(&self, resource: &Resource, key: &Key) -> Result<(), Failure>;
     /// Answers the spec of a SubjectAccessReview.
     fn may(&self, review: &Value) -> bool;
 }
@@ -49,8 +51,8 @@ impl Local {
 }
 
 impl Cluster for Local {
-    fn get(&self, resource: &Resource, namespace: &str, name: &str) -> Result<Option<Value>, Failure> {
-        match self.api.get(&self.target(resource, namespace, name)?) {
+    fn get(&self, resource: &Resource, key: &Key) -> Result<Option<Value>, Failure> {
+        match self.api.get(&self.target(resource, &key.namespace, &key.name)?) {
             Ok(object) => Ok(Some(object)),
             Err(failure) if failure.code == 404 => Ok(None),
             Err(failure) => Err(failure),
@@ -71,16 +73,16 @@ impl Cluster for Local {
     fn patch(
         &self,
         resource: &Resource,
-        (namespace, name): (&str, &str),
+        key: &Key,
         subresource: &str,
         patch: &Patch,
     ) -> Result<Value, Failure> {
-        let target = self.target(resource, namespace, name)?.subresource(subresource);
+        let target = self.target(resource, &key.namespace, &key.name)?.subresource(subresource);
         self.api.patch(&target, patch, &User::system())
     }
 
-    fn delete(&self, resource: &Resource, namespace: &str, name: &str) -> Result<(), Failure> {
-        let target = self.target(resource, namespace, name)?;
+    fn delete(&self, resource: &Resource, key: &Key) -> Result<(), Failure> {
+        let target = self.target(resource, &key.namespace, &key.name)?;
         self.api.delete(&target, &Options::default()).map(drop)
     }
 
@@ -100,8 +102,8 @@ fn failure(error: &kube::Error) -> Failure {
 }
 
 impl Cluster for Remote {
-    fn get(&self, resource: &Resource, namespace: &str, name: &str) -> Result<Option<Value>, Failure> {
-        self.0.find(resource, &Key::new(namespace, name)).map_err(|e| failure(&e))
+    fn get(&self, resource: &Resource, key: &Key) -> Result<Option<Value>, Failure> {
+        self.0.find(resource, key).map_err(|e| failure(&e))
     }
 
     fn list(&self, resource: &Resource, namespace: &str) -> Result<Vec<Value>, Failure> {
@@ -123,7 +125,7 @@ impl Cluster for Remote {
     fn patch(
         &self,
         resource: &Resource,
-        (namespace, name): (&str, &str),
+        key: &Key,
         subresource: &str,
         patch: &Patch,
     ) -> Result<Value, Failure> {
@@ -132,13 +134,15 @@ impl Cluster for Remote {
             Patch::Json(value) => kube::Patch::Json(value),
             Patch::Strategic(value) => kube::Patch::Strategic(value),
         };
-        self.0.patch(resource, namespace, name, subresource, &patch).map_err(|e| failure(&e))
+        let path = match subresource {
+            "" => resource.object_path(key),
+            subresource => resource.subresource_path(key, subresource),
+        };
+        self.0.fetch(&Request::patch(path, &patch)).map_err(|e| failure(&e))
     }
 
-    fn delete(&self, resource: &Resource, namespace: &str, name: &str) -> Result<(), Failure> {
-        self.0
-            .delete(resource, &Key::new(namespace, name), &kube::DeleteParams::default())
-            .map_err(|e| failure(&e))
+    fn delete(&self, resource: &Resource, key: &Key) -> Result<(), Failure> {
+        self.0.delete(resource, key, &kube::DeleteParams::default()).map_err(|e| failure(&e))
     }
 
     fn may(&self, review: &Value) -> bool {
@@ -162,8 +166,8 @@ impl Split {
 }
 
 impl Cluster for Split {
-    fn get(&self, resource: &Resource, namespace: &str, name: &str) -> Result<Option<Value>, Failure> {
-        self.side(resource).get(resource, &Key::new(namespace, name))
+    fn get(&self, resource: &Resource, key: &Key) -> Result<Option<Value>, Failure> {
+        self.side(resource).get(resource, key)
     }
 
     fn list(&self, resource: &Resource, namespace: &str) -> Result<Vec<Value>, Failure> {
@@ -177,15 +181,15 @@ impl Cluster for Split {
     fn patch(
         &self,
         resource: &Resource,
-        at: (&str, &str),
+        key: &Key,
         subresource: &str,
         patch: &Patch,
     ) -> Result<Value, Failure> {
-        self.side(resource).patch(resource, at, subresource, patch)
+        self.side(resource).patch(resource, key, subresource, patch)
     }
 
-    fn delete(&self, resource: &Resource, namespace: &str, name: &str) -> Result<(), Failure> {
-        self.side(resource).delete(resource, namespace, name)
+    fn delete(&self, resource: &Resource, key: &Key) -> Result<(), Failure> {
+        self.side(resource).delete(resource, key)
     }
 
     fn may(&self, review: &Value) -> bool {

@@ -2,7 +2,7 @@
 
 use gardenlet::api::core::NAMESPACE;
 use gardenlet::api::gardener::{PROJECT, SHOOT};
-use gardenlet::api::meta::{ALL_NAMESPACES, CLUSTER_SCOPED};
+use gardenlet::api::meta::{ALL_NAMESPACES, CLUSTER_SCOPED, Key};
 use serde_json::{Value, json};
 
 use super::manager::Manager;
@@ -32,13 +32,13 @@ fn keep(manager: &Manager, project: &Value) -> Result<(), Failure> {
     if !list(metadata, "/finalizers").iter().any(|f| f == FINALIZER) {
         let patch =
             json!({"metadata": {"finalizers": [FINALIZER], "resourceVersion": metadata["resourceVersion"]}});
-        manager.cluster.patch(&PROJECT, ("", name), "", &Patch::Merge(patch))?;
+        manager.cluster.patch(&PROJECT, &Key::cluster(name), "", &Patch::Merge(patch))?;
         return Ok(());
     }
     let namespace = text(project, "/spec/namespace");
     if namespace.is_empty() {
         let patch = json!({"spec": {"namespace": format!("garden-{name}")}});
-        return manager.cluster.patch(&PROJECT, ("", name), "", &Patch::Merge(patch)).map(drop);
+        return manager.cluster.patch(&PROJECT, &Key::cluster(name), "", &Patch::Merge(patch)).map(drop);
     }
     let wanted = json!({"metadata": {
         "labels": {"gardener.cloud/role": "project", "project.gardener.cloud/name": name},
@@ -53,7 +53,7 @@ fn keep(manager: &Manager, project: &Value) -> Result<(), Failure> {
             manager.cluster.create(&NAMESPACE, CLUSTER_SCOPED, &object)?;
         }
         Some(found) if entry(&found, "/metadata/labels", "project.gardener.cloud/name") != Some(name) => {
-            manager.cluster.patch(&NAMESPACE, ("", namespace), "", &Patch::Merge(wanted))?;
+            manager.cluster.patch(&NAMESPACE, &Key::cluster(namespace), "", &Patch::Merge(wanted))?;
         }
         Some(_) => {}
     }
@@ -63,7 +63,7 @@ fn keep(manager: &Manager, project: &Value) -> Result<(), Failure> {
         return Ok(());
     }
     let status = json!({"status": {"phase": "Ready", "observedGeneration": metadata["generation"]}});
-    manager.cluster.patch(&PROJECT, ("", name), "status", &Patch::Merge(status)).map(drop)
+    manager.cluster.patch(&PROJECT, &Key::cluster(name), "status", &Patch::Merge(status)).map(drop)
 }
 
 /// Waits until its Shoots are gone, then deletes the namespace.
@@ -78,7 +78,7 @@ fn end(manager: &Manager, project: &Value) -> Result<(), Failure> {
     if let Some(found) = manager.cluster.get(&NAMESPACE, &Key::cluster(namespace))? {
         let is_ours = entry(&found, "/metadata/annotations", MADE_HERE) == Some("true");
         if is_ours && text(&found, "/metadata/deletionTimestamp").is_empty() {
-            manager.cluster.delete(&NAMESPACE, "", namespace)?;
+            manager.cluster.delete(&NAMESPACE, &Key::cluster(namespace))?;
         }
         if is_ours {
             return Ok(());
@@ -92,5 +92,5 @@ fn release(manager: &Manager, project: &Value) -> Result<(), Failure> {
     let left = json!({"metadata": {"finalizers": left.collect::<Vec<_>>(),
         "resourceVersion": project["metadata"]["resourceVersion"]}});
     let name = text(project, "/metadata/name");
-    manager.cluster.patch(&PROJECT, ("", name), "", &Patch::Merge(left)).map(drop)
+    manager.cluster.patch(&PROJECT, &Key::cluster(name), "", &Patch::Merge(left)).map(drop)
 }

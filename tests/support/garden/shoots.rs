@@ -2,7 +2,7 @@
 //! with their status.
 
 use gardenlet::api::gardener::SHOOT;
-use gardenlet::api::meta::ALL_NAMESPACES;
+use gardenlet::api::meta::{ALL_NAMESPACES, Key};
 use serde_json::{Value, json};
 
 use super::manager::Manager;
@@ -32,8 +32,7 @@ fn sync_one(manager: &Manager, shoot: &Value) -> Result<(), Failure> {
     }
     let patch = json!({"metadata": {"labels": {STATUS: health}, "finalizers": next,
         "resourceVersion": shoot["metadata"]["resourceVersion"]}});
-    let place = (text(shoot, "/metadata/namespace"), text(shoot, "/metadata/name"));
-    manager.cluster.patch(&SHOOT, place, "", &Patch::Merge(patch)).map(drop)
+    manager.cluster.patch(&SHOOT, &Key::of(shoot), "", &Patch::Merge(patch)).map(drop)
 }
 
 /// From best to worst.

@@ -2,8 +2,9 @@
 
 use gardenlet::api::certificates::CERTIFICATE_SIGNING_REQUEST;
 use gardenlet::api::core::{SECRET, SERVICE};
-use gardenlet::api::meta::{CLUSTER_SCOPED, Resource};
+use gardenlet::api::meta::{CLUSTER_SCOPED, Key, Resource};
 use gardenlet::api::rbac::{CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE, ROLE_BINDING};
+use gardenlet::kube::request::Request;
 use gardenlet::kube::{DeleteParams, Patch};
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 use serde_json::{Value, json};
@@ -100,17 +101,17 @@ fn role_ref(place: &Place<'_>) -> Outcome {
     grant(place, "somebody", false, &json!([]))?;
     let name = format!("{}-somebody", place.namespace);
     let patch = Patch::Merge(json!({"roleRef": {"name": "other"}}));
-    let result = place.client.patch::<Value>(&ROLE_BINDING, &Key::new(&place.namespace, &name), &patch);
+    let result = place.client.patch::<Value>(&ROLE_BINDING, &place.key(&name), &patch);
     refused("another role", result, 422, "Invalid").map(drop)
 }
 
 fn bootstrap_tokens(place: &Place<'_>) -> Outcome {
     let id = gardenlet::base::random::hex(6);
-    let name = format!("bootstrap-token-{id}");
+    let key = Key::new("kube-system", format!("bootstrap-token-{id}"));
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "type": "bootstrap.kubernetes.io/token",
-        "metadata": {"name": name}, "stringData": {"token-id": id, "token-secret": "0123456789abcdef",
+        "metadata": {"name": key.name}, "stringData": {"token-id": id, "token-secret": "0123456789abcdef",
             "usage-bootstrap-authentication": "true", "expiration": "2999-01-01T00:00:00Z"}});
-    ok("create", place.client.create::<Value>(&SECRET, "kube-system", &secret))?;
+    ok("create", place.client.create::<Value>(&SECRET, &key.namespace, &secret))?;
     let user = |token: String| {
         let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}});
         let answer: Value = ok("review", place.client.create(&TOKEN_REVIEW, CLUSTER_SCOPED, &review))?;
@@ -125,9 +126,9 @@ fn bootstrap_tokens(place: &Place<'_>) -> Outcome {
     ensure(user(format!("{id}.0123456789abcdee"))?.is_null(), "a wrong secret is taken")?;
     // 2000-01-01T00:00:00Z: on a real server the token cleaner removes the Secret, too.
     let past = Patch::Merge(json!({"data": {"expiration": base64(b"2000-01-01T00:00:00Z")}}));
-    ok("patch", place.client.patch::<Value>(&SECRET, &Key::new("kube-system", &name), &past))?;
+    ok("patch", place.client.patch::<Value>(&SECRET, &key, &past))?;
     until("the token to end", || Ok(user(right.clone())?.is_null()))?;
-    match place.client.delete(&SECRET, &Key::new("kube-system", &name), &DeleteParams::default()) {
+    match place.client.delete(&SECRET, &key, &DeleteParams::default()) {
         Err(e) if !e.is_not_found() => Err(e.to_string()),
         _ => Ok(()),
     }
@@ -152,14 +153,15 @@ fn request(place: &Place<'_>) -> Result<(String, Value), String> {
 fn signing(place: &Place<'_>) -> Outcome {
     let (name, created) = request(place)?;
     ensure(created["spec"]["username"] != "forged", "the requester is taken from the object")?;
-    let patch = |sub: &str, body: Value| {
-        place.client.patch::<Value>(&CERTIFICATE_SIGNING_REQUEST, "", &name, sub, &Patch::Merge(body))
-    };
-    let approval = json!({"status": {"conditions": [
-        {"type": "Approved", "status": "True", "reason": "Test", "message": "a test"}]}});
-    let approved = ok("past the subresource", patch("", approval.clone()))?;
+    let key = Key::cluster(name);
+    let patch = |path: String, patch: &Patch| place.client.fetch::<Value>(&Request::patch(path, patch));
+    let approval = Patch::Merge(json!({"status": {"conditions": [
+        {"type": "Approved", "status": "True", "reason": "Test", "message": "a test"}]}}));
+    let path = CERTIFICATE_SIGNING_REQUEST.object_path(&key);
+    let approved = ok("past the subresource", patch(path, &approval))?;
     ensure(approved["status"].get("conditions").is_none(), "approved past the subresource")?;
-    let approved = ok("approve", patch("approval", approval))?;
+    let path = CERTIFICATE_SIGNING_REQUEST.subresource_path(&key, "approval");
+    let approved = ok("approve", patch(path, &approval))?;
     let condition = &approved["status"]["conditions"][0];
     ensure(
         condition["lastUpdateTime"].is_string() && condition["lastTransitionTime"].is_string(),
@@ -167,7 +169,7 @@ fn signing(place: &Place<'_>) -> Outcome {
     )?;
     let mut pem = String::new();
     until("the certificate", || {
-        let found: Value = ok("get", place.client.get(&CERTIFICATE_SIGNING_REQUEST, &Key::cluster(&name)))?;
+        let found: Value = ok("get", place.client.get(&CERTIFICATE_SIGNING_REQUEST, &key))?;
         let bytes = found["status"]["certificate"].as_str().and_then(from_base64).unwrap_or_default();
         pem = String::from_utf8_lossy(&bytes).into_owned();
         Ok(!pem.is_empty())
@@ -183,10 +185,11 @@ fn signing(place: &Place<'_>) -> Outcome {
 
 fn request_is_fixed(place: &Place<'_>) -> Outcome {
     let (name, created) = request(place)?;
+    let key = Key::cluster(name);
     let patch = Patch::Merge(json!({"spec": {"signerName": "example.org/other", "usages": ["server auth"]}}));
     // Refused or ignored: either way nothing changes.
-    let _ = place.client.patch::<Value>(&CERTIFICATE_SIGNING_REQUEST, &Key::cluster(&name), &patch);
-    let found: Value = ok("get", place.client.get(&CERTIFICATE_SIGNING_REQUEST, &Key::cluster(&name)))?;
+    let _ = place.client.patch::<Value>(&CERTIFICATE_SIGNING_REQUEST, &key, &patch);
+    let found: Value = ok("get", place.client.get(&CERTIFICATE_SIGNING_REQUEST, &key))?;
     equal("spec", &found["spec"], &created["spec"])
 }
 
@@ -202,10 +205,9 @@ fn service_address(place: &Place<'_>) -> Outcome {
     let mut again = object;
     again["metadata"]["resourceVersion"] = created["metadata"]["resourceVersion"].clone();
     again["spec"]["ports"][0]["port"] = 81.into();
-    let put: Value =
-        ok("put", place.client.replace_object(&SERVICE, &Key::new(&place.namespace, "s"), &again))?;
+    let put: Value = ok("put", place.client.replace_object(&SERVICE, &place.key("s"), &again))?;
     equal("address", &put["spec"]["clusterIP"], &address)?;
     let patch = Patch::Merge(json!({"spec": {"clusterIP": "10.255.255.1"}}));
-    let result = place.client.patch::<Value>(&SERVICE, &Key::new(&place.namespace, "s"), &patch);
+    let result = place.client.patch::<Value>(&SERVICE, &place.key("s"), &patch);
     refused("another address", result, 422, "Invalid").map(drop)
 }

@@ -1,7 +1,7 @@
 //! Custom resources.
 
 use gardenlet::api::crd::CUSTOM_RESOURCE_DEFINITION;
-use gardenlet::api::meta::{CLUSTER_SCOPED, Resource};
+use gardenlet::api::meta::{CLUSTER_SCOPED, Key, Resource};
 use gardenlet::kube::{DeleteParams, Discovery, Patch};
 use serde_json::{Value, json};
 
@@ -65,7 +65,7 @@ fn served(place: &Place<'_>) -> Outcome {
     let object = thing(&resource, &json!({"size": 1}));
     ok("create", place.client.create::<Value>(&resource, &place.namespace, &object))?;
     let patch = Patch::Strategic(json!({"spec": {"size": 2}}));
-    let result = place.client.patch::<Value>(&resource, &Key::new(&place.namespace, "t"), &patch);
+    let result = place.client.patch::<Value>(&resource, &place.key("t"), &patch);
     refused("a strategic patch", result, 415, "UnsupportedMediaType").map(drop)
 }
 
@@ -86,7 +86,7 @@ fn shaped(place: &Place<'_>) -> Outcome {
     }
     let mut unversioned = created;
     unversioned["metadata"].as_object_mut().ok_or("no metadata")?.remove("resourceVersion");
-    let put = place.client.replace_object::<Value>(&resource, &Key::new(&place.namespace, "t"), &unversioned);
+    let put = place.client.replace_object::<Value>(&resource, &place.key("t"), &unversioned);
     refused("a PUT without resourceVersion", put, 422, "Invalid").map(drop)
 }
 
@@ -97,14 +97,13 @@ fn generations(place: &Place<'_>) -> Outcome {
     let created: Value = ok("create", place.client.create(&resource, &place.namespace, &object))?;
     equal("at first", created["metadata"]["generation"].as_i64(), Some(1))?;
     ensure(created.get("status").is_none(), "the status was taken at creation")?;
-    let patch = |sub: &str, body: Value| {
-        let patch = Patch::Merge(body);
-        ok("patch", place.client.patch::<Value>(&resource, &place.namespace, "t", sub, &patch))
-    };
-    let patched = patch("status", json!({"status": {"phase": "y"}, "metadata": {"labels": {"a": "b"}}}))?;
+    let key = place.key("t");
+    let body = Patch::Merge(json!({"status": {"phase": "y"}, "metadata": {"labels": {"a": "b"}}}));
+    let patched: Value = ok("patch", place.client.patch_status(&resource, &key, &body))?;
     equal("after the status", patched["metadata"]["generation"].as_i64(), Some(1))?;
     ensure(patched["metadata"].get("labels").is_none(), "labels came through status")?;
-    let patched = patch("", json!({"spec": {"size": 2}, "status": {"phase": "z"}}))?;
+    let body = Patch::Merge(json!({"spec": {"size": 2}, "status": {"phase": "z"}}));
+    let patched: Value = ok("patch", place.client.patch(&resource, &key, &body))?;
     equal("after the spec", patched["metadata"]["generation"].as_i64(), Some(2))?;
     equal("status", patched["status"]["phase"].as_str(), Some("y"))
 }
@@ -113,17 +112,13 @@ fn removed(place: &Place<'_>) -> Outcome {
     let resource = define(place)?;
     let object = thing(&resource, &json!({"size": 1}));
     ok("create", place.client.create::<Value>(&resource, &place.namespace, &object))?;
-    let name = format!("things.{}", resource.group);
-    ok(
-        "delete",
-        place.client.delete(&CUSTOM_RESOURCE_DEFINITION, &Key::cluster(&name), &DeleteParams::default()),
-    )?;
+    let key = Key::cluster(format!("things.{}", resource.group));
+    ok("delete", place.client.delete(&CUSTOM_RESOURCE_DEFINITION, &key, &DeleteParams::default()))?;
     until("the definition to go", || {
-        ok("find", place.client.find::<Value>(&CUSTOM_RESOURCE_DEFINITION, &Key::cluster(&name)))
-            .map(|d| d.is_none())
+        ok("find", place.client.find::<Value>(&CUSTOM_RESOURCE_DEFINITION, &key)).map(|d| d.is_none())
     })?;
     until("the kind to go", || {
-        let found = place.client.get::<Value>(&resource, &Key::new(&place.namespace, "t"));
+        let found = place.client.get::<Value>(&resource, &place.key("t"));
         Ok(found.err().and_then(|e| e.status_code()) == Some(404))
     })
 }

@@ -1,7 +1,7 @@
 //! The end of objects: preconditions, finalizers, owners, namespaces.
 
 use gardenlet::api::core::{CONFIG_MAP, NAMESPACE};
-use gardenlet::api::meta::CLUSTER_SCOPED;
+use gardenlet::api::meta::{CLUSTER_SCOPED, Key};
 use gardenlet::kube::{DeleteParams, ListParams, Patch, Propagation};
 use serde_json::{Value, json};
 
@@ -18,12 +18,11 @@ pub(super) const CHECKS: &[Named] = &[
 ];
 
 fn delete(place: &Place<'_>, name: &str, params: &DeleteParams) -> Result<(), gardenlet::kube::Error> {
-    place.client.delete(&CONFIG_MAP, &Key::new(&place.namespace, name), params)
+    place.client.delete(&CONFIG_MAP, &place.key(name), params)
 }
 
 fn exists(place: &Place<'_>, name: &str) -> Result<bool, String> {
-    ok("find", place.client.find::<Value>(&CONFIG_MAP, &Key::new(&place.namespace, name)))
-        .map(|o| o.is_some())
+    ok("find", place.client.find::<Value>(&CONFIG_MAP, &place.key(name))).map(|o| o.is_some())
 }
 
 fn preconditions(place: &Place<'_>) -> Outcome {
@@ -45,12 +44,12 @@ fn finalizers(place: &Place<'_>) -> Outcome {
     ok("create", place.client.create::<Value>(&CONFIG_MAP, &place.namespace, &object))?;
     ok("delete", delete(place, "a", &DeleteParams::default()))?;
     ok("delete again", delete(place, "a", &DeleteParams::default()))?;
-    let held: Value = ok("get", place.client.get(&CONFIG_MAP, &Key::new(&place.namespace, "a")))?;
+    let held: Value = ok("get", place.client.get(&CONFIG_MAP, &place.key("a")))?;
     ensure(held["metadata"]["deletionTimestamp"].is_string(), "no deletionTimestamp")?;
     equal("grace period", held["metadata"]["deletionGracePeriodSeconds"].as_i64(), Some(0))?;
     let patch = |finalizers: Value| {
         let body = Patch::Merge(json!({"metadata": {"finalizers": finalizers}}));
-        place.client.patch::<Value>(&CONFIG_MAP, &Key::new(&place.namespace, "a"), &body)
+        place.client.patch::<Value>(&CONFIG_MAP, &place.key("a"), &body)
     };
     refused("one more", patch(json!(["example.org/hold", "example.org/new"])), 422, "Invalid")?;
     ok("one less", patch(json!(["example.org/hold"])))?;
@@ -83,7 +82,7 @@ fn orphans(place: &Place<'_>) -> Outcome {
     dependent(place, "dependent", &owner)?;
     ok("delete", delete(place, "owner", &with(Propagation::Orphan)))?;
     until("the owner to go", || exists(place, "owner").map(|e| !e))?;
-    let left: Value = ok("get", place.client.get(&CONFIG_MAP, &Key::new(&place.namespace, "dependent")))?;
+    let left: Value = ok("get", place.client.get(&CONFIG_MAP, &place.key("dependent")))?;
     ensure(left["metadata"].get("ownerReferences").is_none(), "it still names its owner")
 }
 
@@ -92,14 +91,14 @@ fn foreground(place: &Place<'_>) -> Outcome {
     dependent(place, "dependent", &owner)?;
     let hold = |finalizers: Value| {
         let body = Patch::Merge(json!({"metadata": {"finalizers": finalizers}}));
-        ok("patch", place.client.patch::<Value>(&CONFIG_MAP, &Key::new(&place.namespace, "dependent"), &body))
+        ok("patch", place.client.patch::<Value>(&CONFIG_MAP, &place.key("dependent"), &body))
     };
     hold(json!(["example.org/hold"]))?;
     ok("delete", delete(place, "owner", &with(Propagation::Foreground)))?;
-    let waiting: Value = ok("get", place.client.get(&CONFIG_MAP, &Key::new(&place.namespace, "owner")))?;
+    let waiting: Value = ok("get", place.client.get(&CONFIG_MAP, &place.key("owner")))?;
     equal("finalizers", &waiting["metadata"]["finalizers"], &json!(["foregroundDeletion"]))?;
     until("the dependent to be deleted", || {
-        let left: Value = ok("get", place.client.get(&CONFIG_MAP, &Key::new(&place.namespace, "dependent")))?;
+        let left: Value = ok("get", place.client.get(&CONFIG_MAP, &place.key("dependent")))?;
         Ok(left["metadata"]["deletionTimestamp"].is_string())
     })?;
     ensure(exists(place, "owner")?, "the owner did not wait")?;
@@ -122,6 +121,7 @@ fn collection(place: &Place<'_>) -> Outcome {
 
 fn namespace(place: &Place<'_>) -> Outcome {
     let name = format!("{}-more", place.namespace);
+    let key = Key::cluster(&name);
     let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
     let created: Value = ok("create", place.client.create(&NAMESPACE, CLUSTER_SCOPED, &object))?;
     let label = &created["metadata"]["labels"]["kubernetes.io/metadata.name"];
@@ -131,20 +131,20 @@ fn namespace(place: &Place<'_>) -> Outcome {
     until("the root CA", || exists(&inner, "kube-root-ca.crt"))?;
     let held = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "held", "finalizers": ["example.org/hold"]}});
     ok("create", place.client.create::<Value>(&CONFIG_MAP, &name, &held))?;
-    ok("delete", place.client.delete(&NAMESPACE, &Key::cluster(&name), &DeleteParams::default()))?;
-    let ending: Value = ok("get", place.client.get(&NAMESPACE, &Key::cluster(&name)))?;
+    ok("delete", place.client.delete(&NAMESPACE, &key, &DeleteParams::default()))?;
+    let ending: Value = ok("get", place.client.get(&NAMESPACE, &key))?;
     equal("phase", ending["status"]["phase"].as_str(), Some("Terminating"))?;
     let late = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "late"}});
     refused("something new", place.client.create::<Value>(&CONFIG_MAP, &name, &late), 403, "Forbidden")?;
     // A second deletion, while a finalizer keeps it, does no harm.
-    ok("delete again", place.client.delete(&NAMESPACE, &Key::cluster(&name), &DeleteParams::default()))?;
+    ok("delete again", place.client.delete(&NAMESPACE, &key, &DeleteParams::default()))?;
     until("the content to be deleted", || {
-        let left: Value = ok("get", place.client.get(&CONFIG_MAP, &Key::new(&name, "held")))?;
+        let left: Value = ok("get", place.client.get(&CONFIG_MAP, &inner.key("held")))?;
         Ok(left["metadata"]["deletionTimestamp"].is_string())
     })?;
     let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
-    ok("patch", place.client.patch::<Value>(&CONFIG_MAP, &Key::new(&name, "held"), &free))?;
+    ok("patch", place.client.patch::<Value>(&CONFIG_MAP, &inner.key("held"), &free))?;
     until("the namespace to go", || {
-        ok("find", place.client.find::<Value>(&NAMESPACE, &Key::cluster(&name))).map(|n| n.is_none())
+        ok("find", place.client.find::<Value>(&NAMESPACE, &key)).map(|n| n.is_none())
     })
 }

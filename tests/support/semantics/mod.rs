@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use gardenlet::api::core::{CONFIG_MAP, NAMESPACE};
-use gardenlet::api::meta::CLUSTER_SCOPED;
+use gardenlet::api::meta::{CLUSTER_SCOPED, Key};
 use gardenlet::base::clock::Clock;
 use gardenlet::kube::{Client, Error};
 use serde_json::{Value, json};
@@ -35,6 +35,13 @@ pub struct Check {
 pub struct Place<'a> {
     pub client: &'a Client,
     pub namespace: String,
+}
+
+impl Place<'_> {
+    /// The key of an object in the namespace.
+    fn key(&self, name: &str) -> Key {
+        Key::new(&self.namespace, name)
+    }
 }
 
 /// All checks.

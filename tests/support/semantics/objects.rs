@@ -34,7 +34,7 @@ fn metadata(place: &Place<'_>) -> Outcome {
     )?;
     ensure(metadata.get("generation").is_none(), "ConfigMaps have no generation")?;
     equal("kind", created["kind"].as_str(), Some("ConfigMap"))?;
-    let read: Value = ok("get", place.client.get(&CONFIG_MAP, &Key::new(&place.namespace, "a")))?;
+    let read: Value = ok("get", place.client.get(&CONFIG_MAP, &place.key("a")))?;
     equal("namespace", read["metadata"]["namespace"].as_str(), Some(place.namespace.as_str()))
 }
 
@@ -121,7 +121,7 @@ fn fields(place: &Place<'_>) -> Outcome {
 
 fn list_items(place: &Place<'_>) -> Outcome {
     place.config_map("a", "1")?;
-    let path = CONFIG_MAP.path(&place.namespace, "", "");
+    let path = CONFIG_MAP.collection_path(&place.namespace);
     let response = ok("list", place.client.raw(Method::Get, &path, None, ""))?;
     let list: Value = serde_json::from_slice(&response.body).map_err(|e| e.to_string())?;
     equal("kind", list["kind"].as_str(), Some("ConfigMapList"))?;
@@ -140,9 +140,7 @@ fn metadata_only(place: &Place<'_>) -> Outcome {
 fn put(place: &Place<'_>) -> Outcome {
     let mut object = place.config_map("a", "1")?;
     object["data"]["key"] = "2".into();
-    let put = |object: &Value| {
-        place.client.replace_object::<Value>(&CONFIG_MAP, &Key::new(&place.namespace, "a"), object)
-    };
+    let put = |object: &Value| place.client.replace_object::<Value>(&CONFIG_MAP, &place.key("a"), object);
     let changed = ok("put", put(&object))?;
     ensure(
         changed["metadata"]["resourceVersion"] != object["metadata"]["resourceVersion"],
@@ -156,7 +154,7 @@ fn put(place: &Place<'_>) -> Outcome {
     refused("a wrong uid", put(&object), 409, "Conflict")?;
     let absent = place.client.replace_object::<Value>(
         &CONFIG_MAP,
-        &Key::new(&place.namespace, "z"),
+        &place.key("z"),
         &json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "z"}}),
     );
     refused("an absent object", absent, 404, "NotFound").map(drop)
@@ -164,8 +162,7 @@ fn put(place: &Place<'_>) -> Outcome {
 
 fn unchanged(place: &Place<'_>) -> Outcome {
     let object = place.config_map("a", "1")?;
-    let again: Value =
-        ok("put", place.client.replace_object(&CONFIG_MAP, &Key::new(&place.namespace, "a"), &object))?;
+    let again: Value = ok("put", place.client.replace_object(&CONFIG_MAP, &place.key("a"), &object))?;
     equal("resourceVersion", &again["metadata"]["resourceVersion"], &object["metadata"]["resourceVersion"])
 }
 
@@ -175,7 +172,7 @@ fn lease(place: &Place<'_>) -> Outcome {
     let created: Value = ok("create", place.client.create(&LEASE, &place.namespace, &lease))?;
     equal("renewTime", created["spec"]["renewTime"].as_str(), Some("2025-01-02T03:04:05.678901Z"))?;
     lease["spec"]["holderIdentity"] = "y".into();
-    let put = place.client.replace_object::<Value>(&LEASE, &Key::new(&place.namespace, "l"), &lease);
+    let put = place.client.replace_object::<Value>(&LEASE, &place.key("l"), &lease);
     refused("without resourceVersion", put, 422, "Invalid").map(drop)
 }
 
@@ -188,7 +185,7 @@ fn dry_run(place: &Place<'_>) -> Outcome {
         ensure(answer.is_success(), format!("{path}: status {}", answer.status))?;
         serde_json::from_slice::<Value>(&answer.body).map_err(|error| error.to_string())
     };
-    let get = |name: &str| place.client.get::<Value>(&CONFIG_MAP, &Key::new(&place.namespace, name));
+    let get = |name: &str| place.client.get::<Value>(&CONFIG_MAP, &place.key(name));
     let object = json!({"metadata": {"name": "a"}, "data": {"key": "1"}});
     let created = send(Method::Post, "", &object, "application/json")?;
     ensure(created["metadata"]["uid"].is_string(), "an object that was only tried has no uid")?;

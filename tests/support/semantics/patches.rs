@@ -2,6 +2,7 @@
 
 use gardenlet::api::core::{CONFIG_MAP, DEPLOYMENT, EVENT, SECRET};
 use gardenlet::api::meta::Resource;
+use gardenlet::kube::request::Request;
 use gardenlet::kube::{DeleteParams, List, ListParams, Patch};
 use serde_json::{Value, json};
 
@@ -23,7 +24,7 @@ pub(super) const CHECKS: &[Named] = &[
 ];
 
 fn patch(place: &Place<'_>, patch: &Patch) -> Result<Value, gardenlet::kube::Error> {
-    place.client.patch(&CONFIG_MAP, &Key::new(&place.namespace, "a"), patch)
+    place.client.patch(&CONFIG_MAP, &place.key("a"), patch)
 }
 
 fn merge(place: &Place<'_>) -> Outcome {
@@ -54,10 +55,8 @@ fn strategic(place: &Place<'_>) -> Outcome {
     ok("create", place.client.create::<Value>(&DEPLOYMENT, &place.namespace, &deployment("d")))?;
     let body = json!({"spec": {"template": {"spec": {"containers": [
         {"name": "one", "env": [{"name": "B", "value": "2"}]}, {"name": "two", "$patch": "delete"}]}}}});
-    let patched: Value = ok(
-        "patch",
-        place.client.patch(&DEPLOYMENT, &Key::new(&place.namespace, "d"), &Patch::Strategic(body)),
-    )?;
+    let patched: Value =
+        ok("patch", place.client.patch(&DEPLOYMENT, &place.key("d"), &Patch::Strategic(body)))?;
     let containers = &patched["spec"]["template"]["spec"]["containers"];
     equal("containers", containers.as_array().map(Vec::len), Some(1))?;
     let mut names: Vec<&str> =
@@ -87,14 +86,16 @@ fn empty(place: &Place<'_>) -> Outcome {
 fn generations(place: &Place<'_>) -> Outcome {
     let created: Value = ok("create", place.client.create(&DEPLOYMENT, &place.namespace, &deployment("d")))?;
     equal("at first", created["metadata"]["generation"].as_i64(), Some(1))?;
-    let patch = |sub: &str, body: Value| -> Result<Option<i64>, String> {
-        let patched: Value =
-            ok("patch", place.client.patch(&DEPLOYMENT, &place.namespace, "d", sub, &Patch::Merge(body)))?;
-        Ok(patched["metadata"]["generation"].as_i64())
+    let key = place.key("d");
+    let patch = |body: Value| {
+        let patched: Value = ok("patch", place.client.patch(&DEPLOYMENT, &key, &Patch::Merge(body)))?;
+        Ok::<_, String>(patched["metadata"]["generation"].as_i64())
     };
-    equal("metadata", patch("", json!({"metadata": {"labels": {"l": "1"}}}))?, Some(1))?;
-    equal("spec", patch("", json!({"spec": {"minReadySeconds": 1}}))?, Some(2))?;
-    equal("status", patch("status", json!({"status": {"collisionCount": 1}}))?, Some(2))
+    equal("metadata", patch(json!({"metadata": {"labels": {"l": "1"}}}))?, Some(1))?;
+    equal("spec", patch(json!({"spec": {"minReadySeconds": 1}}))?, Some(2))?;
+    let body = Patch::Merge(json!({"status": {"collisionCount": 1}}));
+    let patched: Value = ok("patch", place.client.patch_status(&DEPLOYMENT, &key, &body))?;
+    equal("status", patched["metadata"]["generation"].as_i64(), Some(2))
 }
 
 fn status(place: &Place<'_>) -> Outcome {
@@ -102,23 +103,24 @@ fn status(place: &Place<'_>) -> Outcome {
     object["status"] = json!({"collisionCount": 7});
     let created: Value = ok("create", place.client.create(&DEPLOYMENT, &place.namespace, &object))?;
     ensure(created["status"]["collisionCount"].is_null(), "the status was taken at creation")?;
-    let patch = |sub: &str, body: Value| {
-        ok("patch", place.client.patch::<Value>(&DEPLOYMENT, &place.namespace, "d", sub, &Patch::Merge(body)))
-    };
-    let body = json!({"status": {"collisionCount": 7}, "spec": {"minReadySeconds": 9}});
-    let patched = patch("status", body.clone())?;
+    let key = place.key("d");
+    let body = Patch::Merge(json!({"status": {"collisionCount": 7}, "spec": {"minReadySeconds": 9}}));
+    let patched: Value = ok("patch", place.client.patch_status(&DEPLOYMENT, &key, &body))?;
     equal("through status", patched["status"]["collisionCount"].as_i64(), Some(7))?;
     ensure(patched["spec"]["minReadySeconds"] != 9, "the spec was changed through status")?;
-    let patched = patch("", json!({"status": {"collisionCount": 8}}))?;
+    let body = Patch::Merge(json!({"status": {"collisionCount": 8}}));
+    let patched: Value = ok("patch", place.client.patch(&DEPLOYMENT, &key, &body))?;
     equal("past status", patched["status"]["collisionCount"].as_i64(), Some(7))
 }
 
 fn scale(place: &Place<'_>) -> Outcome {
     ok("create", place.client.create::<Value>(&DEPLOYMENT, &place.namespace, &deployment("d")))?;
     let body = Patch::Merge(json!({"spec": {"replicas": 3}}));
-    let scaled: Value = ok("patch", place.client.patch(&DEPLOYMENT, &place.namespace, "d", "scale", &body))?;
+    let key = place.key("d");
+    let request = Request::patch(DEPLOYMENT.subresource_path(&key, "scale"), &body);
+    let scaled: Value = ok("patch", place.client.fetch(&request))?;
     equal("kind", scaled["kind"].as_str(), Some("Scale"))?;
-    let read: Value = ok("get", place.client.get(&DEPLOYMENT, &Key::new(&place.namespace, "d")))?;
+    let read: Value = ok("get", place.client.get(&DEPLOYMENT, &key))?;
     equal("replicas", read["spec"]["replicas"].as_i64(), Some(3))
 }
 
@@ -126,9 +128,7 @@ fn immutable(place: &Place<'_>) -> Outcome {
     let object = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "immutable": true,
         "stringData": {"a": "b"}});
     ok("create", place.client.create::<Value>(&SECRET, &place.namespace, &object))?;
-    let patch = |body: Value| {
-        place.client.patch::<Value>(&SECRET, &Key::new(&place.namespace, "s"), &Patch::Merge(body))
-    };
+    let patch = |body: Value| place.client.patch::<Value>(&SECRET, &place.key("s"), &Patch::Merge(body));
     ok("labels", patch(json!({"metadata": {"labels": {"x": "y"}}})))?;
     refused("data", patch(json!({"data": {"a": "Yw=="}})), 422, "Invalid")?;
     refused("immutable", patch(json!({"immutable": false})), 422, "Invalid")?;
@@ -137,24 +137,19 @@ fn immutable(place: &Place<'_>) -> Outcome {
     let created: Value = ok("create nothing", place.client.create(&SECRET, &place.namespace, &nothing))?;
     equal("an empty map", created.get("data"), None)?;
     let body = Patch::Merge(json!({"data": {}}));
-    let result = place.client.patch::<Value>(&SECRET, &Key::new(&place.namespace, "empty"), &body);
+    let result = place.client.patch::<Value>(&SECRET, &place.key("empty"), &body);
     refused("an empty map for none", result, 422, "Invalid").map(drop)
 }
 
 fn conditional_status(place: &Place<'_>) -> Outcome {
     let created: Value = ok("create", place.client.create(&DEPLOYMENT, &place.namespace, &deployment("d")))?;
     let label = Patch::Merge(json!({"metadata": {"labels": {"x": "y"}}}));
-    ok("label", place.client.patch::<Value>(&DEPLOYMENT, &Key::new(&place.namespace, "d"), &label))?;
+    ok("label", place.client.patch::<Value>(&DEPLOYMENT, &place.key("d"), &label))?;
     let version = &created["metadata"]["resourceVersion"];
     let body = json!({"metadata": {"resourceVersion": version}, "status": {"collisionCount": 1}});
-    let result = place.client.patch_status::<Value>(
-        &DEPLOYMENT,
-        &Key::new(&place.namespace, "d"),
-        &Patch::Merge(body),
-    );
+    let result = place.client.patch_status::<Value>(&DEPLOYMENT, &place.key("d"), &Patch::Merge(body));
     refused("a patch", result, 409, "Conflict")?;
-    let result =
-        place.client.replace_status::<Value>(&DEPLOYMENT, &Key::new(&place.namespace, "d"), &created);
+    let result = place.client.replace_status::<Value>(&DEPLOYMENT, &place.key("d"), &created);
     refused("a PUT", result, 409, "Conflict").map(drop)
 }
 
@@ -182,8 +177,7 @@ fn events(place: &Place<'_>) -> Outcome {
         "note": "A note.", "regarding": {"kind": "ConfigMap", "namespace": place.namespace, "name": "a"}});
     ok("create", place.client.create::<Value>(&EVENT, &place.namespace, &event))?;
     let series = json!({"series": {"count": 2, "lastObservedTime": "2025-01-02T03:05:05.000006Z"}});
-    let patched: Value =
-        ok("patch", place.client.patch(&EVENT, &Key::new(&place.namespace, "e"), &Patch::Merge(series)))?;
+    let patched: Value = ok("patch", place.client.patch(&EVENT, &place.key("e"), &Patch::Merge(series)))?;
     equal("count", patched["series"]["count"].as_i64(), Some(2))?;
     // The core group has the same events under other names of fields.
     let core = Resource::new("", "v1", "Event", "events", true);
@@ -197,11 +191,10 @@ fn events(place: &Place<'_>) -> Outcome {
     equal("component", found["reportingComponent"].as_str(), Some("seed-controller"))?;
     equal("regarding", &found["regarding"], &Value::Null)?;
     let message = Patch::Merge(json!({"message": "Another note."}));
-    let patched: Value = ok("patch", place.client.patch(&core, &Key::new(&place.namespace, "e"), &message))?;
+    let patched: Value = ok("patch", place.client.patch(&core, &place.key("e"), &message))?;
     equal("version", patched["apiVersion"].as_str(), Some("v1"))?;
-    let found: Value = ok("get", place.client.get(&EVENT, &Key::new(&place.namespace, "e")))?;
+    let found: Value = ok("get", place.client.get(&EVENT, &place.key("e")))?;
     equal("note", found["note"].as_str(), Some("Another note."))?;
-    ok("delete", place.client.delete(&core, &Key::new(&place.namespace, "e"), &DeleteParams::default()))?;
-    refused("get", place.client.get::<Value>(&EVENT, &Key::new(&place.namespace, "e")), 404, "NotFound")
-        .map(drop)
+    ok("delete", place.client.delete(&core, &place.key("e"), &DeleteParams::default()))?;
+    refused("get", place.client.get::<Value>(&EVENT, &place.key("e")), 404, "NotFound").map(drop)
 }

@@ -50,13 +50,13 @@ fn protect(place: &Place<'_>, of_extensions: bool) -> Result<Resource, String> {
     ok("its binding", place.client.create::<Value>(&BINDINGS, CLUSTER_SCOPED, binding))?;
     until("the policy to count", || {
         make(place, &kind, "t", true)?;
-        Ok(place.client.delete(&kind, &Key::new(&place.namespace, "t"), &DeleteParams::default()).is_err())
+        Ok(place.client.delete(&kind, &place.key("t"), &DeleteParams::default()).is_err())
     })?;
     Ok(kind)
 }
 
 fn make(place: &Place<'_>, kind: &Resource, name: &str, has_label: bool) -> Outcome {
-    if ok("find", place.client.find::<Value>(kind, &Key::new(&place.namespace, name)))?.is_some() {
+    if ok("find", place.client.find::<Value>(kind, &place.key(name)))?.is_some() {
         return Ok(());
     }
     let mut object = thing(kind, &json!({"size": 1}));
@@ -69,12 +69,12 @@ fn make(place: &Place<'_>, kind: &Resource, name: &str, has_label: bool) -> Outc
 
 fn annotate(place: &Place<'_>, kind: &Resource, name: &str, value: &str) -> Outcome {
     let patch = Patch::Merge(json!({"metadata": {"annotations": {CONFIRMATION: value}}}));
-    ok("annotate", place.client.patch::<Value>(kind, &Key::new(&place.namespace, name), &patch)).map(drop)
+    ok("annotate", place.client.patch::<Value>(kind, &place.key(name), &patch)).map(drop)
 }
 
 fn unconfirmed(place: &Place<'_>) -> Outcome {
     let kind = protect(place, true)?;
-    let delete = || place.client.delete(&kind, &Key::new(&place.namespace, "t"), &DeleteParams::default());
+    let delete = || place.client.delete(&kind, &place.key("t"), &DeleteParams::default());
     let message = refused("no annotation", delete(), 403, "Forbidden")?;
     ensure(
         message.contains("must have a \"confirmation.gardener.cloud/deletion\" annotation to delete"),
@@ -99,7 +99,7 @@ fn collections(place: &Place<'_>) -> Outcome {
     let all = ListParams::default();
     let delete = || place.client.delete_collection(&kind, &place.namespace, &all, &DeleteParams::default());
     refused("one is not confirmed", delete(), 403, "Forbidden")?;
-    let left = ok("find", place.client.find::<Value>(&kind, &Key::new(&place.namespace, "t")))?;
+    let left = ok("find", place.client.find::<Value>(&kind, &place.key("t")))?;
     ensure(left.is_some(), "the one that is not confirmed is gone")?;
     annotate(place, &kind, "t", "1")?;
     ok("all are confirmed", delete())?;
@@ -110,7 +110,7 @@ fn collections(place: &Place<'_>) -> Outcome {
 fn unlabelled(place: &Place<'_>) -> Outcome {
     let kind = protect(place, false)?;
     make(place, &kind, "free", false)?;
-    ok("free", place.client.delete(&kind, &Key::new(&place.namespace, "free"), &DeleteParams::default()))?;
-    let protected = place.client.delete(&kind, &Key::new(&place.namespace, "t"), &DeleteParams::default());
+    ok("free", place.client.delete(&kind, &place.key("free"), &DeleteParams::default()))?;
+    let protected = place.client.delete(&kind, &place.key("t"), &DeleteParams::default());
     refused("protected", protected, 403, "Forbidden").map(drop)
 }

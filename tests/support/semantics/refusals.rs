@@ -1,7 +1,7 @@
 //! Refusals: codes and reasons.
 
 use gardenlet::api::core::{CONFIG_MAP, DEPLOYMENT, SERVICE_ACCOUNT};
-use gardenlet::api::meta::{CLUSTER_SCOPED, Resource};
+use gardenlet::api::meta::{CLUSTER_SCOPED, Key, Resource};
 use gardenlet::kube::{DeleteParams, Method, Patch, WatchParams};
 use serde_json::{Value, json};
 
@@ -21,7 +21,7 @@ pub(super) const CHECKS: &[Named] = &[
 ];
 
 fn names(place: &Place<'_>) -> Outcome {
-    let missing = place.client.get::<Value>(&CONFIG_MAP, &Key::new(&place.namespace, "z"));
+    let missing = place.client.get::<Value>(&CONFIG_MAP, &place.key("z"));
     equal("message", refused("get", missing, 404, "NotFound")?.as_str(), "configmaps \"z\" not found")?;
     place.config_map("a", "1")?;
     let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}});
@@ -31,7 +31,7 @@ fn names(place: &Place<'_>) -> Outcome {
         refused("create", taken, 409, "AlreadyExists")?.as_str(),
         "configmaps \"a\" already exists",
     )?;
-    let gone = place.client.delete(&CONFIG_MAP, &Key::new(&place.namespace, "z"), &DeleteParams::default());
+    let gone = place.client.delete(&CONFIG_MAP, &place.key("z"), &DeleteParams::default());
     refused("delete", gone, 404, "NotFound").map(drop)
 }
 
@@ -42,10 +42,10 @@ fn priority(place: &Place<'_>) -> Outcome {
     let class = json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": 5});
     let made: Value = ok("create", place.client.create(&classes, CLUSTER_SCOPED, &class))?;
     equal("preemptionPolicy", made["preemptionPolicy"].as_str().unwrap_or_default(), "PreemptLowerPriority")?;
-    let other = Patch::Merge(json!({"value": 6}));
-    let changed = place.client.patch::<Value>(&classes, &Key::cluster(&name), &other);
+    let (key, other) = (Key::cluster(&name), Patch::Merge(json!({"value": 6})));
+    let changed = place.client.patch::<Value>(&classes, &key, &other);
     let message = refused("change", changed, 422, "Invalid")?;
-    ok("delete", place.client.delete(&classes, &Key::cluster(&name), &DeleteParams::default()))?;
+    ok("delete", place.client.delete(&classes, &key, &DeleteParams::default()))?;
     ensure(message.contains("value: Forbidden: may not be changed in an update."), message)
 }
 
@@ -69,7 +69,7 @@ fn wrong_objects(place: &Place<'_>) -> Outcome {
     let wrong = json!({"apiVersion": "v2", "kind": "ConfigMap", "metadata": {"name": "a"}});
     let result = place.client.create::<Value>(&CONFIG_MAP, &place.namespace, &wrong);
     refused("another version", result, 400, "BadRequest")?;
-    let path = CONFIG_MAP.path(&place.namespace, "", "");
+    let path = CONFIG_MAP.collection_path(&place.namespace);
     let response = ok("no JSON", place.client.raw(Method::Post, &path, Some(b"{"), "application/json"))?;
     equal("no JSON", response.status, 400)
 }
@@ -83,8 +83,7 @@ fn selector(place: &Place<'_>) -> Outcome {
     let labels = json!({"a": "c"});
     let change =
         json!({"spec": {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}}}});
-    let result =
-        place.client.patch::<Value>(&DEPLOYMENT, &Key::new(&place.namespace, "d"), &Patch::Merge(change));
+    let result = place.client.patch::<Value>(&DEPLOYMENT, &place.key("d"), &Patch::Merge(change));
     refused("a change", result, 422, "Invalid").map(drop)
 }
 
@@ -93,13 +92,13 @@ fn methods(place: &Place<'_>) -> Outcome {
     let raw = |method, path: &str, media_type: &str| {
         ok(path, place.client.raw(method, path, Some(b"{}"), media_type)).map(|r| r.status)
     };
-    let one = CONFIG_MAP.path(&place.namespace, "a", "");
+    let one = CONFIG_MAP.object_path(&place.key("a"));
     equal("POST to an object", raw(Method::Post, &one, "application/json")?, 405)?;
     equal("POST to all namespaces", raw(Method::Post, "/api/v1/configmaps", "application/json")?, 405)?;
     equal("a patch without a kind", raw(Method::Patch, &one, "application/json")?, 415)?;
     equal(
         "a body of another type",
-        raw(Method::Post, &CONFIG_MAP.path(&place.namespace, "", ""), "text/plain")?,
+        raw(Method::Post, &CONFIG_MAP.collection_path(&place.namespace), "text/plain")?,
         415,
     )
 }
@@ -108,12 +107,12 @@ fn unknown(place: &Place<'_>) -> Outcome {
     const NOTHING: Resource = Resource::new("nothing.example.org", "v1", "Nothing", "nothings", true);
     const NEITHER: Resource = Resource::new("", "v1", "Neither", "neithers", true);
     for resource in [&NOTHING, &NEITHER] {
-        let result = place.client.get::<Value>(resource, &Key::new(&place.namespace, "a"));
+        let result = place.client.get::<Value>(resource, &place.key("a"));
         let code = result.err().and_then(|e| e.status_code());
         equal(&resource.plural, code, Some(404))?;
     }
     place.config_map("a", "1")?;
-    let path = CONFIG_MAP.path(&place.namespace, "a", "status");
+    let path = CONFIG_MAP.subresource_path(&place.key("a"), "status");
     let response = ok("status", place.client.raw(Method::Get, &path, None, ""))?;
     equal("a subresource", response.status, 404)
 }
@@ -134,12 +133,7 @@ fn tokens(place: &Place<'_>) -> Outcome {
     let request = |seconds: i64| {
         let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
             "spec": {"expirationSeconds": seconds}});
-        place.client.create_sub::<Value>(
-            &SERVICE_ACCOUNT,
-            &Key::new(&place.namespace, "robot"),
-            "token",
-            &request,
-        )
+        place.client.create_sub::<Value>(&SERVICE_ACCOUNT, &place.key("robot"), "token", &request)
     };
     refused("ten seconds", request(10), 422, "Invalid")?;
     let granted = ok("an hour", request(3_600))?;

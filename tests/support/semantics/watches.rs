@@ -57,7 +57,7 @@ fn create(place: &Place<'_>, name: &str, labels: &Value) -> Outcome {
 
 fn label(place: &Place<'_>, name: &str, value: &Value) -> Outcome {
     let patch = Patch::Merge(json!({"metadata": {"labels": {"x": value}}}));
-    ok("patch", place.client.patch::<Value>(&SECRET, &Key::new(&place.namespace, name), &patch)).map(drop)
+    ok("patch", place.client.patch::<Value>(&SECRET, &place.key(name), &patch)).map(drop)
 }
 
 fn follows(place: &Place<'_>) -> Outcome {
@@ -66,7 +66,7 @@ fn follows(place: &Place<'_>) -> Outcome {
     create(place, "a", &json!({}))?;
     let mut watch = ok("watch", place.client.watch(&SECRET, &place.namespace, &params(&version)))?;
     label(place, "a", &json!("1"))?;
-    ok("delete", place.client.delete(&SECRET, &Key::new(&place.namespace, "a"), &DeleteParams::default()))?;
+    ok("delete", place.client.delete(&SECRET, &place.key("a"), &DeleteParams::default()))?;
     equal("events", read(&mut watch, 3)?, ["+a", "~a", "-a"].map(str::to_owned).to_vec())
 }
 
@@ -139,6 +139,6 @@ fn one_name(place: &Place<'_>) -> Outcome {
     let mut watch = ok("watch", place.client.watch(&SECRET, &place.namespace, &one))?;
     create(place, "a", &json!({}))?;
     create(place, "b", &json!({}))?;
-    ok("delete", place.client.delete(&SECRET, &Key::new(&place.namespace, "b"), &DeleteParams::default()))?;
+    ok("delete", place.client.delete(&SECRET, &place.key("b"), &DeleteParams::default()))?;
     equal("events", read(&mut watch, 2)?, ["+b", "-b"].map(str::to_owned).to_vec())
 }

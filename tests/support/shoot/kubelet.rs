@@ -3,6 +3,7 @@
 use std::net::TcpListener;
 
 use gardenlet::api::core::{CONFIG_MAP, POD, SECRET};
+use gardenlet::api::meta::Key;
 use gardenlet::kube::Client;
 use serde_json::{Value, json};
 
@@ -239,7 +240,7 @@ fn address(pod: &Value) -> String {
 /// The last lines of the container's log.
 fn say(hands: &Hands, pod: &Value, text: &str) {
     if entry(pod, "/metadata/annotations", LOG) != Some(text) {
-        hands.merge(&POD, pod, "", json!({"metadata": {"annotations": {LOG: text}}}));
+        hands.merge(&POD, pod, json!({"metadata": {"annotations": {LOG: text}}}));
     }
 }
 

@@ -67,7 +67,7 @@ pub fn write_slices(hands: &Hands, scene: &Scene) {
             }
             Some(slice) if slice["endpoints"] != json!(endpoints) || slice["ports"] != json!(ports) => {
                 let patch = json!({"endpoints": endpoints, "ports": ports});
-                hands.merge(&ENDPOINT_SLICE, slice, "", patch);
+                hands.merge(&ENDPOINT_SLICE, slice, patch);
             }
             Some(_) => {}
         }
@@ -148,7 +148,7 @@ pub fn bind(shared: &Shared, scene: &Scene) -> bool {
             hands.create(&PERSISTENT_VOLUME, CLUSTER_SCOPED, &volume_for(claim, &volume, &capacity));
             continue;
         }
-        hands.merge(&PERSISTENT_VOLUME_CLAIM, claim, "", json!({"spec": {"volumeName": volume}}));
+        hands.merge(&PERSISTENT_VOLUME_CLAIM, claim, json!({"spec": {"volumeName": volume}}));
         let status =
             json!({"phase": "Bound", "accessModes": claim["spec"]["accessModes"], "capacity": capacity});
         hands.set_status(&PERSISTENT_VOLUME_CLAIM, claim, status);

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use gardenlet::api::core::{
     DEPLOYMENT, EVENT, NAMESPACE, PERSISTENT_VOLUME_CLAIM, POD, REPLICA_SET, SERVICE, STATEFUL_SET,
 };
-use gardenlet::api::meta::{ALL_NAMESPACES, Resource};
+use gardenlet::api::meta::{ALL_NAMESPACES, Key, Resource};
 use gardenlet::kube::{Client, DeleteParams, Error, ListParams, Patch};
 use serde_json::{Value, json};
 
@@ -154,11 +154,11 @@ impl Hands {
         self.done(&what, self.client.create::<Value>(resource, namespace, object));
     }
 
-    /// Merges into an object, or with `sub` into its status.
-    pub fn merge(&self, resource: &Resource, object: &Value, sub: &str, patch: Value) {
-        let (namespace, name) = place(object);
-        let what = format!("patch {} {namespace}/{name}", resource.kind);
-        self.done(&what, self.client.patch_blindly(resource, namespace, name, sub, &Patch::Merge(patch)));
+    /// Merges into an object.
+    pub fn merge(&self, resource: &Resource, object: &Value, patch: Value) {
+        let key = Key::of(object);
+        let what = format!("patch {} {key}", resource.kind);
+        self.done(&what, self.client.patch_blindly(resource, &key, &Patch::Merge(patch)));
     }
 
     /// Merges a status if it differs in more than times of updates.
@@ -173,20 +173,22 @@ impl Hands {
             }
         }
         if next != before {
-            self.merge(resource, object, "status", json!({"status": status}));
+            let (key, patch) = (Key::of(object), Patch::Merge(json!({"status": status})));
+            let what = format!("patch the status of {} {key}", resource.kind);
+            self.done(&what, self.client.patch_status_blindly(resource, &key, &patch));
         }
     }
 
     pub fn delete(&self, resource: &Resource, object: &Value) {
-        let (namespace, name) = place(object);
-        let what = format!("delete {} {namespace}/{name}", resource.kind);
-        self.done(&what, self.client.delete(resource, &Key::new(namespace, name), &DeleteParams::default()));
+        let key = Key::of(object);
+        let what = format!("delete {} {key}", resource.kind);
+        self.done(&what, self.client.delete(resource, &key, &DeleteParams::default()));
     }
 
     /// Removes a pod that nobody ends.
     pub fn bury(&self, pod: &Value) {
-        let (namespace, name) = place(pod);
-        let path = POD.path(namespace, name, "");
+        let key = Key::of(pod);
+        let path = POD.object_path(&key);
         let body = json!({"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0}).to_string();
         let gone = self.client.raw(
             gardenlet::kube::Method::Delete,
@@ -194,7 +196,7 @@ impl Hands {
             Some(body.as_bytes()),
             "application/json",
         );
-        self.done(&format!("end pod {namespace}/{name}"), gone);
+        self.done(&format!("end pod {key}"), gone);
     }
 
     /// Warns of a pod or claim, once for each reason.

@@ -61,7 +61,7 @@ fn look_at_deployment(hands: &Hands, scene: &Scene, deployment: &Value, patience
         hands.create(&REPLICA_SET, namespace, &replica_set(deployment, &hash, revision));
         if entry(deployment, "/metadata/annotations", REVISION) != Some(&revision.to_string()) {
             let patch = json!({"metadata": {"annotations": {REVISION: revision.to_string()}}});
-            hands.merge(&DEPLOYMENT, deployment, "", patch);
+            hands.merge(&DEPLOYMENT, deployment, patch);
         }
         return true;
     };

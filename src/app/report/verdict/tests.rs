@@ -179,7 +179,7 @@ fn a_command_is_one_that_works_where_the_agent_runs() {
             "kubectl --namespace garden exec deployment/gardenlet -- /gardenlet",
         ),
     ];
-    let seed = Place::Object("Seed", Key::new("", "x"));
+    let seed = Place::Object("Seed", Key::cluster("x"));
     for (variables, program) in table {
         let variable = |wanted: &str| {
             variables.iter().find(|(name, _)| *name == wanted).map(|(_, value)| (*value).to_owned())

@@ -37,22 +37,22 @@ const KEPT: [&str; 5] = [
 /// # Errors
 /// A request fails.
 pub fn deploy(seed: &Seed, input: &Input<'_>, schedule: &str, now: Timestamp) -> Result<Value, Error> {
-    let (namespace, name) = (input.namespace, input.role.name());
+    let key = Key::new(input.namespace, input.role.name());
     let mut desired = fill(input, schedule);
     let request = |object: &mut Value| {
         let annotations = &mut object["metadata"]["annotations"];
         annotations[OPERATION] = json!("reconcile");
         annotations[TIMESTAMP] = json!(rfc3339_nanos(now));
     };
-    let Some(live) = seed.find::<Value>(&ETCD, &Key::new(namespace, name))? else {
+    let Some(live) = seed.find::<Value>(&ETCD, &key)? else {
         request(&mut desired);
-        return seed.create(&ETCD, namespace, &desired);
+        return seed.create(&ETCD, &key.namespace, &desired);
     };
     match change(&live, desired) {
         None => Ok(live),
         Some(mut patch) => {
             request(&mut patch);
-            seed.patch(&ETCD, &Key::new(namespace, name), &Patch::Merge(patch))
+            seed.patch(&ETCD, &key, &Patch::Merge(patch))
         }
     }
 }
@@ -62,13 +62,14 @@ pub fn deploy(seed: &Seed, input: &Input<'_>, schedule: &str, now: Timestamp) ->
 /// # Errors
 /// A request fails.
 pub fn scale(seed: &Seed, namespace: &str, role: Role, replicas: i64, now: Timestamp) -> Result<(), Error> {
-    let live: Option<Value> = seed.find(&ETCD, &Key::new(namespace, role.name()))?;
+    let key = Key::new(namespace, role.name());
+    let live: Option<Value> = seed.find(&ETCD, &key)?;
     if live.is_none_or(|live| live["spec"]["replicas"] == replicas) {
         return Ok(());
     }
     let annotations = json!({OPERATION: "reconcile", TIMESTAMP: rfc3339_nanos(now)});
     let patch = json!({"metadata": {"annotations": annotations}, "spec": {"replicas": replicas}});
-    seed.patch::<Value>(&ETCD, &Key::new(namespace, role.name()), &Patch::Merge(patch)).map(drop)
+    seed.patch::<Value>(&ETCD, &key, &Patch::Merge(patch)).map(drop)
 }
 
 /// The patch for the live object.
@@ -96,8 +97,9 @@ fn overlay(live: &mut Value, desired: Value) {
 /// # Errors
 /// A request fails. An error that the druid reports leads to another check, because the druid may recover.
 pub fn wait(seed: &Seed, namespace: &str, role: Role) -> Result<Step, Failed> {
-    let live: Option<Value> = seed.find(&ETCD, &Key::new(namespace, role.name()))?;
-    let name = format!("Etcd {namespace}/{}", role.name());
+    let key = Key::new(namespace, role.name());
+    let live: Option<Value> = seed.find(&ETCD, &key)?;
+    let name = format!("Etcd {key}");
     Ok(match live.map(|live| unready(&live)) {
         None => Step::again(AGAIN, format!("{name} is not there")),
         Some(None) => Step::Done,
@@ -111,7 +113,7 @@ pub fn wait(seed: &Seed, namespace: &str, role: Role) -> Result<Step, Failed> {
 /// A request fails. A missing object or kind is no error.
 pub fn delete(seed: &Seed, key: &Key) -> Result<(), Error> {
     let patch = json!({"metadata": {"annotations": {"confirmation.gardener.cloud/deletion": "true"}}});
-    match seed.patch_blindly(&ETCD, &key, &Patch::Merge(patch)) {
+    match seed.patch_blindly(&ETCD, key, &Patch::Merge(patch)) {
         Err(error) if error.is_not_found() => Ok(()),
         Err(error) => Err(error),
         Ok(()) => write::delete(seed, &ETCD, key).map(drop),
@@ -191,14 +193,8 @@ fn keep(desired: &mut Value, live: &Value) {
 /// A request fails.
 pub fn may_label(seed: &Seed) -> Result<bool, Error> {
     let mut is_guarded = false;
-    seed.list_all::<Value>(
-        &VALIDATING_WEBHOOK_CONFIGURATION,
-        ALL_NAMESPACES,
-        &ListParams::default(),
-        &mut |found| {
-            is_guarded |= guards(&found);
-        },
-    )?;
+    let mut see = |found: Value| is_guarded |= guards(&found);
+    seed.list_all(&VALIDATING_WEBHOOK_CONFIGURATION, ALL_NAMESPACES, &ListParams::default(), &mut see)?;
     Ok(!is_guarded)
 }
 

@@ -68,12 +68,13 @@ pub fn deploy(
 /// # Errors
 /// A request fails. A missing object is no error.
 pub fn delete(seed: &Seed, namespace: &str, role: Role) -> Result<(), Error> {
-    let live: Option<Value> = seed.find(&STATEFUL_SET, &Key::new(namespace, role.name()))?;
+    let key = Key::new(namespace, role.name());
+    let live: Option<Value> = seed.find(&STATEFUL_SET, &key)?;
     let Some(live) = live else { return Ok(()) };
     if snapshots::are_on(&live) {
         snapshots::delete(seed, namespace)?;
     }
-    write::delete(seed, &STATEFUL_SET, &Key::new(namespace, role.name())).map(drop)
+    write::delete(seed, &STATEFUL_SET, &key).map(drop)
 }
 
 /// The objects; the StatefulSet is the last one.

@@ -203,15 +203,14 @@ pub(super) fn are_on(set: &Value) -> bool {
 /// A request fails.
 pub fn deploy(seed: &Seed, input: &Input<'_>, snapshots: &Snapshots<'_>) -> Result<(), Error> {
     let mut desired = snapshots.cron_job(input);
-    let Some(live) = seed.find::<Value>(&CRON_JOB, &Key::new(input.namespace, NAME))? else {
+    let key = Key::new(input.namespace, NAME);
+    let Some(live) = seed.find::<Value>(&CRON_JOB, &key)? else {
         return seed.create::<Value>(&CRON_JOB, input.namespace, &desired).map(drop);
     };
     begin_anew(&live, &mut desired, snapshots.now);
     match patch(&live, &desired, Keep::default()) {
         None => Ok(()),
-        Some(patch) => {
-            seed.patch::<Value>(&CRON_JOB, &Key::new(input.namespace, NAME), &Patch::Merge(patch)).map(drop)
-        }
+        Some(patch) => seed.patch::<Value>(&CRON_JOB, &key, &Patch::Merge(patch)).map(drop),
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use gardenlet::api::core::{DEPLOYMENT, NAMESPACE, SECRET, STATEFUL_SET};
 use gardenlet::api::gardener::SHOOT;
-use gardenlet::api::meta::Resource;
+use gardenlet::api::meta::{Key, Resource};
 use gardenlet::kube::{Client, ListParams};
 use serde_json::Value;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use gardenlet::api::core::{CONFIG_MAP, DEPLOYMENT, VALIDATING_WEBHOOK_CONFIGURATION};
 use gardenlet::api::crd::CUSTOM_RESOURCE_DEFINITION;
 use gardenlet::api::gardener::SHOOT;
-use gardenlet::api::meta::Resource;
+use gardenlet::api::meta::{Key, Resource};
 use gardenlet::base::clock::Mono;
 use gardenlet::kube::{Client, DeleteParams, Method, Patch};
 use serde_json::{Value, json};

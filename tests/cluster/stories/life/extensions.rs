@@ -4,7 +4,7 @@
 use gardenlet::api::core::{DEPLOYMENT, POD};
 use gardenlet::api::extensions::EXTENSION;
 use gardenlet::api::gardener::{CONTROLLER_INSTALLATION, CONTROLLER_REGISTRATION, SHOOT, SHOOT_STATE};
-use gardenlet::api::meta::ALL_NAMESPACES;
+use gardenlet::api::meta::{ALL_NAMESPACES, Key};
 use gardenlet::base::clock::Timestamp;
 use gardenlet::format::time::parse_rfc3339;
 use gardenlet::kube::{Client, ListParams, Patch};
@@ -60,7 +60,7 @@ pub(super) fn be_as_usual(config: &mut Value) {
 pub(super) fn asked(lab: &Lab, name: Name) -> Result<[Timestamp; 2]> {
     let seed = lab.seed.client()?;
     let of = |kind: &str| -> Result<Timestamp> {
-        let object = seed.get::<Value>(&EXTENSION, &Key::new(&name.plane(), kind))?;
+        let object = seed.get::<Value>(&EXTENSION, &Key::new(name.plane(), kind))?;
         let (annotations, last) = (&object["metadata"]["annotations"], &object["status"]["lastOperation"]);
         let time = |value: &Value| parse_rfc3339(text(value)).doing(|| format!("{kind}: read {value}"));
         let (asked, done) = (time(&annotations["gardener.cloud/timestamp"])?, time(&last["lastUpdateTime"])?);
@@ -86,9 +86,9 @@ pub(super) fn asked_since(lab: &Lab, name: Name, before: [Timestamp; 2]) -> Resu
 pub(super) fn went_in_their_order(requests: &[Request], name: Name) -> Result<()> {
     let plane = name.plane();
     let order = [
-        EXTENSION.path(&plane, BEFORE, ""),
-        DEPLOYMENT.path(&plane, "kube-apiserver", ""),
-        EXTENSION.path(&plane, AFTER, ""),
+        EXTENSION.object_path(&Key::new(&plane, BEFORE)),
+        DEPLOYMENT.object_path(&Key::new(&plane, "kube-apiserver")),
+        EXTENSION.object_path(&Key::new(&plane, AFTER)),
     ];
     let deleted = requests.iter().filter(|request| request.verb == "delete");
     let deleted: Vec<&str> = deleted
@@ -210,7 +210,7 @@ impl Place<'_> {
     }
 
     fn object(&self, name: &str) -> Result<Value> {
-        Ok(self.lab.seed.client()?.get::<Value>(&EXTENSION, &Key::new(&self.name.plane(), name))?)
+        Ok(self.lab.seed.client()?.get::<Value>(&EXTENSION, &Key::new(self.name.plane(), name))?)
     }
 
     /// When the first pod of the API server was created.

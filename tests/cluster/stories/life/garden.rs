@@ -6,7 +6,7 @@ use gardenlet::api::certificates::CERTIFICATE_SIGNING_REQUEST;
 use gardenlet::api::coordination::LEASE;
 use gardenlet::api::core::{CONFIG_MAP, NAMESPACE, SECRET, SERVICE_ACCOUNT};
 use gardenlet::api::gardener::{PROJECT as PROJECTS, SEED as SEEDS, SHOOT};
-use gardenlet::api::meta::{ALL_NAMESPACES, Metadata};
+use gardenlet::api::meta::{ALL_NAMESPACES, Key, Metadata};
 use gardenlet::base::clock::{Clock, Mono};
 use gardenlet::format::yaml;
 use gardenlet::kube::{Client, DeleteParams, ListParams};

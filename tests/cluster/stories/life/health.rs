@@ -3,6 +3,7 @@
 
 use gardenlet::api::core::{POD, SERVICE};
 use gardenlet::api::gardener::SHOOT;
+use gardenlet::api::meta::Key;
 use gardenlet::base::clock::Mono;
 use gardenlet::kube::{Client, ListParams, Patch};
 use serde_json::{Value, json};
@@ -85,7 +86,7 @@ pub(super) fn follows_a_cut(
     }
     // Meanwhile its containers run again, so that the cut ends when the Services have endpoints.
     wait::until("the API server to be ready again", 120, || {
-        let pod: Value = client.get(&POD, &Key::new(&name.plane(), &pod(&client, name)?))?;
+        let pod: Value = client.get(&POD, &Key::new(name.plane(), &pod(&client, name)?))?;
         let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
         let is_ready = conditions.iter().any(|c| c["type"] == "Ready" && c["status"] == "True");
         Ok::<_, Failure>(is_ready.then_some(()))
@@ -144,7 +145,7 @@ fn cut(client: &Client, name: Name, is_cut: bool) -> Result<()> {
         let nobody = if is_cut { json!("true") } else { Value::Null };
         let patch = Patch::Merge(json!({"spec": {"selector": {NOBODY: nobody}}}));
         let service = service["metadata"]["name"].as_str().unwrap_or_default();
-        client.patch::<Value>(&SERVICE, &Key::new(&name.plane(), service), &patch)?;
+        client.patch::<Value>(&SERVICE, &Key::new(name.plane(), service), &patch)?;
         of_server += 1;
     }
     ensure(of_server > 0, || "no Service leads to the API server".to_owned())

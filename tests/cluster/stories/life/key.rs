@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use gardenlet::api::core::SECRET;
-use gardenlet::api::meta::text;
+use gardenlet::api::meta::{Key, text};
 use gardenlet::base::clock::Clock;
 use gardenlet::base::stop::Stop;
 use gardenlet::format::base64;
@@ -86,7 +86,7 @@ fn write_until(shoot: &Client, over: &Stop) -> Vec<bool> {
     while !over.wait(&clock, PERIOD) {
         let n = writes.len();
         let patch = Patch::Merge(json!({"stringData": {"n": n.to_string()}}));
-        writes.push(shoot.patch_blindly(&SECRET, &Key::new("default", &changed(n)), &patch).is_ok());
+        writes.push(shoot.patch_blindly(&SECRET, &Key::new("default", changed(n)), &patch).is_ok());
     }
     writes
 }

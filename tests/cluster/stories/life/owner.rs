@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use gardenlet::api::gardener::SHOOT;
+use gardenlet::api::meta::Key;
 use gardenlet::format::base64;
 use gardenlet::kube::{Client, Method};
 use serde_json::{Value, json};
@@ -37,7 +38,7 @@ impl<'a> Owner<'a> {
     pub(super) fn new(lab: &Lab, garden: &Client, name: Name, outside: &'a Outside) -> Result<Self> {
         let request = json!({"apiVersion": "authentication.gardener.cloud/v1alpha1", "kind": "AdminKubeconfigRequest",
             "spec": {"expirationSeconds": 3_600}});
-        let path = SHOOT.path(PROJECT, name.0, "adminkubeconfig");
+        let path = SHOOT.subresource_path(&Key::new(PROJECT, name.0), "adminkubeconfig");
         let body = request.to_string();
         let answer = garden.raw(Method::Post, &path, Some(body.as_bytes()), "application/json")?;
         let answer: Value = serde_json::from_slice(&answer.body)?;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use gardenlet::api::core::{CONFIG_MAP, SECRET};
 use gardenlet::api::gardener::SHOOT;
+use gardenlet::api::meta::Key;
 use gardenlet::format::base64;
 use gardenlet::kube::{Client, Connection, ListParams, Method, Options, Patch};
 use serde_json::{Value, json};
@@ -121,7 +122,7 @@ impl Amount {
 
 /// Creates the Secrets, unless an earlier act has done so.
 pub(super) fn fill(shoot: &Client, count: usize) -> Result<()> {
-    if shoot.find::<Value>(&SECRET, &Key::new("default", &many(0)))?.is_some() {
+    if shoot.find::<Value>(&SECRET, &Key::new("default", many(0)))?.is_some() {
         return Ok(());
     }
     for n in 0..count {
@@ -164,7 +165,7 @@ pub(super) fn reached(
 
 /// The number of CAs in the bundle for clients.
 fn authorities(garden: &Client, name: Name) -> Result<usize> {
-    let map: Value = garden.get(&CONFIG_MAP, &Key::new(PROJECT, &format!("{}.ca-cluster", name.0)))?;
+    let map: Value = garden.get(&CONFIG_MAP, &Key::new(PROJECT, format!("{}.ca-cluster", name.0)))?;
     Ok(map["data"]["ca.crt"].as_str().unwrap_or_default().matches("BEGIN CERTIFICATE").count())
 }
 

@@ -2,6 +2,7 @@
 
 use gardenlet::api::core::{POD, SERVICE};
 use gardenlet::api::gardener::SHOOT;
+use gardenlet::api::meta::Key;
 use gardenlet::kube::{Client, ListParams, Patch};
 use serde_json::{Value, json};
 

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use gardenlet::api::core::{CRON_JOB, PERSISTENT_VOLUME_CLAIM, POD};
 use gardenlet::api::gardener::SHOOT;
+use gardenlet::api::meta::Key;
 use gardenlet::backup::garden::entry_name;
 use gardenlet::kube::{Client, ListParams};
 use serde_json::{Value, json};

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use gardenlet::api::core::{SECRET, SERVICE};
 use gardenlet::api::gardener::SHOOT;
+use gardenlet::api::meta::Key;
 use gardenlet::format::base64;
 use gardenlet::kube::{Client, Connection, ListParams, Method, Options};
 use serde_json::{Value, json};
@@ -86,7 +87,7 @@ fn etcd(lab: &Lab, name: Name) -> Result<Client> {
     };
     let (certificate, private) =
         (secret("name=etcd-client", "tls.crt")?, secret("name=etcd-client", "tls.key")?);
-    let service: Value = seed.get(&SERVICE, &Key::new(&name.plane(), "etcd-main-client"))?;
+    let service: Value = seed.get(&SERVICE, &Key::new(name.plane(), "etcd-main-client"))?;
     let address = service["spec"]["clusterIP"].as_str().unwrap_or_default();
     let mut connection = Connection::new(format!("https://{address}:2379"));
     connection = connection.with_ca(secret("bundle-for=ca-etcd", "bundle.crt")?);

@@ -3,7 +3,7 @@
 
 use gardenlet::api::core::{NODE, PERSISTENT_VOLUME_CLAIM, POD, SERVICE};
 use gardenlet::api::gardener::SHOOT;
-use gardenlet::api::meta::{ALL_NAMESPACES, Resource, text};
+use gardenlet::api::meta::{ALL_NAMESPACES, Key, Resource, text};
 use gardenlet::format::quantity::Quantity;
 use gardenlet::kube::{Client, ListParams};
 use serde_json::{Value, json};

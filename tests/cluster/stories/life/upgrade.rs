@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use gardenlet::api::core::{CONFIG_MAP, POD};
 use gardenlet::api::gardener::CLOUD_PROFILE;
-use gardenlet::api::meta::text;
+use gardenlet::api::meta::{Key, text};
 use gardenlet::base::clock::{Clock, Mono};
 use gardenlet::base::stop::Stop;
 use gardenlet::kube::{Client, ListParams, Patch};

@@ -5,7 +5,7 @@
 mod tests;
 
 use gardenlet::api::gardener::{CLOUD_PROFILE, NAMESPACED_CLOUD_PROFILE, SEED, SHOOT};
-use gardenlet::api::meta::ALL_NAMESPACES;
+use gardenlet::api::meta::{ALL_NAMESPACES, Key};
 use serde_json::{Value, json};
 
 use super::manager::Manager;
@@ -216,7 +216,7 @@ fn profile_of(manager: &Manager, shoot: &Value) -> Result<Option<Value>, Failure
 
 fn bind(manager: &Manager, shoot: &Value, seed: &str) -> Result<Value, Failure> {
     let patch = json!({"metadata": {"resourceVersion": shoot["metadata"]["resourceVersion"]}, "spec": {"seedName": seed}});
-    manager.cluster.patch(&SHOOT, place(shoot), "binding", &Patch::Merge(patch))
+    manager.cluster.patch(&SHOOT, &Key::of(shoot), "binding", &Patch::Merge(patch))
 }
 
 /// Writes into the last operation why no Seed fits.
@@ -228,9 +228,5 @@ fn report(manager: &Manager, shoot: &Value, why: &str) -> Result<(), Failure> {
     let operation = json!({"type": "Create", "state": "Pending", "progress": 0, "description": description,
         "lastUpdateTime": manager.now()});
     let patch = Patch::Strategic(json!({"status": {"lastOperation": operation}}));
-    manager.cluster.patch(&SHOOT, place(shoot), "status", &patch).map(drop)
-}
-
-fn place(shoot: &Value) -> (&str, &str) {
-    (text(shoot, "/metadata/namespace"), text(shoot, "/metadata/name"))
+    manager.cluster.patch(&SHOOT, &Key::of(shoot), "status", &patch).map(drop)
 }
