@@ -212,7 +212,11 @@ fn test_lines(text: &str) -> Vec<bool> {
 /// The position of the next path that starts with `crate::` or `super::`.
 fn next_path(code: &str, from: usize) -> Option<usize> {
     let starts = ["crate::", "super::"].iter().flat_map(|word| code[from..].match_indices(word));
-    let is_inner = |at: usize| code[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == ':');
+    // The path of a visibility is no import.
+    let is_inner = |at: usize| {
+        let before = &code[..at];
+        before.ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == ':') || before.ends_with("pub(in ")
+    };
     starts.map(|(at, _)| from + at).filter(|at| !is_inner(*at)).min()
 }
 

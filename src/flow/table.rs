@@ -149,7 +149,7 @@ pub fn problems<C, F, E>(rows: &[Row<C, F, E>]) -> Vec<String> {
                 None => problems.push(format!("{name:?} waits for {need:?}, which is no task")),
                 Some(at) if at == index => problems.push(format!("{name:?} waits for itself")),
                 Some(at) if at > index => {
-                    problems.push(format!("{name:?} waits for {need:?}, which stands below it"))
+                    problems.push(format!("{name:?} waits for {need:?}, which stands below it"));
                 }
                 Some(_) => {}
             }

@@ -21,9 +21,8 @@ use super::inputs;
 /// A request fails.
 pub fn registrations(garden: &Garden) -> Result<Vec<Arc<ControllerRegistration>>, Error> {
     let mut all = Vec::new();
-    let params = ListParams::default();
-    garden
-        .list_all(&CONTROLLER_REGISTRATION, ALL_NAMESPACES, &params, &mut |each| all.push(Arc::new(each)))?;
+    let mut add = |each| all.push(Arc::new(each));
+    garden.list_all(&CONTROLLER_REGISTRATION, ALL_NAMESPACES, &ListParams::default(), &mut add)?;
     Ok(all)
 }
 
@@ -37,9 +36,8 @@ pub fn required_extensions(garden: &Garden, seed: &Value, shoot: &Value) -> Resu
     let mut installations: Vec<Arc<ControllerInstallation>> = Vec::new();
     let field_selector = format!("spec.seedRef.name={}", text(&seed["metadata"]["name"]));
     let params = ListParams { field_selector, ..ListParams::default() };
-    garden.list_all(&CONTROLLER_INSTALLATION, ALL_NAMESPACES, &params, &mut |each| {
-        installations.push(Arc::new(each))
-    })?;
+    let mut add = |each| installations.push(Arc::new(each));
+    garden.list_all(&CONTROLLER_INSTALLATION, ALL_NAMESPACES, &params, &mut add)?;
     let (dns, backup) = (view.dns_types(), view.backup["provider"].as_str());
     let required = required::of_shoot(shoot, seed, (&dns, backup), &registrations);
     Ok(required::missing(&required, &registrations, &installations))

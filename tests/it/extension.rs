@@ -10,7 +10,7 @@ use gardenlet::api::meta::{Key, Resource};
 use gardenlet::base::clock::{Clock, Mono, Simulated, Timestamp};
 use gardenlet::components::crds;
 use gardenlet::extension::{Memory, Patience, TIMESTAMP, Target, Wish};
-use gardenlet::flow::{Ended, Flow, Observer, Progress, Step, Turn};
+use gardenlet::flow::{Attempt, Failed, Flow, Observer, Progress, Row, Run, Step, TaskError, Turn};
 use gardenlet::kube::Client;
 use serde_json::{Value, json};
 
@@ -80,7 +80,7 @@ impl Lab {
     }
 
     /// Runs a flow to its end, while the extension works and time passes.
-    fn run(&mut self, mut flow: Flow<Context>, cx: &mut Context) -> Ended {
+    fn run(&mut self, mut flow: Flow<Context>, cx: &mut Context) -> Vec<TaskError> {
         loop {
             let clock = self.clock.clone();
             let turn = flow.turn(cx, &|| clock.mono(), &mut Silent);
@@ -140,84 +140,62 @@ impl Lab {
     }
 }
 
+type Task = Row<Context, (), ()>;
+
+const ASKING: &str = "Asking";
+
+/// A flow that asks the extension, and waits for its answer.
+fn flow(ask: Task, wait: Run<Context>) -> Flow<Context> {
+    Flow::new("test", &[ask, Row::new("Waiting", wait, ()).after(&[ASKING])], &())
+}
+
+fn wait_ready(cx: &mut Context, attempt: &Attempt) -> Result<Step, Failed> {
+    cx.target.wait_ready(&cx.client, Patience::of(&cx.target.resource), attempt)
+}
+
 fn ready() -> Flow<Context> {
-    let mut flow = Flow::new("test");
-    let deployed = flow
-        .task("Deploying", |cx: &mut Context, _| {
-            cx.target.deploy(&cx.client, &cx.wish, cx.clock.now())?;
-            Ok(Step::Done)
-        })
-        .add();
-    wait_until_ready(&mut flow, deployed);
-    flow
+    let deploy: Run<Context> = |cx, _| {
+        cx.target.deploy(&cx.client, &cx.wish, cx.clock.now())?;
+        Ok(Step::Done)
+    };
+    flow(Row::new(ASKING, deploy, ()), wait_ready)
 }
 
 fn needed() -> Flow<Context> {
-    let mut flow = Flow::new("test");
-    let deployed = flow
-        .task("Deploying", |cx: &mut Context, _| {
-            cx.target.deploy_if_needed(&cx.client, &cx.wish, cx.clock.now())
-        })
-        .within(Duration::from_secs(120))
-        .add();
-    wait_until_ready(&mut flow, deployed);
-    flow
-}
-
-fn wait_until_ready(flow: &mut Flow<Context>, deployed: gardenlet::flow::TaskId) {
-    flow.task("Waiting", |cx: &mut Context, attempt| {
-        cx.target.wait_ready(&cx.client, Patience::of(&cx.target.resource), attempt)
-    })
-    .after(&[deployed])
-    .add();
+    let deploy: Run<Context> = |cx, _| cx.target.deploy_if_needed(&cx.client, &cx.wish, cx.clock.now());
+    flow(Row::new(ASKING, deploy, ()).within(Duration::from_secs(120)), wait_ready)
 }
 
 fn gone() -> Flow<Context> {
-    let mut flow = Flow::new("test");
-    let deleted = flow
-        .task("Deleting", |cx: &mut Context, _| {
-            cx.target.delete(&cx.client, cx.clock.now())?;
-            Ok(Step::Done)
-        })
-        .add();
-    flow.task("Waiting", |cx: &mut Context, attempt| {
-        cx.target.wait_gone(&cx.client, Patience::of(&cx.target.resource), attempt)
-    })
-    .after(&[deleted])
-    .add();
-    flow
+    let delete: Run<Context> = |cx, _| {
+        cx.target.delete(&cx.client, cx.clock.now())?;
+        Ok(Step::Done)
+    };
+    let wait: Run<Context> =
+        |cx, attempt| cx.target.wait_gone(&cx.client, Patience::of(&cx.target.resource), attempt);
+    flow(Row::new(ASKING, delete, ()), wait)
 }
 
 fn migrated() -> Flow<Context> {
-    let mut flow = Flow::new("test");
-    let asked = flow
-        .task("Migrating", |cx: &mut Context, _| {
-            cx.target.migrate(&cx.client, cx.clock.now())?;
-            Ok(Step::Done)
-        })
-        .add();
-    flow.task("Waiting", |cx: &mut Context, attempt| {
-        cx.target.wait_migrated(&cx.client, Patience::of(&cx.target.resource), attempt)
-    })
-    .after(&[asked])
-    .add();
-    flow
+    let migrate: Run<Context> = |cx, _| {
+        cx.target.migrate(&cx.client, cx.clock.now())?;
+        Ok(Step::Done)
+    };
+    let wait: Run<Context> =
+        |cx, attempt| cx.target.wait_migrated(&cx.client, Patience::of(&cx.target.resource), attempt);
+    flow(Row::new(ASKING, migrate, ()), wait)
 }
 
 fn restored() -> Flow<Context> {
-    let mut flow = Flow::new("test");
-    let asked = flow
-        .task("Restoring", |cx: &mut Context, _| {
-            cx.target.restore(&cx.client, &cx.wish, &cx.memory, cx.clock.now())?;
-            Ok(Step::Done)
-        })
-        .add();
-    wait_until_ready(&mut flow, asked);
-    flow
+    let restore: Run<Context> = |cx, _| {
+        cx.target.restore(&cx.client, &cx.wish, &cx.memory, cx.clock.now())?;
+        Ok(Step::Done)
+    };
+    flow(Row::new(ASKING, restore, ()), wait_ready)
 }
 
-fn good(ended: &Ended) {
-    assert!(ended.errors.is_empty(), "{ended:?}");
+fn good(errors: &[TaskError]) {
+    assert!(errors.is_empty(), "{errors:?}");
 }
 
 #[test]
@@ -261,7 +239,7 @@ fn an_extension_with_errors_gets_time_to_recover_and_its_codes_are_kept() {
         "{took:?}, of which it waited {:?}",
         lab.waited
     );
-    let failed = &ended.errors[0].failed;
+    let failed = &ended[0].failed;
     let expected =
         "Error while waiting for Extension garden/lab to become ready: error during reconciliation: no quota";
     assert_eq!(
@@ -274,7 +252,7 @@ fn an_extension_with_errors_gets_time_to_recover_and_its_codes_are_kept() {
     lab.error = Some(json!({"description": "still in use"}));
     let ended = lab.run(gone(), &mut cx);
     let expected = "Error while waiting for Extension garden/lab to be deleted: error during reconciliation: still in use";
-    assert_eq!(ended.errors[0].failed.text, expected);
+    assert_eq!(ended[0].failed.text, expected);
     lab.error = None;
     good(&lab.run(gone(), &mut cx));
 }
@@ -299,7 +277,7 @@ fn the_wait_for_a_silent_extension_ends_with_a_timeout() {
     );
     let expected =
         "Error while waiting for Extension garden/lab to become ready: observed generation outdated (0/1)";
-    assert_eq!(ended.errors[0].failed.text, expected);
+    assert_eq!(ended[0].failed.text, expected);
 }
 
 #[test]
@@ -341,7 +319,7 @@ fn an_object_is_migrated_and_restored_despite_crashes() {
         };
         lab.seed.faults().when(is_it).then(Action::RefuseAfter(failure(500, None)));
         let again = |lab: &mut Lab, cx: &mut Context, flow: fn() -> Flow<Context>| {
-            if !lab.run(flow(), cx).errors.is_empty() {
+            if !lab.run(flow(), cx).is_empty() {
                 good(&lab.run(flow(), cx));
             }
         };

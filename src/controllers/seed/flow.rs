@@ -257,7 +257,7 @@ static ROWS: [Row; 19] = [
     )
     .after(&["Deleting stale extension resources"])
     .when(Facts::is_complete),
-    Row::new("Deploying managed ingress DNS record", |work, attempt| ingress::deploy(work, attempt), ())
+    Row::new("Deploying managed ingress DNS record", ingress::deploy, ())
         .after(&["Waiting until extension resources are ready", "Deploying cluster-identity"])
         .when(Facts::writes_ingress_record)
         .within(ingress::WITHIN),

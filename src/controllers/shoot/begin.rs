@@ -56,7 +56,7 @@ impl ShootReconciler {
             return Ok(Outcome::GoOn(CONFLICT_RETRY));
         }
         if let Some(patch) = frame.operation_annotations(&shoot) {
-            match self.env.garden.patch(&SHOOT, &key, &Patch::Merge(patch)) {
+            match self.env.garden.patch(&SHOOT, key, &Patch::Merge(patch)) {
                 Ok(without) => shoot = without,
                 Err(e) if e.is_conflict() => return Ok(Outcome::GoOn(CONFLICT_RETRY)),
                 Err(e) => return Err(e.into()),

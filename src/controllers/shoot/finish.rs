@@ -63,7 +63,7 @@ impl ShootReconciler {
         if frame.operation().is_deletion() {
             return self.deleted(key, frame, at, cx);
         }
-        let Some(live) = self.env.garden.find::<Value>(&SHOOT, &key)? else {
+        let Some(live) = self.env.garden.find::<Value>(&SHOOT, key)? else {
             return Ok(Ok(Outcome::Done));
         };
         // Before the status: a reader of a successful status may request the same tasks again.
@@ -92,10 +92,10 @@ impl ShootReconciler {
         let done = running.fulfilled();
         for _ in 0..STRIKES_MAX {
             let Some(patch) = running.frame.task_annotations(&live, &done) else { break };
-            match self.env.garden.patch(&SHOOT, &key, &Patch::Merge(patch)) {
+            match self.env.garden.patch(&SHOOT, key, &Patch::Merge(patch)) {
                 // The Shoot's care often writes at this moment.
                 Err(error) if error.is_conflict() => {
-                    let Some(again) = self.env.garden.find(&SHOOT, &key)? else { break };
+                    let Some(again) = self.env.garden.find(&SHOOT, key)? else { break };
                     live = again;
                 }
                 other => return other,
@@ -112,7 +112,7 @@ impl ShootReconciler {
         if running.fulfilled().is_empty() {
             return Ok(());
         }
-        let found = self.env.garden.find::<Value>(&SHOOT, &key);
+        let found = self.env.garden.find::<Value>(&SHOOT, key);
         let struck = found.and_then(|live| live.map(|live| self.strike_off(key, running, live)).transpose());
         match struck {
             Err(error) if is_away(&error) => Err(error),

@@ -93,7 +93,7 @@ impl Reconciler for ShootReconciler {
             return self.turn(key, running, cx);
         }
         let is_known = || self.shoots.may_have(key);
-        let found = self.env.garden.find_own::<Value>(&SHOOT, &key, &is_known)?;
+        let found = self.env.garden.find_own::<Value>(&SHOOT, key, &is_known)?;
         let Some(shoot) = found else { return Ok(Outcome::Done) };
         let seed = self.env.garden.get::<Value>(&SEED, &self.seed)?;
         let now = cx.clock.now();

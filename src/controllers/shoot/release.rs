@@ -50,7 +50,7 @@ impl ShootReconciler {
         at: Timestamp,
         cx: &Context,
     ) -> Result<Told, kube::Error> {
-        let Some(live) = self.env.garden.find::<Value>(&SHOOT, &key)? else {
+        let Some(live) = self.env.garden.find::<Value>(&SHOOT, key)? else {
             return Ok(Ok(Outcome::Done));
         };
         match self.finalize(key, &live, frame, at) {

@@ -19,6 +19,8 @@ use super::{backups, encryption, extensions, records, sleep};
 
 pub(super) static TABLE: Table = Table { name: "Shoot cluster reconciliation", rows: &ROWS };
 
+// A method of `Looker<'_>` has one lifetime, and the closure has all.
+#[allow(clippy::redundant_closure_for_method_calls)]
 static ROWS: [Row; 47] = [
     // Upstream creates all components before its flow, in a step of this name, and retries for ten minutes.
     Row::new("Create botanist", tasks::settings, |seen| seen.settings()).retrying(TEN_SECONDS, MINUTE),
@@ -126,9 +128,7 @@ static ROWS: [Row; 47] = [
         seen.written(managed::RESOURCE_MANAGER)
     })
     .after(&["Initializing secrets management", "Waiting until Kubernetes API server rolled out"]),
-    Row::new("Waiting until gardener-resource-manager reports readiness", tasks::wait_applier, |seen| {
-        seen.applied()
-    })
+    Row::new("Waiting until gardener-resource-manager reports readiness", tasks::wait_applier, |seen| seen.applied())
     .after(&["Deploying gardener-resource-manager"])
     .when(Facts::waits_awake)
     .within(FIVE_MINUTES),

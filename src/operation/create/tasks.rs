@@ -252,7 +252,8 @@ fn wait_healthy(work: &Work, name: &str) -> Result<Step, Failed> {
 /// The API server. Its first encryption key is one that all running servers know.
 pub(in crate::operation) fn server(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
     let (view, made, namespace) = (&work.view, work.secrets()?, work.plane());
-    let live = work.env.seed.find::<Value>(&DEPLOYMENT, &Key::new(namespace, kube_apiserver::NAME))?;
+    let key = Key::new(namespace, kube_apiserver::NAME);
+    let live = work.env.seed.find::<Value>(&DEPLOYMENT, &key)?;
     let is_populated = live.as_ref().is_some_and(|live| !annotation(live, KeyOrder::POPULATED).is_empty());
     let is_preparing = view.rotations.encryption_key.phase == Phase::Preparing;
     let phase = if is_preparing { "Preparing" } else { "" };
@@ -297,12 +298,11 @@ pub(in crate::operation) fn server(work: &mut Work, attempt: &Attempt) -> Result
         return Ok(Step::Done);
     }
     // All servers must know the new key before one of them uses it.
-    let key = Key::new(namespace, kube_apiserver::NAME);
     match rollout::wait(&work.env.seed, &DEPLOYMENT, &key, attempt)? {
         Step::Done => {
             let patch = json!({"metadata": {"annotations": {KeyOrder::POPULATED: "true"}}});
             let patch = Patch::Merge(patch);
-            work.env.seed.patch::<Value>(&DEPLOYMENT, &Key::new(namespace, kube_apiserver::NAME), &patch)?;
+            work.env.seed.patch::<Value>(&DEPLOYMENT, &key, &patch)?;
             Ok(Step::again(Duration::ZERO, "the new encryption key is used first from now on"))
         }
         again => Ok(again),

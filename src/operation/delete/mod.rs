@@ -25,6 +25,8 @@ use super::{extensions, records};
 
 pub(super) static TABLE: Table = Table { name: "Shoot cluster deletion", rows: &ROWS };
 
+// A method of `Looker<'_>` has one lifetime, and the closure has all.
+#[allow(clippy::redundant_closure_for_method_calls)]
 static ROWS: [Row; 46] = [
     Row::new("Create botanist", tasks::settings, |seen| seen.settings())
         .when(Facts::cleans)

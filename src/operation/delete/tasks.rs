@@ -135,7 +135,7 @@ fn release(seed: &Seed, managed: &ManagedResource) -> Result<(), Failed> {
 
 fn finalize(seed: &Seed, resource: &Resource, key: &Key) -> Result<(), Failed> {
     let patch = Patch::Merge(json!({"metadata": {"finalizers": null}}));
-    match seed.patch_blindly(resource, &key, &patch) {
+    match seed.patch_blindly(resource, key, &patch) {
         Err(error) if !error.is_not_found() => Err(error.into()),
         _ => Ok(()),
     }
@@ -207,7 +207,7 @@ pub(in crate::operation) fn wait_server_gone(work: &mut Work, _: &Attempt) -> Re
 }
 
 fn wait_gone(seed: &Seed, resource: &Resource, key: &Key) -> Result<Step, Failed> {
-    let Some(found) = seed.find::<Metadata>(resource, &key)? else {
+    let Some(found) = seed.find::<Metadata>(resource, key)? else {
         return Ok(Step::Done);
     };
     let finalizers = found.metadata.finalizers.join(", ");

@@ -10,6 +10,8 @@ use super::{extensions, records};
 
 pub(super) static TABLE: Table = Table { name: "Shoot cluster force deletion", rows: &ROWS };
 
+// A method of `Looker<'_>` has one lifetime, and the closure has all.
+#[allow(clippy::redundant_closure_for_method_calls)]
 static ROWS: [Row; 16] = [
     Row::new("Check required extensions exist", create::required_extensions, |seen| {
         seen.required_extensions()

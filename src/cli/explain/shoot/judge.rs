@@ -177,7 +177,7 @@ impl Judge<'_> {
                 blocked.insert(index);
             }
         }
-        self.all(|index| match error_of(&self.tasks[index].name, status) {
+        self.all(|index| match error_of(self.tasks[index].name, status) {
             Some(error) => {
                 let codes = error["codes"].as_array().into_iter().flatten();
                 let codes = codes.map(|code| text(code).to_owned()).collect();
@@ -220,8 +220,8 @@ mod tests {
 
     /// a; b after a; c after a; x (skipped) after b; d after x and c; e after a.
     fn tasks() -> Vec<Outline> {
-        let task = |name: &str, needs: &[usize], is_skipped| Outline {
-            name: name.to_owned(),
+        let task = |name: &'static str, needs: &[usize], is_skipped| Outline {
+            name,
             needs: needs.to_vec(),
             is_skipped,
         };
