@@ -7,13 +7,13 @@ use super::{Source, assert_none, sources};
 /// The files of the largest circle of each room. A number may only become smaller, and a room that is not listed has no circle
 /// of more than two files.
 const LARGEST: &[(&str, usize)] = &[
-    ("app", 15),
-    ("chart", 12),
+    ("app", 13),
+    ("chart", 10),
     ("cli", 6),
     ("components", 3),
     ("config", 3),
     ("controllers", 6),
-    ("kube", 16),
+    ("kube", 9),
     ("net", 4),
     ("oci", 3),
     ("pki", 5),
@@ -21,6 +21,7 @@ const LARGEST: &[(&str, usize)] = &[
     ("runtime", 4),
     ("secrets", 4),
     ("serve", 3),
+    ("shoot", 3),
 ];
 
 /// A file by the names of its modules.
