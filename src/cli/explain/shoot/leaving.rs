@@ -32,7 +32,7 @@ impl Looker<'_> {
             "Waiting until managed resources have been deleted"
             | "Waiting until shoot managed resources have been deleted" => self.managed_left(),
             "Waiting until Kubernetes API server has been deleted" => {
-                self.is_gone(&DEPLOYMENT, self.plane(), kube_apiserver::NAME)
+                self.is_gone(&DEPLOYMENT, kube_apiserver::NAME)
             }
             "Waiting until extension resources that should be handled before kube-apiserver have been deleted"
             | "Waiting until all stale extension resources have been deleted"
@@ -65,14 +65,14 @@ impl Looker<'_> {
         said
     }
 
-    fn is_gone(&self, resource: &Resource, namespace: &str, name: &str) -> Found {
-        let found = self.seed.find::<Value>(resource, &Key::new(namespace, name))?;
+    fn is_gone(&self, resource: &Resource, name: &str) -> Found {
+        let found = self.seed.find::<Value>(resource, &self.key(name))?;
         Ok(found.map_or(Seen::There, |object| missing(held(resource, &object))))
     }
 
     fn record_left(&self, role: &str) -> Found {
         let name = format!("{}-{role}", text(&self.shoot["metadata"]["name"]));
-        self.is_gone(&DNS_RECORD, self.plane(), &name)
+        self.is_gone(&DNS_RECORD, &name)
     }
 
     fn extensions_left(&self) -> Found {

@@ -170,7 +170,7 @@ impl Looker<'_> {
         text(&self.shoot["status"]["technicalID"])
     }
 
-    fn key(&self, name: &str) -> Key {
+    pub(super) fn key(&self, name: &str) -> Key {
         Key::new(self.plane(), name)
     }
 
@@ -182,8 +182,7 @@ impl Looker<'_> {
     }
 
     fn exists(&self, resource: &Resource, name: &str) -> Found {
-        let namespace = if resource.namespaced { self.plane() } else { "" };
-        let found: Option<Value> = self.seed.find(resource, &Key::new(namespace, name))?;
+        let found: Option<Value> = self.seed.find(resource, &self.key(name))?;
         Ok(match found {
             None => missing(format!("{} {name} does not exist in the seed", resource.kind)),
             Some(object) if !object["metadata"]["deletionTimestamp"].is_null() => {
@@ -211,7 +210,7 @@ impl Looker<'_> {
         }
         let mut seen = self.rollout(&STATEFUL_SET, name)?;
         if let Seen::Missing(lines) = &mut seen
-            && let Some(set) = self.seed.find::<Value>(&STATEFUL_SET, &Key::new(self.plane(), name))?
+            && let Some(set) = self.seed.find::<Value>(&STATEFUL_SET, &self.key(name))?
             && let Some(why) = etcd::claims::look(self.seed, &set)?
         {
             lines.insert(0, why.text);
@@ -246,7 +245,7 @@ impl Looker<'_> {
     }
 
     fn managed(&self, name: &str, must_be_healthy: bool) -> Found {
-        let Some(found) = self.seed.find::<Watched>(&MANAGED_RESOURCE, &Key::new(self.plane(), name))? else {
+        let Some(found) = self.seed.find::<Watched>(&MANAGED_RESOURCE, &self.key(name))? else {
             return Ok(missing(format!("ManagedResource {name} does not exist in the seed")));
         };
         let unhealthy = found.unhealthy(0).filter(|_| must_be_healthy);
@@ -283,13 +282,13 @@ impl Looker<'_> {
     /// Without a record, the Shoot may not need one.
     fn record(&self, role: &str) -> Found {
         let name = format!("{}-{role}", text(&self.shoot["metadata"]["name"]));
-        let found: Option<Value> = self.seed.find(&DNS_RECORD, &Key::new(self.plane(), &name))?;
+        let found: Option<Value> = self.seed.find(&DNS_RECORD, &self.key(&name))?;
         Ok(found.map_or(Seen::Nowhere, |record| ready(&DNS_RECORD, &name, &record)))
     }
 
     fn no_record(&self, role: &str) -> Found {
         let name = format!("{}-{role}", text(&self.shoot["metadata"]["name"]));
-        let found: Option<Value> = self.seed.find(&DNS_RECORD, &Key::new(self.plane(), &name))?;
+        let found: Option<Value> = self.seed.find(&DNS_RECORD, &self.key(&name))?;
         Ok(found.map_or(Seen::There, |_| missing(format!("DNSRecord {name} is still in the seed"))))
     }
 
@@ -316,7 +315,7 @@ impl Looker<'_> {
         let wanted = extension::enabled(&self.shoot["spec"]["extensions"], &registrations, Class::Shoot);
         let mut parts = Vec::new();
         for name in wanted.into_iter().filter(|each| each.moment == moment).map(|each| each.name) {
-            let found: Option<Value> = self.seed.find(&EXTENSION, &Key::new(self.plane(), &name))?;
+            let found: Option<Value> = self.seed.find(&EXTENSION, &self.key(&name))?;
             parts.push(match found {
                 None => missing(format!("Extension {name} does not exist in the seed")),
                 Some(object) if must_be_ready => ready(&EXTENSION, &name, &object),
