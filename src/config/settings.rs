@@ -319,6 +319,11 @@ impl ClientConnection {
 }
 
 impl SecretReference {
+    /// The key of the Secret.
+    pub fn key(&self) -> Key {
+        Key::new(self.namespace.as_str(), self.name.as_str())
+    }
+
     fn read(r: Reader<'_>) -> Option<Self> {
         (!r.is_absent())
             .then(|| Self { name: r.str("name").to_owned(), namespace: r.str("namespace").to_owned() })

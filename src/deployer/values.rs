@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::api::meta::text;
+use crate::api::meta::{Key, text};
 
 use super::{NAME, NAMESPACE};
 
@@ -78,18 +78,18 @@ fn set(object: &mut Value, field: &str, text: &str) {
     }
 }
 
-/// The Secret of the new agent's own kubeconfig: name and namespace.
-pub fn kubeconfig_secret(config: &Value) -> (String, String) {
+/// The Secret of the new agent's own kubeconfig.
+pub fn kubeconfig_secret(config: &Value) -> Key {
     let secret = &config["gardenClientConnection"]["kubeconfigSecret"];
     let or = |field: &Value, default: &str| {
         if text(field).is_empty() { default.to_owned() } else { text(field).to_owned() }
     };
-    (or(&secret["name"], "gardenlet-kubeconfig"), or(&secret["namespace"], NAMESPACE))
+    Key::new(or(&secret["namespace"], NAMESPACE), or(&secret["name"], "gardenlet-kubeconfig"))
 }
 
 /// Writes to the configuration how the new agent gets access to the garden.
 pub fn connect(config: &mut Value, access: Access) {
-    let (name, namespace) = kubeconfig_secret(config);
+    let Key { namespace, name } = kubeconfig_secret(config);
     if !config["gardenClientConnection"].is_object() {
         config["gardenClientConnection"] = json!({});
     }

@@ -67,11 +67,10 @@ impl Sources {
     /// The sources in the configuration. The configured file takes precedence over the service manager's credential.
     pub fn new(settings: &Settings, variable: &dyn Fn(&str) -> Option<String>) -> Self {
         let garden = &settings.garden_client_connection;
-        let key = |s: &SecretReference| Key::new(s.namespace.clone(), s.name.clone());
         let credential = variable("CREDENTIALS_DIRECTORY").map(|dir| PathBuf::from(dir).join(CREDENTIAL));
         Self {
-            kubeconfig_secret: garden.kubeconfig_secret.as_ref().map(key),
-            bootstrap_secret: garden.bootstrap_kubeconfig.as_ref().map(key),
+            kubeconfig_secret: garden.kubeconfig_secret.as_ref().map(SecretReference::key),
+            bootstrap_secret: garden.bootstrap_kubeconfig.as_ref().map(SecretReference::key),
             bootstrap_files: settings
                 .edge
                 .bootstrap_kubeconfig

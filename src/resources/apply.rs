@@ -60,7 +60,7 @@ fn apply_one(
     let (kind, name) = (text(&object["kind"]), text(&object["metadata"]["name"]));
     let namespace = text(&object["metadata"]["namespace"]);
     let resource = session.served(text(&object["apiVersion"]), kind)?;
-    let live: Option<Value> = session.target.client.find(&resource, &Key::new(namespace, name))?;
+    let live: Option<Value> = session.target.client.find(&resource, &Key::of(&object))?;
     let ignored = is_true(annotation(&object, names::IGNORE));
     let token = token(session, &object, live.as_ref())?;
     let is_open = matches!(token, Token::Unknown);

@@ -250,34 +250,22 @@ fn installations_follow_registrations() {
     });
     assert_eq!(changed["metadata"]["name"], name.as_str());
     // Required holds the installation, then its finalizer does, then it is deleted.
-    let client = agent(&garden, "edge-1");
+    let (client, key) = (agent(&garden, "edge-1"), Key::cluster(&name));
     let required = |status: &str| {
         let patch =
             Patch::Strategic(json!({"status": {"conditions": [{"type": "Required", "status": status}]}}));
-        client.patch_status::<Value>(&CONTROLLER_INSTALLATION, &Key::cluster(&name), &patch).unwrap()
+        client.patch_status::<Value>(&CONTROLLER_INSTALLATION, &key, &patch).unwrap()
     };
     required("True");
-    client
-        .patch::<Value>(
-            &CONTROLLER_INSTALLATION,
-            &Key::cluster(&name),
-            &Patch::Merge(
-                json!({"metadata": {"finalizers": ["core.gardener.cloud/controllerinstallation"]}}),
-            ),
-        )
-        .unwrap();
+    let hold = json!({"metadata": {"finalizers": ["core.gardener.cloud/controllerinstallation"]}});
+    client.patch::<Value>(&CONTROLLER_INSTALLATION, &key, &Patch::Merge(hold)).unwrap();
     garden.client().delete(&CONTROLLER_REGISTRATION, &Key::cluster("ext"), &DeleteParams::default()).unwrap();
     required("False");
     garden.wait_for("the deletion", |g| {
         g.installations("ext").pop().filter(|i| i["metadata"]["deletionTimestamp"].is_string())
     });
-    client
-        .patch::<Value>(
-            &CONTROLLER_INSTALLATION,
-            &Key::cluster(&name),
-            &Patch::Merge(json!({"metadata": {"finalizers": null}})),
-        )
-        .unwrap();
+    let release = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    client.patch::<Value>(&CONTROLLER_INSTALLATION, &key, &release).unwrap();
     garden.wait_for("the end", |g| {
         (g.installations("ext").is_empty()
             && g.get("core.gardener.cloud", "controllerregistrations", "", "ext").is_none())

@@ -543,17 +543,16 @@ fn the_objects_of_a_shoot_are_deleted_with_it() {
     assert_eq!(refusal(agent.create::<Value>(&INTERNAL_SECRET, "garden-p", &foreign)).0, 403);
     let state = json!({"apiVersion": "core.gardener.cloud/v1beta1", "kind": "ShootState", "metadata": {"name": "s1"}});
     agent.create::<Value>(&SHOOT_STATE, "garden-p", &state).unwrap();
-    let delete_state = || agent.delete(&SHOOT_STATE, &Key::new("garden-p", "s1"), &DeleteParams::default());
+    let key = Key::new("garden-p", "s1");
+    let delete_state = || agent.delete(&SHOOT_STATE, &key, &DeleteParams::default());
     assert_eq!(refusal(delete_state()).0, 403);
     let confirmation = json!({"metadata": {"annotations": {"confirmation.gardener.cloud/deletion": "true"}}});
-    agent
-        .patch::<Value>(&SHOOT_STATE, &Key::new("garden-p", "s1"), &Patch::Merge(confirmation.clone()))
-        .unwrap();
+    agent.patch::<Value>(&SHOOT_STATE, &key, &Patch::Merge(confirmation.clone())).unwrap();
     delete_state().unwrap();
 
     let client = garden.client();
     patch(&client, "s1", "", &confirmation).unwrap();
-    client.delete(&SHOOT, &Key::new("garden-p", "s1"), &DeleteParams::default()).unwrap();
+    client.delete(&SHOOT, &key, &DeleteParams::default()).unwrap();
     garden.wait_for("the end of the Shoot and of what it owns", |g| {
         let gone = g.get(CORE, "shoots", "garden-p", "s1").is_none()
             && g.get(CORE, "internalsecrets", "garden-p", "s1.ca-client").is_none()
@@ -561,8 +560,9 @@ fn the_objects_of_a_shoot_are_deleted_with_it() {
         gone.then_some(())
     });
     // A Project waits for its last Shoots. Its namespace is deleted with it.
-    client.patch::<Value>(&PROJECT, &Key::cluster("p"), &Patch::Merge(confirmation.clone())).unwrap();
-    client.delete(&PROJECT, &Key::cluster("p"), &DeleteParams::default()).unwrap();
+    let project = Key::cluster("p");
+    client.patch::<Value>(&PROJECT, &project, &Patch::Merge(confirmation.clone())).unwrap();
+    client.delete(&PROJECT, &project, &DeleteParams::default()).unwrap();
     let (code, message) = refusal(client.create::<Value>(&SHOOT, "garden-p", &prepare::shoot("late")));
     assert!(code == 403 && message.contains("already marked for deletion"), "{message}");
     assert!(garden.get(CORE, "projects", "", "p").is_some());

@@ -247,20 +247,18 @@ fn an_api_server_trusts_the_credentials_in_its_secrets() {
         .create::<Value>(&CONFIG_MAP, "default", &json!({"metadata": {"name": "kept"}, "data": {"a": "b"}}))
         .unwrap();
 
+    let kept = Key::new("default", "kept");
     let (certificate, key) = (rig.data("nobody", "tls.crt"), rig.data("nobody", "tls.key"));
     let nobody = rig.client(|connection| connection.with_certificate(certificate, key));
-    assert_eq!(code(nobody.get::<Value>(&CONFIG_MAP, &Key::new("default", "kept"))), 403);
-    assert_eq!(code(rig.client(|c| c).get::<Value>(&CONFIG_MAP, &Key::new("default", "kept"))), 401);
+    assert_eq!(code(nobody.get::<Value>(&CONFIG_MAP, &kept)), 403);
+    assert_eq!(code(rig.client(|c| c).get::<Value>(&CONFIG_MAP, &kept)), 401);
     let stranger = rig.seed.client_identity("admin", &["system:masters"]);
     let stranger = rig.client(|connection| connection.with_certificate(stranger.certificate, stranger.key));
-    assert_eq!(code(stranger.get::<Value>(&CONFIG_MAP, &Key::new("default", "kept"))), 401);
+    assert_eq!(code(stranger.get::<Value>(&CONFIG_MAP, &kept)), 401);
     let token = rig.data("static-token", "static_tokens.csv");
     let health = rig.client(|connection| connection.with_token(token.split(',').next().unwrap()));
     let livez = health.raw(kube::Method::Get, "/livez", None, "").unwrap();
-    assert_eq!(
-        (livez.status, code(health.get::<Value>(&CONFIG_MAP, &Key::new("default", "kept")))),
-        (200, 403)
-    );
+    assert_eq!((livez.status, code(health.get::<Value>(&CONFIG_MAP, &kept))), (200, 403));
 
     // Tokens signed with the key of ServiceAccounts, but only for the server's own audiences.
     let account = json!({"metadata": {"name": "gardener"}});

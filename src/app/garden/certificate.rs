@@ -5,7 +5,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::api::gardener::SEED;
-use crate::api::meta::Key;
 use crate::app::Shared;
 use crate::app::controllers::Running;
 use crate::app::status::complain;
@@ -66,7 +65,7 @@ impl Keeper {
             shared.env.clock.clone(),
             shared.time.garden_clock(),
             shared.state.clone(),
-            Key::new(secret.namespace.clone(), secret.name.clone()),
+            secret.key(),
             Validity {
                 validity: settings.validity,
                 jitter_percent_min: settings.auto_rotation_jitter_percentage_min,

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use crate::api::meta::Key;
+use crate::config::settings::SecretReference;
 use crate::identity::{self, cleanup, secret};
 use crate::kube::{self, Connection};
 
@@ -29,8 +30,8 @@ fn is_withheld(error: &identity::Error) -> bool {
 impl BringUp {
     /// The Secret with the kubeconfig, if there is one.
     fn kept(&self) -> Option<Key> {
-        let secret = self.shared.settings.garden_client_connection.kubeconfig_secret.as_ref()?;
-        Some(Key::new(secret.namespace.clone(), secret.name.clone()))
+        let secret = self.shared.settings.garden_client_connection.kubeconfig_secret.as_ref();
+        secret.map(SecretReference::key)
     }
 
     /// Whether the agent may change the trusted CAs: the Secret holds the kubeconfig.

@@ -45,44 +45,34 @@ impl Explainer<'_> {
             if let Err(failed) = reference.and_then(|it| it.find(garden, "spec.credentialsRef")) {
                 self.lack(format!("its credentials: {}", failed.text));
             }
-            self.extension(seed, garden, (&extensions::BACKUP_BUCKET, "BackupBucket"), ("", name));
+            self.extension(seed, garden, (&extensions::BACKUP_BUCKET, "BackupBucket"), &Key::cluster(name));
         } else if *resource == BACKUP_ENTRY {
-            self.other(garden, &BACKUP_BUCKET, ("", text(&spec["bucketName"])), "create it");
-            self.extension(seed, garden, (&extensions::BACKUP_ENTRY, "BackupEntry"), ("", name));
+            self.other(garden, &BACKUP_BUCKET, &Key::cluster(text(&spec["bucketName"])), "create it");
+            self.extension(seed, garden, (&extensions::BACKUP_ENTRY, "BackupEntry"), &Key::cluster(name));
         } else if *resource == BASTION {
-            let shoot = text(&spec["shootRef"]["name"]);
-            let shoot = self.other(garden, &SHOOT, (namespace, shoot), "delete the Bastion");
+            let shoot = Key::new(namespace, text(&spec["shootRef"]["name"]));
+            let shoot = self.other(garden, &SHOOT, &shoot, "delete the Bastion");
             let plane = text(&shoot.unwrap_or_default()["status"]["technicalID"]).to_owned();
             if !plane.is_empty() {
-                self.extension(seed, garden, (&extensions::BASTION, "Bastion"), (&plane, name));
+                self.extension(seed, garden, (&extensions::BASTION, "Bastion"), &Key::new(plane, name));
             }
         } else if *resource == MANAGED_SEED {
-            self.other(garden, &SHOOT, (namespace, text(&spec["shoot"]["name"])), "create it");
+            let shoot = Key::new(namespace, text(&spec["shoot"]["name"]));
+            self.other(garden, &SHOOT, &shoot, "create it");
             let remedy = "the agent in the Shoot registers it; look at its log";
-            self.other(garden, &SEED, ("", name), remedy);
+            self.other(garden, &SEED, &Key::cluster(name), remedy);
         }
     }
 
     /// Adds another object of the garden, if it exists.
-    fn other(
-        &mut self,
-        garden: &Client,
-        resource: &Resource,
-        (namespace, name): (&str, &str),
-        remedy: &str,
-    ) -> Option<Value> {
+    fn other(&mut self, garden: &Client, resource: &Resource, key: &Key, remedy: &str) -> Option<Value> {
         let what = format!("its {}", resource.kind);
-        let found = if name.is_empty() {
-            Ok(None)
-        } else {
-            garden.find::<Value>(resource, &Key::new(namespace, name))
-        };
-        match found {
+        match garden.find::<Value>(resource, key) {
             Ok(Some(object)) => {
                 self.related.push(Related::object(what, object.clone()));
                 return Some(object);
             }
-            Ok(None) => self.lack(format!("{what} {name:?} is not in the garden: {remedy}")),
+            Ok(None) => self.lack(format!("{what} {:?} is not in the garden: {remedy}", key.name)),
             Err(error) => self.unread.push(unread(&what, &error)),
         }
         None
@@ -94,9 +84,9 @@ impl Explainer<'_> {
         seed: &Client,
         garden: &Client,
         (resource, kind): (&Resource, &'static str),
-        (namespace, name): (&str, &str),
+        key: &Key,
     ) {
-        match seed.find::<Value>(resource, &Key::new(namespace, name)) {
+        match seed.find::<Value>(resource, key) {
             Ok(Some(object)) => {
                 let is_unheard = object["status"]["lastOperation"].is_null()
                     || object["metadata"]["annotations"][OPERATION] == "reconcile";
@@ -108,7 +98,8 @@ impl Explainer<'_> {
                 }
             }
             Ok(None) => self.lack(format!(
-                "the seed has no {kind} {name} for the extension: the agent creates it when the problems above are solved"
+                "the seed has no {kind} {} for the extension: the agent creates it when the problems above are solved",
+                key.name
             )),
             Err(error) => self.unread.push(format!("{kind} of the extension: {}", chain(&error))),
         }

@@ -106,15 +106,14 @@ fn configuration(base: &Base, spec: &Value, running: &Value) -> Result<Value, Fa
     if let Some(path) = decide::kept_bootstrap(&config) {
         config["edge"]["bootstrap"]["kubeconfig"] = json!(check::read(Path::new(path))?);
     }
-    let (name, namespace) = values::kubeconfig_secret(&config);
+    let secret = values::kubeconfig_secret(&config);
     // Another Secret may be a leftover that would not give the next version access.
     let used = base.settings.garden_client_connection.kubeconfig_secret.as_ref();
-    let is_used =
-        used.is_some_and(|used| (used.name.as_str(), used.namespace.as_str()) == (&name, &namespace));
-    let has_secret = is_used && base.seed.find::<Value>(&SECRET, &Key::new(&namespace, &name))?.is_some();
+    let is_used = used.is_some_and(|used| used.key() == secret);
+    let has_secret = is_used && base.seed.find::<Value>(&SECRET, &secret)?.is_some();
     let access = decide::access(&config, has_secret).ok_or_else(|| {
         problem(format!(
-            "spec.config: the next version would have no access to the garden, because Secret {namespace}/{name} is not in the seed, or is not the \
+            "spec.config: the next version would have no access to the garden, because Secret {secret} is not in the seed, or is not the \
              one that this agent uses: name that one in gardenClientConnection.kubeconfigSecret"
         ))
     })?;
@@ -162,7 +161,7 @@ fn renew(base: &Base) -> Result<(), Failed> {
         )
     })?;
     let patch = Patch::Merge(json!({"metadata": {"annotations": {OPERATION: OPERATION_RENEW}}}));
-    base.seed.patch::<Value>(&SECRET, &Key::new(&secret.namespace, &secret.name), &patch)?;
+    base.seed.patch::<Value>(&SECRET, &secret.key(), &patch)?;
     let patch = Patch::Merge(json!({"metadata": {"annotations": {OPERATION: null}}}));
     base.garden.patch::<Value>(&GARDENLET, &Key::new(KEY_NAMESPACE, &base.name), &patch)?;
     Ok(())

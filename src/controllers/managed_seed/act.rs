@@ -176,8 +176,7 @@ fn access(
     if bootstrap == "None" {
         return Ok(Access::Own);
     }
-    let (name, namespace) = values::kubeconfig_secret(config);
-    let (secret, now) = (Key::new(namespace, name), cx.clock.now());
+    let (secret, now) = (values::kubeconfig_secret(config), cx.clock.now());
     let seed = base.garden.find::<Value>(&SEED, &Key::cluster(subject.name()))?.unwrap_or_default();
     let expiry = parse_rfc3339(text(&seed["status"]["clientCertificateExpirationTimestamp"]));
     if expiry.is_ok_and(|expiry| expiry < now) || annotation(&subject.object, OPERATION) == RENEW {

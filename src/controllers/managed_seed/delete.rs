@@ -31,9 +31,10 @@ pub(super) enum Step {
 /// A request fails.
 pub(super) fn step(base: &Base, subject: &Subject, cx: &Context) -> Result<Step, Failed> {
     let name = subject.name();
-    if let Some(seed) = base.garden.find::<Value>(&SEED, &Key::cluster(name))? {
+    let key = Key::cluster(name);
+    if let Some(seed) = base.garden.find::<Value>(&SEED, &key)? {
         if seed["metadata"]["deletionTimestamp"].is_null() {
-            write::delete(&base.garden, &SEED, &Key::cluster(name))?;
+            write::delete(&base.garden, &SEED, &key)?;
         }
         return Ok(Step::Seed(format!("Waiting for seed {name:?} to be deleted")));
     }
@@ -54,9 +55,10 @@ pub(super) fn step(base: &Base, subject: &Subject, cx: &Context) -> Result<Step,
         write::delete(&base.garden, &SECRET, &secret)?;
         return waits("seed secrets");
     }
-    if let Some(namespace) = client.find::<Value>(&NAMESPACES, &Key::cluster(NAMESPACE))? {
+    let key = Key::cluster(NAMESPACE);
+    if let Some(namespace) = client.find::<Value>(&NAMESPACES, &key)? {
         if namespace["metadata"]["deletionTimestamp"].is_null() {
-            write::delete(&client, &NAMESPACES, &Key::cluster(NAMESPACE))?;
+            write::delete(&client, &NAMESPACES, &key)?;
         }
         return waits("the garden namespace in the target cluster");
     }

@@ -80,7 +80,7 @@ pub(super) fn perform(
         ));
     };
     let patch = Patch::Merge(json!({"metadata": {"annotations": {OPERATION: OPERATION_RENEW}}}));
-    seed.patch::<Value>(&SECRET, &Key::new(&secret.namespace, &secret.name), &patch)?;
+    seed.patch::<Value>(&SECRET, &secret.key(), &patch)?;
     Ok(())
 }
 

@@ -150,11 +150,11 @@ impl Serving {
         if let Some(identity) = self.identity.get() {
             return Ok(identity);
         }
-        let (namespace, name) = (cluster_identity::NAMESPACE, cluster_identity::NAME);
-        let what = || format!("configmap {namespace}/{name}");
-        let found = self.seed.find::<Value>(&CONFIG_MAP, &Key::new(namespace, name));
+        let key = Key::new(cluster_identity::NAMESPACE, cluster_identity::NAME);
+        let what = || format!("configmap {key}");
+        let found = self.seed.find::<Value>(&CONFIG_MAP, &key);
         let map = found.map_err(|source| Error::Read { what: what(), source })?.unwrap_or_default();
-        let identity = text(&map["data"][name]).to_owned();
+        let identity = text(&map["data"][cluster_identity::NAME]).to_owned();
         if identity.is_empty() {
             return Err(Error::Missing { what: format!("the seed has no {} yet", what()) });
         }

@@ -8,7 +8,7 @@ use std::sync::mpsc::channel;
 use serde_json::json;
 
 use super::*;
-use crate::api::core::{NAMESPACE, SECRET};
+use crate::api::core::{NAMESPACE, SECRET, SERVICE_ACCOUNT};
 use crate::api::meta::{ALL_NAMESPACES, Metadata};
 use crate::base::clock::{Simulated, Timestamp};
 use crate::base::error::chain;
@@ -47,21 +47,14 @@ fn a_server_that_cannot_be_used_is_named_without_its_password() {
 #[test]
 fn each_call_is_the_request_that_the_api_knows() {
     let (server, client) = answering(|_| Act::json(200, r#"{"metadata":{"name":"n"},"items":[]}"#));
-    let object = json!({"metadata": {"name": "n"}});
-    let _: Value = client.get(&SECRET, &Key::new("a", "n")).unwrap();
+    let (key, object) = (Key::new("a", "n"), json!({"metadata": {"name": "n"}}));
+    let _: Value = client.get(&SECRET, &key).unwrap();
     let _: List<Value> = client.list(&NAMESPACE, ALL_NAMESPACES, &ListParams::default()).unwrap();
     let _: Value = client.create(&SECRET, "a", &object).unwrap();
-    let _: Value =
-        client.create_sub(&crate::api::core::SERVICE_ACCOUNT, &Key::new("a", "n"), "token", &object).unwrap();
-    let _: Value = client.replace_status(&SECRET, &Key::new("a", "n"), &object).unwrap();
-    let _: Value = client.patch(&SECRET, &Key::new("a", "n"), &Patch::Merge(json!({"x": null}))).unwrap();
-    client
-        .delete(
-            &SECRET,
-            &Key::new("a", "n"),
-            &DeleteParams { uid: Some("u".into()), ..DeleteParams::default() },
-        )
-        .unwrap();
+    let _: Value = client.create_sub(&SERVICE_ACCOUNT, &key, "token", &object).unwrap();
+    let _: Value = client.replace_status(&SECRET, &key, &object).unwrap();
+    let _: Value = client.patch(&SECRET, &key, &Patch::Merge(json!({"x": null}))).unwrap();
+    client.delete(&SECRET, &key, &DeleteParams { uid: Some("u".into()), ..DeleteParams::default() }).unwrap();
     client.delete_collection(&SECRET, "a", &ListParams::default(), &DeleteParams::default()).unwrap();
     client.version().unwrap();
     let raw = client.raw(Method::Get, "/healthz", None, "").unwrap();
@@ -199,13 +192,13 @@ fn a_write_asks_for_its_permit() {
     let (server, _) = answering(|_| Act::json(200, "{}"));
     let options = Options { permit: Some(Arc::new(Never)), ..Options::default() };
     let client = Client::new(Connection::new(server.url()), options).unwrap();
-    let object = json!({"metadata": {"name": "n"}});
-    assert!(client.get::<Value>(&SECRET, &Key::new("a", "n")).is_ok());
+    let (key, object) = (Key::new("a", "n"), json!({"metadata": {"name": "n"}}));
+    assert!(client.get::<Value>(&SECRET, &key).is_ok());
     let refused = [
         client.create::<Value>(&SECRET, "a", &object).map(drop),
-        client.replace_object::<Value>(&SECRET, &Key::new("a", "n"), &object).map(drop),
-        client.patch::<Value>(&SECRET, &Key::new("a", "n"), &Patch::Merge(object)).map(drop),
-        client.delete(&SECRET, &Key::new("a", "n"), &DeleteParams::default()),
+        client.replace_object::<Value>(&SECRET, &key, &object).map(drop),
+        client.patch::<Value>(&SECRET, &key, &Patch::Merge(object)).map(drop),
+        client.delete(&SECRET, &key, &DeleteParams::default()),
         client.delete_collection(&SECRET, "a", &ListParams::default(), &DeleteParams::default()),
     ];
     for result in refused {

@@ -67,18 +67,19 @@ fn patch(client: &Client) -> Result<()> {
         list.iter().map(|c| c["image"].as_str().unwrap_or_default().to_owned()).collect::<Vec<_>>()
     };
     let with = |containers: Value| json!({"spec": {"template": {"spec": {"containers": containers}}}});
+    let key = Key::new(NAME, "patched");
     let strategic = Patch::Strategic(with(json!([{"name": "two", "image": "two:2"}])));
-    let patched: Value = client.patch(&DEPLOYMENT, &Key::new(NAME, "patched"), &strategic)?;
+    let patched: Value = client.patch(&DEPLOYMENT, &key, &strategic)?;
     equal("strategic", &sorted(containers(&patched)), &["one:1".to_owned(), "two:2".to_owned()].to_vec())?;
     let merge = Patch::Merge(with(json!([{"name": "two", "image": "two:3"}])));
-    let patched: Value = client.patch(&DEPLOYMENT, &Key::new(NAME, "patched"), &merge)?;
+    let patched: Value = client.patch(&DEPLOYMENT, &key, &merge)?;
     equal("merge", &containers(&patched), &["two:3".to_owned()].to_vec())?;
     let image = "/spec/template/spec/containers/0/image";
     let steps = Patch::Json(json!([{"op": "replace", "path": image, "value": "two:4"}]));
-    let patched: Value = client.patch(&DEPLOYMENT, &Key::new(NAME, "patched"), &steps)?;
+    let patched: Value = client.patch(&DEPLOYMENT, &key, &steps)?;
     equal("json", &containers(&patched), &["two:4".to_owned()].to_vec())?;
     let status = Patch::Merge(json!({"status": {"observedGeneration": 77}}));
-    let patched: Value = client.patch_status(&DEPLOYMENT, &Key::new(NAME, "patched"), &status)?;
+    let patched: Value = client.patch_status(&DEPLOYMENT, &key, &status)?;
     equal("status", &patched["status"]["observedGeneration"], &json!(77))
 }
 
@@ -88,70 +89,50 @@ fn sorted(mut words: Vec<String>) -> Vec<String> {
 }
 
 fn replace_and_delete(client: &Client) -> Result<()> {
+    let key = Key::new(NAME, "replaced");
     let first: Value = client.create(&CONFIG_MAP, NAME, &config_map("replaced", "one"))?;
     let mut second = first.clone();
     second["data"] = json!({"key": "two"});
-    let second: Value = client.replace_object(&CONFIG_MAP, &Key::new(NAME, "replaced"), &second)?;
+    let second: Value = client.replace_object(&CONFIG_MAP, &key, &second)?;
     equal("replaced", &second["data"], &json!({"key": "two"}))?;
-    let stale = client.replace_object::<Value>(&CONFIG_MAP, &Key::new(NAME, "replaced"), &first);
+    let stale = client.replace_object::<Value>(&CONFIG_MAP, &key, &first);
     verdict("a replace with an old resourceVersion", stale, Verdict::Conflict)?;
     let other = DeleteParams {
         uid: Some("00000000-0000-0000-0000-000000000000".to_owned()),
         ..DeleteParams::default()
     };
-    let refused = client.delete(&CONFIG_MAP, &Key::new(NAME, "replaced"), &other);
+    let refused = client.delete(&CONFIG_MAP, &key, &other);
     verdict("a delete of another uid", refused, Verdict::Conflict)?;
     let uid = first["metadata"]["uid"].as_str().map(str::to_owned);
-    client.delete(
-        &CONFIG_MAP,
-        &Key::new(NAME, "replaced"),
-        &DeleteParams { uid, ..DeleteParams::default() },
-    )?;
-    let gone = client.delete(&CONFIG_MAP, &Key::new(NAME, "replaced"), &DeleteParams::default());
+    client.delete(&CONFIG_MAP, &key, &DeleteParams { uid, ..DeleteParams::default() })?;
+    let gone = client.delete(&CONFIG_MAP, &key, &DeleteParams::default());
     verdict("a second delete", gone, Verdict::NotFound)?;
-    ensure(client.find::<Value>(&CONFIG_MAP, &Key::new(NAME, "replaced"))?.is_none(), || {
-        "found after its delete".to_owned()
-    })
+    ensure(client.find::<Value>(&CONFIG_MAP, &key)?.is_none(), || "found after its delete".to_owned())
 }
 
 /// The refusals of a real API server become the right verdicts.
 pub(crate) fn verdicts(lab: &mut Lab) -> Result<()> {
     let client = fresh_namespace(&lab.seed)?;
     let map = config_map("twice", "x");
+    let (twice, absent) = (Key::new(NAME, "twice"), Key::new(NAME, "absent"));
     client.create::<Value>(&CONFIG_MAP, NAME, &map)?;
     verdict("a second create", client.create::<Value>(&CONFIG_MAP, NAME, &map), Verdict::AlreadyExists)?;
-    verdict(
-        "an absent object",
-        client.get::<Value>(&CONFIG_MAP, &Key::new(NAME, "absent")),
-        Verdict::NotFound,
-    )?;
+    verdict("an absent object", client.get::<Value>(&CONFIG_MAP, &absent), Verdict::NotFound)?;
     let unknown = Resource::new("example.org", "v1", "Thing", "things", true);
-    verdict("an absent kind", client.get::<Value>(&unknown, &Key::new(NAME, "absent")), Verdict::NotFound)?;
+    verdict("an absent kind", client.get::<Value>(&unknown, &absent), Verdict::NotFound)?;
     let invalid = client.create::<Value>(&CONFIG_MAP, NAME, &config_map("Not A Name", "x"));
     verdict("an invalid name", invalid, Verdict::Invalid)?;
     let nowhere = client.create::<Value>(&CONFIG_MAP, "no-such-namespace", &map);
     verdict("an absent namespace", nowhere, Verdict::NotFound)?;
     let stranger = lab.seed.client_of("stranger", None)?;
-    verdict(
-        "a user without permissions",
-        stranger.get::<Value>(&CONFIG_MAP, &Key::new(NAME, "twice")),
-        Verdict::Denied,
-    )?;
+    verdict("a user without permissions", stranger.get::<Value>(&CONFIG_MAP, &twice), Verdict::Denied)?;
     let unknown = lab.seed.client_with_token("abcdef.0123456789abcdef")?;
-    verdict(
-        "an unknown token",
-        unknown.get::<Value>(&CONFIG_MAP, &Key::new(NAME, "twice")),
-        Verdict::Denied,
-    )?;
+    verdict("an unknown token", unknown.get::<Value>(&CONFIG_MAP, &twice), Verdict::Denied)?;
     lab.seed.kill(Server::Api);
-    verdict(
-        "a server that is down",
-        client.get::<Value>(&CONFIG_MAP, &Key::new(NAME, "twice")),
-        Verdict::Unreachable,
-    )?;
+    verdict("a server that is down", client.get::<Value>(&CONFIG_MAP, &twice), Verdict::Unreachable)?;
     lab.seed.start(Server::Api)?;
     lab.seed.wait_ready()?;
-    client.get::<Value>(&CONFIG_MAP, &Key::new(NAME, "twice")).map(drop).map_err(Failure::from)
+    client.get::<Value>(&CONFIG_MAP, &twice).map(drop).map_err(Failure::from)
 }
 
 /// A watch returns the changes since a list, continues after an interruption, and reports when its version is too old.

@@ -68,17 +68,18 @@ fn collected(garden: &Client, shoot: &Value) -> Result<()> {
     let secret = json!({"apiVersion": "core.gardener.cloud/v1beta1", "kind": "InternalSecret",
         "metadata": metadata("s1.ca-client"), "stringData": {"ca.crt": "x"}});
     garden.create::<Value>(&INTERNAL_SECRET, NAMESPACE_OF_PROJECT, &secret)?;
-    let unconfirmed = garden.delete(&SHOOT, &Key::new(NAMESPACE_OF_PROJECT, NAME), &DeleteParams::default());
+    let key = Key::new(NAMESPACE_OF_PROJECT, NAME);
+    let unconfirmed = garden.delete(&SHOOT, &key, &DeleteParams::default());
     ensure(unconfirmed.is_err_and(|e| e.status_code() == Some(403)), || {
         "an unconfirmed deletion was not refused".to_owned()
     })?;
     let confirmation = json!({"metadata": {"annotations": {"confirmation.gardener.cloud/deletion": "true"}}});
-    garden.patch::<Value>(&SHOOT, &Key::new(NAMESPACE_OF_PROJECT, NAME), &Patch::Merge(confirmation))?;
-    garden.delete(&SHOOT, &Key::new(NAMESPACE_OF_PROJECT, NAME), &DeleteParams::default())?;
+    garden.patch::<Value>(&SHOOT, &key, &Patch::Merge(confirmation))?;
+    garden.delete(&SHOOT, &key, &DeleteParams::default())?;
     // The collector searches for new kinds every half minute.
     wait::until("the end of the Shoot and of what it owns", 120, || {
         let left = [
-            garden.find::<Value>(&SHOOT, &Key::new(NAMESPACE_OF_PROJECT, NAME))?,
+            garden.find::<Value>(&SHOOT, &key)?,
             garden.find::<Value>(&CONFIG_MAP, &Key::new(NAMESPACE_OF_PROJECT, "s1.ca-cluster"))?,
             garden.find::<Value>(&INTERNAL_SECRET, &Key::new(NAMESPACE_OF_PROJECT, "s1.ca-client"))?,
         ];
