@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 use crate::api::core::DEPLOYMENT;
 use crate::api::gardener::SHOOT;
 use crate::api::meta::{Key, Metadata, text};
-use crate::base::error::chain;
 use crate::components::kube_apiserver::{self, KeyOrder};
 use crate::flow::{Attempt, Failed, Step};
 use crate::format::time::parse_rfc3339;
@@ -109,11 +108,7 @@ fn is_new(work: &Work) -> bool {
 }
 
 fn client(work: &Work) -> Result<Client, Failed> {
-    let connected = work.env.connector.connect(work.plane()).map(|shoot| (*shoot).clone());
-    connected.map_err(|error| {
-        let postponed = error.postponed();
-        Failed { postponed, ..Failed::new(chain(&error)) }
-    })
+    Ok((*work.env.connector.connect(work.plane())?).clone())
 }
 
 fn has(work: &Work, annotation: &str) -> Result<bool, Failed> {

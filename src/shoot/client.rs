@@ -17,6 +17,7 @@ use crate::base::clock::Timestamp;
 use crate::base::error::chain;
 use crate::base::sorted::SortedMap;
 use crate::components::exposure;
+use crate::flow::Failed;
 use crate::format::address::authority;
 use crate::format::base64;
 use crate::kube::{
@@ -136,6 +137,12 @@ impl Error {
             Self::Read { source, .. } | Self::Server { source, .. } => source.postponed(),
             _ => None,
         }
+    }
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Self {
+        Self { postponed: error.postponed(), ..Self::new(chain(&error)) }
     }
 }
 

@@ -9,13 +9,13 @@ use crate::api::meta::{Key, text};
 use crate::base::clock::Timestamp;
 use crate::base::error::chain;
 use crate::flow::{Failed, Flow, Held, Observer, Pacer, Progress, TaskError, Turn};
-use crate::kube::{Garden, Patch};
+use crate::kube::{self, Garden, Patch};
 use crate::operation::{Operation, Work};
 use crate::runtime::controller::{Context, Failure, Outcome};
 
 use super::ShootReconciler;
 use super::decide;
-use super::finish::is_no_answer;
+use super::finish::{is_away, is_no_answer};
 use super::frame::Frame;
 
 /// A flow between its turns.
@@ -30,8 +30,33 @@ pub(super) struct Running {
     pub(super) ended: Option<(Vec<TaskError>, Timestamp)>,
 }
 
-/// The result of a reconciliation after it was reported to the garden.
-pub(super) type Told = Result<Outcome, Failure>;
+/// Why a reconciliation ends with a failure.
+#[derive(Debug)]
+pub(super) enum EndError {
+    /// The garden knows the result of the operation.
+    Reported(Failure),
+    /// The garden or the seed cannot be reached: the result is still to be reported.
+    Unreported(Failure),
+}
+
+impl EndError {
+    pub(super) fn into_failure(self) -> Failure {
+        match self {
+            Self::Reported(failure) | Self::Unreported(failure) => failure,
+        }
+    }
+
+    /// What becomes of an error while the result is reported: an answer is a failure of the reconciliation.
+    pub(super) fn of(error: kube::Error) -> Self {
+        if is_away(&error) { Self::Unreported(error.into()) } else { Self::Reported(error.into()) }
+    }
+}
+
+impl From<kube::Error> for EndError {
+    fn from(error: kube::Error) -> Self {
+        Self::Unreported(error.into())
+    }
+}
 
 impl ShootReconciler {
     /// The operation that waits for its next turn, if the Shoot's request has not changed.
@@ -69,41 +94,47 @@ impl ShootReconciler {
         };
         // If the garden or the seed is unreachable, a later turn writes the result. No task runs twice.
         running.ended = Some((errors.clone(), at));
-        let told = self.end(key, running, (&errors, at), cx)?;
-        held.forget();
-        told
+        match self.end(key, running, &errors, at, cx) {
+            Err(EndError::Unreported(failure)) => Err(failure),
+            Err(EndError::Reported(failure)) => {
+                held.forget();
+                Err(failure)
+            }
+            Ok(outcome) => {
+                held.forget();
+                Ok(outcome)
+            }
+        }
     }
 
     fn keep(&self, key: &Key, running: Running) {
         self.running.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone(), running);
     }
 
-    /// Reports the result of the flow to the garden.
-    ///
-    /// # Errors
-    /// The garden or the seed is unreachable.
+    /// Reports the result of the flow, which has ended `at`, to the garden.
     fn end(
         &self,
         key: &Key,
         running: &mut Running,
-        (errors, at): (&[TaskError], Timestamp),
+        errors: &[TaskError],
+        at: Timestamp,
         cx: &Context,
-    ) -> Result<Told, Failure> {
+    ) -> Result<Outcome, EndError> {
         if !errors.is_empty() {
             self.strike_off_done(key, running)?;
-            return Ok(self.failed(key, &running.frame, errors, at, cx)?);
+            return Err(self.failed(key, &running.frame, errors, at, cx));
         }
         match running.work.clean_up() {
-            Err(error) if is_no_answer(&error) => Err(Failed::from(error).into()),
+            Err(error) if is_no_answer(&error) => Err(EndError::Unreported(Failed::from(error).into())),
             Err(error) => {
                 let failed = Failed::from(error);
                 // Upstream's text, which names no task.
                 let text = format!("failed to clean no longer required secrets: {}", failed.text);
                 let error = TaskError { task: String::new(), failed: Failed { text, ..failed } };
                 self.strike_off_done(key, running)?;
-                Ok(self.failed(key, &running.frame, &[error], at, cx)?)
+                Err(self.failed(key, &running.frame, &[error], at, cx))
             }
-            Ok(()) => Ok(self.succeeded(key, running, at, cx)?),
+            Ok(()) => self.succeeded(key, running, at, cx),
         }
     }
 }

@@ -110,7 +110,7 @@ impl ShootReconciler {
         }
         let text = format!("Could not initialize a new operation for Shoot cluster: {}", failed.text);
         let error = TaskError { task: INITIALIZE.to_owned(), failed: Failed { text, ..failed } };
-        self.failed(key, frame, &[error], cx.clock.now(), cx)?
+        Err(self.failed(key, frame, &[error], cx.clock.now(), cx).into_failure())
     }
 }
 

@@ -14,7 +14,7 @@ use crate::runtime::events::{self, About};
 use crate::secrets;
 
 use super::ShootReconciler;
-use super::act::{Running, Told};
+use super::act::{EndError, Running};
 use super::frame::{Frame, Reconciled};
 
 /// How often the removal of finished tasks is tried.
@@ -48,23 +48,23 @@ impl Running {
 }
 
 impl ShootReconciler {
-    /// All tasks have been done since `at`.
+    /// Reports that all tasks have been done since `at`.
     ///
     /// # Errors
-    /// The garden cannot be reached.
+    /// As [`EndError`] says.
     pub(super) fn succeeded(
         &self,
         key: &Key,
         running: &Running,
         at: Timestamp,
         cx: &Context,
-    ) -> Result<Told, kube::Error> {
+    ) -> Result<Outcome, EndError> {
         let Running { work, frame, .. } = running;
         if frame.operation().is_deletion() {
             return self.deleted(key, frame, at, cx);
         }
         let Some(live) = self.env.garden.find::<Value>(&SHOOT, key)? else {
-            return Ok(Ok(Outcome::Done));
+            return Ok(Outcome::Done);
         };
         // Before the status: a reader of a successful status may request the same tasks again.
         let written = self.strike_off(key, running, live).and_then(|live| {
@@ -73,17 +73,16 @@ impl ShootReconciler {
         });
         let shoot = match written {
             Ok(shoot) => shoot,
-            Err(error) if is_away(&error) => return Err(error),
-            Err(error) => return Ok(Err(error.into())),
+            Err(error) => return Err(EndError::of(error)),
         };
         if let Err(failed) = cluster::sync(&self.env, &shoot, work.inputs()) {
-            return Ok(Err(failed.into()));
+            return Err(EndError::Reported(failed.into()));
         }
         let name = key.to_string();
         let operation = frame.operation().as_str();
         log::info!(shoot = name.as_str(), operation; "The Shoot is up to date");
         self.tell(key, &shoot, frame.operation(), News::Succeeded, cx);
-        Ok(Ok(self.again(&shoot, &work.inputs().seed, cx)))
+        Ok(self.again(&shoot, &work.inputs().seed, cx))
     }
 
     /// Removes finished tasks from the Shoot's annotation, and returns the Shoot without them. If other clients keep
@@ -125,10 +124,7 @@ impl ShootReconciler {
         }
     }
 
-    /// Tasks have failed, the last one `at`.
-    ///
-    /// # Errors
-    /// The garden cannot be reached.
+    /// Reports that tasks have failed, the last one `at`.
     pub(super) fn failed(
         &self,
         key: &Key,
@@ -136,21 +132,21 @@ impl ShootReconciler {
         errors: &[TaskError],
         at: Timestamp,
         cx: &Context,
-    ) -> Result<Told, kube::Error> {
+    ) -> EndError {
         let failure = flow::describe(errors);
         let is_final = frame.is_final(errors, at);
         let written = self.patch_status(key, frame.failed(errors, at));
         match written {
             Ok(shoot) => self.tell(key, &shoot, frame.operation(), News::Failed(&failure), cx),
-            Err(error) if is_away(&error) => return Err(error),
+            Err(error) if is_away(&error) => return EndError::Unreported(error.into()),
             Err(error) => {
                 let (shoot, err) = (key.to_string(), chain(&error));
                 log::warn!(shoot = shoot.as_str(), err = err.as_str(); "Cannot write the Shoot's last operation");
-                return Ok(Err(Failure::retry(failure)));
+                return EndError::Reported(Failure::retry(failure));
             }
         }
         // A permanent failure is not retried before somebody changes the Shoot.
-        Ok(Err(if is_final { Failure::terminal(failure) } else { Failure::retry(failure) }))
+        EndError::Reported(if is_final { Failure::terminal(failure) } else { Failure::retry(failure) })
     }
 
     /// Emits an event.

@@ -12,9 +12,9 @@ use crate::operation::Operation;
 use crate::runtime::controller::{Context, Failure, Outcome};
 use crate::runtime::write;
 
-use super::act::Told;
+use super::act::EndError;
 use super::decide::FINALIZER;
-use super::finish::{News, is_away};
+use super::finish::News;
 use super::frame::{Frame, Reconciled, Start};
 use super::{CONFLICT_RETRY, ShootReconciler};
 
@@ -39,29 +39,28 @@ impl ShootReconciler {
         Ok(self.finalize(key, shoot, &frame, cx.clock.now())?)
     }
 
-    /// All tasks of a deletion have been done since `at`.
+    /// Reports that all tasks of a deletion have been done since `at`.
     ///
     /// # Errors
-    /// The garden or the seed cannot be reached.
+    /// As [`EndError`] says.
     pub(super) fn deleted(
         &self,
         key: &Key,
         frame: &Frame,
         at: Timestamp,
         cx: &Context,
-    ) -> Result<Told, kube::Error> {
+    ) -> Result<Outcome, EndError> {
         let Some(live) = self.env.garden.find::<Value>(&SHOOT, key)? else {
-            return Ok(Ok(Outcome::Done));
+            return Ok(Outcome::Done);
         };
         match self.finalize(key, &live, frame, at) {
             Ok(outcome) => {
                 self.tell(key, &live, frame.operation(), News::Succeeded, cx);
                 let name = key.to_string();
                 log::info!(shoot = name.as_str(); "The Shoot is deleted");
-                Ok(Ok(outcome))
+                Ok(outcome)
             }
-            Err(error) if is_away(&error) => Err(error),
-            Err(error) => Ok(Err(error.into())),
+            Err(error) => Err(EndError::of(error)),
         }
     }
 
@@ -74,7 +73,7 @@ impl ShootReconciler {
     ) -> Result<Outcome, kube::Error> {
         let cluster = text(&shoot["status"]["technicalID"]);
         if !cluster.is_empty() {
-            match write::delete(&self.env.seed, &CLUSTER, &Key::new("", cluster)) {
+            match write::delete(&self.env.seed, &CLUSTER, &Key::cluster(cluster)) {
                 // An agent without permission to delete it could not create it either.
                 Err(e) if e.status_code() == Some(403) => {}
                 other => drop(other?),

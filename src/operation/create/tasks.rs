@@ -217,14 +217,14 @@ pub(in crate::operation) fn connect(work: &mut Work, _: &Attempt) -> Result<Step
         Ok(client) => client,
         // Its token is created shortly after its ServiceAccount.
         Err(error @ client::Error::Missing { .. }) => return Ok(Step::again(STORE_PERIOD, chain(&error))),
-        Err(error) => return Err(chain(&error).into()),
+        Err(error) => return Err(error.into()),
     };
-    check_version(&client, work.plane(), &work.view.kubernetes_version).map_err(|error| chain(&error))?;
+    check_version(&client, work.plane(), &work.view.kubernetes_version)?;
     Ok(Step::Done)
 }
 
 pub(in crate::operation) fn publish_keys(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
-    let client = work.env.connector.connect(work.plane()).map_err(|error| chain(&error))?;
+    let client = work.env.connector.connect(work.plane())?;
     issuer::publish(&work.env.garden, &client, &work.view)?;
     Ok(Step::Done)
 }
@@ -343,7 +343,7 @@ pub(in crate::operation) fn wait_controllers(work: &mut Work, attempt: &Attempt)
 }
 
 pub(in crate::operation) fn system(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
-    let client = work.env.connector.connect(work.plane()).map_err(|error| chain(&error))?;
+    let client = work.env.connector.connect(work.plane())?;
     let managed = inside::system(&work.view, &extensions::names(work), &client)?;
     deploy(work, &managed)
 }

@@ -9,7 +9,6 @@ use crate::api::core::{CONFIG_MAP, DEPLOYMENT, NAMESPACE, POD, SECRET, SERVICE, 
 use crate::api::extensions::CLUSTER;
 use crate::api::meta::{Key, Metadata, Resource, text};
 use crate::api::resources::{MANAGED_RESOURCE, ManagedResource};
-use crate::base::error::chain;
 use crate::components::etcd::{Role, druid, plain};
 use crate::components::managed::{self, Removal};
 use crate::components::{exposure, kube_apiserver, shoot as managed_resources};
@@ -67,11 +66,7 @@ pub(in crate::operation) fn sweep(work: &mut Work, stage: Stage) -> Result<Step,
         Stage::Resources => Some(cleaner::begun(&work.env.seed, work.plane(), now)?),
         _ => None,
     };
-    let client = work
-        .env
-        .connector
-        .connect(work.plane())
-        .map_err(|error| Failed { postponed: error.postponed(), ..Failed::new(chain(&error)) })?;
+    let client = work.env.connector.connect(work.plane())?;
     let index = work.sweeps.iter().position(|sweep| sweep.stage() == stage).unwrap_or_else(|| {
         work.sweeps.push(Sweep::new(stage));
         work.sweeps.len() - 1
@@ -90,7 +85,7 @@ pub(in crate::operation) fn wait_active(work: &mut Work, _: &Attempt) -> Result<
     if !has_pod {
         return Ok(Step::again(AGAIN, "kube-controller-manager has no pod yet"));
     }
-    let client = work.env.connector.connect(work.plane()).map_err(|error| chain(&error))?;
+    let client = work.env.connector.connect(work.plane())?;
     let lease: Option<Value> = client.find(&LEASE, &Key::new("kube-system", "kube-controller-manager"))?;
     let renewed = lease.and_then(|lease| parse_rfc3339(text(&lease["spec"]["renewTime"])).ok());
     if renewed.is_some_and(|renewed| work.now().since(renewed) <= LEASE_MAX) {
