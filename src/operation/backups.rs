@@ -3,23 +3,25 @@
 use crate::api::gardener::BACKUP_ENTRY;
 use crate::api::meta::text;
 use crate::backup::garden;
-use crate::extension::{Patience, Target};
-use crate::flow::{Attempt, Failed, Step};
+use crate::extension::{Patience, Wish};
+use crate::flow::{Failed, Step};
 
+use super::objects::{Desired, ObjectRow};
 use super::work::Work;
 
-fn entry(work: &Work) -> Target {
-    garden::entry(&work.view.namespace, &garden::entry_name(work.plane(), &work.view.status_uid))
+/// The entry in the garden. Its own controller deletes it after the Shoot.
+pub(super) const ENTRY: ObjectRow =
+    ObjectRow { cluster: |work| &work.env.garden.0, desired, write: deploy, leaving: |_| Ok(Vec::new()) };
+
+fn desired(work: &Work) -> Vec<Desired> {
+    let name = garden::entry_name(work.plane(), &work.view.status_uid);
+    let target = garden::entry(&work.view.namespace, &name);
+    vec![Desired { target, wish: Wish::default(), patience: Patience::of(&BACKUP_ENTRY) }]
 }
 
 /// Writes it, for the Seed's bucket.
-pub(super) fn deploy(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+fn deploy(work: &Work, desired: &Desired) -> Result<Step, Failed> {
     let bucket = text(&work.inputs.seed["metadata"]["uid"]);
-    garden::deploy_entry(&work.env.garden, &entry(work), (&work.shoot, bucket), work.now())?;
+    garden::deploy_entry(&work.env.garden, &desired.target, (&work.shoot, bucket), work.now())?;
     Ok(Step::Done)
-}
-
-/// Waits until its controller has reconciled it.
-pub(super) fn wait(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
-    entry(work).wait_ready(&work.env.garden, Patience::of(&BACKUP_ENTRY), attempt)
 }

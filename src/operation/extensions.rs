@@ -1,4 +1,5 @@
-//! `Extension` objects of a Shoot: those that are reconciled before its API server, and those after it.
+//! `Extension` objects of a Shoot: those that are reconciled before its API server, and those after it. And what a
+//! deletion does with objects of all kinds.
 //!
 //! `AfterWorker` never happens for a Shoot without workers: such an extension is skipped, as in upstream.
 
@@ -7,11 +8,43 @@ use crate::api::extensions::{
     SELF_HOSTED_SHOOT_EXPOSURE, WORKER,
 };
 use crate::api::meta::{Key, Resource};
-use crate::extension::{Class, Enabled, Moment, Patience, Target, enabled, together};
-use crate::flow::{Attempt, Failed, Step};
+use crate::extension::{Class, Enabled, Moment, Patience, Target, enabled};
+use crate::flow::{Failed, Step};
 
+use super::objects::{Desired, Leaving, ObjectRow};
 use super::times::FIVE_MINUTES;
 use super::work::Work;
+
+/// Those that are reconciled, and deleted, before the API server.
+pub(super) const BEFORE: ObjectRow = ObjectRow {
+    desired: |work| desired(work, Moment::Before),
+    leaving: |work| leaving(work, Moment::Before),
+    ..ANY
+};
+
+/// Those that are reconciled, and deleted, after the API server.
+pub(super) const AFTER: ObjectRow = ObjectRow {
+    desired: |work| desired(work, Moment::After),
+    leaving: |work| leaving(work, Moment::After),
+    ..ANY
+};
+
+/// Those that no extension of the Shoot needs.
+pub(super) const STALE: ObjectRow = ObjectRow { leaving: stale, ..ANY };
+
+/// Those that exist.
+pub(super) const ANY: ObjectRow = ObjectRow {
+    cluster: |work| &work.env.seed.0,
+    desired: |_| Vec::new(),
+    write: deploy,
+    leaving: |work| {
+        let all = Target::of_class(&work.env.seed, &EXTENSION, work.plane(), Class::Shoot.as_str())?;
+        Ok(all.into_iter().map(|target| going(target, Patience::of(&EXTENSION))).collect())
+    },
+};
+
+/// The objects of all kinds, except records.
+pub(super) const ALL_KINDS: ObjectRow = ObjectRow { leaving: of_all_kinds, ..ANY };
 
 /// The objects of a Shoot.
 fn wanted(work: &Work) -> Vec<Enabled> {
@@ -23,66 +56,47 @@ pub(super) fn names(work: &Work) -> Vec<String> {
     wanted(work).into_iter().map(|extension| extension.name).collect()
 }
 
-fn target(work: &Work, name: &str) -> Target {
-    Target { resource: EXTENSION, key: Key::new(work.plane(), name) }
+fn desired(work: &Work, moment: Moment) -> Vec<Desired> {
+    let of = |extension: Enabled| Desired {
+        target: Target { resource: EXTENSION, key: Key::new(work.plane(), extension.name.as_str()) },
+        wish: extension.wish(Class::Shoot),
+        patience: extension.patience(),
+    };
+    wanted(work).into_iter().filter(|extension| extension.moment == moment).map(of).collect()
 }
 
-/// Writes the objects of a lifecycle moment and triggers their extensions.
-pub(super) fn deploy(work: &mut Work, moment: Moment) -> Result<Step, Failed> {
-    let now = work.now();
-    for extension in wanted(work).into_iter().filter(|extension| extension.moment == moment) {
-        target(work, &extension.name).deploy(&work.env.seed, &extension.wish(Class::Shoot), now)?;
-    }
+/// Each operation triggers the extension.
+fn deploy(work: &Work, desired: &Desired) -> Result<Step, Failed> {
+    desired.target.deploy(&work.env.seed, &desired.wish, work.now())?;
     Ok(Step::Done)
 }
 
-/// Waits until their extensions have reconciled them.
-pub(super) fn wait(work: &Work, moment: Moment, attempt: &Attempt) -> Result<Step, Failed> {
-    let extensions = wanted(work).into_iter().filter(|extension| extension.moment == moment);
-    let looks = extensions.map(|extension| {
-        target(work, &extension.name).wait_ready(&work.env.seed, extension.patience(), attempt)
-    });
-    together(looks.collect())
+const fn going(target: Target, patience: Patience) -> Leaving {
+    Leaving { target, patience, is_deleted: false }
+}
+
+fn with_types(work: &Work) -> Result<Vec<(Target, String)>, Failed> {
+    Ok(Target::with_types(&work.env.seed, &EXTENSION, work.plane(), Class::Shoot.as_str())?)
 }
 
 /// The objects to delete at a lifecycle moment. Their type decides, because an object may have another name.
-fn leaving(work: &Work, moment: Moment) -> Result<Vec<(Target, Patience)>, Failed> {
+fn leaving(work: &Work, moment: Moment) -> Result<Vec<Leaving>, Failed> {
     let wanted = wanted(work);
-    let all = Target::with_types(&work.env.seed, &EXTENSION, work.plane(), Class::Shoot.as_str())?;
     let of = |(target, kind): (Target, String)| {
         let by = |name: &str| wanted.iter().find(|extension| extension.name == name);
         let extension = by(&target.key.name).or_else(|| by(&kind))?;
-        (extension.deleted == moment).then(|| (target, extension.patience()))
+        (extension.deleted == moment).then(|| going(target, extension.patience()))
     };
-    Ok(all.into_iter().filter_map(of).collect())
+    Ok(with_types(work)?.into_iter().filter_map(of).collect())
 }
 
-/// Deletes the objects of a lifecycle moment.
-pub(super) fn delete(work: &mut Work, moment: Moment) -> Result<Step, Failed> {
-    delete_each(work, leaving(work, moment)?.into_iter().map(|(target, _)| target).collect())
-}
-
-/// A failed deletion does not stop the others.
-fn delete_each(work: &Work, targets: Vec<Target>) -> Result<Step, Failed> {
-    let now = work.now();
-    let delete =
-        |target: Target| target.delete(&work.env.seed, now).map(|()| Step::Done).map_err(Failed::from);
-    together(targets.into_iter().map(delete).collect())
-}
-
-/// Waits until they are gone.
-pub(super) fn wait_deleted(work: &Work, moment: Moment, attempt: &Attempt) -> Result<Step, Failed> {
-    let looks = leaving(work, moment)?
-        .into_iter()
-        .map(|(target, patience)| target.wait_gone(&work.env.seed, patience, attempt));
-    together(looks.collect())
-}
-
-/// Waits until the Shoot has none.
-pub(super) fn wait_none(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
-    let all = Target::of_class(&work.env.seed, &EXTENSION, work.plane(), Class::Shoot.as_str())?;
-    let patience = Patience::of(&EXTENSION);
-    together(all.into_iter().map(|target| target.wait_gone(&work.env.seed, patience, attempt)).collect())
+/// Their type decides, because an object may have another name.
+fn stale(work: &Work) -> Result<Vec<Leaving>, Failed> {
+    let wanted = wanted(work);
+    let is_wanted = |name: &str| wanted.iter().any(|extension| extension.name == name);
+    let all = with_types(work)?.into_iter();
+    let stale = all.filter(|(target, kind)| !is_wanted(&target.key.name) && !is_wanted(kind));
+    Ok(stale.map(|(target, _)| going(target, Patience::of(&EXTENSION))).collect())
 }
 
 /// Kinds of a Shoot's extension objects, except records.
@@ -97,45 +111,12 @@ const KINDS: [Resource; 8] = [
     WORKER,
 ];
 
-fn all(work: &Work) -> Result<Vec<Target>, Failed> {
+fn of_all_kinds(work: &Work) -> Result<Vec<Leaving>, Failed> {
     let mut all = Vec::new();
     for resource in &KINDS {
-        all.extend(Target::of_class(&work.env.seed, resource, work.plane(), Class::Shoot.as_str())?);
+        let patience = Patience { timeout: FIVE_MINUTES, ..Patience::of(resource) };
+        let found = Target::of_class(&work.env.seed, resource, work.plane(), Class::Shoot.as_str())?;
+        all.extend(found.into_iter().map(|target| going(target, patience)));
     }
     Ok(all)
-}
-
-/// Deletes the objects of all kinds.
-pub(super) fn delete_all(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
-    delete_each(work, all(work)?)
-}
-
-/// Waits until they are gone.
-pub(super) fn wait_all_deleted(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
-    let look = |target: Target| {
-        let patience = Patience { timeout: FIVE_MINUTES, ..Patience::of(&target.resource) };
-        target.wait_gone(&work.env.seed, patience, attempt)
-    };
-    together(all(work)?.into_iter().map(look).collect())
-}
-
-/// Stale objects of this Shoot. Their type decides, because an object may have another name.
-fn stale(work: &Work) -> Result<Vec<Target>, Failed> {
-    let wanted = wanted(work);
-    let is_wanted = |name: &str| wanted.iter().any(|extension| extension.name == name);
-    let all = Target::with_types(&work.env.seed, &EXTENSION, work.plane(), Class::Shoot.as_str())?;
-    let stale = all.into_iter().filter(|(target, kind)| !is_wanted(&target.key.name) && !is_wanted(kind));
-    Ok(stale.map(|(target, _)| target).collect())
-}
-
-/// Deletes the stale objects.
-pub(super) fn delete_stale(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
-    delete_each(work, stale(work)?)
-}
-
-/// Waits until the stale objects are gone.
-pub(super) fn wait_stale(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
-    let patience = Patience::of(&EXTENSION);
-    let looks = stale(work)?.into_iter().map(|target| target.wait_gone(&work.env.seed, patience, attempt));
-    together(looks.collect())
 }

@@ -20,6 +20,7 @@ mod force;
 pub mod inputs;
 mod kinds;
 pub mod look;
+mod objects;
 mod pods;
 mod records;
 pub mod requests;

@@ -8,10 +8,11 @@ use crate::api::core::SECRET;
 use crate::api::extensions::DNS_RECORD;
 use crate::api::meta::{Key, text};
 use crate::extension::{Patience, Target, Wish};
-use crate::flow::{Attempt, Failed, Step};
+use crate::flow::{Failed, Step};
 use crate::kube::{Garden, Seed};
 use crate::runtime::write;
 
+use super::objects::{Desired, Leaving, ObjectRow};
 use super::requests;
 use super::work::Work;
 
@@ -79,37 +80,51 @@ impl Record {
     }
 }
 
-pub(super) fn deploy_internal(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
-    deploy(work, INTERNAL, requests::INTERNAL_RECORD, attempt)
+/// The record in the internal domain.
+pub(super) const INTERNAL_RECORD: ObjectRow = ObjectRow {
+    cluster: |work| &work.env.seed.0,
+    desired: |work| desired(work, INTERNAL),
+    write: |work, desired| deploy(work, INTERNAL, requests::INTERNAL_RECORD, desired),
+    leaving: |work| leaving(work, INTERNAL),
+};
+
+/// The record in the owner's domain.
+pub(super) const EXTERNAL_RECORD: ObjectRow = ObjectRow {
+    cluster: |work| &work.env.seed.0,
+    desired: |work| desired(work, EXTERNAL),
+    write: |work, desired| deploy(work, EXTERNAL, requests::EXTERNAL_RECORD, desired),
+    leaving: |work| leaving(work, EXTERNAL),
+};
+
+fn desired(work: &Work, role: &'static str) -> Vec<Desired> {
+    let of = |record: Record| Desired {
+        target: record.target(),
+        wish: record.wish(),
+        patience: Patience::of(&DNS_RECORD),
+    };
+    wanted(work, role).map(of).into_iter().collect()
 }
 
-pub(super) fn deploy_external(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
-    deploy(work, EXTERNAL, requests::EXTERNAL_RECORD, attempt)
-}
-
-pub(super) fn destroy_internal(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
-    destroy(work, INTERNAL, attempt)
-}
-
-pub(super) fn destroy_external(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
-    destroy(work, EXTERNAL, attempt)
-}
-
-/// Writes a record once in an operation, and waits until its extension has reconciled it. The garden may request that it is
-/// written even if nothing has changed.
-fn deploy(work: &mut Work, role: &'static str, request: &str, attempt: &Attempt) -> Result<Step, Failed> {
-    let Some(record) = wanted(work, role) else { return Ok(Step::Done) };
-    if !work.records.contains(role) {
+/// Writes a record with the credentials of its provider. The garden may request that it is written even if nothing has
+/// changed. Not finished while an older record must be deleted first.
+fn deploy(work: &Work, role: &'static str, request: &str, desired: &Desired) -> Result<Step, Failed> {
+    if let Some(record) = wanted(work, role) {
         bring_credentials(&work.env.garden, &work.env.seed, &record)?;
-        let is_asked = requests::asks(&work.shoot, request);
-        // Not finished while an older record must be deleted first.
-        let step = record.target().deploy_or_replace(&work.env.seed, &record.wish(), is_asked, work.now())?;
-        if step != Step::Done {
-            return Ok(step);
-        }
-        work.records.insert(role);
     }
-    record.target().wait_ready(&work.env.seed, Patience::of(&DNS_RECORD), attempt)
+    let is_asked = requests::asks(&work.shoot, request);
+    desired.target.deploy_or_replace(&work.env.seed, &desired.wish, is_asked, work.now())
+}
+
+/// The record, also of a domain that the Shoot does not have any more.
+fn leaving(work: &Work, role: &str) -> Result<Vec<Leaving>, Failed> {
+    let target = target(work.plane(), &work.view.name, role);
+    let live = target.find(&work.env.seed)?;
+    let of = |live: Value| Leaving {
+        target,
+        patience: Patience::of(&DNS_RECORD),
+        is_deleted: !live["metadata"]["deletionTimestamp"].is_null(),
+    };
+    Ok(live.map(of).into_iter().collect())
 }
 
 /// The record, if the domain is managed and the address of the API server is known.
@@ -128,19 +143,6 @@ fn wanted(work: &Work, role: &'static str) -> Option<Record> {
         ttl: work.env.settings.controllers.shoot.dns_entry_ttl_seconds,
         credentials: Key::new(text(&dns.credentials["namespace"]), text(&dns.credentials["name"])),
     })
-}
-
-/// Deletes a record, and waits until its extension has removed it.
-fn destroy(work: &Work, role: &str, attempt: &Attempt) -> Result<Step, Failed> {
-    let target = target(work.plane(), &work.view.name, role);
-    match target.find(&work.env.seed)? {
-        None => return Ok(Step::Done),
-        Some(live) if live["metadata"]["deletionTimestamp"].is_null() => {
-            target.delete(&work.env.seed, work.now())?;
-        }
-        Some(_) => {}
-    }
-    target.wait_gone(&work.env.seed, Patience::of(&DNS_RECORD), attempt)
 }
 
 /// The record of a Shoot's role in the namespace of its control plane.

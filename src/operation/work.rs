@@ -88,8 +88,8 @@ pub struct Work {
     pub(super) keeps_server: bool,
     /// The generations of ManagedResources that this operation has written or found correct, by name.
     pub(super) generations: SortedMap<String, i64>,
-    /// The DNS records that this operation has written, by role.
-    pub(super) records: SortedSet<&'static str>,
+    /// Extension objects that this operation has written, if it writes them once.
+    pub(super) written: SortedSet<Key>,
     /// Objects to rewrite because their encryption changes.
     pub(super) rewrite: Rewrite,
     /// ServiceAccounts whose tokens are renewed.
@@ -132,7 +132,7 @@ impl Work {
             results: Results::default(),
             keeps_server: false,
             generations: SortedMap::new(),
-            records: SortedSet::new(),
+            written: SortedSet::new(),
             rewrite: Rewrite::default(),
             accounts: Accounts::default(),
             sweeps: Vec::new(),

@@ -58,13 +58,13 @@ static ROWS: [Row; 47] = [
         seen.status("advertisedAddresses")
     })
     .after(&["Initializing secrets management"]),
-    Row::new("Deploying internal domain DNS record", records::deploy_internal, |seen| {
+    Row::new("Deploying internal domain DNS record", |work, attempt| records::INTERNAL_RECORD.deploy_and_wait(work, attempt), |seen| {
         seen.record(records::INTERNAL)
     })
     .after(&["Deploying referenced resources", "Ensuring advertised addresses for the Shoot"])
     .when(Facts::is_awake)
     .within(FIVE_MINUTES),
-    Row::new("Deploying external domain DNS record", records::deploy_external, |seen| {
+    Row::new("Deploying external domain DNS record", |work, attempt| records::EXTERNAL_RECORD.deploy_and_wait(work, attempt), |seen| {
         seen.record(records::EXTERNAL)
     })
     .after(&["Deploying referenced resources", "Ensuring advertised addresses for the Shoot"])
@@ -72,10 +72,10 @@ static ROWS: [Row; 47] = [
     .within(FIVE_MINUTES)
     .last(),
     // Source backup entry and copies of backups: only when a Shoot is migrated from another seed.
-    Row::new("Deploying BackupEntry for ETCD data", backups::deploy, |seen| seen.backup_entry(false))
+    Row::new("Deploying BackupEntry for ETCD data", |work, _| backups::ENTRY.deploy(work), |seen| seen.backup_entry(false))
         .after(&["Deploying control plane namespace"])
         .when(|facts| facts.has_backup),
-    Row::new("Waiting until the BackupEntry for ETCD data has been reconciled", backups::wait, |seen| {
+    Row::new("Waiting until the BackupEntry for ETCD data has been reconciled", |work, attempt| backups::ENTRY.wait(work, attempt), |seen| {
         seen.backup_entry(true)
     })
     .after(&["Deploying BackupEntry for ETCD data"])
@@ -93,7 +93,7 @@ static ROWS: [Row; 47] = [
         .within(FIVE_MINUTES),
     Row::new(
         "Deploying extension resources before kube-apiserver",
-        |work, _| extensions::deploy(work, Moment::Before),
+        |work, _| extensions::BEFORE.deploy(work),
         |seen| seen.extensions(Moment::Before, false),
     )
     .after(&["Initializing secrets management", "Deploying referenced resources"])
@@ -101,7 +101,7 @@ static ROWS: [Row; 47] = [
     .retrying(FIVE_SECONDS, SHORT),
     Row::new(
         "Waiting until extension resources handled before kube-apiserver are ready",
-        |work, attempt| extensions::wait(work, Moment::Before, attempt),
+        |work, attempt| extensions::BEFORE.wait(work, attempt),
         |seen| seen.extensions(Moment::Before, true),
     )
     .after(&["Deploying extension resources before kube-apiserver"])
@@ -224,7 +224,7 @@ static ROWS: [Row; 47] = [
     .last(),
     Row::new(
         "Deploying extension resources after kube-apiserver",
-        |work, _| extensions::deploy(work, Moment::After),
+        |work, _| extensions::AFTER.deploy(work),
         |seen| seen.extensions(Moment::After, false),
     )
     .after(&["Deploying referenced resources", "Initializing connection to Shoot"])
@@ -232,7 +232,7 @@ static ROWS: [Row; 47] = [
     .retrying(FIVE_SECONDS, SHORT),
     Row::new(
         "Waiting until extension resources handled after kube-apiserver are ready",
-        |work, attempt| extensions::wait(work, Moment::After, attempt),
+        |work, attempt| extensions::AFTER.wait(work, attempt),
         |seen| seen.extensions(Moment::After, true),
     )
     .after(&["Deploying extension resources after kube-apiserver"])
@@ -240,7 +240,7 @@ static ROWS: [Row; 47] = [
     // Extensions that need the API server are hibernated before it stops.
     Row::new(
         "Hibernating extension resources before kube-apiserver hibernation",
-        |work, _| extensions::deploy(work, Moment::After),
+        |work, _| extensions::AFTER.deploy(work),
         |seen| seen.extensions(Moment::After, false),
     )
     .after(&["Deploying referenced resources", "Initializing connection to Shoot"])
@@ -248,7 +248,7 @@ static ROWS: [Row; 47] = [
     .retrying(FIVE_SECONDS, SHORT),
     Row::new(
         "Waiting until extension resources hibernated before kube-apiserver hibernation are ready",
-        |work, attempt| extensions::wait(work, Moment::After, attempt),
+        |work, attempt| extensions::AFTER.wait(work, attempt),
         |seen| seen.extensions(Moment::After, true),
     )
     .after(&["Hibernating extension resources before kube-apiserver hibernation"])
@@ -283,7 +283,7 @@ static ROWS: [Row; 47] = [
     // Those that work before the API server starts are hibernated after it has stopped.
     Row::new(
         "Hibernating extension resources after kube-apiserver hibernation",
-        |work, _| extensions::deploy(work, Moment::Before),
+        |work, _| extensions::BEFORE.deploy(work),
         |seen| seen.extensions(Moment::Before, false),
     )
     .after(&["Hibernating control plane"])
@@ -291,31 +291,31 @@ static ROWS: [Row; 47] = [
     .retrying(FIVE_SECONDS, SHORT),
     Row::new(
         "Waiting until extension resources hibernated after kube-apiserver hibernation are ready",
-        |work, attempt| extensions::wait(work, Moment::Before, attempt),
+        |work, attempt| extensions::BEFORE.wait(work, attempt),
         |seen| seen.extensions(Moment::Before, true),
     )
     .after(&["Hibernating extension resources after kube-apiserver hibernation"])
     .when(|facts| facts.is_hibernated && facts.waits())
     .last(),
     // A Shoot without workers has no record of an ingress domain.
-    Row::new("Destroying internal domain DNS record if hibernated", records::destroy_internal, |seen| {
+    Row::new("Destroying internal domain DNS record if hibernated", |work, attempt| records::INTERNAL_RECORD.delete_and_wait(work, attempt), |seen| {
         seen.no_record(records::INTERNAL)
     })
     .after(&["Hibernating control plane"])
     .when(|facts| facts.is_hibernated)
     .retrying(FIVE_SECONDS, FIVE_MINUTES)
     .last(),
-    Row::new("Destroying external domain DNS record if hibernated", records::destroy_external, |seen| {
+    Row::new("Destroying external domain DNS record if hibernated", |work, attempt| records::EXTERNAL_RECORD.delete_and_wait(work, attempt), |seen| {
         seen.no_record(records::EXTERNAL)
     })
     .after(&["Hibernating control plane"])
     .when(|facts| facts.is_hibernated)
     .retrying(FIVE_SECONDS, FIVE_MINUTES)
     .last(),
-    Row::new("Deleting stale extension resources", extensions::delete_stale, only_in_the_log)
+    Row::new("Deleting stale extension resources", |work, _| extensions::STALE.delete(work), only_in_the_log)
         .after(&["Deploying control plane namespace", "Initializing connection to Shoot"])
         .retrying(FIVE_SECONDS, SHORT),
-    Row::new("Waiting until stale extension resources are deleted", extensions::wait_stale, only_in_the_log)
+    Row::new("Waiting until stale extension resources are deleted", |work, attempt| extensions::STALE.wait_gone(work, attempt), only_in_the_log)
         .after(&["Deleting stale extension resources"])
         .when(Facts::waits_awake)
         .last(),

@@ -10,7 +10,6 @@ pub(super) mod tasks;
 
 use crate::components::shoot as managed;
 use crate::components::{kube_apiserver, kube_controller_manager};
-use crate::extension::Moment;
 use crate::shoot::cleaner::Stage;
 
 use super::create::tasks as create;
@@ -71,9 +70,11 @@ static ROWS: [Row; 46] = [
         .after(&["Deploying Shoot namespace in Seed"])
         .when(Facts::cleans)
         .retrying(FIVE_SECONDS, SHORT),
-    Row::new("Deploying internal domain DNS record", records::deploy_internal, |seen| {
-        seen.record(records::INTERNAL)
-    })
+    Row::new(
+        "Deploying internal domain DNS record",
+        |work, attempt| records::INTERNAL_RECORD.deploy_and_wait(work, attempt),
+        |seen| seen.record(records::INTERNAL),
+    )
     .after(&[
         "Deploying referenced resources",
         "Waiting until Kubernetes API LoadBalancer in the Seed cluster has reported readiness",
@@ -165,7 +166,7 @@ static ROWS: [Row; 46] = [
     .within(TEN_MINUTES),
     Row::new(
         "Deleting extension resources before kube-apiserver",
-        |work, _| extensions::delete(work, Moment::Before),
+        |work, _| extensions::BEFORE.delete(work),
         only_in_the_log,
     )
     .after(&["Cleaning Kubernetes resources", "Waiting until managed resources have been deleted"])
@@ -176,7 +177,7 @@ static ROWS: [Row; 46] = [
         |seen| seen.extensions_left(),
     )
     .after(&["Deleting extension resources before kube-apiserver"]),
-    Row::new("Deleting stale extension resources", extensions::delete_stale, only_in_the_log)
+    Row::new("Deleting stale extension resources", |work, _| extensions::STALE.delete(work), only_in_the_log)
         .after(&["Cleaning Kubernetes resources", "Waiting until managed resources have been deleted"])
         .retrying(FIVE_SECONDS, SHORT),
     Row::new(
@@ -205,20 +206,22 @@ static ROWS: [Row; 46] = [
     .within(FIVE_MINUTES),
     Row::new(
         "Deleting extension resources after kube-apiserver",
-        |work, _| extensions::delete(work, Moment::After),
+        |work, _| extensions::AFTER.delete(work),
         only_in_the_log,
     )
     .after(&["Waiting until Kubernetes API server has been deleted"])
     .retrying(FIVE_SECONDS, SHORT),
     Row::new(
         "Waiting until extension resources that should be handled after kube-apiserver have been deleted",
-        |work, attempt| extensions::wait_deleted(work, Moment::After, attempt),
+        |work, attempt| extensions::AFTER.wait_gone(work, attempt),
         |seen| seen.extensions_left(),
     )
     .after(&["Deleting extension resources after kube-apiserver"]),
-    Row::new("Waiting until all extension resources have been deleted", extensions::wait_none, |seen| {
-        seen.extensions_left()
-    })
+    Row::new(
+        "Waiting until all extension resources have been deleted",
+        |work, attempt| extensions::ANY.wait_gone(work, attempt),
+        |seen| seen.extensions_left(),
+    )
     .after(&["Waiting until Kubernetes API server has been deleted"]),
     Row::new("Destroying Kubernetes API server service", tasks::services, only_in_the_log)
         .after(&["Waiting until Kubernetes API server has been deleted"])
@@ -236,15 +239,19 @@ static ROWS: [Row; 46] = [
     .after(&["Waiting until Kubernetes API server has been deleted"])
     .retrying(FIVE_SECONDS, SHORT)
     .last(),
-    Row::new("Destroying external domain DNS record", records::destroy_external, |seen| {
-        seen.record_left(records::EXTERNAL)
-    })
+    Row::new(
+        "Destroying external domain DNS record",
+        |work, attempt| records::EXTERNAL_RECORD.delete_and_wait(work, attempt),
+        |seen| seen.record_left(records::EXTERNAL),
+    )
     .after(&["Waiting until Kubernetes API server has been deleted"])
     .when(|facts| facts.found.has_namespace),
     // The record of the API server is deleted late, because the server must be reachable until everything is clean.
-    Row::new("Destroying internal domain DNS record", records::destroy_internal, |seen| {
-        seen.record_left(records::INTERNAL)
-    })
+    Row::new(
+        "Destroying internal domain DNS record",
+        |work, attempt| records::INTERNAL_RECORD.delete_and_wait(work, attempt),
+        |seen| seen.record_left(records::INTERNAL),
+    )
     .after(&GONE)
     .when(|facts| facts.found.has_namespace),
     Row::new("Deleting referenced resources", tasks::referenced, only_in_the_log)

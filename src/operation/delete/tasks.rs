@@ -13,7 +13,7 @@ use crate::components::etcd::{Role, druid, plain};
 use crate::components::managed::{self, Removal};
 use crate::components::{exposure, kube_apiserver, shoot as managed_resources};
 use crate::config::control_plane::EtcdMode;
-use crate::extension::{Moment, together};
+use crate::extension::together;
 use crate::flow::{Attempt, Failed, Step};
 use crate::format::time::parse_rfc3339;
 use crate::kube::{ListParams, Patch, Seed};
@@ -180,7 +180,7 @@ pub(in crate::operation) fn wait_extensions_before(
     attempt: &Attempt,
 ) -> Result<Step, Failed> {
     release_going(work)?;
-    extensions::wait_deleted(work, Moment::Before, attempt)
+    extensions::BEFORE.wait_gone(work, attempt)
 }
 
 pub(in crate::operation) fn wait_stale_extensions(
@@ -188,7 +188,7 @@ pub(in crate::operation) fn wait_stale_extensions(
     attempt: &Attempt,
 ) -> Result<Step, Failed> {
     release_going(work)?;
-    extensions::wait_stale(work, attempt)
+    extensions::STALE.wait_gone(work, attempt)
 }
 
 pub(in crate::operation) fn delete_server(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {

@@ -17,22 +17,28 @@ static ROWS: [Row; 16] = [
         seen.required_extensions()
     })
     .retrying(FIVE_SECONDS, MINUTE),
-    Row::new("Deleting extension resources", extensions::delete_all, only_in_the_log)
+    Row::new("Deleting extension resources", |work, _| extensions::ALL_KINDS.delete(work), only_in_the_log)
         .after(&["Check required extensions exist"])
         .retrying(FIVE_SECONDS, SHORT),
-    Row::new("Waiting until extension resources have been deleted", extensions::wait_all_deleted, |seen| {
-        seen.extensions_left()
-    })
+    Row::new(
+        "Waiting until extension resources have been deleted",
+        |work, attempt| extensions::ALL_KINDS.wait_gone(work, attempt),
+        |seen| seen.extensions_left(),
+    )
     .after(&["Deleting extension resources"])
     .within(FIVE_MINUTES),
-    Row::new("Destroying external domain DNS record", records::destroy_external, |seen| {
-        seen.record_left(records::EXTERNAL)
-    })
+    Row::new(
+        "Destroying external domain DNS record",
+        |work, attempt| records::EXTERNAL_RECORD.delete_and_wait(work, attempt),
+        |seen| seen.record_left(records::EXTERNAL),
+    )
     .after(&["Check required extensions exist"])
     .when(|facts| facts.found.has_namespace),
-    Row::new("Destroying internal domain DNS record", records::destroy_internal, |seen| {
-        seen.record_left(records::INTERNAL)
-    })
+    Row::new(
+        "Destroying internal domain DNS record",
+        |work, attempt| records::INTERNAL_RECORD.delete_and_wait(work, attempt),
+        |seen| seen.record_left(records::INTERNAL),
+    )
     .after(&["Check required extensions exist"])
     .when(|facts| facts.found.has_namespace),
     Row::new(

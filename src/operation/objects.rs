@@ -1,0 +1,107 @@
+//! Extension objects of a Shoot are rows: what is wanted, and how it is written, awaited and deleted. Tasks call a row.
+
+use crate::extension::{Patience, Target, Wish, together};
+use crate::flow::{Attempt, Failed, Step};
+use crate::kube::Client;
+
+use super::work::Work;
+
+/// Objects of one kind that a Shoot has at one moment of an operation.
+#[derive(Debug)]
+pub(super) struct ObjectRow {
+    /// The cluster of the objects.
+    pub(super) cluster: fn(&Work) -> &Client,
+    /// The objects that the Shoot needs.
+    pub(super) desired: fn(&Work) -> Vec<Desired>,
+    /// Writes one of them.
+    pub(super) write: fn(&Work, &Desired) -> Result<Step, Failed>,
+    /// The objects that go when the Shoot needs them no more.
+    pub(super) leaving: fn(&Work) -> Result<Vec<Leaving>, Failed>,
+}
+
+/// An object that the Shoot needs.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Desired {
+    pub(super) target: Target,
+    pub(super) wish: Wish,
+    pub(super) patience: Patience,
+}
+
+/// An object that goes.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Leaving {
+    pub(super) target: Target,
+    pub(super) patience: Patience,
+    /// Its deletion was requested before.
+    pub(super) is_deleted: bool,
+}
+
+impl ObjectRow {
+    /// Writes the objects, which triggers their extensions.
+    pub(super) fn deploy(&self, work: &Work) -> Result<Step, Failed> {
+        for desired in (self.desired)(work) {
+            let step = (self.write)(work, &desired)?;
+            if step != Step::Done {
+                return Ok(step);
+            }
+        }
+        Ok(Step::Done)
+    }
+
+    /// Waits until their extensions have reconciled them.
+    pub(super) fn wait(&self, work: &Work, attempt: &Attempt) -> Result<Step, Failed> {
+        let cluster = (self.cluster)(work);
+        let looks = (self.desired)(work)
+            .into_iter()
+            .map(|desired| desired.target.wait_ready(cluster, desired.patience, attempt));
+        together(looks.collect())
+    }
+
+    /// Writes the objects once in an operation, and waits for them.
+    pub(super) fn deploy_and_wait(&self, work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
+        for desired in (self.desired)(work) {
+            if work.written.contains(&desired.target.key) {
+                continue;
+            }
+            let step = (self.write)(work, &desired)?;
+            if step != Step::Done {
+                return Ok(step);
+            }
+            work.written.insert(desired.target.key);
+        }
+        self.wait(work, attempt)
+    }
+
+    /// Deletes the objects that go.
+    pub(super) fn delete(&self, work: &Work) -> Result<Step, Failed> {
+        let (cluster, leaving) = ((self.cluster)(work), (self.leaving)(work)?);
+        delete_each(work, cluster, leaving.into_iter().filter(|leaving| !leaving.is_deleted))
+    }
+
+    /// Waits until they are gone.
+    pub(super) fn wait_gone(&self, work: &Work, attempt: &Attempt) -> Result<Step, Failed> {
+        let cluster = (self.cluster)(work);
+        let looks = (self.leaving)(work)?
+            .into_iter()
+            .map(|leaving| leaving.target.wait_gone(cluster, leaving.patience, attempt));
+        together(looks.collect())
+    }
+
+    /// Deletes the objects that go, and waits until they are gone.
+    pub(super) fn delete_and_wait(&self, work: &Work, attempt: &Attempt) -> Result<Step, Failed> {
+        self.delete(work)?;
+        self.wait_gone(work, attempt)
+    }
+}
+
+/// Deletes objects. A failed deletion does not stop the others.
+fn delete_each(
+    work: &Work,
+    cluster: &Client,
+    objects: impl Iterator<Item = Leaving>,
+) -> Result<Step, Failed> {
+    let now = work.now();
+    let delete =
+        |leaving: Leaving| leaving.target.delete(cluster, now).map(|()| Step::Done).map_err(Failed::from);
+    together(objects.map(delete).collect())
+}
