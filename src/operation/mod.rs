@@ -10,6 +10,7 @@ use crate::shoot::{Sources, View};
 
 mod backups;
 pub mod cluster;
+mod components;
 mod create;
 mod delete;
 mod encryption;

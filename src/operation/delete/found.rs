@@ -17,7 +17,7 @@ pub struct Found {
     pub has_server: bool,
     /// The cluster may have been used: its API server answers, or has issued a token.
     pub was_served: bool,
-    /// The Deployment of kube-controller-manager exists and is not being deleted.
+    /// The Deployment of the controllers exists and is not being deleted.
     pub has_controllers: bool,
 }
 

@@ -9,9 +9,9 @@ pub(super) mod found;
 pub(super) mod tasks;
 
 use crate::components::shoot as managed;
-use crate::components::{kube_apiserver, kube_controller_manager};
 use crate::shoot::cleaner::Stage;
 
+use super::components::{etcd, kube_apiserver, kube_controller_manager, resource_manager, system};
 use super::create::tasks as create;
 use super::evidence::only_in_the_log;
 use super::facts::Facts;
@@ -42,15 +42,17 @@ static ROWS: [Row; 46] = [
     Row::new("Ensuring Shoot cluster identity", create::identity, |seen| seen.status("clusterIdentity"))
         .after(&["Deploying Shoot namespace in Seed"])
         .retrying(FIVE_SECONDS, SHORT),
-    Row::new("Deploying Kubernetes API server service in the Seed cluster", create::service, |seen| {
-        seen.service(kube_apiserver::NAME)
-    })
+    Row::new(
+        "Deploying Kubernetes API server service in the Seed cluster",
+        kube_apiserver::service,
+        |seen| seen.service(kube_apiserver::NAME),
+    )
     .after(&["Deploying Shoot namespace in Seed", "Ensuring Shoot cluster identity"])
     .when(Facts::cleans)
     .retrying(FIVE_SECONDS, SHORT),
     Row::new(
         "Waiting until Kubernetes API LoadBalancer in the Seed cluster has reported readiness",
-        create::wait_exposed,
+        kube_apiserver::wait_exposed,
         |seen| seen.exposure(),
     )
     .after(&["Deploying Kubernetes API server service in the Seed cluster"])
@@ -60,7 +62,7 @@ static ROWS: [Row; 46] = [
         .after(&["Waiting until Kubernetes API LoadBalancer in the Seed cluster has reported readiness"])
         .when(Facts::cleans)
         .within(TEN_MINUTES),
-    Row::new("Ensuring advertised addresses for the Shoot", create::advertise, |seen| {
+    Row::new("Ensuring advertised addresses for the Shoot", kube_apiserver::advertise, |seen| {
         seen.status("advertisedAddresses")
     })
     .after(&["Initializing secrets management"])
@@ -81,47 +83,49 @@ static ROWS: [Row; 46] = [
     ])
     .when(Facts::cleans)
     .within(FIVE_MINUTES),
-    Row::new("Deploying main and events etcd", create::etcds, |seen| seen.etcds_written())
+    Row::new("Deploying main and events etcd", etcd::deploy, |seen| seen.etcds_written())
         .after(&["Initializing secrets management"])
         .when(Facts::cleans)
         .retrying(FIVE_SECONDS, SHORT),
-    Row::new("Waiting until main and event etcd report readiness", create::wait_etcds, |seen| seen.etcds())
+    Row::new("Waiting until main and event etcd report readiness", etcd::wait, |seen| seen.etcds())
         .after(&["Deploying main and events etcd"])
         .when(Facts::cleans)
         .within(FIVE_MINUTES),
     // While a new encryption key is prepared, a rollout with the old key comes first.
-    Row::new("Deploying Kubernetes API server", tasks::server, |seen| seen.deployment(kube_apiserver::NAME))
-        .after(&["Waiting until main and event etcd report readiness"])
-        .when(Facts::cleans)
-        .retrying(FIVE_SECONDS, FIVE_MINUTES),
-    Row::new("Waiting until Kubernetes API server reports readiness", create::wait_server, |seen| {
+    Row::new("Deploying Kubernetes API server", tasks::keep_or_deploy_server, |seen| {
+        seen.deployment(kube_apiserver::NAME)
+    })
+    .after(&["Waiting until main and event etcd report readiness"])
+    .when(Facts::cleans)
+    .retrying(FIVE_SECONDS, FIVE_MINUTES),
+    Row::new("Waiting until Kubernetes API server reports readiness", kube_apiserver::wait, |seen| {
         seen.rolled_out(kube_apiserver::NAME)
     })
     .after(&["Deploying Kubernetes API server"])
     .when(Facts::cleans)
     .within(FIVE_MINUTES),
-    Row::new("Deploying gardener-resource-manager", create::applier, |seen| {
+    Row::new("Deploying gardener-resource-manager", resource_manager::deploy, |seen| {
         seen.written(managed::RESOURCE_MANAGER)
     })
     .after(&["Waiting until Kubernetes API server reports readiness"])
     .when(Facts::cleans),
-    Row::new("Waiting until gardener-resource-manager reports readiness", create::wait_applier, |seen| {
+    Row::new("Waiting until gardener-resource-manager reports readiness", resource_manager::wait, |seen| {
         seen.applied()
     })
     .after(&["Deploying gardener-resource-manager"])
     .when(Facts::cleans)
     .within(FIVE_MINUTES),
-    Row::new("Deploying Gardener shoot access resources", create::access, |seen| {
+    Row::new("Deploying Gardener shoot access resources", system::access, |seen| {
         seen.written(managed::GARDENER_ACCESS)
     })
     .after(&["Waiting until gardener-resource-manager reports readiness"])
     .when(Facts::cleans)
     .retrying(FIVE_SECONDS, SHORT),
-    Row::new("Initializing connection to Shoot", create::connect, only_in_the_log)
+    Row::new("Initializing connection to Shoot", kube_apiserver::connect, only_in_the_log)
         .after(&["Deploying internal domain DNS record", "Deploying Gardener shoot access resources"])
         .when(Facts::cleans)
         .retrying(FIVE_SECONDS, TWO_MINUTES),
-    Row::new("Deploying Kubernetes controller manager", create::controllers, |seen| {
+    Row::new("Deploying Kubernetes controller manager", kube_controller_manager::deploy, |seen| {
         seen.deployment(kube_controller_manager::NAME)
     })
     .after(&["Initializing connection to Shoot"])
@@ -136,10 +140,14 @@ static ROWS: [Row; 46] = [
     .after(&["Initializing connection to Shoot"])
     .when(Facts::cleans)
     .retrying(FIVE_SECONDS, TEN_MINUTES),
-    Row::new("Waiting until kube-controller-manager is active", tasks::wait_active, only_in_the_log)
-        .after(&["Cleaning up webhooks", "Deploying Kubernetes controller manager"])
-        .when(|facts| facts.cleans() && facts.found.has_controllers)
-        .retrying(FIVE_SECONDS, NINETY_SECONDS),
+    Row::new(
+        "Waiting until kube-controller-manager is active",
+        kube_controller_manager::wait_active,
+        only_in_the_log,
+    )
+    .after(&["Cleaning up webhooks", "Deploying Kubernetes controller manager"])
+    .when(|facts| facts.cleans() && facts.found.has_controllers)
+    .retrying(FIVE_SECONDS, NINETY_SECONDS),
     Row::new(
         "Cleaning extended API groups",
         |work, _| tasks::sweep(work, Stage::Apis),
@@ -196,10 +204,10 @@ static ROWS: [Row; 46] = [
     ])
     .retrying(FIVE_SECONDS, SHORT),
     // The API server, and everything that works without it.
-    Row::new("Deleting Kubernetes API server", tasks::delete_server, only_in_the_log)
+    Row::new("Deleting Kubernetes API server", kube_apiserver::delete, only_in_the_log)
         .after(&["Waiting until shoot managed resources have been deleted"])
         .retrying(FIVE_SECONDS, SHORT),
-    Row::new("Waiting until Kubernetes API server has been deleted", tasks::wait_server_gone, |seen| {
+    Row::new("Waiting until Kubernetes API server has been deleted", kube_apiserver::wait_deleted, |seen| {
         seen.deployment_left(kube_apiserver::NAME)
     })
     .after(&["Deleting Kubernetes API server"])
@@ -223,17 +231,17 @@ static ROWS: [Row; 46] = [
         |seen| seen.extensions_left(),
     )
     .after(&["Waiting until Kubernetes API server has been deleted"]),
-    Row::new("Destroying Kubernetes API server service", tasks::services, only_in_the_log)
+    Row::new("Destroying Kubernetes API server service", kube_apiserver::delete_services, only_in_the_log)
         .after(&["Waiting until Kubernetes API server has been deleted"])
         .retrying(FIVE_SECONDS, SHORT)
         .last(),
-    Row::new("Destroying gardener-resource-manager", tasks::resource_manager, only_in_the_log)
+    Row::new("Destroying gardener-resource-manager", resource_manager::delete, only_in_the_log)
         .after(&["Waiting until Kubernetes API server has been deleted"])
         .retrying(FIVE_SECONDS, SHORT)
         .last(),
     Row::new(
         "Delete public service account signing keys from Garden cluster",
-        tasks::public_keys,
+        kube_apiserver::withdraw_keys,
         only_in_the_log,
     )
     .after(&["Waiting until Kubernetes API server has been deleted"])
@@ -258,10 +266,10 @@ static ROWS: [Row; 46] = [
         .after(&GONE)
         .when(|facts| facts.found.has_namespace)
         .within(TWO_MINUTES),
-    Row::new("Destroying main and events etcd", tasks::etcds, only_in_the_log)
+    Row::new("Destroying main and events etcd", etcd::delete, only_in_the_log)
         .after(&GONE)
         .retrying(FIVE_SECONDS, SHORT),
-    Row::new("Waiting until main and event etcd have been destroyed", tasks::wait_etcds_gone, |seen| {
+    Row::new("Waiting until main and event etcd have been destroyed", etcd::wait_deleted, |seen| {
         seen.etcds_left()
     })
     .after(&["Destroying main and events etcd"])

@@ -4,37 +4,32 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::api::coordination::LEASE;
-use crate::api::core::{CONFIG_MAP, DEPLOYMENT, NAMESPACE, POD, SECRET, SERVICE, STATEFUL_SET};
+use crate::api::core::{CONFIG_MAP, DEPLOYMENT, NAMESPACE, SECRET};
 use crate::api::extensions::CLUSTER;
 use crate::api::meta::{Key, Metadata, Resource, text};
 use crate::api::resources::{MANAGED_RESOURCE, ManagedResource};
-use crate::components::etcd::{Role, druid, plain};
 use crate::components::managed::{self, Removal};
-use crate::components::{exposure, kube_apiserver, shoot as managed_resources};
-use crate::config::control_plane::EtcdMode;
+use crate::components::{kube_apiserver, shoot as managed_resources};
 use crate::extension::together;
 use crate::flow::{Attempt, Failed, Step};
-use crate::format::time::parse_rfc3339;
 use crate::kube::{ListParams, Patch, Seed};
 use crate::limits;
 use crate::runtime::write;
 use crate::shoot::cleaner::{self, Stage, Sweep, Terms};
-use crate::shoot::{issuer, state};
+use crate::shoot::state;
 
-use super::super::create::tasks as create;
+use super::super::components::kube_apiserver as server;
 use super::super::extensions;
 use super::super::work::Work;
 
 /// How soon to check again whether something is gone.
 const SOON: Duration = Duration::from_secs(1);
+
 const AGAIN: Duration = Duration::from_secs(5);
-/// A kube-controller-manager that has not renewed its Lease for this long is not working.
-const LEASE_MAX: Duration = Duration::from_secs(15);
 
 /// Objects that the settings refer to may be deleted before the Shoot. The API server then keeps its settings.
 pub(in crate::operation) fn settings(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
-    match create::settings(work, attempt) {
+    match server::settings(work, attempt) {
         Err(failed) if failed.postponed.is_none() => {
             let (shoot, err) = (work.view.name.as_str(), failed.text.as_str());
             log::warn!(shoot, err; "The API server of a Shoot that is being deleted keeps its settings");
@@ -46,9 +41,12 @@ pub(in crate::operation) fn settings(work: &mut Work, attempt: &Attempt) -> Resu
 }
 
 /// Runs the API server with at least one replica.
-pub(in crate::operation) fn server(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
+pub(in crate::operation) fn keep_or_deploy_server(
+    work: &mut Work,
+    attempt: &Attempt,
+) -> Result<Step, Failed> {
     if !work.keeps_server {
-        return create::server(work, attempt);
+        return server::deploy(work, attempt);
     }
     let key = Key::new(work.plane(), kube_apiserver::NAME);
     let live: Value = work.env.seed.get(&DEPLOYMENT, &key)?;
@@ -72,26 +70,6 @@ pub(in crate::operation) fn sweep(work: &mut Work, stage: Stage) -> Result<Step,
         work.sweeps.len() - 1
     });
     work.sweeps[index].step(&client, &Terms { shoot: &work.shoot, begun, now })
-}
-
-/// Waits for kube-controller-manager, which deletes the dependents of deleted objects.
-pub(in crate::operation) fn wait_active(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
-    let params = ListParams {
-        label_selector: "app=kubernetes,role=controller-manager".to_owned(),
-        ..ListParams::default()
-    };
-    let mut has_pod = false;
-    work.env.seed.list_all::<Metadata>(&POD, work.plane(), &params, &mut |_| has_pod = true)?;
-    if !has_pod {
-        return Ok(Step::again(AGAIN, "kube-controller-manager has no pod yet"));
-    }
-    let client = work.env.connector.connect(work.plane())?;
-    let lease: Option<Value> = client.find(&LEASE, &Key::new("kube-system", "kube-controller-manager"))?;
-    let renewed = lease.and_then(|lease| parse_rfc3339(text(&lease["spec"]["renewTime"])).ok());
-    if renewed.is_some_and(|renewed| work.now().since(renewed) <= LEASE_MAX) {
-        return Ok(Step::Done);
-    }
-    Ok(Step::again(AGAIN, "kube-controller-manager does not renew Lease kube-system/kube-controller-manager"))
 }
 
 fn list_managed(work: &Work, selector: &str) -> Result<Vec<ManagedResource>, Failed> {
@@ -191,82 +169,12 @@ pub(in crate::operation) fn wait_stale_extensions(
     extensions::STALE.wait_gone(work, attempt)
 }
 
-pub(in crate::operation) fn delete_server(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
-    write::delete(&work.env.seed, &DEPLOYMENT, &Key::new(work.plane(), kube_apiserver::NAME))?;
-    work.env.served.wake(work.plane());
-    Ok(Step::Done)
-}
-
-pub(in crate::operation) fn wait_server_gone(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
-    wait_gone(&work.env.seed, &DEPLOYMENT, &Key::new(work.plane(), kube_apiserver::NAME))
-}
-
-fn wait_gone(seed: &Seed, resource: &Resource, key: &Key) -> Result<Step, Failed> {
-    let Some(found) = seed.find::<Metadata>(resource, key)? else {
-        return Ok(Step::Done);
-    };
-    let finalizers = found.metadata.finalizers.join(", ");
-    let why = match finalizers.as_str() {
-        "" => String::new(),
-        finalizers => {
-            format!(": it has finalizers {finalizers}, and the controllers that set them must remove them")
-        }
-    };
-    Ok(Step::again(SOON, format!("{} {key} is still there{why}", resource.kind)))
-}
-
-/// The Service inside the seed, and the one that exposes it.
-pub(in crate::operation) fn services(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
-    for name in [kube_apiserver::NAME, exposure::NAME] {
-        write::delete(&work.env.seed, &SERVICE, &Key::new(work.plane(), name))?;
-    }
-    Ok(Step::Done)
-}
-
-/// The applier is part of the agent. A Shoot's own gardener-resource-manager is deleted.
-pub(in crate::operation) fn resource_manager(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
-    write::delete(&work.env.seed, &DEPLOYMENT, &Key::new(work.plane(), "gardener-resource-manager"))?;
-    work.env.served.wake(work.plane());
-    Ok(Step::Done)
-}
-
-pub(in crate::operation) fn public_keys(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
-    issuer::withdraw(&work.env.garden, &work.view)?;
-    Ok(Step::Done)
-}
-
 pub(in crate::operation) fn referenced(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     let key = Key::new(work.plane(), managed_resources::REFERENCED);
     Ok(match managed::remove(&work.env.seed, &key)? {
         Removal::Gone => Step::Done,
         _ => Step::again(SOON, format!("ManagedResource {key} is still there")),
     })
-}
-
-/// Its volumes are deleted with the namespace.
-const fn etcd(mode: EtcdMode) -> Resource {
-    match mode {
-        EtcdMode::Plain => STATEFUL_SET,
-        EtcdMode::Druid => druid::ETCD,
-    }
-}
-
-pub(in crate::operation) fn etcds(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
-    for role in Role::ALL {
-        let key = Key::new(work.plane(), role.name());
-        match work.env.settings.edge.etcd.mode {
-            EtcdMode::Plain => plain::delete(&work.env.seed, work.plane(), role)?,
-            EtcdMode::Druid => druid::delete(&work.env.seed, &key)?,
-        }
-    }
-    Ok(Step::Done)
-}
-
-pub(in crate::operation) fn wait_etcds_gone(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
-    let resource = etcd(work.env.settings.edge.etcd.mode);
-    let looks =
-        Role::ALL.map(|role| wait_gone(&work.env.seed, &resource, &Key::new(work.plane(), role.name())));
-    together(looks.into())
 }
 
 pub(in crate::operation) fn namespace(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {

@@ -1,6 +1,7 @@
 //! The tasks that delete a Shoot by force (Gardener's `reconciler_force_delete.go`): they do not use its API server, and
 //! resources outside the seed may be left behind. A Shoot without workers has no machines.
 
+use super::components::{etcd, kube_apiserver};
 use super::create::tasks as create;
 use super::delete::tasks as delete;
 use super::evidence::only_in_the_log;
@@ -63,14 +64,12 @@ static ROWS: [Row; 16] = [
             "Waiting until managed resources have been deleted",
         ])
         .retrying(FIVE_SECONDS, SHORT),
-    Row::new("Deleting Etcd resources", delete::etcds, only_in_the_log)
+    Row::new("Deleting Etcd resources", etcd::delete, only_in_the_log)
         .after(&["Deleting Cluster resource"])
         .retrying(FIVE_SECONDS, SHORT),
-    Row::new("Waiting until Etcd resources have been deleted", delete::wait_etcds_gone, |seen| {
-        seen.etcds_left()
-    })
-    .after(&["Deleting Etcd resources"])
-    .within(FIVE_MINUTES),
+    Row::new("Waiting until Etcd resources have been deleted", etcd::wait_deleted, |seen| seen.etcds_left())
+        .after(&["Deleting Etcd resources"])
+        .within(FIVE_MINUTES),
     Row::new("Deleting Kubernetes resources", delete::force_resources, only_in_the_log)
         .after(&["Waiting until Etcd resources have been deleted"])
         .retrying(FIVE_SECONDS, SHORT),
@@ -79,7 +78,7 @@ static ROWS: [Row; 16] = [
         .retrying(FIVE_SECONDS, SHORT),
     Row::new(
         "Delete public service account signing keys from Garden cluster",
-        delete::public_keys,
+        kube_apiserver::withdraw_keys,
         only_in_the_log,
     )
     .after(&["Deleting Cluster resource"])
