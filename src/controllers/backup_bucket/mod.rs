@@ -5,10 +5,10 @@
 
 mod delete;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
-
 use crate::api::core::SECRET;
 use crate::api::extensions;
 use crate::api::gardener::BACKUP_BUCKET;
@@ -55,11 +55,11 @@ const REFRESH: Duration = Duration::from_secs(12 * 3_600);
 const RETRY: Retry = Retry { first: Duration::from_secs(1), max: Duration::from_secs(300) };
 
 /// Adds the controller.
-pub fn add(site: &Site, group: &mut Group) {
+pub fn add(site: &Arc<Site>, group: &mut Group) {
     let lane = group.lane("backup-bucket", site.settings.controllers.backup_bucket_workers, RETRY);
     group.wake(&lane, &site.buckets, |change| {
         let generation =
-            |head: &Option<std::sync::Arc<Head>>| head.as_ref().map(|head| head.metadata.generation);
+            |head: &Option<Arc<Head>>| head.as_ref().map(|head| head.metadata.generation);
         (generation(&change.old) != generation(&change.new)).then(|| change.key.clone())
     });
     let objects = Source::<Head>::default();

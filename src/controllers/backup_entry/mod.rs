@@ -102,7 +102,7 @@ impl EntryHead {
 }
 
 /// Adds the controller.
-pub fn add(site: &Site, group: &mut Group) {
+pub fn add(site: &Arc<Site>, group: &mut Group) {
     let settings = &site.settings.controllers.backup_entry;
     let lane = group.lane("backup-entry", settings.workers, RETRY);
     let entries = Source::<EntryHead>::default();

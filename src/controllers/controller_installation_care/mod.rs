@@ -22,7 +22,7 @@ use super::Site;
 use super::site::Remarks;
 
 /// Adds the controller.
-pub fn add(site: &Site, group: &mut Group) {
+pub fn add(site: &Arc<Site>, group: &mut Group) {
     let settings = &site.settings.controllers;
     let sync_period = settings.controller_installation_care_sync_period;
     let workers = settings.controller_installation_care_workers;

@@ -60,7 +60,7 @@ struct Base {
 }
 
 /// Adds the controller.
-pub fn add(site: &Site, group: &mut Group) {
+pub fn add(site: &Arc<Site>, group: &mut Group) {
     let base = Base {
         garden: site.garden.clone(),
         seed: site.seed.clone(),

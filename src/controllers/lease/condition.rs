@@ -23,7 +23,7 @@ use crate::controllers::site::Remarks;
 pub const GARDENLET_READY: &str = "GardenletReady";
 
 /// Adds the controller.
-pub fn add(site: &Site, group: &mut Group) {
+pub fn add(site: &Arc<Site>, group: &mut Group) {
     let resync = site.settings.controllers.seed.lease_resync;
     let lane = group.lane("seed-lease", 1, Retry::up_to(resync));
     let own = site.own_seed();

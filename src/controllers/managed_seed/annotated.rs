@@ -26,7 +26,7 @@ use crate::controllers::Site;
 const MADE: &str = "edge.gardenlet/used-as-seed";
 
 /// Adds the controller.
-pub(super) fn add(site: &Site, group: &mut Group, base: Arc<Base>) {
+pub(super) fn add(site: &Arc<Site>, group: &mut Group, base: Arc<Base>) {
     let lane = group.lane("use-as-seed", base.controller().workers, RETRY);
     group.wake(&lane, &site.heads, |change: &Change<ShootHead>| {
         let word = |head: &Option<Arc<ShootHead>>| {

@@ -151,7 +151,7 @@ fn waits(head: &Head, settings: &ManagedSeedController) -> bool {
 }
 
 /// Adds the controllers.
-pub fn add(site: &Site, group: &mut Group) {
+pub fn add(site: &Arc<Site>, group: &mut Group) {
     let settings = site.settings.controllers.managed_seed;
     let base = Arc::new(Base {
         garden: site.garden.clone(),

@@ -8,7 +8,7 @@
 mod decide;
 mod pods;
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError, Arc};
 use std::time::Duration;
 
 use crate::api::condition::{Finding, Patience};
@@ -30,7 +30,7 @@ use super::Site;
 use decide::{COMPONENTS_HEALTHY, EMERGENCY_STOP};
 
 /// Adds the controller.
-pub fn add(site: &Site, group: &mut Group) {
+pub fn add(site: &Arc<Site>, group: &mut Group) {
     let settings = &site.settings.controllers.seed_care;
     let lane = group.lane("seed-care", 1, Retry::up_to(settings.sync_period));
     let own = site.own_seed();

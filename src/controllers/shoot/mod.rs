@@ -31,7 +31,7 @@ use super::Site;
 use decide::{Decision, Input};
 
 /// Adds the controller.
-pub fn add(site: &Site, group: &mut Group) {
+pub fn add(site: &Arc<Site>, group: &mut Group) {
     let settings = &site.settings;
     let lane = group.lane("shoot", settings.controllers.shoot.workers, RETRY);
     let listed = Listed::default();

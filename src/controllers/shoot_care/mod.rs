@@ -46,7 +46,7 @@ use planes::Planes;
 use snapshots::Snapshots;
 
 /// Adds the controller.
-pub fn add(site: &Site, group: &mut Group) {
+pub fn add(site: &Arc<Site>, group: &mut Group) {
     let settings = &site.settings;
     let care = &settings.controllers.shoot_care;
     // An unreachable API server blocks a worker for seconds, so other controllers keep half of the workers.

@@ -43,7 +43,7 @@ use watch::States;
 const AGAIN_MAX: Duration = Duration::from_secs(30);
 
 /// Adds the controller, unless it is disabled.
-pub fn add(site: &Site, group: &mut Group) {
+pub fn add(site: &Arc<Site>, group: &mut Group) {
     let settings = site.settings.controllers.shoot_state;
     if settings.workers == 0 {
         return;

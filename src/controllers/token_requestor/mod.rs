@@ -14,6 +14,7 @@ mod seen;
 pub mod shoot;
 pub mod workload_identity;
 
+use std::sync::Arc;
 use crate::api::gardener::seed_namespace;
 use crate::api::meta::Key;
 use crate::kube::{Garden, Seed};
@@ -43,7 +44,7 @@ const CLASS: &str = "garden";
 const GARDEN: &str = "";
 
 /// Adds the controller.
-pub fn add(site: &Site, group: &mut Group) {
+pub fn add(site: &Arc<Site>, group: &mut Group) {
     let workers = site.settings.controllers.token_requestor_workers;
     let lane = group.lane("token-requestor", workers, RETRY_DEFAULT);
     seen::wake(&lane, &site.tokens.secrets.garden, group);

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use std::sync::Arc;
 use crate::api::core::SECRET;
 use crate::api::gardener::{BACKUP_BUCKET, BACKUP_ENTRY, SEED, SHOOT, WORKLOAD_IDENTITY};
 use crate::api::meta::{Key, annotation, text};
@@ -36,7 +37,7 @@ const PERCENT: u32 = 50;
 const RETRY: Retry = Retry { first: Duration::from_secs(5), max: Duration::from_secs(300) };
 
 /// Adds the controller.
-pub fn add(site: &Site, group: &mut Group) {
+pub fn add(site: &Arc<Site>, group: &mut Group) {
     let settings = &site.settings.controllers.workload_identity_tokens;
     let lane = group.lane(NAME, settings.workers, RETRY);
     let secrets = Marks::default();

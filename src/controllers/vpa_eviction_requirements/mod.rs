@@ -5,7 +5,7 @@
 //! error. If the seed cluster is a garden or a self-hosted shoot, another program does this work.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError, Arc};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -35,7 +35,7 @@ const PERIOD: Duration = Duration::from_secs(60);
 const PERIOD_SELDOM: Duration = Duration::from_secs(600);
 
 /// Adds the controller.
-pub fn add(site: &Site, group: &mut Group) {
+pub fn add(site: &Arc<Site>, group: &mut Group) {
     let workers = site.settings.controllers.vpa_eviction_requirements_workers;
     let lane = group.lane("vpa-eviction-requirements", workers, RETRY_DEFAULT);
     lane.add(Key::default());
