@@ -66,9 +66,7 @@ pub fn add(site: &Arc<Site>, group: &mut Group) {
     group.wake(&lane, &objects, |change| has_ended(change).then(|| change.key.clone()));
     group.watch(&site.seed, Options::all("seed/backupbuckets", extensions::BACKUP_BUCKET), &objects);
     let reconciler = BucketReconciler {
-        garden: site.garden.clone(),
-        seed: site.seed.clone(),
-        seed_name: site.seed_name().to_owned(),
+        site: Arc::clone(site),
         known: Known {
             registrations: site.registrations.store().clone(),
             installations: site.installations.store().clone(),
@@ -78,22 +76,20 @@ pub fn add(site: &Arc<Site>, group: &mut Group) {
 }
 
 struct BucketReconciler {
-    garden: Garden,
-    seed: Seed,
-    seed_name: String,
+    site: Arc<Site>,
     known: Known,
 }
 
 impl Reconciler for BucketReconciler {
     fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
-        let Some(object) = self.garden.find::<Value>(&BACKUP_BUCKET, key)? else {
+        let Some(object) = self.site.garden.find::<Value>(&BACKUP_BUCKET, key)? else {
             return Ok(Outcome::Done);
         };
-        if object["spec"]["seedName"] != self.seed_name.as_str() {
+        if object["spec"]["seedName"] != self.site.seed_name() {
             return Ok(Outcome::Done);
         }
         let operation = status::operation(&object);
-        let mut round = Round::new((&self.garden, &self.seed), &KIND, object, cx);
+        let mut round = Round::new((&self.site.garden, &self.site.seed), &KIND, object, cx);
         let result =
             if round.is_deleting() { delete::step(&mut round) } else { reconcile(&mut round, &self.known) };
         round.end(operation, result)

@@ -68,17 +68,13 @@ pub fn add(site: &Arc<Site>, group: &mut Group) {
     });
     let types = ExistingTypes::default();
     let reconciler = RequiredReconciler {
-        garden: site.garden.clone(),
+        site: Arc::clone(site),
         types: types.clone(),
-        installations: site.installations.store().clone(),
-        registrations: site.registrations.store().clone(),
         lister: lister.clone(),
     };
     let types = TypesReconciler {
-        seed: site.seed.clone(),
+        site: Arc::clone(site),
         types,
-        installations: site.installations.store().clone(),
-        registrations: site.registrations.store().clone(),
         wake: required.clone(),
     };
     group.run(required, reconciler);
@@ -93,10 +89,8 @@ fn installations_of(all: &Store<ControllerInstallation>, registration: &str) -> 
 
 /// Lists the extension objects of one kind while the kind is served. Its key is the kind's name.
 struct TypesReconciler {
-    seed: Seed,
+    site: Arc<Site>,
     types: ExistingTypes,
-    installations: Store<ControllerInstallation>,
-    registrations: Store<ControllerRegistration>,
     /// The queue of [`RequiredReconciler`].
     wake: Lane,
 }
@@ -134,7 +128,7 @@ impl Reconciler for TypesReconciler {
                 types.insert(object.spec.type_name);
             }
         };
-        match self.seed.list_all(resource, ALL_NAMESPACES, &ListParams::default(), &mut see) {
+        match self.site.seed.list_all(resource, ALL_NAMESPACES, &ListParams::default(), &mut see) {
             // A kind that is not served has no objects.
             Err(e) if !e.is_not_found() => return Err(e.into()),
             _ => {}
@@ -151,27 +145,25 @@ impl TypesReconciler {
     fn served_by(&self, kind: &str) -> Vec<Key> {
         let serves = |object: &ControllerInstallation| {
             let registration = Key::cluster(object.spec.registration_ref.name.as_str());
-            let registration = self.registrations.get(&registration);
+            let registration = self.site.registrations.store().get(&registration);
             registration.is_some_and(|r| r.spec.resources.iter().any(|resource| resource.kind == kind))
         };
-        self.installations.all().into_iter().filter(|(_, o)| serves(o)).map(|(key, _)| key).collect()
+        self.site.installations.store().all().into_iter().filter(|(_, o)| serves(o)).map(|(key, _)| key).collect()
     }
 }
 
 struct RequiredReconciler {
-    garden: Garden,
+    site: Arc<Site>,
     types: ExistingTypes,
-    installations: Store<ControllerInstallation>,
-    registrations: Store<ControllerRegistration>,
     /// The queue of [`TypesReconciler`].
     lister: Lane,
 }
 
 impl Reconciler for RequiredReconciler {
     fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
-        let Some(installation) = self.installations.get(key) else { return Ok(Outcome::Done) };
+        let Some(installation) = self.site.installations.store().get(key) else { return Ok(Outcome::Done) };
         let registration = Key::cluster(installation.spec.registration_ref.name.as_str());
-        let Some(registration) = self.registrations.get(&registration) else { return Ok(Outcome::Done) };
+        let Some(registration) = self.site.registrations.store().get(&registration) else { return Ok(Outcome::Done) };
         let old = &installation.status.conditions;
         let served = &registration.spec.resources;
         let existing = self.types.snapshot();
@@ -179,7 +171,7 @@ impl Reconciler for RequiredReconciler {
             self.lister.add(Key::new("", unknown.kind.as_str()));
         }
         if let Some(wanted) = decide(served, &existing, old, cx.clock.now()) {
-            write::conditions(&self.garden, &CONTROLLER_INSTALLATION, key, old, &[wanted])?;
+            write::conditions(&self.site.garden, &CONTROLLER_INSTALLATION, key, old, &[wanted])?;
         }
         Ok(Outcome::Done)
     }

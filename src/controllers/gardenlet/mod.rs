@@ -45,15 +45,7 @@ const LONG_PERIOD: Duration = Duration::from_secs(300);
 
 /// The state of the controller.
 struct Base {
-    garden: Garden,
-    seed: Seed,
-    renderer: Renderer,
-    workers: Workers,
-    charts: Arc<Puller>,
-    parent: Parent,
-    settings: Arc<Settings>,
-    /// The name of the Seed and of the object.
-    name: String,
+    site: Arc<Site>,
     /// The object that the chart left for the first start was handled.
     is_started: AtomicBool,
     last: Mutex<Option<Last>>,
@@ -62,14 +54,7 @@ struct Base {
 /// Adds the controller.
 pub fn add(site: &Arc<Site>, group: &mut Group) {
     let base = Base {
-        garden: site.garden.clone(),
-        seed: site.seed.clone(),
-        renderer: site.renderer.clone(),
-        workers: site.workers.clone(),
-        charts: Arc::clone(&site.charts),
-        parent: site.parent.clone(),
-        settings: Arc::clone(&site.settings),
-        name: site.seed_name().to_owned(),
+        site: Arc::clone(site),
         is_started: AtomicBool::new(false),
         last: Mutex::default(),
     };
@@ -87,7 +72,7 @@ impl Reconciler for Base {
             }
             self.is_started.store(true, Ordering::Release);
         }
-        let object = match self.garden.find::<Value>(&GARDENLET, key) {
+        let object = match self.site.garden.find::<Value>(&GARDENLET, key) {
             Ok(Some(object)) => object,
             Ok(None) => return Ok(Outcome::After(LONG_PERIOD)),
             Err(error) if error.is_denied() => return Ok(Outcome::After(LONG_PERIOD)),
@@ -138,7 +123,7 @@ impl Round<'_> {
                 if matches!(told, Ok(true)) {
                     self.announce(false, "Reconciled", "Gardenlet has been deployed");
                 }
-                let period = self.base.settings.controllers.gardenlet_sync_period;
+                let period = self.base.site.settings.controllers.gardenlet_sync_period;
                 let period = if period.is_zero() { Duration::MAX } else { period };
                 // If the status could not be written, the next round writes it soon.
                 (told.is_ok().then_some(period), told.map(drop))
@@ -157,7 +142,7 @@ impl Round<'_> {
     fn tell(&mut self, report: &Report) -> Result<bool, Failure> {
         let report = std::slice::from_ref(report);
         let Some(patch) = report::patch(&self.object, report, self.cx.clock.now()) else { return Ok(false) };
-        match self.base.garden.patch_status::<Value>(&GARDENLET, self.key, &Patch::Strategic(patch)) {
+        match self.base.site.garden.patch_status::<Value>(&GARDENLET, self.key, &Patch::Strategic(patch)) {
             Ok(object) => self.object = object,
             // A deleted object needs no status.
             Err(error) if error.is_not_found() => {}
@@ -170,6 +155,6 @@ impl Round<'_> {
         let uid = text(&self.object["metadata"]["uid"]);
         let about = About { resource: &GARDENLET, namespace: &self.key.namespace, name: &self.key.name, uid };
         let news = News { controller: CONTROLLER, warning, reason, action: "Reconcile", note };
-        self.cx.events.tell(&self.base.garden, &self.cx.clock, about, news);
+        self.cx.events.tell(&self.base.site.garden, &self.cx.clock, about, news);
     }
 }

@@ -29,11 +29,7 @@ pub fn add(site: &Arc<Site>, group: &mut Group) {
     let own = site.own_seed();
     group.wake(&lane, &site.seeds, move |change| own(change).map(|_| change.key.clone()));
     let reconciler = ReadyCondition {
-        garden: site.garden.clone(),
-        seeds: site.seeds.store().clone(),
-        beat: site.beat.clone(),
-        remarks: Arc::clone(&site.remarks),
-        resync,
+        site: Arc::clone(site),
     };
     group.run(lane, reconciler);
 }
@@ -41,13 +37,7 @@ pub fn add(site: &Arc<Site>, group: &mut Group) {
 /// Restores the condition after another writer (the garden after missed beats, a reconciliation of the Seed) has
 /// changed it.
 struct ReadyCondition {
-    garden: Garden,
-    seeds: Store<Seed>,
-    beat: Beat,
-    /// A sentence to append to the message.
-    remarks: Remarks,
-    /// `leaseResyncSeconds`: how often to check.
-    resync: Duration,
+    site: Arc<Site>,
 }
 
 const MESSAGE: &str = "Gardenlet is posting ready status.";
@@ -72,13 +62,13 @@ fn decide(
 
 impl Reconciler for ReadyCondition {
     fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
-        let Some(seed) = self.seeds.get(key) else { return Ok(Outcome::Done) };
-        let healthy = self.beat.is_healthy(&cx.clock);
-        let remark = (self.remarks)();
+        let Some(seed) = self.site.seeds.store().get(key) else { return Ok(Outcome::Done) };
+        let healthy = self.site.beat.is_healthy(&cx.clock);
+        let remark = (self.site.remarks)();
         if let Some(wanted) = decide(&seed.status.conditions, healthy, remark.as_deref(), cx.clock.now()) {
-            write::conditions(&self.garden, &SEED, key, &seed.status.conditions, &[wanted])?;
+            write::conditions(&self.site.garden, &SEED, key, &seed.status.conditions, &[wanted])?;
         }
-        Ok(Outcome::After(self.resync))
+        Ok(Outcome::After(self.site.settings.controllers.seed.lease_resync))
     }
 }
 
