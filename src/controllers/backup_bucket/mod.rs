@@ -8,7 +8,6 @@ mod delete;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Map, Value, json};
 use crate::api::core::SECRET;
 use crate::api::extensions;
 use crate::api::gardener::BACKUP_BUCKET;
@@ -24,13 +23,14 @@ use crate::extension::changed::{Head, has_ended};
 use crate::extension::credentials::{Credentials, Reference};
 use crate::extension::problem;
 use crate::flow::Failed;
-use crate::kube::{Garden, Seed};
+use crate::kube::Garden;
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
 use crate::runtime::group::Group;
 use crate::runtime::informer::Options;
 use crate::runtime::queue::Retry;
 use crate::runtime::source::Source;
 use crate::runtime::write;
+use serde_json::{Map, Value, json};
 
 use super::Site;
 
@@ -58,8 +58,7 @@ const RETRY: Retry = Retry { first: Duration::from_secs(1), max: Duration::from_
 pub fn add(site: &Arc<Site>, group: &mut Group) {
     let lane = group.lane("backup-bucket", site.settings.controllers.backup_bucket_workers, RETRY);
     group.wake(&lane, &site.buckets, |change| {
-        let generation =
-            |head: &Option<Arc<Head>>| head.as_ref().map(|head| head.metadata.generation);
+        let generation = |head: &Option<Arc<Head>>| head.as_ref().map(|head| head.metadata.generation);
         (generation(&change.old) != generation(&change.new)).then(|| change.key.clone())
     });
     let objects = Source::<Head>::default();

@@ -13,7 +13,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::api::extensions;
-use crate::api::gardener::{BASTION, ControllerInstallation, ControllerRegistration, SHOOT, ShootHead};
+use crate::api::gardener::{BASTION, SHOOT, ShootHead};
 use crate::api::meta::{ALL_NAMESPACES, Key, text};
 use crate::api::patch::difference;
 use crate::base::error::chain;
@@ -21,7 +21,7 @@ use crate::extension::required::unheard;
 use crate::extension::{Target, Wish, problem};
 use crate::flow::Failed;
 use crate::format::view;
-use crate::kube::{DeleteParams, Error, Garden, ListParams, Patch, Seed, Verdict};
+use crate::kube::{DeleteParams, Error, ListParams, Patch, Verdict};
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
 use crate::runtime::group::Group;
 use crate::runtime::informer::Options;
@@ -71,11 +71,7 @@ pub fn add(site: &Arc<Site>, group: &mut Group) {
     group.watch(&site.garden, ours, &bastions);
     let seen = Seen::default();
     let looker = Looker::new(site.seed.clone(), bastions.store().clone(), seen.clone(), lane.clone());
-    let reconciler = BastionReconciler {
-        site: Arc::clone(site),
-        bastions: bastions.store().clone(),
-        seen,
-    };
+    let reconciler = BastionReconciler { site: Arc::clone(site), bastions: bastions.store().clone(), seen };
     group.run(lane, reconciler);
     group.run(looks, looker);
 }
@@ -274,8 +270,9 @@ impl Round<'_> {
 
     /// The extension has not started.
     fn unheard(&self, provider: &str) -> Failed {
+        let site = &self.controller.site;
         let (registrations, installations) =
-            (self.controller.site.registrations.store().values(), self.controller.site.installations.store().values());
+            (site.registrations.store().values(), site.installations.store().values());
         unheard("Bastion", provider, &registrations, &installations)
     }
 

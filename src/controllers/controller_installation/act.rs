@@ -34,7 +34,9 @@ impl InstallationReconciler {
             pod_security: installation.metadata.annotations.get(POD_SECURITY_ANNOTATION).map(String::as_str),
         };
         let key = Key::cluster(objects::namespace_name(&installation.metadata.name));
-        write::ensure(&self.site.seed, &NAMESPACE, &key, |namespace| objects::label_namespace(namespace, facts))?;
+        write::ensure(&self.site.seed, &NAMESPACE, &key, |namespace| {
+            objects::label_namespace(namespace, facts)
+        })?;
         Ok(())
     }
 

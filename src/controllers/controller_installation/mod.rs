@@ -29,17 +29,11 @@ use crate::api::gardener::{
 };
 use crate::api::meta::{Key, Metadata};
 use crate::api::resources::installation_of;
-use crate::base::sorted::SortedMap;
-use crate::base::workers::Workers;
-use crate::chart::child::Renderer;
 use crate::config::version::GARDENER;
-use crate::kube::{Garden, Seed};
-use crate::oci::Puller;
 use crate::resources::Watched;
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
 use crate::runtime::group::Group;
 use crate::runtime::queue::RETRY_DEFAULT;
-use crate::runtime::store::Store;
 use crate::runtime::write;
 
 use super::Site;
@@ -64,10 +58,7 @@ pub fn add(site: &Arc<Site>, group: &mut Group) {
     group.wake(&lane, &site.managed, |change| wants_rollout(change.old.as_deref(), change.new.as_deref()));
     let known = site.installations.store().clone();
     group.wake_on(&lane, &site.garden_moved, move || known.all().into_iter().map(|(key, _)| key));
-    let reconciler = InstallationReconciler {
-        site: Arc::clone(site),
-    };
-    group.run(lane, reconciler);
+    group.run(lane, InstallationReconciler { site: Arc::clone(site) });
 }
 
 struct InstallationReconciler {

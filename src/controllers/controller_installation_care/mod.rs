@@ -10,16 +10,14 @@ use crate::api::meta::Key;
 use crate::api::resources::{GARDEN_NAMESPACE, MANAGED_RESOURCE, installation_of};
 use crate::base::clock::Timestamp;
 use crate::base::error::chain;
-use crate::kube::{self, Garden, Seed};
+use crate::kube::{self};
 use crate::resources::Watched;
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
 use crate::runtime::group::Group;
 use crate::runtime::queue::Retry;
-use crate::runtime::store::Store;
 use crate::runtime::write;
 
 use super::Site;
-use super::site::Remarks;
 
 /// Adds the controller.
 pub fn add(site: &Arc<Site>, group: &mut Group) {
@@ -32,10 +30,7 @@ pub fn add(site: &Arc<Site>, group: &mut Group) {
         is_told_otherwise(old, new).then(|| change.key.clone())
     });
     group.wake(&lane, &site.managed, |change| wants_care(change.old.as_deref(), change.new.as_deref()));
-    let reconciler = CareReconciler {
-        site: Arc::clone(site),
-    };
-    group.run(lane, reconciler);
+    group.run(lane, CareReconciler { site: Arc::clone(site) });
 }
 
 /// The conditions that are written here.
@@ -86,7 +81,9 @@ impl Reconciler for CareReconciler {
         };
         write::conditions(&self.site.garden, &CONTROLLER_INSTALLATION, key, old, &wanted)?;
         match read {
-            Ok(_) => Ok(Outcome::After(self.site.settings.controllers.controller_installation_care_sync_period)),
+            Ok(_) => {
+                Ok(Outcome::After(self.site.settings.controllers.controller_installation_care_sync_period))
+            }
             Err(e) if e.is_not_found() => Ok(Outcome::After(AGAIN_SOON)),
             Err(e) => Err(e.into()),
         }

@@ -12,14 +12,11 @@ use serde::Deserialize;
 
 use crate::api::condition::{self, Condition, Finding, Status};
 use crate::api::extensions;
-use crate::api::gardener::{
-    CONTROLLER_INSTALLATION, ControllerInstallation, ControllerRegistration, ControllerResource,
-};
+use crate::api::gardener::{CONTROLLER_INSTALLATION, ControllerInstallation, ControllerResource};
 use crate::api::meta::{ALL_NAMESPACES, Key, or_default};
 use crate::base::clock::Timestamp;
 use crate::base::sorted::{SortedMap, SortedSet};
 use crate::kube::request::ListParams;
-use crate::kube::{Garden, Seed};
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
 use crate::runtime::group::Group;
 use crate::runtime::pool::Lane;
@@ -67,16 +64,9 @@ pub fn add(site: &Arc<Site>, group: &mut Group) {
         installations_of(&installations, &change.key.name)
     });
     let types = ExistingTypes::default();
-    let reconciler = RequiredReconciler {
-        site: Arc::clone(site),
-        types: types.clone(),
-        lister: lister.clone(),
-    };
-    let types = TypesReconciler {
-        site: Arc::clone(site),
-        types,
-        wake: required.clone(),
-    };
+    let reconciler =
+        RequiredReconciler { site: Arc::clone(site), types: types.clone(), lister: lister.clone() };
+    let types = TypesReconciler { site: Arc::clone(site), types, wake: required.clone() };
     group.run(required, reconciler);
     group.run(lister, types);
 }
@@ -148,7 +138,14 @@ impl TypesReconciler {
             let registration = self.site.registrations.store().get(&registration);
             registration.is_some_and(|r| r.spec.resources.iter().any(|resource| resource.kind == kind))
         };
-        self.site.installations.store().all().into_iter().filter(|(_, o)| serves(o)).map(|(key, _)| key).collect()
+        self.site
+            .installations
+            .store()
+            .all()
+            .into_iter()
+            .filter(|(_, o)| serves(o))
+            .map(|(key, _)| key)
+            .collect()
     }
 }
 
@@ -163,7 +160,9 @@ impl Reconciler for RequiredReconciler {
     fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
         let Some(installation) = self.site.installations.store().get(key) else { return Ok(Outcome::Done) };
         let registration = Key::cluster(installation.spec.registration_ref.name.as_str());
-        let Some(registration) = self.site.registrations.store().get(&registration) else { return Ok(Outcome::Done) };
+        let Some(registration) = self.site.registrations.store().get(&registration) else {
+            return Ok(Outcome::Done);
+        };
         let old = &installation.status.conditions;
         let served = &registration.spec.resources;
         let existing = self.types.snapshot();

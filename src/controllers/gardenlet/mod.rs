@@ -16,14 +16,9 @@ use serde_json::Value;
 use crate::api::gardener::GARDENLET;
 use crate::api::meta::{Key, Metadata, text};
 use crate::base::clock::Mono;
-use crate::base::workers::Workers;
-use crate::chart::child::Renderer;
-use crate::config::settings::Settings;
-use crate::deployer::Parent;
 use crate::deployer::report::{self, Report};
 use crate::format::view;
-use crate::kube::{Garden, Patch, Seed};
-use crate::oci::Puller;
+use crate::kube::Patch;
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
 use crate::runtime::events::{About, News};
 use crate::runtime::group::Group;
@@ -53,11 +48,7 @@ struct Base {
 
 /// Adds the controller.
 pub fn add(site: &Arc<Site>, group: &mut Group) {
-    let base = Base {
-        site: Arc::clone(site),
-        is_started: AtomicBool::new(false),
-        last: Mutex::default(),
-    };
+    let base = Base { site: Arc::clone(site), is_started: AtomicBool::new(false), last: Mutex::default() };
     // The object is read each time, so a failure must not delay it for long.
     let lane = group.lane("gardenlet", 1, Retry { first: Duration::from_secs(5), max: PERIOD });
     lane.add(Key::new(KEY_NAMESPACE, site.seed_name()));

@@ -19,7 +19,8 @@ const FILE: &str = "gardenlet.yaml";
 /// Creates the object if there is one, and deletes the ConfigMap. Returns `None` if nothing is left to do; otherwise it
 /// is retried.
 pub(super) fn hand_over(base: &Base) -> Result<Option<Outcome>, Failure> {
-    let Some(namespace) = base.site.parent.namespace.as_deref().filter(|namespace| !namespace.is_empty()) else {
+    let Some(namespace) = base.site.parent.namespace.as_deref().filter(|namespace| !namespace.is_empty())
+    else {
         return Ok(None);
     };
     let key = Key::new(namespace, NAME);
@@ -43,7 +44,8 @@ pub(super) fn hand_over(base: &Base) -> Result<Option<Outcome>, Failure> {
             return Ok(None);
         }
     };
-    let is_there = match base.site.garden.find::<Value>(&GARDENLET, &Key::new(KEY_NAMESPACE, base.site.seed_name())) {
+    let known = Key::new(KEY_NAMESPACE, base.site.seed_name());
+    let is_there = match base.site.garden.find::<Value>(&GARDENLET, &known) {
         Err(error) if error.is_denied() => false,
         found => found?.is_some(),
     };

@@ -2,22 +2,17 @@
 //! cannot slow down the heartbeat. Remarks about a healthy seed are added to its message, which no program reads.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::api::condition::{self, Condition, Finding, Status};
-use crate::api::gardener::{SEED, Seed};
+use crate::api::gardener::SEED;
 use crate::api::meta::Key;
 use crate::base::clock::Timestamp;
-use crate::kube::Garden;
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
 use crate::runtime::group::Group;
 use crate::runtime::queue::Retry;
-use crate::runtime::store::Store;
 use crate::runtime::write;
 
-use super::Beat;
 use crate::controllers::Site;
-use crate::controllers::site::Remarks;
 
 /// The type of the condition.
 pub const GARDENLET_READY: &str = "GardenletReady";
@@ -28,10 +23,7 @@ pub fn add(site: &Arc<Site>, group: &mut Group) {
     let lane = group.lane("seed-lease", 1, Retry::up_to(resync));
     let own = site.own_seed();
     group.wake(&lane, &site.seeds, move |change| own(change).map(|_| change.key.clone()));
-    let reconciler = ReadyCondition {
-        site: Arc::clone(site),
-    };
-    group.run(lane, reconciler);
+    group.run(lane, ReadyCondition { site: Arc::clone(site) });
 }
 
 /// Restores the condition after another writer (the garden after missed beats, a reconciliation of the Seed) has

@@ -14,30 +14,24 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::api::gardener::{MANAGED_SEED, SHOOT, ShootHead};
+use crate::api::gardener::{MANAGED_SEED, SHOOT};
 use crate::api::meta::{ALL_NAMESPACES, Key, text};
 use crate::base::clock::Mono;
 use crate::base::random;
 use crate::base::sorted::SortedMap;
-use crate::base::workers::Workers;
-use crate::chart::child::Renderer;
-use crate::components::images::Images;
-use crate::config::settings::{ManagedSeedController, Settings};
-use crate::deployer::Parent;
+use crate::config::settings::ManagedSeedController;
 use crate::deployer::report::{self, Report};
 use crate::extension::problem;
 use crate::flow::Failed;
 use crate::format::view;
-use crate::kube::{Error, Garden, ListParams, Patch, Seed};
+use crate::kube::{Error, ListParams, Patch};
 use crate::limits;
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
 use crate::runtime::events::{About, News};
 use crate::runtime::group::Group;
 use crate::runtime::pool::Lane;
 use crate::runtime::queue::Retry;
-use crate::runtime::store::Store;
 use crate::runtime::write;
-use crate::shoot::client::Connector;
 
 use super::Site;
 use delete::Step;
@@ -143,10 +137,7 @@ fn waits(head: &Head, settings: &ManagedSeedController) -> bool {
 /// Adds the controllers.
 pub fn add(site: &Arc<Site>, group: &mut Group) {
     let settings = site.settings.controllers.managed_seed;
-    let base = Arc::new(Base {
-        site: Arc::clone(site),
-        known: Known::default(),
-    });
+    let base = Arc::new(Base { site: Arc::clone(site), known: Known::default() });
     let lane = group.lane("managed-seed", settings.workers, RETRY);
     let lister = group.lane("managed-seed-list", 1, Retry::up_to(ABSENT_PERIOD));
     lister.add(Key::new("", "managedseeds"));

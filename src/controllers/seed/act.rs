@@ -1,6 +1,6 @@
 //! A reconciliation of the Seed: the checks before the flow, the flow's turns, and their reports.
 
-use std::sync::{PoisonError, Arc};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use serde_json::Value;

@@ -140,7 +140,9 @@ fn remove_extension_objects(
     };
     if let Some(found) = list(&this.site.seed, &EXTENSION, "", "", is_ours)? {
         if found.has_others_than_deleting {
-            for target in Target::of_class(&this.site.seed, &EXTENSION, GARDEN_NAMESPACE, Class::Seed.as_str())? {
+            for target in
+                Target::of_class(&this.site.seed, &EXTENSION, GARDEN_NAMESPACE, Class::Seed.as_str())?
+            {
                 target.delete(&this.site.seed, now)?;
             }
             has_begun = true;

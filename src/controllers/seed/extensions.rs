@@ -34,7 +34,8 @@ pub(super) fn deploy(work: &mut Work) -> Result<Step, Failed> {
 
 /// Waits until all extensions have reconciled them.
 pub(super) fn wait(work: &Work, attempt: &Attempt) -> Result<Step, Failed> {
-    let looks = work.wanted.iter().map(|w| target(&w.name).wait_ready(&work.site.seed, w.patience(), attempt));
+    let looks =
+        work.wanted.iter().map(|w| target(&w.name).wait_ready(&work.site.seed, w.patience(), attempt));
     together(looks.collect())
 }
 

@@ -8,10 +8,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::controllers::Site;
 use crate::api::core::{CONFIG_MAP, ConfigMap, DEPLOYMENT, NAMESPACE};
 use crate::api::crd::CUSTOM_RESOURCE_DEFINITION;
-use crate::api::gardener::{ControllerInstallation, ControllerRegistration, OPERATION};
+use crate::api::gardener::{ControllerRegistration, OPERATION};
 use crate::api::meta::{Key, Metadata, annotation, text};
 use crate::api::resources::GARDEN_NAMESPACE;
 use crate::backup;
@@ -21,13 +20,11 @@ use crate::base::sorted::SortedMap;
 use crate::components::crds::Foreign;
 use crate::components::managed::{self, Managed};
 use crate::components::{cluster_identity, crds, install, scale, system, webhooks};
-use crate::config::settings::{Components, ResourceManager, SecretReference};
+use crate::config::settings::ResourceManager;
+use crate::controllers::Site;
 use crate::controllers::site::is_garden;
 use crate::extension::{Enabled, Target, required};
 use crate::flow::{self, Attempt, Failed, Flow, Step};
-use crate::kube::{Garden, Seed};
-use crate::resources::Watched;
-use crate::runtime::store::Store;
 use crate::runtime::write;
 use crate::secrets::{Place, Secrets};
 
@@ -439,7 +436,8 @@ fn required_extensions(work: &Work) -> Result<Step, Failed> {
 /// The identity is written once. A cluster with an identity of another owner keeps it, and the Seed must match it.
 fn deploy_identity(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
     let found = work
-        .site.seed
+        .site
+        .seed
         .find::<ConfigMap>(&CONFIG_MAP, &Key::new(cluster_identity::NAMESPACE, cluster_identity::NAME))?;
     let seed = (text(&work.live["metadata"]["name"]), work.cluster_identity.as_str());
     if let Some(map) = found

@@ -27,20 +27,14 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::api::gardener::{self, ControllerInstallation, ControllerRegistration, SEED};
+use crate::api::gardener::{self, SEED};
 use crate::api::meta::Key;
 use crate::api::resources::GARDEN_NAMESPACE;
 use crate::base::clock::Timestamp;
-use crate::base::sorted::SortedMap;
 use crate::components::{cluster_identity, system};
-use crate::config::settings::{Components, ResourceManager, SecretReference};
-use crate::kube::{Garden, Seed};
-use crate::pki::keys::RsaKeys;
-use crate::resources::Watched;
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
 use crate::runtime::group::Group;
 use crate::runtime::queue::Retry;
-use crate::runtime::store::Store;
 
 use super::Site;
 

@@ -31,7 +31,8 @@ impl SeedReconciler {
     fn cluster_identity(&self) -> Result<String, Error> {
         let failed = || kube_error("read the identity of the seed cluster");
         let found = self
-            .site.seed
+            .site
+            .seed
             .find::<ConfigMap>(&CONFIG_MAP, &Key::new("kube-system", "cluster-identity"))
             .map_err(failed())?;
         let identity = found.and_then(|map| map.data.get("cluster-identity").cloned());

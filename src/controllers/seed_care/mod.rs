@@ -8,7 +8,7 @@
 mod decide;
 mod pods;
 
-use std::sync::{Mutex, PoisonError, Arc};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::api::condition::{Finding, Patience};
@@ -16,14 +16,13 @@ use crate::api::gardener::{SEED, Seed};
 use crate::api::meta::Key;
 use crate::base::clock::{Mono, Timestamp};
 use crate::base::error::chain;
-use crate::base::sorted::SortedMap;
+use crate::config::care::SeedCare;
 use crate::format::time::parse_rfc3339;
-use crate::kube::{self, Garden};
+use crate::kube::{self};
 use crate::resources::{Fault, Watched};
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
 use crate::runtime::group::Group;
 use crate::runtime::queue::Retry;
-use crate::runtime::store::Store;
 use crate::runtime::write;
 
 use super::Site;
@@ -42,10 +41,7 @@ pub fn add(site: &Arc<Site>, group: &mut Group) {
     group.wake(&lane, &site.managed, move |change| {
         has_news(change.old.as_deref(), change.new.as_deref()).then(|| key.clone())
     });
-    let reconciler = CareReconciler {
-        site: Arc::clone(site),
-        looks: Mutex::default(),
-    };
+    let reconciler = CareReconciler { site: Arc::clone(site), looks: Mutex::default() };
     group.run(lane, reconciler);
 }
 
@@ -106,11 +102,15 @@ impl Reconciler for CareReconciler {
         // Also while the garden is unreachable.
         self.delete_stale_pods(cx.clock.mono(), cx.clock.now());
         written?;
-        Ok(Outcome::After(self.site.settings.controllers.seed_care.sync_period))
+        Ok(Outcome::After(self.settings().sync_period))
     }
 }
 
 impl CareReconciler {
+    fn settings(&self) -> &SeedCare {
+        &self.site.settings.controllers.seed_care
+    }
+
     fn report(&self, key: &Key, seed: &Seed, now: Timestamp) -> Result<(), kube::Error> {
         let old = &seed.status.conditions;
         let mut wanted = vec![decide::components(old, self.fault(), self.patience(seed), now)];
@@ -133,7 +133,7 @@ impl CareReconciler {
         let operation = seed.status.last_operation.as_ref().filter(|last| last.state == "Succeeded");
         let succeeded_at = operation.and_then(|last| parse_rfc3339(&last.last_update_time).ok());
         Patience {
-            threshold: self.site.settings.controllers.seed_care.thresholds.get(COMPONENTS_HEALTHY).copied(),
+            threshold: self.settings().thresholds.get(COMPONENTS_HEALTHY).copied(),
             succeeded_at,
             ..Patience::default()
         }
@@ -143,7 +143,7 @@ impl CareReconciler {
     fn delete_stale_pods(&self, at: Mono, now: Timestamp) {
         let (over, going) = {
             let mut looks = self.looks.lock().unwrap_or_else(PoisonError::into_inner);
-            let over = self.site.settings.controllers.seed_care.sync_period.max(OVER_PERIOD);
+            let over = self.settings().sync_period.max(OVER_PERIOD);
             (is_due(&mut looks.over, at, over), is_due(&mut looks.going, at, GOING_PERIOD))
         };
         let mut result = Ok(());

@@ -150,12 +150,16 @@ impl CareReconciler {
         let mut answer = None;
         let mut is_due = at >= known.next.whole;
         if !is_due && known.next.server.is_some_and(|server| at >= server) {
-            let found =
-                inside::ask(&self.site, &head.status.technical_id, &mut known.held, cx.clock.now(), &cx.metrics)?;
+            let found = inside::ask(
+                &self.site,
+                &head.status.technical_id,
+                &mut known.held,
+                cx.clock.now(),
+                &cx.metrics,
+            )?;
             let answers = Some(found.0 == Server::Well);
             is_due = answers != known.answers;
-            known.next.server =
-                pace::server(answers, self.site.settings.controllers.shoot_care.sync_period, cx.clock.mono());
+            known.next.server = pace::server(answers, self.settings().sync_period, cx.clock.mono());
             answer = is_due.then_some(found);
         }
         let outcome = if is_due { self.whole(head, known, answer, cx)? } else { None };
@@ -185,7 +189,7 @@ impl CareReconciler {
         if !self.site.managed.store().is_synced() {
             return Ok(Some(Outcome::After(pace::UNSYNCED)));
         }
-        let period = self.site.settings.controllers.shoot_care.sync_period;
+        let period = self.settings().sync_period;
         let found = match self.basis(head, known, cx.clock.mono()) {
             Err(error) if error.postponed().is_some() => return Err(error.into()),
             Err(error) => {
@@ -229,7 +233,7 @@ impl CareReconciler {
         let (old, old_constraints) = known.before(head);
         let facts = Facts {
             now,
-            care: &self.site.settings.controllers.shoot_care,
+            care: self.settings(),
             status: &head.status,
             old,
             is_asleep,

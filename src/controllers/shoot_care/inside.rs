@@ -17,10 +17,10 @@ use crate::limits;
 use crate::runtime::stale_pods;
 use crate::shoot::client;
 
-use crate::controllers::Site;
 use super::decide::Server;
 use super::remedy;
 use super::webhooks::{self, Problem};
+use crate::controllers::Site;
 
 /// The duration of /healthz requests.
 const LATENCY: (&str, &str) =

@@ -108,7 +108,7 @@ impl CareReconciler {
         cx: &Context,
     ) -> Result<Look, Failure> {
         let (namespace, at) = (head.status.technical_id.as_str(), cx.clock.mono());
-        let care = &self.site.settings.controllers.shoot_care;
+        let care = self.settings();
         let plane = if known.wants_present() || answer.is_some() {
             self.planes.now(namespace)
         } else {
@@ -163,7 +163,7 @@ impl CareReconciler {
                 log::warn!(namespace = namespace, what = what, err = err.as_str(); "A check inside the Shoot failed");
             }
         };
-        if self.site.settings.controllers.shoot_care.remediates_webhooks {
+        if self.settings().remediates_webhooks {
             told("webhooks", inside::remediate(client, namespace));
         }
         let rarely = &mut known.rarely;
@@ -198,7 +198,9 @@ impl CareReconciler {
         let is_late = at.saturating_sub(since) >= pace::APPLIER_GRACE;
         is_late.then(|| match state {
             Some(standing) => standing.to_string(),
-            None => (self.site.remarks)().unwrap_or_else(|| "the embedded applier has not started".to_owned()),
+            None => {
+                (self.site.remarks)().unwrap_or_else(|| "the embedded applier has not started".to_owned())
+            }
         })
     }
 

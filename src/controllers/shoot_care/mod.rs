@@ -29,16 +29,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::api::gardener::{ShootHead, ShootStatus};
 use crate::api::meta::Key;
 use crate::base::sorted::{SortedMap, SortedSet};
-use crate::config::settings::Settings;
-use crate::kube::{Garden, Seed};
-use crate::resources::Watched;
+use crate::config::care::ShootCare;
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
 use crate::runtime::group::Group;
 use crate::runtime::queue::Retry;
-use crate::runtime::store::{Change, Store};
+use crate::runtime::store::Change;
 
 use super::Site;
-use super::site::Remarks;
 
 use act::Known;
 use planes::Planes;
@@ -122,6 +119,10 @@ struct CareReconciler {
 }
 
 impl CareReconciler {
+    fn settings(&self) -> &ShootCare {
+        &self.site.settings.controllers.shoot_care
+    }
+
     fn known(&self) -> MutexGuard<'_, SortedMap<Key, Known>> {
         // Only single calls change the map: a panic cannot leave it half changed.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
@@ -141,7 +142,7 @@ impl Reconciler for CareReconciler {
         }
         let mut known = before.filter(|known| known.is_of(&head)).unwrap_or_else(|| {
             let is_current = head.metadata.generation == head.status.observed_generation;
-            Known::new(&head, pace::first(is_current, self.site.settings.controllers.shoot_care.sync_period, cx))
+            Known::new(&head, pace::first(is_current, self.settings().sync_period, cx))
         });
         if is_asked {
             known.is_asked();

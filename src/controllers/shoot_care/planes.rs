@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::api::coordination::LEASE;
 use crate::api::core::{DEPLOYMENT, STATEFUL_SET};
 use crate::api::extensions::{BACKUP_ENTRY, EXTENSION};
-use crate::api::gardener::{ControllerInstallation, ControllerRegistration};
+use crate::api::gardener::ControllerRegistration;
 use crate::api::meta::{ALL_NAMESPACES, Key, Resource, text};
 use crate::base::clock::{Mono, Timestamp};
 use crate::base::error::chain;
@@ -18,13 +18,12 @@ use crate::components::etcd::druid::ETCD;
 use crate::config::control_plane::EtcdMode;
 use crate::extension::HEARTBEAT;
 use crate::format::time::parse_rfc3339;
-use crate::kube::{Error, ListItem, ListParams, Seed};
+use crate::kube::{Error, ListItem, ListParams};
 use crate::resources::check_object;
-use crate::runtime::store::Store;
 
-use crate::controllers::Site;
 use super::decide::{Plane, Workload};
 use super::reports::{self, Report};
+use crate::controllers::Site;
 
 const ETCDS: [&str; 2] = ["etcd-events", "etcd-main"];
 
@@ -168,7 +167,7 @@ impl Planes {
             None => voices.clear(),
             Some(object) => add(voices.entry(place(&object).0).or_default(), "Extension", &object),
         })?;
-        // Otherwise, no Shoot of this seed has one.
+        // Without it, Shoots of this seed have no BackupEntries.
         if self.site.settings.seed_config.spec["backup"].is_object() {
             let mut entries = Vec::new();
             self.list(&BACKUP_ENTRY, ALL_NAMESPACES, &ListParams::default(), &mut |object| match object {

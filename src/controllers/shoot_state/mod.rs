@@ -23,7 +23,7 @@ use crate::base::sorted::SortedMap;
 use crate::extension::TIMESTAMP;
 use crate::extension::changed::has_ended;
 use crate::format::time::{parse_rfc3339, rfc3339};
-use crate::kube::{Error, Garden, ListItem, ListParams, Patch, Seed, Verdict};
+use crate::kube::{Error, ListItem, ListParams, Patch, Verdict};
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
 use crate::runtime::events::{About, News};
 use crate::runtime::group::Group;
@@ -31,7 +31,7 @@ use crate::runtime::informer::Options;
 use crate::runtime::marks::Marks;
 use crate::runtime::pool::Lane;
 use crate::runtime::queue::Retry;
-use crate::runtime::store::{Change, Store};
+use crate::runtime::store::Change;
 
 use super::Site;
 
@@ -53,11 +53,8 @@ pub fn add(site: &Arc<Site>, group: &mut Group) {
     let known = planes.clone();
     group.wake(&lane, &site.heads, move |change| known.hear(change));
     watch_seed(site, group, &lane, &planes);
-    let reconciler = ShootStateReconciler {
-        site: Arc::clone(site),
-        is_managed: OnceLock::new(),
-        memos: Mutex::default(),
-    };
+    let reconciler =
+        ShootStateReconciler { site: Arc::clone(site), is_managed: OnceLock::new(), memos: Mutex::default() };
     group.run(lane, reconciler);
 }
 
@@ -165,7 +162,7 @@ impl Reconciler for ShootStateReconciler {
         let written = self.bring(key, &content, memo.known, now)?;
         let lacks = content.lacks();
         let is_owed = memo.is_news(lacks, written.is_new) && !self.tell(key, &shoot, &content.left_out, cx);
-        let next = decide::next(written.at, self.site.settings.controllers.shoot_state.sync_period, now, random::unit());
+        let next = decide::next(written.at, self.period(), now, random::unit());
         // Only the event tells people that a ShootState is incomplete, so the next check writes a lost one again.
         let (next, told) = if is_owed { (next.min(decide::UNREADY), None) } else { (next, lacks) };
         let at = begun.saturating_add(next);
@@ -184,6 +181,11 @@ struct Written {
 }
 
 impl ShootStateReconciler {
+    /// `syncPeriod`.
+    fn period(&self) -> Duration {
+        self.site.settings.controllers.shoot_state.sync_period
+    }
+
     fn lock(&self) -> MutexGuard<'_, SortedMap<Key, Memo>> {
         // Only single calls change the map: a panic cannot leave it half changed.
         self.memos.lock().unwrap_or_else(PoisonError::into_inner)
@@ -231,7 +233,7 @@ impl ShootStateReconciler {
         };
         if let Some((digest, at)) = known
             && digest == content.digest
-            && !decide::is_due(at, self.site.settings.controllers.shoot_state.sync_period, now)
+            && !decide::is_due(at, self.period(), now)
         {
             return Ok(Written { digest, at, is_new: false });
         }

@@ -14,14 +14,13 @@ mod seen;
 pub mod shoot;
 pub mod workload_identity;
 
-use std::sync::Arc;
 use crate::api::gardener::seed_namespace;
 use crate::api::meta::Key;
-use crate::kube::{Garden, Seed};
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
 use crate::runtime::group::Group;
 use crate::runtime::pool::Lane;
 use crate::runtime::queue::RETRY_DEFAULT;
+use std::sync::Arc;
 
 use super::Site;
 

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use std::sync::Arc;
 use crate::api::core::SECRET;
 use crate::api::gardener::{BACKUP_BUCKET, BACKUP_ENTRY, SEED, SHOOT, WORKLOAD_IDENTITY};
 use crate::api::meta::{Key, annotation, text};
@@ -16,16 +15,17 @@ use crate::base::error::chain;
 use crate::base::random;
 use crate::extension::credentials::IDENTITY;
 use crate::format::{base64, time};
-use crate::kube::{Error, Garden, Seed, Verdict};
+use crate::kube::{Error, Garden, Verdict};
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
 use crate::runtime::events::{About, News};
 use crate::runtime::group::Group;
 use crate::runtime::informer::Options;
 use crate::runtime::marks::Marks;
 use crate::runtime::queue::Retry;
+use std::sync::Arc;
 
 use super::decide::{self, Plan};
-use super::pace::{Asker, Pace};
+use super::pace::Asker;
 use super::request::{put, refuse, take_turn};
 use super::{GARDEN, Site};
 
@@ -48,10 +48,7 @@ pub fn add(site: &Arc<Site>, group: &mut Group) {
         ..Options::all("seed/workload-identity-secrets", SECRET)
     };
     group.watch(&site.seed, labelled, &secrets);
-    let requestor = Requestor {
-        site: Arc::clone(site),
-    };
-    group.run(lane, requestor);
+    group.run(lane, Requestor { site: Arc::clone(site) });
 }
 
 struct Requestor {
@@ -60,13 +57,14 @@ struct Requestor {
 
 impl Reconciler for Requestor {
     fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
+        let (seed, pace) = (&self.site.seed, &self.site.tokens.pace);
         let asker = Asker { class: "identity", key: key.clone() };
-        if let Some(wait) = self.site.tokens.pace.still_waits(&asker, cx.clock.mono()) {
+        if let Some(wait) = pace.still_waits(&asker, cx.clock.mono()) {
             return Ok(Outcome::GoOn(wait));
         }
-        let found = self.site.seed.find::<Value>(&SECRET, key)?;
+        let found = seed.find::<Value>(&SECRET, key)?;
         let Some(secret) = found.filter(is_relevant) else {
-            self.site.tokens.pace.forget(&asker);
+            pace.forget(&asker);
             return Ok(Outcome::Done);
         };
         let (begun, now) = (cx.clock.mono(), cx.clock.now());
@@ -74,11 +72,11 @@ impl Reconciler for Requestor {
         let plan = decide::plan(of(&secret, "token-renew-timestamp"), has_token, now);
         if let Plan::Keep(left) = plan {
             // The garden cannot review tokens of identities.
-            self.site.tokens.pace.forget(&asker);
+            pace.forget(&asker);
             return Ok(Outcome::At(begun.saturating_add(left)));
         }
         let wish = Wish::read(key, &secret)?;
-        if let Some(wait) = take_turn(&self.site.tokens.pace, &self.site.seed, asker, GARDEN, plan, cx)? {
+        if let Some(wait) = take_turn(pace, seed, asker, GARDEN, plan, cx)? {
             return Ok(Outcome::GoOn(wait));
         }
         let made = &self.request(&wish, cx)?["status"];
@@ -87,7 +85,7 @@ impl Reconciler for Requestor {
         let renew_at = time::rfc3339(now.plus(wait));
         let token = base64::encode(text(&made["token"]).as_bytes());
         let renewed = format!("{IDENTITY}token-renew-timestamp");
-        put(&self.site.seed, key, &secret, (&renewed, &renew_at), &json!({"token": token}))?;
+        put(seed, key, &secret, (&renewed, &renew_at), &json!({"token": token}))?;
         log::info!(identity = wish.identity.to_string().as_str(), secret = key.to_string().as_str(); "Requested a token");
         Ok(Outcome::At(begun.saturating_add(wait)))
     }

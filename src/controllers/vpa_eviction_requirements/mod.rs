@@ -5,7 +5,7 @@
 //! error. If the seed cluster is a garden or a self-hosted shoot, another program does this work.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{Mutex, PoisonError, Arc};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -16,7 +16,7 @@ use crate::base::clock::Mono;
 use crate::base::random;
 use crate::base::sorted::SortedMap;
 use crate::components::hosting;
-use crate::kube::{Error, ListItem, ListParams, Patch, Seed};
+use crate::kube::{Error, ListItem, ListParams, Patch};
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
 use crate::runtime::group::Group;
 use crate::runtime::marks::Mark;
@@ -89,13 +89,14 @@ impl EvictionRequirements {
         let label_selector = decide::SELECTOR.to_owned();
         let params = ListParams { label_selector, metadata_only: true, ..ListParams::default() };
         let mut seen = SortedMap::new();
-        let listed = self.site.seed.list_each::<Metadata>(&VPA, ALL_NAMESPACES, &params, &mut |item| match item {
-            ListItem::Object(vpa) => drop(seen.insert(vpa.metadata.key(), version(&vpa.metadata))),
-            // One without a known name stays as it is.
-            ListItem::Undecodable(vpa) if vpa.key.name.is_empty() => {}
-            ListItem::Undecodable(vpa) => drop(seen.insert(vpa.key, 0)),
-            ListItem::Restart => seen.clear(),
-        });
+        let listed =
+            self.site.seed.list_each::<Metadata>(&VPA, ALL_NAMESPACES, &params, &mut |item| match item {
+                ListItem::Object(vpa) => drop(seen.insert(vpa.metadata.key(), version(&vpa.metadata))),
+                // One without a known name stays as it is.
+                ListItem::Undecodable(vpa) if vpa.key.name.is_empty() => {}
+                ListItem::Undecodable(vpa) => drop(seen.insert(vpa.key, 0)),
+                ListItem::Restart => seen.clear(),
+            });
         let is_there = match listed {
             Err(error) if error.is_not_found() => false,
             listed => listed.map(|_| true)?,
