@@ -73,7 +73,7 @@ pub(super) fn start_heartbeat(
 /// The controllers of the garden side while they run.
 pub(super) struct Running {
     shared: Arc<Shared>,
-    site: Site,
+    site: Arc<Site>,
     certificate_expiry: Arc<Mutex<Option<Timestamp>>>,
     group: Group,
     /// Ends the controllers when the Seed was replaced.
@@ -117,7 +117,7 @@ pub(super) fn start_garden(
     certificate_expiry: Option<Timestamp>,
 ) -> Running {
     let expiry = Arc::new(Mutex::new(certificate_expiry));
-    let site = site(shared, garden, stop, &expiry);
+    let site = Arc::new(site(shared, garden, stop, &expiry));
     let mut group = group(shared, stop);
     let identity = watch_identity(&site, stop);
     for add in controllers::ALL {

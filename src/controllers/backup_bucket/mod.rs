@@ -5,9 +5,8 @@
 
 mod delete;
 
+use std::sync::Arc;
 use std::time::Duration;
-
-use serde_json::{Map, Value, json};
 
 use crate::api::core::SECRET;
 use crate::api::extensions;
@@ -24,13 +23,14 @@ use crate::extension::changed::{Head, has_ended};
 use crate::extension::credentials::{Credentials, Reference};
 use crate::extension::problem;
 use crate::flow::Failed;
-use crate::kube::{Garden, Seed};
+use crate::kube::Garden;
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
 use crate::runtime::group::Group;
 use crate::runtime::informer::Options;
 use crate::runtime::queue::Retry;
 use crate::runtime::source::Source;
 use crate::runtime::write;
+use serde_json::{Map, Value, json};
 
 use super::Site;
 
@@ -55,20 +55,17 @@ const REFRESH: Duration = Duration::from_secs(12 * 3_600);
 const RETRY: Retry = Retry { first: Duration::from_secs(1), max: Duration::from_secs(300) };
 
 /// Adds the controller.
-pub fn add(site: &Site, group: &mut Group) {
+pub fn add(site: &Arc<Site>, group: &mut Group) {
     let lane = group.lane("backup-bucket", site.settings.controllers.backup_bucket_workers, RETRY);
     group.wake(&lane, &site.buckets, |change| {
-        let generation =
-            |head: &Option<std::sync::Arc<Head>>| head.as_ref().map(|head| head.metadata.generation);
+        let generation = |head: &Option<Arc<Head>>| head.as_ref().map(|head| head.metadata.generation);
         (generation(&change.old) != generation(&change.new)).then(|| change.key.clone())
     });
     let objects = Source::<Head>::default();
     group.wake(&lane, &objects, |change| has_ended(change).then(|| change.key.clone()));
     group.watch(&site.seed, Options::all("seed/backupbuckets", extensions::BACKUP_BUCKET), &objects);
     let reconciler = BucketReconciler {
-        garden: site.garden.clone(),
-        seed: site.seed.clone(),
-        seed_name: site.seed_name().to_owned(),
+        site: Arc::clone(site),
         known: Known {
             registrations: site.registrations.store().clone(),
             installations: site.installations.store().clone(),
@@ -78,22 +75,20 @@ pub fn add(site: &Site, group: &mut Group) {
 }
 
 struct BucketReconciler {
-    garden: Garden,
-    seed: Seed,
-    seed_name: String,
+    site: Arc<Site>,
     known: Known,
 }
 
 impl Reconciler for BucketReconciler {
     fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
-        let Some(object) = self.garden.find::<Value>(&BACKUP_BUCKET, key)? else {
+        let Some(object) = self.site.garden.find::<Value>(&BACKUP_BUCKET, key)? else {
             return Ok(Outcome::Done);
         };
-        if object["spec"]["seedName"] != self.seed_name.as_str() {
+        if object["spec"]["seedName"] != self.site.seed_name() {
             return Ok(Outcome::Done);
         }
         let operation = status::operation(&object);
-        let mut round = Round::new((&self.garden, &self.seed), &KIND, object, cx);
+        let mut round = Round::new((&self.site.garden, &self.site.seed), &KIND, object, cx);
         let result =
             if round.is_deleting() { delete::step(&mut round) } else { reconcile(&mut round, &self.known) };
         round.end(operation, result)

@@ -20,14 +20,13 @@ use crate::backup::decide::{self, Plan, State};
 use crate::backup::status::{self, Report, Way};
 use crate::backup::{Kind, Known, Round};
 use crate::config::backup::BackupEntryController;
-use crate::config::settings::Settings;
-use crate::extension::changed::{Head, has_ended};
+use crate::extension::changed::has_ended;
 use crate::extension::credentials::{Credentials, Reference};
 use crate::extension::problem;
 use crate::extension::{Memory, Wish};
 use crate::flow::Failed;
 use crate::format::view;
-use crate::kube::{Garden, Patch, Seed};
+use crate::kube::Patch;
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
 use crate::runtime::group::Group;
 use crate::runtime::informer::{Object, Options};
@@ -102,7 +101,7 @@ impl EntryHead {
 }
 
 /// Adds the controller.
-pub fn add(site: &Site, group: &mut Group) {
+pub fn add(site: &Arc<Site>, group: &mut Group) {
     let settings = &site.settings.controllers.backup_entry;
     let lane = group.lane("backup-entry", settings.workers, RETRY);
     let entries = Source::<EntryHead>::default();
@@ -129,11 +128,7 @@ pub fn add(site: &Site, group: &mut Group) {
     };
     group.watch(&site.garden, ours, &entries);
     let reconciler = EntryReconciler {
-        garden: site.garden.clone(),
-        seed: site.seed.clone(),
-        seed_name,
-        settings: Arc::clone(&site.settings),
-        buckets: site.buckets.store().clone(),
+        site: Arc::clone(site),
         known: Known {
             registrations: site.registrations.store().clone(),
             installations: site.installations.store().clone(),
@@ -150,39 +145,34 @@ fn in_bucket(entries: &Store<EntryHead>, bucket: &str, seed: &str) -> Vec<Key> {
 }
 
 struct EntryReconciler {
-    garden: Garden,
-    seed: Seed,
-    seed_name: String,
-    settings: Arc<Settings>,
-    /// The BackupBuckets of this seed.
-    buckets: Store<Head>,
+    site: Arc<Site>,
     known: Known,
 }
 
 impl EntryReconciler {
     /// When to check again whether the bucket of an entry is usable.
     fn patience(&self, entry: &EntryHead) -> Duration {
-        let is_ours = self.buckets.get(&Key::cluster(entry.spec.bucket_name.as_str())).is_some();
+        let is_ours = self.site.buckets.store().get(&Key::cluster(entry.spec.bucket_name.as_str())).is_some();
         if is_ours { OWN_BUCKET_PERIOD } else { BUCKET_PERIOD }
     }
 
     fn grace(&self) -> &BackupEntryController {
-        &self.settings.controllers.backup_entry
+        &self.site.settings.controllers.backup_entry
     }
 }
 
 impl Reconciler for EntryReconciler {
     fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
-        let found = self.garden.find::<Value>(&BACKUP_ENTRY, key)?;
+        let found = self.site.garden.find::<Value>(&BACKUP_ENTRY, key)?;
         let Some(object) = found else { return Ok(Outcome::Done) };
         let head = view::look::<EntryHead>(&object)?;
-        if !head.is_of(&self.seed_name) {
+        if !head.is_of(self.site.seed_name()) {
             return Ok(Outcome::Done);
         }
         let patience = self.patience(&head);
         let leaves = object["metadata"]["deletionTimestamp"].is_null() && head.is_leaving();
         let operation = if leaves { migrate::OPERATION_TYPE } else { status::operation(&object) };
-        let mut round = Round::new((&self.garden, &self.seed), &KIND, object, cx);
+        let mut round = Round::new((&self.site.garden, &self.site.seed), &KIND, object, cx);
         let result = if leaves {
             migrate::step(&mut round)
         } else if round.is_deleting() {

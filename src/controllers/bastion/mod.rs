@@ -13,7 +13,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::api::extensions;
-use crate::api::gardener::{BASTION, ControllerInstallation, ControllerRegistration, SHOOT, ShootHead};
+use crate::api::gardener::{BASTION, SHOOT, ShootHead};
 use crate::api::meta::{ALL_NAMESPACES, Key, text};
 use crate::api::patch::difference;
 use crate::base::error::chain;
@@ -21,7 +21,7 @@ use crate::extension::required::unheard;
 use crate::extension::{Target, Wish, problem};
 use crate::flow::Failed;
 use crate::format::view;
-use crate::kube::{DeleteParams, Error, Garden, ListParams, Patch, Seed, Verdict};
+use crate::kube::{DeleteParams, Error, ListParams, Patch, Verdict};
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
 use crate::runtime::group::Group;
 use crate::runtime::informer::Options;
@@ -40,7 +40,7 @@ const FINALIZER: &str = "gardener";
 const RETRY: Retry = Retry { first: Duration::from_secs(1), max: Duration::from_secs(300) };
 
 /// Adds the controller and its poller.
-pub fn add(site: &Site, group: &mut Group) {
+pub fn add(site: &Arc<Site>, group: &mut Group) {
     let lane = group.lane("bastion", site.settings.controllers.bastion_workers, RETRY);
     let looks = group.lane("bastion-objects", 1, Retry::up_to(Duration::from_secs(60)));
     let bastions = Source::<Head>::default();
@@ -71,28 +71,14 @@ pub fn add(site: &Site, group: &mut Group) {
     group.watch(&site.garden, ours, &bastions);
     let seen = Seen::default();
     let looker = Looker::new(site.seed.clone(), bastions.store().clone(), seen.clone(), lane.clone());
-    let reconciler = BastionReconciler {
-        garden: site.garden.clone(),
-        seed: site.seed.clone(),
-        seed_name: site.seed_name().to_owned(),
-        bastions: bastions.store().clone(),
-        shoots: site.heads.store().clone(),
-        registrations: site.registrations.store().clone(),
-        installations: site.installations.store().clone(),
-        seen,
-    };
+    let reconciler = BastionReconciler { site: Arc::clone(site), bastions: bastions.store().clone(), seen };
     group.run(lane, reconciler);
     group.run(looks, looker);
 }
 
 struct BastionReconciler {
-    garden: Garden,
-    seed: Seed,
-    seed_name: String,
+    site: Arc<Site>,
     bastions: Store<Head>,
-    shoots: Store<ShootHead>,
-    registrations: Store<ControllerRegistration>,
-    installations: Store<ControllerInstallation>,
     seen: Seen,
 }
 
@@ -109,13 +95,13 @@ enum Place {
 impl Reconciler for BastionReconciler {
     fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
         let is_known = || self.bastions.may_have(key);
-        let found = self.garden.find_own::<Value>(&BASTION, key, &is_known)?;
+        let found = self.site.garden.find_own::<Value>(&BASTION, key, &is_known)?;
         let Some(object) = found else {
             self.seen.forget(key);
             return Ok(Outcome::Done);
         };
         let head = view::look::<Head>(&object)?;
-        if head.spec.seed_name != self.seed_name {
+        if head.spec.seed_name != self.site.seed_name() {
             self.seen.forget(key);
             return Ok(Outcome::Done);
         }
@@ -160,7 +146,7 @@ impl Round<'_> {
             State::Failed(failed) => self.tell(&waits_for(failed))?,
             State::Succeeded => self.tell(&Report::Ready(&object.unwrap_or_default()))?,
         }
-        if asks && let Err(error) = target.deploy(&self.controller.seed, &Wish::new(spec), now) {
+        if asks && let Err(error) = target.deploy(&self.controller.site.seed, &Wish::new(spec), now) {
             if error.postponed().is_none() {
                 let failed = Failed::new(chain(&error));
                 let is_wrong = error.verdict() == Verdict::Invalid;
@@ -185,7 +171,7 @@ impl Round<'_> {
         let object = self.read(&target)?;
         self.tell(&Report::Deleting(object.as_ref().unwrap_or(&Value::Null)))?;
         let Some(object) = object else { return self.finish() };
-        let seed = &self.controller.seed;
+        let seed = &self.controller.site.seed;
         let mut marked = object.clone();
         if self.head.is_forced() {
             marked["metadata"]["annotations"][FORCE] = "true".into();
@@ -215,7 +201,7 @@ impl Round<'_> {
     }
 
     fn read(&self, target: &Target) -> Result<Option<Value>, Error> {
-        let object = target.find(&self.controller.seed)?;
+        let object = target.find(&self.controller.site.seed)?;
         let version = object.as_ref().map_or("", |object| text(&object["metadata"]["resourceVersion"]));
         self.controller.seen.note(self.key, target.key.clone(), version);
         Ok(object)
@@ -224,7 +210,8 @@ impl Round<'_> {
     fn place(&self) -> Result<Place, Error> {
         let key = Key::new(self.key.namespace.as_str(), self.head.spec.shoot_ref.name.as_str());
         let live;
-        let BastionReconciler { garden, shoots, .. } = self.controller;
+        let site = &self.controller.site;
+        let (garden, shoots) = (&site.garden, site.heads.store());
         let known = shoots.get(&key);
         let shoot = match &known {
             Some(shoot) if !shoot.status.technical_id.is_empty() => &**shoot,
@@ -237,7 +224,7 @@ impl Round<'_> {
                 &live
             }
         };
-        let ours = &self.controller.seed_name;
+        let ours = self.controller.site.seed_name();
         let (plane, seed) = (&shoot.status.technical_id, &shoot.status.seed_name);
         Ok(if !seed.is_empty() && seed != ours {
             Place::Nowhere(Failed::new(format!(
@@ -262,7 +249,7 @@ impl Round<'_> {
 
     /// The namespace of a leftover object whose Shoot is gone. Upstream waits for the Shoot forever.
     fn left(&self) -> Result<Option<String>, Error> {
-        let seed = &self.controller.seed;
+        let seed = &self.controller.site.seed;
         let params = ListParams {
             field_selector: format!("metadata.name={}", self.key.name),
             ..ListParams::default()
@@ -283,22 +270,23 @@ impl Round<'_> {
 
     /// The extension has not started.
     fn unheard(&self, provider: &str) -> Failed {
+        let site = &self.controller.site;
         let (registrations, installations) =
-            (self.controller.registrations.values(), self.controller.installations.values());
+            (site.registrations.store().values(), site.installations.store().values());
         unheard("Bastion", provider, &registrations, &installations)
     }
 
     fn finalize(&self, present: bool) -> Result<(), Error> {
         let metadata = &self.head.metadata;
         let read = (metadata.finalizers.as_slice(), metadata.resource_version.as_str());
-        write::finalizer(&self.controller.garden, &BASTION, self.key, read, FINALIZER, present)
+        write::finalizer(&self.controller.site.garden, &BASTION, self.key, read, FINALIZER, present)
     }
 
     /// Reports to the garden if something changed. A deleted Bastion needs no report.
     fn tell(&self, report: &Report<'_>) -> Result<(), Failure> {
         let Some(patch) = status::patch(self.object, report, self.cx.clock.now()) else { return Ok(()) };
         let patch = Patch::Strategic(patch);
-        Ok(gone(self.controller.garden.patch_status::<Value>(&BASTION, self.key, &patch).map(drop))?)
+        Ok(gone(self.controller.site.garden.patch_status::<Value>(&BASTION, self.key, &patch).map(drop))?)
     }
 
     /// Reports a failure.

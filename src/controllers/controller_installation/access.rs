@@ -25,11 +25,14 @@ pub(super) const TOKEN_SECRET: &str = "garden-access-extension";
 /// # Errors
 /// A request to the seed fails; or the CA of the garden cannot be read.
 pub(super) fn ensure_kubeconfig(this: &InstallationReconciler, namespace: &str) -> Result<String, Failure> {
-    let connection = this.garden.connection();
-    let text = kubeconfig(&connection, this.garden_address.as_deref())?;
+    let connection = this.site.garden.connection();
+    let text = kubeconfig(
+        &connection,
+        this.site.settings.garden_client_connection.garden_cluster_address.as_deref(),
+    )?;
     let data = SortedMap::from([("kubeconfig".to_owned(), text)]);
     let (key, object) = managed::unique_secret(namespace, "generic-garden-kubeconfig", &data);
-    match this.seed.create::<Value>(&SECRET, namespace, &object) {
+    match this.site.seed.create::<Value>(&SECRET, namespace, &object) {
         // Its name depends on its content, and it is immutable.
         Err(e) if !e.is_already_exists() => Err(e.into()),
         _ => Ok(key.name),
@@ -70,10 +73,12 @@ pub(super) fn ensure_token<'a>(
 ) -> Result<Option<GardenAccess<'a>>, Failure> {
     let key = Key::new(objects::namespace_name(installation), TOKEN_SECRET);
     let Some(kubeconfig) = kubeconfig else {
-        write::delete(&this.seed, &SECRET, &key)?;
+        write::delete(&this.site.seed, &SECRET, &key)?;
         return Ok(None);
     };
-    write::ensure(&this.seed, &SECRET, &key, |secret| ask_for_token(secret, installation, registration))?;
+    write::ensure(&this.site.seed, &SECRET, &key, |secret| {
+        ask_for_token(secret, installation, registration)
+    })?;
     Ok(Some(GardenAccess { kubeconfig, token: TOKEN_SECRET }))
 }
 

@@ -30,11 +30,13 @@ impl InstallationReconciler {
         let facts = objects::NamespaceFacts {
             registration: registration(installation),
             zones: &zones,
-            seed_is_garden: is_garden(&self.seed)?,
+            seed_is_garden: is_garden(&self.site.seed)?,
             pod_security: installation.metadata.annotations.get(POD_SECURITY_ANNOTATION).map(String::as_str),
         };
         let key = Key::cluster(objects::namespace_name(&installation.metadata.name));
-        write::ensure(&self.seed, &NAMESPACE, &key, |namespace| objects::label_namespace(namespace, facts))?;
+        write::ensure(&self.site.seed, &NAMESPACE, &key, |namespace| {
+            objects::label_namespace(namespace, facts)
+        })?;
         Ok(())
     }
 
@@ -64,7 +66,7 @@ impl InstallationReconciler {
         data: &SortedMap<String, String>,
     ) -> Result<(), Failure> {
         let (key, secret) = managed::secret(name, data);
-        managed::bring(&self.seed, name, (&key, &secret), |object| {
+        managed::bring(&self.site.seed, name, (&key, &secret), |object| {
             objects::set_managed_resource(object, name, registration, &key.name);
         })?;
         Ok(())

@@ -47,7 +47,7 @@ pub(super) fn step(
         return Ok(Step::Wait(AGAIN));
     }
     let namespace = Key::cluster(objects::namespace_name(name));
-    let gone = match write::delete(&this.seed, &NAMESPACE, &namespace) {
+    let gone = match write::delete(&this.site.seed, &NAMESPACE, &namespace) {
         // The namespace is terminating.
         Err(e) if e.is_conflict() => false,
         other => other.inspect_err(|e| {
@@ -60,8 +60,8 @@ pub(super) fn step(
         verdict.installed(Status::False, "DeletionPending", &message);
         return Ok(Step::Wait(AGAIN));
     }
-    let account = Key::new(seed_namespace(&this.seed_name), namespace.name);
-    write::delete(&this.garden, &SERVICE_ACCOUNT, &account).inspect_err(|e| {
+    let account = Key::new(seed_namespace(this.site.seed_name()), namespace.name);
+    write::delete(&this.site.garden, &SERVICE_ACCOUNT, &account).inspect_err(|e| {
         let message =
             format!("Deletion of ServiceAccount \"{account}\" in garden cluster failed: {}", chain(e));
         verdict.installed(Status::False, "DeletionFailed", &message);
@@ -74,13 +74,13 @@ pub(super) fn step(
 /// ManagedResource is gone.
 fn managed_resource(this: &InstallationReconciler, name: &str) -> Result<bool, Failure> {
     let key = Key::new(GARDEN_NAMESPACE, name);
-    let live = this.seed.find::<serde_json::Value>(&MANAGED_RESOURCE, &key)?;
+    let live = this.site.seed.find::<serde_json::Value>(&MANAGED_RESOURCE, &key)?;
     let mut secrets = live.as_ref().map(managed::referenced_secrets).unwrap_or_default();
     secrets.push(key.clone());
     for secret in secrets {
-        write::delete(&this.seed, &SECRET, &secret)?;
+        write::delete(&this.site.seed, &SECRET, &secret)?;
     }
-    Ok(write::delete(&this.seed, &MANAGED_RESOURCE, &key)?)
+    Ok(write::delete(&this.site.seed, &MANAGED_RESOURCE, &key)?)
 }
 
 /// Removes the finalizer, after the last condition was written.
@@ -92,12 +92,12 @@ pub(super) fn finish(
     let key = installation.metadata.key();
     // The conditions were just written, so the version that was read is stale.
     let Some(live) =
-        this.garden.find::<ControllerInstallation>(&CONTROLLER_INSTALLATION, &Key::cluster(name))?
+        this.site.garden.find::<ControllerInstallation>(&CONTROLLER_INSTALLATION, &Key::cluster(name))?
     else {
         return Ok(());
     };
     let read = (live.metadata.finalizers.as_slice(), live.metadata.resource_version.as_str());
-    write::finalizer(&this.garden, &CONTROLLER_INSTALLATION, &key, read, FINALIZER, false)?;
+    write::finalizer(&this.site.garden, &CONTROLLER_INSTALLATION, &key, read, FINALIZER, false)?;
     log::info!(installation = name.as_str(); "The extension was removed from the seed");
     Ok(())
 }

@@ -29,17 +29,11 @@ use crate::api::gardener::{
 };
 use crate::api::meta::{Key, Metadata};
 use crate::api::resources::installation_of;
-use crate::base::sorted::SortedMap;
-use crate::base::workers::Workers;
-use crate::chart::child::Renderer;
 use crate::config::version::GARDENER;
-use crate::kube::{Garden, Seed};
-use crate::oci::Puller;
 use crate::resources::Watched;
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
 use crate::runtime::group::Group;
 use crate::runtime::queue::RETRY_DEFAULT;
-use crate::runtime::store::Store;
 use crate::runtime::write;
 
 use super::Site;
@@ -53,7 +47,7 @@ pub const FINALIZER: &str = "core.gardener.cloud/controllerinstallation";
 const RESYNC: Duration = Duration::from_secs(10 * 3_600);
 
 /// Adds the controller.
-pub fn add(site: &Site, group: &mut Group) {
+pub fn add(site: &Arc<Site>, group: &mut Group) {
     let settings = &site.settings;
     let workers = settings.controllers.controller_installation_workers;
     let lane = group.lane("controllerinstallation", workers, RETRY_DEFAULT);
@@ -64,36 +58,11 @@ pub fn add(site: &Site, group: &mut Group) {
     group.wake(&lane, &site.managed, |change| wants_rollout(change.old.as_deref(), change.new.as_deref()));
     let known = site.installations.store().clone();
     group.wake_on(&lane, &site.garden_moved, move || known.all().into_iter().map(|(key, _)| key));
-    let reconciler = InstallationReconciler {
-        garden: site.garden.clone(),
-        seed: site.seed.clone(),
-        installations: site.installations.store().clone(),
-        seed_name: site.seed_name().to_owned(),
-        version: GARDENER.to_owned(),
-        feature_gates: settings.feature_gates.clone(),
-        workers: site.workers.clone(),
-        renderer: site.renderer.clone(),
-        charts: Arc::clone(&site.charts),
-        garden_address: settings.garden_client_connection.garden_cluster_address.clone(),
-    };
-    group.run(lane, reconciler);
+    group.run(lane, InstallationReconciler { site: Arc::clone(site) });
 }
 
 struct InstallationReconciler {
-    garden: Garden,
-    seed: Seed,
-    installations: Store<ControllerInstallation>,
-    seed_name: String,
-    /// Gardener's version, as in the Seed's `status.gardener.version`.
-    version: String,
-    /// Every known feature gate.
-    feature_gates: SortedMap<String, bool>,
-    workers: Workers,
-    renderer: Renderer,
-    charts: Arc<Puller>,
-    /// `gardenClientConnection.gardenClusterAddress`: the garden's address for extensions, if it differs from the
-    /// agent's.
-    garden_address: Option<String>,
+    site: Arc<Site>,
 }
 
 /// Whether a change of an installation requires a reconciliation.
@@ -117,7 +86,7 @@ fn wants_rollout(old: Option<&Watched>, new: Option<&Watched>) -> Option<Key> {
 
 impl Reconciler for InstallationReconciler {
     fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
-        let Some(installation) = self.installations.get(key) else { return Ok(Outcome::Done) };
+        let Some(installation) = self.site.installations.store().get(key) else { return Ok(Outcome::Done) };
         if installation.spec.seed_ref.is_none() {
             return Ok(Outcome::Done);
         }
@@ -164,7 +133,7 @@ impl InstallationReconciler {
         let finalizers = installation.metadata.finalizers.as_slice();
         let read = (finalizers, installation.metadata.resource_version.as_str());
         let key = installation.metadata.key();
-        write::finalizer(&self.garden, &CONTROLLER_INSTALLATION, &key, read, FINALIZER, true)?;
+        write::finalizer(&self.site.garden, &CONTROLLER_INSTALLATION, &key, read, FINALIZER, true)?;
         let name = registration(installation);
         self.read::<Metadata>(&CONTROLLER_REGISTRATION, name, "ControllerRegistration", verdict)?;
         let seed = self.seed_object(verdict)?;
@@ -179,16 +148,16 @@ impl InstallationReconciler {
         let kubeconfig = inject.then(|| access::ensure_kubeconfig(self, &namespace)).transpose()?;
         let mix_in = values::mix_in(values::Facts {
             seed: &seed,
-            version: &self.version,
-            garden_identity: &garden_identity(&self.garden)?,
-            feature_gates: &self.feature_gates,
+            version: GARDENER,
+            garden_identity: &garden_identity(&self.site.garden)?,
+            feature_gates: &self.site.settings.feature_gates,
             generic_kubeconfig: kubeconfig.as_deref(),
         });
         let input = render::Input { helm, resources, mix_in };
         let rendered = render::objects(self, installation, input, verdict, cx)?;
         let kubeconfig = kubeconfig.as_deref().filter(|_| inject::wants_kubeconfig(rendered.values()));
         let garden = access::ensure_token(self, (&key.name, name), kubeconfig)?;
-        let injection = inject::Injection { namespace: &namespace, seed_name: &self.seed_name, garden };
+        let injection = inject::Injection { namespace: &namespace, seed_name: self.site.seed_name(), garden };
         let data = render::data(rendered, injection, verdict)?;
         self.bring(&key.name, name, &data, verdict)?;
         Ok(delete::Step::Installed)

@@ -24,7 +24,7 @@ impl InstallationReconciler {
     ) -> Result<Option<(ControllerDeployment, HelmDeployment)>, Failure> {
         let Some(reference) = &installation.spec.deployment_ref else { return Ok(None) };
         let mut found: ControllerDeployment =
-            self.garden.get(&CONTROLLER_DEPLOYMENT, &Key::cluster(&reference.name))?;
+            self.site.garden.get(&CONTROLLER_DEPLOYMENT, &Key::cluster(&reference.name))?;
         Ok(found.helm.take().map(|helm| (found, helm)))
     }
 
@@ -36,7 +36,7 @@ impl InstallationReconciler {
         what: &str,
         verdict: &mut Verdict,
     ) -> Result<T, Failure> {
-        self.garden.get::<T>(resource, &Key::cluster(name)).map_err(|e| {
+        self.site.garden.get::<T>(resource, &Key::cluster(name)).map_err(|e| {
             let (status, suffix, problem) = if e.is_not_found() {
                 (Status::False, "NotFound", "does not exist")
             } else {
@@ -49,7 +49,7 @@ impl InstallationReconciler {
     }
 
     pub(super) fn seed_object(&self, verdict: &mut Verdict) -> Result<Value, Failure> {
-        self.read(&SEED, &self.seed_name, "Seed", verdict)
+        self.read(&SEED, self.site.seed_name(), "Seed", verdict)
     }
 
     /// The data for the templates in the deployment's values.
@@ -65,7 +65,7 @@ impl InstallationReconciler {
             verdict.valid(Status::False, "ChartInformationInvalid", why);
             return Err(Failure::terminal(why));
         }
-        resources::resolve(&self.garden, &deployment.resources, &helm.values).map_err(|e| {
+        resources::resolve(&self.site.garden, &deployment.resources, &helm.values).map_err(|e| {
             let why = format!(
                 "helm values cannot be rendered: failed resolving resource references: {}",
                 chain(&e)

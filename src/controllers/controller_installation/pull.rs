@@ -38,8 +38,8 @@ pub(super) fn chart(
 ) -> Result<Chart, Failure> {
     let nowhere = "the deployment has neither helm.rawChart nor helm.ociRepository";
     let repository = helm.oci_repository.as_ref().ok_or_else(|| Failure::terminal(nowhere));
-    let order = repository.and_then(|repository| order(&this.garden, repository));
-    let result = order.and_then(|order| match this.charts.pull(&order, &cx.stop) {
+    let order = repository.and_then(|repository| order(&this.site.garden, repository));
+    let result = order.and_then(|order| match this.site.charts.pull(&order, &cx.stop) {
         // Not the chart's fault, so nothing is reported.
         Err(error @ (Error::Busy | Error::Stopped)) => Ok(Err(Failure::later(BUSY_AGAIN, error))),
         pulled => pulled.map(Ok).map_err(failure),

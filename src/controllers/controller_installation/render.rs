@@ -48,7 +48,7 @@ pub(super) fn objects(
         Some(archive) => pull::Chart::Raw(archive),
         None => pull::chart(this, input.helm, verdict, cx)?,
     };
-    let version = this.seed.version()?;
+    let version = this.site.seed.version()?;
     let request = Request {
         name: registration(installation).to_owned(),
         namespace: objects::namespace_name(&installation.metadata.name),
@@ -61,8 +61,8 @@ pub(super) fn objects(
         apart: false,
     };
     let busy = || Failure::later(BUSY_AGAIN, child::Error::Busy);
-    let _worker = this.workers.chart_soon(&cx.stop).ok_or_else(busy)?;
-    let rendered = this.renderer.render(&request, chart.archive(), &cx.stop).map_err(|error| {
+    let _worker = this.site.workers.chart_soon(&cx.stop).ok_or_else(busy)?;
+    let rendered = this.site.renderer.render(&request, chart.archive(), &cx.stop).map_err(|error| {
         // Not the chart's fault, so nothing is reported.
         if matches!(error, child::Error::Busy | child::Error::Stopped) {
             return Failure::later(BUSY_AGAIN, error);

@@ -64,7 +64,7 @@ impl InstallationReconciler {
         let action = if deletion_timestamp.is_some() { "Delete" } else { "Reconcile" };
         let controller = "controllerinstallation-controller";
         cx.events.tell(
-            &self.garden,
+            &self.site.garden,
             &cx.clock,
             about,
             News { controller, warning: true, reason, action, note },
@@ -80,7 +80,7 @@ impl InstallationReconciler {
     ) -> Result<(), kube::Error> {
         let old = &installation.status.conditions;
         let wanted = [verdict.valid, verdict.installed];
-        match write::conditions(&self.garden, &CONTROLLER_INSTALLATION, key, old, &wanted) {
+        match write::conditions(&self.site.garden, &CONTROLLER_INSTALLATION, key, old, &wanted) {
             Err(e) if !e.is_not_found() => {
                 let (err, key) = (chain(&e), key.to_string());
                 log::warn!(controller = "controllerinstallation", key = key.as_str(), err = err.as_str(); "Cannot write the conditions");

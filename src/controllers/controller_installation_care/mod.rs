@@ -10,19 +10,17 @@ use crate::api::meta::Key;
 use crate::api::resources::{GARDEN_NAMESPACE, MANAGED_RESOURCE, installation_of};
 use crate::base::clock::Timestamp;
 use crate::base::error::chain;
-use crate::kube::{self, Garden, Seed};
+use crate::kube::{self};
 use crate::resources::Watched;
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
 use crate::runtime::group::Group;
 use crate::runtime::queue::Retry;
-use crate::runtime::store::Store;
 use crate::runtime::write;
 
 use super::Site;
-use super::site::Remarks;
 
 /// Adds the controller.
-pub fn add(site: &Site, group: &mut Group) {
+pub fn add(site: &Arc<Site>, group: &mut Group) {
     let settings = &site.settings.controllers;
     let sync_period = settings.controller_installation_care_sync_period;
     let workers = settings.controller_installation_care_workers;
@@ -32,28 +30,14 @@ pub fn add(site: &Site, group: &mut Group) {
         is_told_otherwise(old, new).then(|| change.key.clone())
     });
     group.wake(&lane, &site.managed, |change| wants_care(change.old.as_deref(), change.new.as_deref()));
-    let reconciler = CareReconciler {
-        garden: site.garden.clone(),
-        seed: site.seed.clone(),
-        installations: site.installations.store().clone(),
-        managed: site.managed.store().clone(),
-        remarks: Arc::clone(&site.remarks),
-        sync_period,
-    };
-    group.run(lane, reconciler);
+    group.run(lane, CareReconciler { site: Arc::clone(site) });
 }
 
 /// The conditions that are written here.
 const KINDS: [&str; 3] = ["Installed", "Healthy", "Progressing"];
 
 struct CareReconciler {
-    garden: Garden,
-    seed: Seed,
-    installations: Store<ControllerInstallation>,
-    managed: Store<Watched>,
-    /// The reason that no ManagedResource is applied, if there is one.
-    remarks: Remarks,
-    sync_period: Duration,
+    site: Arc<Site>,
 }
 
 /// Whether the garden's conditions have changed, or are seen for the first time. A decision from the cache may have
@@ -84,7 +68,7 @@ const AGAIN_SOON: Duration = Duration::from_secs(1);
 
 impl Reconciler for CareReconciler {
     fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
-        let Some(installation) = self.installations.get(key) else { return Ok(Outcome::Done) };
+        let Some(installation) = self.site.installations.store().get(key) else { return Ok(Outcome::Done) };
         if installation.metadata.deletion_timestamp.is_some() {
             return Ok(Outcome::Done);
         }
@@ -92,12 +76,14 @@ impl Reconciler for CareReconciler {
         let old = &installation.status.conditions;
         let now = cx.clock.now();
         let wanted = match &read {
-            Ok(managed) => judge(managed, (self.remarks)().as_deref(), old, now),
+            Ok(managed) => judge(managed, (self.site.remarks)().as_deref(), old, now),
             Err(e) => unreadable(&key.name, &chain(e), old, now),
         };
-        write::conditions(&self.garden, &CONTROLLER_INSTALLATION, key, old, &wanted)?;
+        write::conditions(&self.site.garden, &CONTROLLER_INSTALLATION, key, old, &wanted)?;
         match read {
-            Ok(_) => Ok(Outcome::After(self.sync_period)),
+            Ok(_) => {
+                Ok(Outcome::After(self.site.settings.controllers.controller_installation_care_sync_period))
+            }
             Err(e) if e.is_not_found() => Ok(Outcome::After(AGAIN_SOON)),
             Err(e) => Err(e.into()),
         }
@@ -108,8 +94,8 @@ impl CareReconciler {
     /// An object that is missing in the informer may be new, or the informer may not be running.
     fn managed(&self, name: &str) -> Result<Arc<Watched>, kube::Error> {
         let key = Key::new(GARDEN_NAMESPACE, name);
-        let read = || self.seed.get::<Watched>(&MANAGED_RESOURCE, &key).map(Arc::new);
-        self.managed.get(&key).map_or_else(read, Ok)
+        let read = || self.site.seed.get::<Watched>(&MANAGED_RESOURCE, &key).map(Arc::new);
+        self.site.managed.store().get(&key).map_or_else(read, Ok)
     }
 }
 

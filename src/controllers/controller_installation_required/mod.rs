@@ -12,14 +12,11 @@ use serde::Deserialize;
 
 use crate::api::condition::{self, Condition, Finding, Status};
 use crate::api::extensions;
-use crate::api::gardener::{
-    CONTROLLER_INSTALLATION, ControllerInstallation, ControllerRegistration, ControllerResource,
-};
+use crate::api::gardener::{CONTROLLER_INSTALLATION, ControllerInstallation, ControllerResource};
 use crate::api::meta::{ALL_NAMESPACES, Key, or_default};
 use crate::base::clock::Timestamp;
 use crate::base::sorted::{SortedMap, SortedSet};
 use crate::kube::request::ListParams;
-use crate::kube::{Garden, Seed};
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
 use crate::runtime::group::Group;
 use crate::runtime::pool::Lane;
@@ -57,7 +54,7 @@ impl ExistingTypes {
 const TYPES_PERIOD: Duration = Duration::from_secs(120);
 
 /// Adds the controller and its lister.
-pub fn add(site: &Site, group: &mut Group) {
+pub fn add(site: &Arc<Site>, group: &mut Group) {
     let workers = site.settings.controllers.controller_installation_required_workers;
     let required = group.lane("controllerinstallation-required", workers, RETRY_DEFAULT);
     let lister = group.lane("controllerinstallation-required-types", 1, Retry::up_to(TYPES_PERIOD));
@@ -67,20 +64,9 @@ pub fn add(site: &Site, group: &mut Group) {
         installations_of(&installations, &change.key.name)
     });
     let types = ExistingTypes::default();
-    let reconciler = RequiredReconciler {
-        garden: site.garden.clone(),
-        types: types.clone(),
-        installations: site.installations.store().clone(),
-        registrations: site.registrations.store().clone(),
-        lister: lister.clone(),
-    };
-    let types = TypesReconciler {
-        seed: site.seed.clone(),
-        types,
-        installations: site.installations.store().clone(),
-        registrations: site.registrations.store().clone(),
-        wake: required.clone(),
-    };
+    let reconciler =
+        RequiredReconciler { site: Arc::clone(site), types: types.clone(), lister: lister.clone() };
+    let types = TypesReconciler { site: Arc::clone(site), types, wake: required.clone() };
     group.run(required, reconciler);
     group.run(lister, types);
 }
@@ -93,10 +79,8 @@ fn installations_of(all: &Store<ControllerInstallation>, registration: &str) -> 
 
 /// Lists the extension objects of one kind while the kind is served. Its key is the kind's name.
 struct TypesReconciler {
-    seed: Seed,
+    site: Arc<Site>,
     types: ExistingTypes,
-    installations: Store<ControllerInstallation>,
-    registrations: Store<ControllerRegistration>,
     /// The queue of [`RequiredReconciler`].
     wake: Lane,
 }
@@ -134,7 +118,7 @@ impl Reconciler for TypesReconciler {
                 types.insert(object.spec.type_name);
             }
         };
-        match self.seed.list_all(resource, ALL_NAMESPACES, &ListParams::default(), &mut see) {
+        match self.site.seed.list_all(resource, ALL_NAMESPACES, &ListParams::default(), &mut see) {
             // A kind that is not served has no objects.
             Err(e) if !e.is_not_found() => return Err(e.into()),
             _ => {}
@@ -151,27 +135,34 @@ impl TypesReconciler {
     fn served_by(&self, kind: &str) -> Vec<Key> {
         let serves = |object: &ControllerInstallation| {
             let registration = Key::cluster(object.spec.registration_ref.name.as_str());
-            let registration = self.registrations.get(&registration);
+            let registration = self.site.registrations.store().get(&registration);
             registration.is_some_and(|r| r.spec.resources.iter().any(|resource| resource.kind == kind))
         };
-        self.installations.all().into_iter().filter(|(_, o)| serves(o)).map(|(key, _)| key).collect()
+        self.site
+            .installations
+            .store()
+            .all()
+            .into_iter()
+            .filter(|(_, o)| serves(o))
+            .map(|(key, _)| key)
+            .collect()
     }
 }
 
 struct RequiredReconciler {
-    garden: Garden,
+    site: Arc<Site>,
     types: ExistingTypes,
-    installations: Store<ControllerInstallation>,
-    registrations: Store<ControllerRegistration>,
     /// The queue of [`TypesReconciler`].
     lister: Lane,
 }
 
 impl Reconciler for RequiredReconciler {
     fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
-        let Some(installation) = self.installations.get(key) else { return Ok(Outcome::Done) };
+        let Some(installation) = self.site.installations.store().get(key) else { return Ok(Outcome::Done) };
         let registration = Key::cluster(installation.spec.registration_ref.name.as_str());
-        let Some(registration) = self.registrations.get(&registration) else { return Ok(Outcome::Done) };
+        let Some(registration) = self.site.registrations.store().get(&registration) else {
+            return Ok(Outcome::Done);
+        };
         let old = &installation.status.conditions;
         let served = &registration.spec.resources;
         let existing = self.types.snapshot();
@@ -179,7 +170,7 @@ impl Reconciler for RequiredReconciler {
             self.lister.add(Key::new("", unknown.kind.as_str()));
         }
         if let Some(wanted) = decide(served, &existing, old, cx.clock.now()) {
-            write::conditions(&self.garden, &CONTROLLER_INSTALLATION, key, old, &[wanted])?;
+            write::conditions(&self.site.garden, &CONTROLLER_INSTALLATION, key, old, &[wanted])?;
         }
         Ok(Outcome::Done)
     }

@@ -34,7 +34,7 @@ pub(super) fn deploy(base: &Base, object: &Value, cx: &Context) -> Result<String
     let running = running(base)?;
     let config = configuration(base, spec, &running)?;
     let mut labels = Map::new();
-    if is_garden(&base.seed)? {
+    if is_garden(&base.site.seed)? {
         labels.insert(values::TO_GARDEN.to_owned(), json!("allowed"));
     }
     let values = decide::values(spec, &running, labels, config);
@@ -43,10 +43,15 @@ pub(super) fn deploy(base: &Base, object: &Value, cx: &Context) -> Result<String
         found.map_err(|error| problem(format!("spec.deployment.helm.ociRepository: {error}")))?;
     let pulled = pull(base, &repository, cx)?;
     let url = repository.url();
-    let objects =
-        apply::render(&base.seed, (&base.renderer, &base.workers), &pulled.chart, values, &cx.stop)?;
+    let objects = apply::render(
+        &base.site.seed,
+        (&base.site.renderer, &base.site.workers),
+        &pulled.chart,
+        values,
+        &cx.stop,
+    )?;
     refuse_another_program(object, &objects, &url)?;
-    apply::replace(&base.seed, objects)?;
+    apply::replace(&base.site.seed, objects)?;
     if annotation(object, OPERATION) == RENEW {
         renew(base)?;
     }
@@ -57,13 +62,13 @@ pub(super) fn deploy(base: &Base, object: &Value, cx: &Context) -> Result<String
 
 /// The Deployment that this agent runs from.
 fn running(base: &Base) -> Result<Value, Failed> {
-    if base.parent.namespace.as_deref() != Some(NAMESPACE) {
+    if base.site.parent.namespace.as_deref() != Some(NAMESPACE) {
         return Err(problem(format!(
             "this agent does not run in a pod of namespace {NAMESPACE} of its seed, so it cannot upgrade itself: upgrade it where it was \
              installed, and delete this Gardenlet"
         )));
     }
-    match base.seed.find::<Value>(&DEPLOYMENT, &Key::new(NAMESPACE, NAME)) {
+    match base.site.seed.find::<Value>(&DEPLOYMENT, &Key::new(NAMESPACE, NAME)) {
         Ok(Some(found)) => match text(&found["spec"]["template"]["metadata"]["labels"]["release"]) {
             // The network policy of a new release would not select the present pods.
             release if !release.is_empty() && release != NAME => Err(problem(format!(
@@ -91,26 +96,26 @@ fn configuration(base: &Base, spec: &Value, running: &Value) -> Result<Value, Fa
         ));
     }
     let known = match values::config_map_of(running) {
-        Some(name) => base.seed.find::<Value>(&CONFIG_MAP, &Key::new(NAMESPACE, name))?,
+        Some(name) => base.site.seed.find::<Value>(&CONFIG_MAP, &Key::new(NAMESPACE, name))?,
         None => None,
     };
     let known = known.as_ref().and_then(values::configuration_of);
     let seed = known.as_ref().map_or("", |known| text(&known["seedConfig"]["metadata"]["name"]));
-    if !seed.is_empty() && seed != base.name {
+    if !seed.is_empty() && seed != base.site.seed_name() {
         return Err(problem(format!(
             "Deployment {NAMESPACE}/{NAME} in the seed is the agent of Seed {seed:?}, not the one that reads this Gardenlet: remove one of the two"
         )));
     }
-    let own = decide::inherit(known.as_ref().unwrap_or(&base.settings.document), own);
-    let mut config = check::configuration(&own, None, &base.name, PLACE)?;
+    let own = decide::inherit(known.as_ref().unwrap_or(&base.site.settings.document), own);
+    let mut config = check::configuration(&own, None, base.site.seed_name(), PLACE)?;
     if let Some(path) = decide::kept_bootstrap(&config) {
         config["edge"]["bootstrap"]["kubeconfig"] = json!(check::read(Path::new(path))?);
     }
     let secret = values::kubeconfig_secret(&config);
     // Another Secret may be a leftover that would not give the next version access.
-    let used = base.settings.garden_client_connection.kubeconfig_secret.as_ref();
+    let used = base.site.settings.garden_client_connection.kubeconfig_secret.as_ref();
     let is_used = used.is_some_and(|used| used.key() == secret);
-    let has_secret = is_used && base.seed.find::<Value>(&SECRET, &secret)?.is_some();
+    let has_secret = is_used && base.site.seed.find::<Value>(&SECRET, &secret)?.is_some();
     let access = decide::access(&config, has_secret).ok_or_else(|| {
         problem(format!(
             "spec.config: the next version would have no access to the garden, because Secret {secret} is not in the seed, or is not the \
@@ -123,12 +128,12 @@ fn configuration(base: &Base, spec: &Value, running: &Value) -> Result<Value, Fa
 
 fn pull(base: &Base, repository: &OciRepository, cx: &Context) -> Result<Pulled, Failed> {
     let failed = |text: String| Failed::new(format!("failed pulling Helm chart from OCI repository: {text}"));
-    let order = charts::order(&base.garden, repository).map_err(|failure| {
+    let order = charts::order(&base.site.garden, repository).map_err(|failure| {
         let postponed = failure.postponed();
         let codes = if matches!(failure, Failure::Terminal(_)) { problem("").codes } else { Vec::new() };
         Failed { codes, postponed, ..failed(failure.text()) }
     })?;
-    base.charts.fetch(&order, &cx.stop).map_err(|error| {
+    base.site.charts.fetch(&order, &cx.stop).map_err(|error| {
         let is_later = matches!(error, Error::Busy | Error::Stopped);
         let codes = if error.verdict() == Verdict::Final { problem("").codes } else { Vec::new() };
         let text = crate::base::error::chain(&error);
@@ -153,7 +158,7 @@ fn refuse_another_program(object: &Value, objects: &Objects, url: &str) -> Resul
 
 /// Renews the agent's certificate, as if its Secret had been annotated.
 fn renew(base: &Base) -> Result<(), Failed> {
-    let secret = base.settings.garden_client_connection.kubeconfig_secret.as_ref();
+    let secret = base.site.settings.garden_client_connection.kubeconfig_secret.as_ref();
     let secret = secret.ok_or_else(|| {
         problem(
             "the agent has no kubeconfig Secret (gardenClientConnection.kubeconfigSecret), so its credentials cannot be renewed here: \
@@ -161,8 +166,8 @@ fn renew(base: &Base) -> Result<(), Failed> {
         )
     })?;
     let patch = Patch::Merge(json!({"metadata": {"annotations": {OPERATION: OPERATION_RENEW}}}));
-    base.seed.patch::<Value>(&SECRET, &secret.key(), &patch)?;
+    base.site.seed.patch::<Value>(&SECRET, &secret.key(), &patch)?;
     let patch = Patch::Merge(json!({"metadata": {"annotations": {OPERATION: null}}}));
-    base.garden.patch::<Value>(&GARDENLET, &Key::new(KEY_NAMESPACE, &base.name), &patch)?;
+    base.site.garden.patch::<Value>(&GARDENLET, &Key::new(KEY_NAMESPACE, base.site.seed_name()), &patch)?;
     Ok(())
 }

@@ -16,14 +16,9 @@ use serde_json::Value;
 use crate::api::gardener::GARDENLET;
 use crate::api::meta::{Key, Metadata, text};
 use crate::base::clock::Mono;
-use crate::base::workers::Workers;
-use crate::chart::child::Renderer;
-use crate::config::settings::Settings;
-use crate::deployer::Parent;
 use crate::deployer::report::{self, Report};
 use crate::format::view;
-use crate::kube::{Garden, Patch, Seed};
-use crate::oci::Puller;
+use crate::kube::Patch;
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
 use crate::runtime::events::{About, News};
 use crate::runtime::group::Group;
@@ -45,34 +40,15 @@ const LONG_PERIOD: Duration = Duration::from_secs(300);
 
 /// The state of the controller.
 struct Base {
-    garden: Garden,
-    seed: Seed,
-    renderer: Renderer,
-    workers: Workers,
-    charts: Arc<Puller>,
-    parent: Parent,
-    settings: Arc<Settings>,
-    /// The name of the Seed and of the object.
-    name: String,
+    site: Arc<Site>,
     /// The object that the chart left for the first start was handled.
     is_started: AtomicBool,
     last: Mutex<Option<Last>>,
 }
 
 /// Adds the controller.
-pub fn add(site: &Site, group: &mut Group) {
-    let base = Base {
-        garden: site.garden.clone(),
-        seed: site.seed.clone(),
-        renderer: site.renderer.clone(),
-        workers: site.workers.clone(),
-        charts: Arc::clone(&site.charts),
-        parent: site.parent.clone(),
-        settings: Arc::clone(&site.settings),
-        name: site.seed_name().to_owned(),
-        is_started: AtomicBool::new(false),
-        last: Mutex::default(),
-    };
+pub fn add(site: &Arc<Site>, group: &mut Group) {
+    let base = Base { site: Arc::clone(site), is_started: AtomicBool::new(false), last: Mutex::default() };
     // The object is read each time, so a failure must not delay it for long.
     let lane = group.lane("gardenlet", 1, Retry { first: Duration::from_secs(5), max: PERIOD });
     lane.add(Key::new(KEY_NAMESPACE, site.seed_name()));
@@ -87,7 +63,7 @@ impl Reconciler for Base {
             }
             self.is_started.store(true, Ordering::Release);
         }
-        let object = match self.garden.find::<Value>(&GARDENLET, key) {
+        let object = match self.site.garden.find::<Value>(&GARDENLET, key) {
             Ok(Some(object)) => object,
             Ok(None) => return Ok(Outcome::After(LONG_PERIOD)),
             Err(error) if error.is_denied() => return Ok(Outcome::After(LONG_PERIOD)),
@@ -138,7 +114,7 @@ impl Round<'_> {
                 if matches!(told, Ok(true)) {
                     self.announce(false, "Reconciled", "Gardenlet has been deployed");
                 }
-                let period = self.base.settings.controllers.gardenlet_sync_period;
+                let period = self.base.site.settings.controllers.gardenlet_sync_period;
                 let period = if period.is_zero() { Duration::MAX } else { period };
                 // If the status could not be written, the next round writes it soon.
                 (told.is_ok().then_some(period), told.map(drop))
@@ -157,7 +133,7 @@ impl Round<'_> {
     fn tell(&mut self, report: &Report) -> Result<bool, Failure> {
         let report = std::slice::from_ref(report);
         let Some(patch) = report::patch(&self.object, report, self.cx.clock.now()) else { return Ok(false) };
-        match self.base.garden.patch_status::<Value>(&GARDENLET, self.key, &Patch::Strategic(patch)) {
+        match self.base.site.garden.patch_status::<Value>(&GARDENLET, self.key, &Patch::Strategic(patch)) {
             Ok(object) => self.object = object,
             // A deleted object needs no status.
             Err(error) if error.is_not_found() => {}
@@ -170,6 +146,6 @@ impl Round<'_> {
         let uid = text(&self.object["metadata"]["uid"]);
         let about = About { resource: &GARDENLET, namespace: &self.key.namespace, name: &self.key.name, uid };
         let news = News { controller: CONTROLLER, warning, reason, action: "Reconcile", note };
-        self.cx.events.tell(&self.base.garden, &self.cx.clock, about, news);
+        self.cx.events.tell(&self.base.site.garden, &self.cx.clock, about, news);
     }
 }

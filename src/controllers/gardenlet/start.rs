@@ -19,11 +19,12 @@ const FILE: &str = "gardenlet.yaml";
 /// Creates the object if there is one, and deletes the ConfigMap. Returns `None` if nothing is left to do; otherwise it
 /// is retried.
 pub(super) fn hand_over(base: &Base) -> Result<Option<Outcome>, Failure> {
-    let Some(namespace) = base.parent.namespace.as_deref().filter(|namespace| !namespace.is_empty()) else {
+    let Some(namespace) = base.site.parent.namespace.as_deref().filter(|namespace| !namespace.is_empty())
+    else {
         return Ok(None);
     };
     let key = Key::new(namespace, NAME);
-    let map = match base.seed.find::<Value>(&CONFIG_MAP, &key) {
+    let map = match base.site.seed.find::<Value>(&CONFIG_MAP, &key) {
         Ok(Some(map)) => map,
         Ok(None) => return Ok(None),
         Err(error) if error.is_denied() => return Ok(None),
@@ -36,21 +37,22 @@ pub(super) fn hand_over(base: &Base) -> Result<Option<Outcome>, Failure> {
              upgrade the release"
         );
     };
-    let object = match read(text(&map["data"][FILE]), &base.name) {
+    let object = match read(text(&map["data"][FILE]), base.site.seed_name()) {
         Ok(object) => object,
         Err(why) => {
             warn(&why);
             return Ok(None);
         }
     };
-    let is_there = match base.garden.find::<Value>(&GARDENLET, &Key::new(KEY_NAMESPACE, &base.name)) {
+    let known = Key::new(KEY_NAMESPACE, base.site.seed_name());
+    let is_there = match base.site.garden.find::<Value>(&GARDENLET, &known) {
         Err(error) if error.is_denied() => false,
         found => found?.is_some(),
     };
     if !is_there {
-        match base.garden.create::<Value>(&GARDENLET, KEY_NAMESPACE, &object) {
+        match base.site.garden.create::<Value>(&GARDENLET, KEY_NAMESPACE, &object) {
             Ok(_) => {
-                let name = base.name.as_str();
+                let name = base.site.seed_name();
                 log::info!(gardenlet = name; "Created the Gardenlet object for self-upgrades of this agent");
             }
             Err(error) if error.is_already_exists() => {}
@@ -65,7 +67,7 @@ pub(super) fn hand_over(base: &Base) -> Result<Option<Outcome>, Failure> {
             Err(error) => return Err(error.into()),
         }
     }
-    match write::delete(&base.seed, &CONFIG_MAP, &key) {
+    match write::delete(&base.site.seed, &CONFIG_MAP, &key) {
         // It is read again at the next start, without effect.
         Err(error) if error.is_denied() => {
             let err = chain(&error);

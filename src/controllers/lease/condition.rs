@@ -2,52 +2,34 @@
 //! cannot slow down the heartbeat. Remarks about a healthy seed are added to its message, which no program reads.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::api::condition::{self, Condition, Finding, Status};
-use crate::api::gardener::{SEED, Seed};
+use crate::api::gardener::SEED;
 use crate::api::meta::Key;
 use crate::base::clock::Timestamp;
-use crate::kube::Garden;
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
 use crate::runtime::group::Group;
 use crate::runtime::queue::Retry;
-use crate::runtime::store::Store;
 use crate::runtime::write;
 
-use super::Beat;
 use crate::controllers::Site;
-use crate::controllers::site::Remarks;
 
 /// The type of the condition.
 pub const GARDENLET_READY: &str = "GardenletReady";
 
 /// Adds the controller.
-pub fn add(site: &Site, group: &mut Group) {
+pub fn add(site: &Arc<Site>, group: &mut Group) {
     let resync = site.settings.controllers.seed.lease_resync;
     let lane = group.lane("seed-lease", 1, Retry::up_to(resync));
     let own = site.own_seed();
     group.wake(&lane, &site.seeds, move |change| own(change).map(|_| change.key.clone()));
-    let reconciler = ReadyCondition {
-        garden: site.garden.clone(),
-        seeds: site.seeds.store().clone(),
-        beat: site.beat.clone(),
-        remarks: Arc::clone(&site.remarks),
-        resync,
-    };
-    group.run(lane, reconciler);
+    group.run(lane, ReadyCondition { site: Arc::clone(site) });
 }
 
 /// Restores the condition after another writer (the garden after missed beats, a reconciliation of the Seed) has
 /// changed it.
 struct ReadyCondition {
-    garden: Garden,
-    seeds: Store<Seed>,
-    beat: Beat,
-    /// A sentence to append to the message.
-    remarks: Remarks,
-    /// `leaseResyncSeconds`: how often to check.
-    resync: Duration,
+    site: Arc<Site>,
 }
 
 const MESSAGE: &str = "Gardenlet is posting ready status.";
@@ -72,13 +54,13 @@ fn decide(
 
 impl Reconciler for ReadyCondition {
     fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
-        let Some(seed) = self.seeds.get(key) else { return Ok(Outcome::Done) };
-        let healthy = self.beat.is_healthy(&cx.clock);
-        let remark = (self.remarks)();
+        let Some(seed) = self.site.seeds.store().get(key) else { return Ok(Outcome::Done) };
+        let healthy = self.site.beat.is_healthy(&cx.clock);
+        let remark = (self.site.remarks)();
         if let Some(wanted) = decide(&seed.status.conditions, healthy, remark.as_deref(), cx.clock.now()) {
-            write::conditions(&self.garden, &SEED, key, &seed.status.conditions, &[wanted])?;
+            write::conditions(&self.site.garden, &SEED, key, &seed.status.conditions, &[wanted])?;
         }
-        Ok(Outcome::After(self.resync))
+        Ok(Outcome::After(self.site.settings.controllers.seed.lease_resync))
     }
 }
 

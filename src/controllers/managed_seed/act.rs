@@ -34,7 +34,7 @@ pub(super) fn target(base: &Base, subject: &Subject) -> Result<Shoot, Failed> {
     if subject.plane().is_empty() {
         return Err(Failed::new("could not get target client: the Shoot has no control plane"));
     }
-    base.shoots.connect(subject.plane()).map_err(|error| Failed {
+    base.site.shoots.connect(subject.plane()).map_err(|error| Failed {
         postponed: error.postponed(),
         ..Failed::new(format!("could not get target client: {}", chain(&error)))
     })
@@ -61,7 +61,7 @@ pub(super) fn deploy(base: &Base, subject: &Subject, cx: &Context) -> Result<(),
     if annotation(&subject.object, OPERATION) == RENEW {
         let key = subject.key();
         let patch = Patch::Merge(json!({"metadata": {"annotations": {OPERATION: null}}}));
-        base.garden.patch::<Value>(&MANAGED_SEED, &key, &patch)?;
+        base.site.garden.patch::<Value>(&MANAGED_SEED, &key, &patch)?;
     }
     Ok(())
 }
@@ -88,22 +88,22 @@ fn render(
     cx: &Context,
 ) -> Result<Objects, Failed> {
     values::connect(&mut config, access);
-    let image = own_image(&base.seed, &base.images, &base.parent)?;
+    let image = own_image(&base.site.seed, &base.site.images, &base.site.parent)?;
     let mut deployment = Deployment { image: &image, ..deployment };
     let read = |path: &Option<PathBuf>| path.as_deref().map(check::read).transpose();
-    deployment.images = [read(&base.parent.images)?, read(&base.parent.component_images)?];
+    deployment.images = [read(&base.site.parent.images)?, read(&base.site.parent.component_images)?];
     if is_garden(client)? {
         deployment.labels.insert(values::TO_GARDEN.to_owned(), json!("allowed"));
     }
     let values = values::values(&deployment, config);
-    apply::render(client, (&base.renderer, &base.workers), apply::CHART, values, &cx.stop)
+    apply::render(client, (&base.site.renderer, &base.site.workers), apply::CHART, values, &cx.stop)
 }
 
 /// The Shoot's own VerticalPodAutoscaler would conflict with the seed's.
 fn check_vpa(base: &Base, subject: &Subject, config: &Value) -> Result<(), Failed> {
     let setting = &config["seedConfig"]["spec"]["settings"]["verticalPodAutoscaler"]["enabled"];
     if setting == &json!(false)
-        || base.seed.find::<Value>(&DEPLOYMENT, &Key::new(subject.plane(), VPA))?.is_none()
+        || base.site.seed.find::<Value>(&DEPLOYMENT, &Key::new(subject.plane(), VPA))?.is_none()
     {
         return Ok(());
     }
@@ -121,7 +121,7 @@ fn check_backup(base: &Base, subject: &Subject, config: &Value) -> Result<Map<St
         return Ok(annotations);
     }
     let reference = Reference::secret(reference);
-    let Some(found) = reference.look(&base.garden)? else {
+    let Some(found) = reference.look(&base.site.garden)? else {
         return Err(problem(format!(
             "the configured backup secret does not exist: seedConfig.spec.backup.credentialsRef names Secret {}; create it",
             reference.key
@@ -160,7 +160,7 @@ fn disown(base: &Base, subject: &Subject, secret: &Value) -> Result<(), Failed> 
         owners.filter(|owner| owner["uid"] != subject.object["metadata"]["uid"]).collect();
     let patch = json!({"metadata": {"ownerReferences": others, "resourceVersion": metadata["resourceVersion"],
         "labels": {"secret.backup.gardener.cloud/status": "previously-managed"}}});
-    base.garden.patch::<Value>(&SECRET, &Key::of(secret), &Patch::Merge(patch))?;
+    base.site.garden.patch::<Value>(&SECRET, &Key::of(secret), &Patch::Merge(patch))?;
     Ok(())
 }
 
@@ -177,7 +177,7 @@ fn access(
         return Ok(Access::Own);
     }
     let (secret, now) = (values::kubeconfig_secret(config), cx.clock.now());
-    let seed = base.garden.find::<Value>(&SEED, &Key::cluster(subject.name()))?.unwrap_or_default();
+    let seed = base.site.garden.find::<Value>(&SEED, &Key::cluster(subject.name()))?.unwrap_or_default();
     let expiry = parse_rfc3339(text(&seed["status"]["clientCertificateExpirationTimestamp"]));
     if expiry.is_ok_and(|expiry| expiry < now) || annotation(&subject.object, OPERATION) == RENEW {
         write::delete(client, &SECRET, &secret)?;
@@ -191,11 +191,11 @@ fn access(
         )));
     }
     let key = subject.key();
-    let token = token::ensure(&base.garden, (&key.namespace, &key.name), now).map_err(|error| {
+    let token = token::ensure(&base.site.garden, (&key.namespace, &key.name), now).map_err(|error| {
         let failed = Failed::from(error);
         Failed { text: format!("create a bootstrap token in the garden: {}", failed.text), ..failed }
     })?;
-    let mut connection = (*base.garden.connection()).clone().with_token(token);
+    let mut connection = (*base.site.garden.connection()).clone().with_token(token);
     if let Some(address) = config["gardenClientConnection"]["gardenClusterAddress"].as_str() {
         address.clone_into(&mut connection.server);
     }

@@ -26,7 +26,7 @@ use crate::controllers::Site;
 const MADE: &str = "edge.gardenlet/used-as-seed";
 
 /// Adds the controller.
-pub(super) fn add(site: &Site, group: &mut Group, base: Arc<Base>) {
+pub(super) fn add(site: &Arc<Site>, group: &mut Group, base: Arc<Base>) {
     let lane = group.lane("use-as-seed", base.controller().workers, RETRY);
     group.wake(&lane, &site.heads, |change: &Change<ShootHead>| {
         let word = |head: &Option<Arc<ShootHead>>| {
@@ -52,7 +52,7 @@ impl Reconciler for AnnotatedReconciler {
         let (asked, unknown) = read(&words);
         let asked = asked.filter(|_| shoot["metadata"]["deletionTimestamp"].is_null());
         let plane = Key::cluster(text(&shoot["status"]["technicalID"]));
-        let object = stand_in(&shoot, &base.settings.document, asked.unwrap_or_default());
+        let object = stand_in(&shoot, &base.site.settings.document, asked.unwrap_or_default());
         let mut round = Round { base, subject: Subject { resource: SHOOT, object, shoot }, cx };
         for word in unknown {
             let note = format!("annotation {USE_AS_SEED} has the unknown word {word:?}, which is ignored");
@@ -95,7 +95,7 @@ impl AnnotatedReconciler {
         if plane.name.is_empty() {
             return Ok(false);
         }
-        let found = self.0.seed.find::<Value>(&NAMESPACES, plane)?;
+        let found = self.0.site.seed.find::<Value>(&NAMESPACES, plane)?;
         Ok(found.is_some_and(|found| annotation(&found, MADE) == "true"))
     }
 
@@ -106,7 +106,7 @@ impl AnnotatedReconciler {
         }
         let mark = if is_made { json!("true") } else { Value::Null };
         let patch = Patch::Merge(json!({"metadata": {"annotations": {MADE: mark}}}));
-        match self.0.seed.patch::<Value>(&NAMESPACES, plane, &patch) {
+        match self.0.site.seed.patch::<Value>(&NAMESPACES, plane, &patch) {
             Err(error) if !error.is_not_found() => Err(error.into()),
             _ => Ok(()),
         }
@@ -115,7 +115,7 @@ impl AnnotatedReconciler {
     /// Asks the garden, because the list of ManagedSeeds may be a minute old.
     fn has_managed_seed(&self, key: &Key) -> Result<bool, Failure> {
         let is_known = || self.0.known.has(key);
-        let found = self.0.garden.find_own::<Value>(&MANAGED_SEED, key, &is_known)?;
+        let found = self.0.site.garden.find_own::<Value>(&MANAGED_SEED, key, &is_known)?;
         Ok(found.is_some())
     }
 }
@@ -124,7 +124,7 @@ impl AnnotatedReconciler {
 fn register(base: &Base, subject: &Subject) -> Result<(), Failed> {
     let config = &subject.config()?["seedConfig"];
     let key = Key::cluster(subject.name());
-    write::ensure(&base.garden, &SEED, &key, |seed| {
+    write::ensure(&base.site.garden, &SEED, &key, |seed| {
         if seed["spec"].is_null() {
             seed["spec"] = config["spec"].clone();
         } else {

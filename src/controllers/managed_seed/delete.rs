@@ -32,9 +32,9 @@ pub(super) enum Step {
 pub(super) fn step(base: &Base, subject: &Subject, cx: &Context) -> Result<Step, Failed> {
     let name = subject.name();
     let key = Key::cluster(name);
-    if let Some(seed) = base.garden.find::<Value>(&SEED, &key)? {
+    if let Some(seed) = base.site.garden.find::<Value>(&SEED, &key)? {
         if seed["metadata"]["deletionTimestamp"].is_null() {
-            write::delete(&base.garden, &SEED, &key)?;
+            write::delete(&base.site.garden, &SEED, &key)?;
         }
         return Ok(Step::Seed(format!("Waiting for seed {name:?} to be deleted")));
     }
@@ -52,7 +52,7 @@ pub(super) fn step(base: &Base, subject: &Subject, cx: &Context) -> Result<Step,
         return waits("gardenlet in the target cluster");
     }
     if let Some(secret) = backup_secret(base, subject)? {
-        write::delete(&base.garden, &SECRET, &secret)?;
+        write::delete(&base.site.garden, &SECRET, &secret)?;
         return waits("seed secrets");
     }
     let key = Key::cluster(NAMESPACE);
@@ -73,7 +73,7 @@ fn backup_secret(base: &Base, subject: &Subject) -> Result<Option<Key>, Failed> 
         return Ok(None);
     }
     let reference = Reference::secret(reference);
-    let found = match reference.look(&base.garden) {
+    let found = match reference.look(&base.site.garden) {
         // The garden shows only what belongs to this seed, and this agent has created no other.
         Err(error) if error.is_unrelated() => None,
         other => other?,

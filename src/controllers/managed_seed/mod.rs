@@ -14,30 +14,24 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::api::gardener::{MANAGED_SEED, SHOOT, ShootHead};
+use crate::api::gardener::{MANAGED_SEED, SHOOT};
 use crate::api::meta::{ALL_NAMESPACES, Key, text};
 use crate::base::clock::Mono;
 use crate::base::random;
 use crate::base::sorted::SortedMap;
-use crate::base::workers::Workers;
-use crate::chart::child::Renderer;
-use crate::components::images::Images;
-use crate::config::settings::{ManagedSeedController, Settings};
-use crate::deployer::Parent;
+use crate::config::settings::ManagedSeedController;
 use crate::deployer::report::{self, Report};
 use crate::extension::problem;
 use crate::flow::Failed;
 use crate::format::view;
-use crate::kube::{Error, Garden, ListParams, Patch, Seed};
+use crate::kube::{Error, ListParams, Patch};
 use crate::limits;
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
 use crate::runtime::events::{About, News};
 use crate::runtime::group::Group;
 use crate::runtime::pool::Lane;
 use crate::runtime::queue::Retry;
-use crate::runtime::store::Store;
 use crate::runtime::write;
-use crate::shoot::client::Connector;
 
 use super::Site;
 use delete::Step;
@@ -58,17 +52,7 @@ const RETRY: Retry = Retry { first: Duration::from_secs(5), max: Duration::from_
 
 /// The state that the controllers of this folder share.
 struct Base {
-    garden: Garden,
-    seed: Seed,
-    /// The Shoots of this seed.
-    heads: Store<ShootHead>,
-    shoots: Connector,
-    renderer: Renderer,
-    workers: Workers,
-    images: Images,
-    parent: Parent,
-    settings: Arc<Settings>,
-    seed_name: String,
+    site: Arc<Site>,
     known: Known,
 }
 
@@ -151,21 +135,9 @@ fn waits(head: &Head, settings: &ManagedSeedController) -> bool {
 }
 
 /// Adds the controllers.
-pub fn add(site: &Site, group: &mut Group) {
+pub fn add(site: &Arc<Site>, group: &mut Group) {
     let settings = site.settings.controllers.managed_seed;
-    let base = Arc::new(Base {
-        garden: site.garden.clone(),
-        seed: site.seed.clone(),
-        heads: site.heads.store().clone(),
-        shoots: site.shoots.clone(),
-        renderer: site.renderer.clone(),
-        workers: site.workers.clone(),
-        images: site.images.clone(),
-        parent: site.parent.clone(),
-        settings: Arc::clone(&site.settings),
-        seed_name: site.seed_name().to_owned(),
-        known: Known::default(),
-    });
+    let base = Arc::new(Base { site: Arc::clone(site), known: Known::default() });
     let lane = group.lane("managed-seed", settings.workers, RETRY);
     let lister = group.lane("managed-seed-list", 1, Retry::up_to(ABSENT_PERIOD));
     lister.add(Key::new("", "managedseeds"));
@@ -189,10 +161,10 @@ struct Lister {
 impl Reconciler for Lister {
     fn reconcile(&self, _: &Key, cx: &Context) -> Result<Outcome, Failure> {
         let base = &self.base;
-        let label_selector = format!("name.seed.gardener.cloud/{}=true", base.seed_name);
+        let label_selector = format!("name.seed.gardener.cloud/{}=true", base.site.seed_name());
         let params = ListParams { label_selector, ..ListParams::default() };
         let mut listed = Vec::new();
-        let found = base.garden.list_all::<Head>(&MANAGED_SEED, ALL_NAMESPACES, &params, &mut |head| {
+        let found = base.site.garden.list_all::<Head>(&MANAGED_SEED, ALL_NAMESPACES, &params, &mut |head| {
             if listed.len() < limits::STORE_OBJECTS_MAX {
                 listed.push(head);
             }
@@ -223,7 +195,7 @@ impl Reconciler for SeedReconciler {
             return Ok(Outcome::After(left));
         }
         let is_known = || base.known.has(key);
-        let found = base.garden.find_own::<Value>(&MANAGED_SEED, key, &is_known)?;
+        let found = base.site.garden.find_own::<Value>(&MANAGED_SEED, key, &is_known)?;
         let Some(object) = found else { return Ok(Outcome::Done) };
         let head = view::look::<Head>(&object)?;
         let shoot = base.shoot(&Key::new(key.namespace.as_str(), head.shoot()))?;
@@ -267,24 +239,24 @@ impl Reconciler for SeedReconciler {
 
 impl Base {
     fn controller(&self) -> &ManagedSeedController {
-        &self.settings.controllers.managed_seed
+        &self.site.settings.controllers.managed_seed
     }
 
     /// The configuration of this agent, if it is merged into the new one.
     fn parent_config(&self, subject: &Subject) -> Option<&Value> {
-        subject.merges().then_some(&self.settings.document)
+        subject.merges().then_some(&self.site.settings.document)
     }
 
     /// The garden does not show Shoots of other seeds, nor whether they exist.
     fn shoot(&self, key: &Key) -> Result<Option<Value>, Error> {
-        let is_known = || self.heads.may_have(key);
-        self.garden.find_own(&SHOOT, key, &is_known)
+        let is_known = || self.site.heads.store().may_have(key);
+        self.site.garden.find_own(&SHOOT, key, &is_known)
     }
 
     fn finalize(&self, head: &Head, present: bool) -> Result<(), Error> {
         let metadata = &head.metadata;
         let read = (metadata.finalizers.as_slice(), metadata.resource_version.as_str());
-        write::finalizer(&self.garden, &MANAGED_SEED, &metadata.key(), read, FINALIZER, present)
+        write::finalizer(&self.site.garden, &MANAGED_SEED, &metadata.key(), read, FINALIZER, present)
     }
 }
 
@@ -347,7 +319,7 @@ impl Round<'_> {
             return Ok(());
         }
         let Some(patch) = report::patch(&subject.object, reports, self.cx.clock.now()) else { return Ok(()) };
-        match self.base.garden.patch_status::<Value>(&MANAGED_SEED, &key, &Patch::Strategic(patch)) {
+        match self.base.site.garden.patch_status::<Value>(&MANAGED_SEED, &key, &Patch::Strategic(patch)) {
             Ok(object) => subject.object = object,
             // A deleted object needs no conditions.
             Err(error) if error.is_not_found() => {}
@@ -368,7 +340,7 @@ impl Round<'_> {
         let Key { namespace, name } = self.subject.key();
         let uid = text(&self.subject.object["metadata"]["uid"]);
         let about = About { resource: &self.subject.resource, namespace: &namespace, name: &name, uid };
-        self.cx.events.tell(&self.base.garden, &self.cx.clock, about, news);
+        self.cx.events.tell(&self.base.site.garden, &self.cx.clock, about, news);
     }
 
     /// Reports a failure that is retried.

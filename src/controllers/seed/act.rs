@@ -1,6 +1,6 @@
 //! A reconciliation of the Seed: the checks before the flow, the flow's turns, and their reports.
 
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -47,7 +47,7 @@ impl SeedReconciler {
     ) -> Result<Option<Duration>, Failure> {
         if matches!(phase, Phase::Begin) || !self.memory.was_seen(Seldom::SeedNamespace, now) {
             let namespace = seed_namespace(&key.name);
-            let found = self.garden.find::<Metadata>(&NAMESPACE, &Key::cluster(&namespace));
+            let found = self.site.garden.find::<Metadata>(&NAMESPACE, &Key::cluster(&namespace));
             if found.map_err(kube_error(GET_NAMESPACE))?.is_none() {
                 return Err(Error::NoNamespace(namespace).into());
             }
@@ -55,11 +55,11 @@ impl SeedReconciler {
         }
         let live = view::look::<Metadata>(&observed.live)?.metadata;
         let read = (live.finalizers.as_slice(), live.resource_version.as_str());
-        match write::finalizer(&self.garden, &SEED, key, read, FINALIZER, true) {
+        match write::finalizer(&self.site.garden, &SEED, key, read, FINALIZER, true) {
             Err(e) if e.is_conflict() => return Ok(Some(CONFLICT_RETRY)),
             other => other?,
         }
-        if !self.any_version && !decide::is_supported(&observed.kubernetes_version) {
+        if !self.site.any_version && !decide::is_supported(&observed.kubernetes_version) {
             return Err(Error::Version(observed.kubernetes_version.clone()).into());
         }
         Ok(None)
@@ -67,28 +67,20 @@ impl SeedReconciler {
 
     /// Starts a reconciliation.
     pub(super) fn round(&self, observed: &Observed, phase: Phase, cx: &Context) -> Running {
-        let wanted = extensions::wanted(&observed.live, &self.registrations.values());
+        let wanted = extensions::wanted(&observed.live, &self.site.registrations.store().values());
         let is_complete = matches!(phase, Phase::Begin) || !self.memory.is_recent(cx.clock.mono(), &wanted);
         let work = Work {
-            garden: self.garden.clone(),
-            seed: self.seed.clone(),
-            installations: self.installations.clone(),
-            registrations: self.registrations.clone(),
-            managed: self.managed.clone(),
-            components: self.components.clone(),
-            resource_manager: self.resource_manager,
+            site: Arc::clone(&self.site),
             has_policies: deletion_protection::is_served(&observed.kubernetes_version),
-            kubeconfig: self.kubeconfig.clone(),
             live: observed.live.clone(),
             zones: observed.zones(),
             is_labelled: self.memory.was_seen(Seldom::Labels, cx.clock.mono()),
             cluster_identity: observed.cluster_identity.clone(),
             generations: SortedMap::new(),
-            place: authorities::place(&self.seed, &self.keys, &cx.clock),
+            place: authorities::place(&self.site.seed, &self.site.keys, &cx.clock),
             secrets: None,
             wanted: Vec::new(),
             stale: Vec::new(),
-            gateway: self.gateway.clone(),
             has_record: false,
         };
         Running {
@@ -104,7 +96,7 @@ impl SeedReconciler {
     /// The reconciliation that waits for its next turn, if the Seed's request has not changed.
     pub(super) fn unfinished(&self, key: &Key) -> Option<Running> {
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take()?;
-        let now = self.seeds.get(key)?;
+        let now = self.site.seeds.store().get(key)?;
         let then = &running.observed.live["metadata"];
         let asked = now.metadata.annotations.get(OPERATION).map_or("", String::as_str);
         let is_same = then["uid"] == now.metadata.uid.as_str()
@@ -121,7 +113,7 @@ impl SeedReconciler {
         let running = held.lend(running);
         let now = || cx.clock.mono();
         let mut teller = Teller {
-            garden: &self.garden,
+            garden: &self.site.garden,
             key,
             pacer: &mut running.pacer,
             // A reconciliation with something to write was reported as in progress.
@@ -155,12 +147,12 @@ impl SeedReconciler {
             if running.is_complete || !running.work.is_labelled {
                 self.memory.saw(Seldom::Labels, now);
             }
-            Ok(delete::Step::Wait(self.sync_period))
+            Ok(delete::Step::Wait(self.site.settings.controllers.seed.sync_period))
         } else {
             Err(Failure::retry(Error::Tasks(errors.to_vec())))
         };
         if matches!(phase, Phase::Begin)
-            && let Some(live) = self.garden.find::<Value>(&SEED, key)?
+            && let Some(live) = self.site.garden.find::<Value>(&SEED, key)?
         {
             // Conditions have changed while the flow ran.
             observed.live = live;

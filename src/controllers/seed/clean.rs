@@ -47,7 +47,7 @@ pub(super) fn forget(origins: &Origins) {
 pub(super) fn components(this: &SeedReconciler, seed: &str) -> Result<Option<Step>, Failure> {
     let own = own_managed_resources(seed);
     let (mut names, mut waiting) = (Vec::new(), Vec::new());
-    let found = delete::list(&this.seed, &MANAGED_RESOURCE, COMPONENTS, "", |object| {
+    let found = delete::list(&this.site.seed, &MANAGED_RESOURCE, COMPONENTS, "", |object| {
         let key = Key::of(object);
         let is_one = object["spec"]["class"] == "seed" && leftovers::is_place(&key) && !own.contains(&key);
         if is_one {
@@ -58,7 +58,7 @@ pub(super) fn components(this: &SeedReconciler, seed: &str) -> Result<Option<Ste
     })?;
     waiting.retain(|key| leftovers::may_go(&key.name, &names));
     for key in &waiting {
-        write::delete(&this.seed, &MANAGED_RESOURCE, key)?;
+        write::delete(&this.site.seed, &MANAGED_RESOURCE, key)?;
     }
     let remedy = "its objects are being deleted: see its conditions in the seed cluster";
     Ok(match found {
@@ -73,12 +73,12 @@ pub(super) fn components(this: &SeedReconciler, seed: &str) -> Result<Option<Ste
 fn is_istio_there(this: &SeedReconciler) -> Result<bool, Failure> {
     let (name, label) = ISTIO;
     let key = Key::cluster(name);
-    let Some(found) = this.seed.find::<Metadata>(&NAMESPACE, &key)? else { return Ok(false) };
+    let Some(found) = this.site.seed.find::<Metadata>(&NAMESPACE, &key)? else { return Ok(false) };
     let is_gardeners = label
         .split_once('=')
         .is_some_and(|(key, value)| found.metadata.labels.get(key).is_some_and(|found| found == value));
     if is_gardeners && found.metadata.deletion_timestamp.is_none() {
-        write::delete(&this.seed, &NAMESPACE, &key)?;
+        write::delete(&this.site.seed, &NAMESPACE, &key)?;
     }
     Ok(is_gardeners)
 }
@@ -88,7 +88,7 @@ pub(super) fn definitions(this: &SeedReconciler, now: Timestamp) -> Result<Optio
     let mut all: Vec<Metadata> = Vec::new();
     let params = ListParams { metadata_only: true, ..ListParams::default() };
     let mut add = |definition| all.push(definition);
-    let listed = this.seed.list_all(&CUSTOM_RESOURCE_DEFINITION, ALL_NAMESPACES, &params, &mut add);
+    let listed = this.site.seed.list_all(&CUSTOM_RESOURCE_DEFINITION, ALL_NAMESPACES, &params, &mut add);
     listed.map_err(kube_error("list the custom resource definitions of the seed"))?;
     remove_objects(this, &all)?;
     let (last, others): (Vec<_>, Vec<_>) =
@@ -106,7 +106,7 @@ fn remove_objects(this: &SeedReconciler, definitions: &[Metadata]) -> Result<(),
     };
     let manager = Key::new(webhooks::NAMESPACE, webhooks::NAME);
     let read = &mut |body: &[u8]| read_parts(body, &PARTS);
-    let found = this.seed.find_with(&DEPLOYMENT, &manager, read)?;
+    let found = this.site.seed.find_with(&DEPLOYMENT, &manager, read)?;
     let has_manager =
         found.is_some_and(|found| leftovers::is_made_by_gardenlet(&found["metadata"]["managedFields"]));
     for (resource, namespace, names) in OBJECTS.iter().filter(|(resource, ..)| {
@@ -114,12 +114,12 @@ fn remove_objects(this: &SeedReconciler, definitions: &[Metadata]) -> Result<(),
         if is_builtin { has_manager } else { is_served(resource) }
     }) {
         for name in *names {
-            write::delete(&this.seed, resource, &Key::new(*namespace, *name))?;
+            write::delete(&this.site.seed, resource, &Key::new(*namespace, *name))?;
         }
     }
     if has_manager {
-        webhooks::remove(&this.seed)?;
-        write::delete(&this.seed, &DEPLOYMENT, &manager)?;
+        webhooks::remove(&this.site.seed)?;
+        write::delete(&this.site.seed, &DEPLOYMENT, &manager)?;
         log::info!("Deleted the gardener-resource-manager that another gardenlet had deployed");
     }
     Ok(())
@@ -140,7 +140,7 @@ fn remove_definitions(
             && let Some(objects) = objects(this, definition, version)?
         {
             blocked.get_or_insert(blocked_by(name, &objects));
-        } else if found.metadata.deletion_timestamp.is_none() && this.managed.is_synced() {
+        } else if found.metadata.deletion_timestamp.is_none() && this.site.managed.store().is_synced() {
             // At its start, the agent installs definitions at the same time. They are synced once that is done.
             confirm_and_delete(this, found, now)?;
         }
@@ -165,7 +165,7 @@ fn origin(
     }
     let name = found.metadata.name.as_str();
     let read = &mut |body: &[u8]| read_parts(body, &PARTS);
-    let read = this.seed.find_with(&CUSTOM_RESOURCE_DEFINITION, &Key::cluster(name), read);
+    let read = this.site.seed.find_with(&CUSTOM_RESOURCE_DEFINITION, &Key::cluster(name), read);
     let Some(parts) = read.map_err(kube_error("read a custom resource definition of the seed"))? else {
         return Ok(None);
     };
@@ -196,7 +196,7 @@ fn objects(
         namespaced: true,
     };
     let params = ListParams { metadata_only: true, limit: NAMED_MAX, ..ListParams::default() };
-    let listed = this.seed.list::<Metadata>(&resource, ALL_NAMESPACES, &params);
+    let listed = this.site.seed.list::<Metadata>(&resource, ALL_NAMESPACES, &params);
     let list = match listed {
         Err(error) if error.is_not_found() => return Ok(None),
         other => other.map_err(kube_error("list objects of the Seed's definitions"))?,
@@ -230,12 +230,12 @@ fn confirm_and_delete(this: &SeedReconciler, found: &Metadata, now: Timestamp) -
     if found.metadata.labels.get(PROTECTED).is_some_and(|value| value == "true") {
         let annotations = json!({CONFIRMATION: "true", TIMESTAMP: rfc3339_nanos(now)});
         let patch = Patch::Merge(json!({"metadata": {"annotations": annotations}}));
-        match this.seed.patch_blindly(&CUSTOM_RESOURCE_DEFINITION, &key, &patch) {
+        match this.site.seed.patch_blindly(&CUSTOM_RESOURCE_DEFINITION, &key, &patch) {
             Err(error) if !error.is_not_found() => return Err(failed()(error).into()),
             _ => {}
         }
     }
-    match this.seed.delete(&CUSTOM_RESOURCE_DEFINITION, &key, &DeleteParams::default()) {
+    match this.site.seed.delete(&CUSTOM_RESOURCE_DEFINITION, &key, &DeleteParams::default()) {
         Err(error) if !error.is_not_found() => Err(failed()(error).into()),
         _ => Ok(()),
     }

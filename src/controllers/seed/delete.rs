@@ -55,25 +55,25 @@ pub(super) fn step(
     let seed = &key.name;
     let own = |object: &Value| object["spec"]["seedName"] == seed.as_str();
     let labels = format!("name.seed.gardener.cloud/{seed}=true");
-    if let Some(found) = list(&this.garden, &SHOOT, &labels, "", own)? {
+    if let Some(found) = list(&this.site.garden, &SHOOT, &labels, "", own)? {
         return Ok(found.block("Shoot", "delete it, or move it to another seed", SHOOTS_PERIOD));
     }
     if !observed.live["spec"]["backup"].is_null() {
         delete_own_bucket(this, &observed.live)?;
     }
-    if let Some(found) = list(&this.garden, &BACKUP_BUCKET, "", "", own)? {
+    if let Some(found) = list(&this.site.garden, &BACKUP_BUCKET, "", "", own)? {
         return Ok(found.block("BackupBucket", bucket_remedy(&found.first), PERIOD));
     }
     if let Some(step) = remove_extension_objects(this, seed, &observed.live, now)? {
         return Ok(step);
     }
     // A garden in the same cluster has the same components, which gardener-operator manages.
-    let is_garden = is_garden(&this.seed)?;
+    let is_garden = is_garden(&this.site.seed)?;
     if !is_garden && let Some(step) = clean::components(this, seed)? {
         return Ok(step);
     }
     let fields = format!("spec.seedRef.name={seed}");
-    if let Some(found) = list(&this.garden, &CONTROLLER_INSTALLATION, "", &fields, |_| true)? {
+    if let Some(found) = list(&this.site.garden, &CONTROLLER_INSTALLATION, "", &fields, |_| true)? {
         let remedy =
             "the garden deletes it when no object in the seed needs its extension: see its conditions";
         return Ok(found.block("ControllerInstallation", remedy, PERIOD));
@@ -83,7 +83,7 @@ pub(super) fn step(
     }
     if !is_garden {
         let of_seed = |object: &Value| object["spec"]["class"] == "seed";
-        if let Some(found) = list(&this.seed, &MANAGED_RESOURCE, "", "", of_seed)? {
+        if let Some(found) = list(&this.site.seed, &MANAGED_RESOURCE, "", "", of_seed)? {
             let remedy = "its creator in the seed cluster must delete it: see its conditions";
             return Ok(found.block("ManagedResource", remedy, PERIOD));
         }
@@ -93,13 +93,13 @@ pub(super) fn step(
     }
     clean::forget(&this.origins);
     let key = Key::cluster(seed);
-    let live = this.garden.find::<Value>(&SEED, &key)?;
+    let live = this.site.garden.find::<Value>(&SEED, &key)?;
     let Some(live) = live else { return Ok(Step::Gone) };
     let finalizers = live.pointer("/metadata/finalizers").and_then(Value::as_array).cloned();
     let rest: Vec<Value> = finalizers.into_iter().flatten().filter(|f| f != FINALIZER).collect();
     let patch =
         json!({"metadata": {"finalizers": rest, "resourceVersion": live["metadata"]["resourceVersion"]}});
-    match this.garden.patch::<Value>(&SEED, &key, &Patch::Merge(patch)) {
+    match this.site.garden.patch::<Value>(&SEED, &key, &Patch::Merge(patch)) {
         Err(e) if !e.is_not_found() => Err(e.into()),
         _ => {
             log::info!(seed = seed.as_str(); "The Seed is gone");
@@ -118,30 +118,32 @@ fn remove_extension_objects(
     now: Timestamp,
 ) -> Result<Option<Step>, Failure> {
     let [_, identity, _] = own_managed_resources(seed);
-    let mut has_begun = managed::remove(&this.seed, &identity)? == Removal::Begun;
+    let mut has_begun = managed::remove(&this.site.seed, &identity)? == Removal::Begun;
     let (record, mut left) = (ingress::target(), Vec::new());
-    if let Some(object) = record.find(&this.seed)? {
+    if let Some(object) = record.find(&this.site.seed)? {
         if !is_deleting(&object) {
             // The credentials may have changed. If they are gone, use those that created the record.
-            if let Err(failed) = ingress::bring_credentials(&this.garden, &this.seed, live) {
+            if let Err(failed) = ingress::bring_credentials(&this.site.garden, &this.site.seed, live) {
                 log::warn!(seed, err = failed.text.as_str(); "Deleting the record of the ingress domain with old credentials");
             }
-            record.delete(&this.seed, now)?;
+            record.delete(&this.site.seed, now)?;
             has_begun = true;
         }
         let mut found = None;
         add(&mut found, object);
         left.extend(found.map(|found| (found, "DNSRecord")));
-    } else if this.seed.find::<Metadata>(&SECRET, &ingress::secret())?.is_some() {
-        write::delete(&this.seed, &SECRET, &ingress::secret())?;
+    } else if this.site.seed.find::<Metadata>(&SECRET, &ingress::secret())?.is_some() {
+        write::delete(&this.site.seed, &SECRET, &ingress::secret())?;
     }
     let is_ours = |object: &Value| {
         object["metadata"]["namespace"] == GARDEN_NAMESPACE && object["spec"]["class"] == Class::Seed.as_str()
     };
-    if let Some(found) = list(&this.seed, &EXTENSION, "", "", is_ours)? {
+    if let Some(found) = list(&this.site.seed, &EXTENSION, "", "", is_ours)? {
         if found.has_others_than_deleting {
-            for target in Target::of_class(&this.seed, &EXTENSION, GARDEN_NAMESPACE, Class::Seed.as_str())? {
-                target.delete(&this.seed, now)?;
+            for target in
+                Target::of_class(&this.site.seed, &EXTENSION, GARDEN_NAMESPACE, Class::Seed.as_str())?
+            {
+                target.delete(&this.site.seed, now)?;
             }
             has_begun = true;
         }
@@ -161,10 +163,10 @@ fn has_begun_to_remove(this: &SeedReconciler, seed: &str) -> Result<bool, Failur
     let [system, others @ ..] = own_managed_resources(seed);
     let mut removals = Vec::new();
     for key in &others {
-        removals.push(managed::remove(&this.seed, key)?);
+        removals.push(managed::remove(&this.site.seed, key)?);
     }
     if removals.iter().all(|removal| *removal == Removal::Gone) {
-        removals.push(managed::remove(&this.seed, &system)?);
+        removals.push(managed::remove(&this.site.seed, &system)?);
     }
     Ok(removals.contains(&Removal::Begun))
 }
@@ -178,10 +180,10 @@ fn has_finalizer(object: &Value) -> bool {
 /// delete other objects that refer to the Seed.
 fn delete_own_bucket(this: &SeedReconciler, seed: &Value) -> Result<(), Failure> {
     let bucket = Key::cluster(text(&seed["metadata"]["uid"]));
-    let found = this.garden.find::<Value>(&BACKUP_BUCKET, &bucket);
+    let found = this.site.garden.find::<Value>(&BACKUP_BUCKET, &bucket);
     let found = found.map_err(kube_error("read the Seed's BackupBucket"))?;
     if found.is_some_and(|bucket| !is_deleting(&bucket)) {
-        write::delete(&this.garden, &BACKUP_BUCKET, &bucket)
+        write::delete(&this.site.garden, &BACKUP_BUCKET, &bucket)
             .map_err(kube_error("delete the Seed's BackupBucket"))?;
         log::info!(bucket = bucket.name.as_str(); "Deleted the BackupBucket of the Seed");
     }

@@ -27,20 +27,21 @@ pub(super) fn deploy(work: &mut Work) -> Result<Step, Failed> {
     work.wanted = wanted(&work.live, &work.registered());
     let now = work.place.clock.now();
     for wanted in &work.wanted {
-        target(&wanted.name).deploy(&work.seed, &wanted.wish(Class::Seed), now)?;
+        target(&wanted.name).deploy(&work.site.seed, &wanted.wish(Class::Seed), now)?;
     }
     Ok(Step::Done)
 }
 
 /// Waits until all extensions have reconciled them.
 pub(super) fn wait(work: &Work, attempt: &Attempt) -> Result<Step, Failed> {
-    let looks = work.wanted.iter().map(|w| target(&w.name).wait_ready(&work.seed, w.patience(), attempt));
+    let looks =
+        work.wanted.iter().map(|w| target(&w.name).wait_ready(&work.site.seed, w.patience(), attempt));
     together(looks.collect())
 }
 
 /// Deletes stale objects of this class.
 pub(super) fn delete_stale(work: &mut Work) -> Result<Step, Failed> {
-    let all = Target::with_types(&work.seed, &EXTENSION, GARDEN_NAMESPACE, Class::Seed.as_str())?;
+    let all = Target::with_types(&work.site.seed, &EXTENSION, GARDEN_NAMESPACE, Class::Seed.as_str())?;
     let is_wanted = |name: &str| work.wanted.iter().any(|wanted| wanted.name == name);
     let now = work.place.clock.now();
     let mut stale = Vec::new();
@@ -48,7 +49,7 @@ pub(super) fn delete_stale(work: &mut Work) -> Result<Step, Failed> {
     for (target, _) in
         all.into_iter().filter(|(target, kind)| !is_wanted(&target.key.name) && !is_wanted(kind))
     {
-        target.delete(&work.seed, now)?;
+        target.delete(&work.site.seed, now)?;
         stale.push(target);
     }
     work.stale = stale;
@@ -58,5 +59,5 @@ pub(super) fn delete_stale(work: &mut Work) -> Result<Step, Failed> {
 /// Waits until they are gone.
 pub(super) fn wait_gone(work: &Work, attempt: &Attempt) -> Result<Step, Failed> {
     let patience = Patience::of(&EXTENSION);
-    together(work.stale.iter().map(|target| target.wait_gone(&work.seed, patience, attempt)).collect())
+    together(work.stale.iter().map(|target| target.wait_gone(&work.site.seed, patience, attempt)).collect())
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::api::core::{CONFIG_MAP, ConfigMap, DEPLOYMENT, NAMESPACE};
 use crate::api::crd::CUSTOM_RESOURCE_DEFINITION;
-use crate::api::gardener::{ControllerInstallation, ControllerRegistration, OPERATION};
+use crate::api::gardener::{ControllerRegistration, OPERATION};
 use crate::api::meta::{Key, Metadata, annotation, text};
 use crate::api::resources::GARDEN_NAMESPACE;
 use crate::backup;
@@ -20,13 +20,11 @@ use crate::base::sorted::SortedMap;
 use crate::components::crds::Foreign;
 use crate::components::managed::{self, Managed};
 use crate::components::{cluster_identity, crds, install, scale, system, webhooks};
-use crate::config::settings::{Components, ResourceManager, SecretReference};
+use crate::config::settings::ResourceManager;
+use crate::controllers::Site;
 use crate::controllers::site::is_garden;
 use crate::extension::{Enabled, Target, required};
 use crate::flow::{self, Attempt, Failed, Flow, Step};
-use crate::kube::{Garden, Seed};
-use crate::resources::Watched;
-use crate::runtime::store::Store;
 use crate::runtime::write;
 use crate::secrets::{Place, Secrets};
 
@@ -36,16 +34,9 @@ use super::{authorities, extensions, garden_secrets, ingress, references};
 
 /// The state of the tasks.
 pub(super) struct Work {
-    pub(super) garden: Garden,
-    pub(super) seed: Seed,
-    pub(super) installations: Store<ControllerInstallation>,
-    pub(super) registrations: Store<ControllerRegistration>,
-    pub(super) managed: Store<Watched>,
-    pub(super) components: Components,
-    pub(super) resource_manager: ResourceManager,
+    pub(super) site: Arc<Site>,
     /// The seed's API server can protect objects from deletion.
     pub(super) has_policies: bool,
-    pub(super) kubeconfig: Option<SecretReference>,
     /// The Seed at the start of the flow.
     pub(super) live: Value,
     pub(super) zones: Vec<String>,
@@ -62,15 +53,18 @@ pub(super) struct Work {
     pub(super) wanted: Vec<Enabled>,
     /// Extension objects that this reconciliation has deleted.
     pub(super) stale: Vec<Target>,
-    /// `sni.ingress`: the Service of the ingress gateway.
-    pub(super) gateway: Key,
     /// This reconciliation has found the ingress gateway and written its record.
     pub(super) has_record: bool,
 }
 
 impl Work {
     pub(super) fn registered(&self) -> Vec<Arc<ControllerRegistration>> {
-        self.registrations.values()
+        self.site.registrations.store().values()
+    }
+
+    /// Whether the configuration leaves a component to others.
+    fn lacks(&self, component: &str) -> bool {
+        self.site.settings.edge.components.is_disabled(component)
     }
 
     /// The name of the Seed.
@@ -167,8 +161,8 @@ impl Facts {
         Self {
             is_complete,
             is_labelled: work.is_labelled,
-            deploys_system: !work.components.is_disabled(system::NAME),
-            deploys_identity: !work.components.is_disabled(cluster_identity::NAME),
+            deploys_system: !work.lacks(system::NAME),
+            deploys_identity: !work.lacks(cluster_identity::NAME),
             has_own_vpa: has_own_vpa(&work.live),
             has_operation: Operation::named(work.asked()).is_some(),
             has_backup: !spec["backup"].is_null(),
@@ -285,16 +279,16 @@ static ROWS: [Row; 19] = [
 ];
 
 fn install_own(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
-    let is_garden = is_garden(&work.seed)?;
+    let is_garden = is_garden(&work.site.seed)?;
     install_definitions(work, attempt, crds::own(is_garden))
 }
 
 fn install_foreign(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
     let wanted = Foreign {
-        is_garden: is_garden(&work.seed)?,
-        vpa: has_own_vpa(&work.live) && !work.components.is_disabled("vpa-crds"),
-        machines: !work.components.is_disabled("machine-crds"),
-        etcd: !work.components.is_disabled("etcd-crds"),
+        is_garden: is_garden(&work.site.seed)?,
+        vpa: has_own_vpa(&work.live) && !work.lacks("vpa-crds"),
+        machines: !work.lacks("machine-crds"),
+        etcd: !work.lacks("etcd-crds"),
     };
     install_definitions(work, attempt, crds::foreign(wanted))
 }
@@ -305,30 +299,31 @@ fn deploy_system(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
 }
 
 fn deploy_referenced(work: &Work) -> Result<Step, Failed> {
-    references::deploy(&work.garden, &work.seed, &work.live)?;
+    references::deploy(&work.site.garden, &work.site.seed, &work.live)?;
     Ok(Step::Done)
 }
 
 fn read_secrets(work: &Work) -> Result<Step, Failed> {
-    garden_secrets::reconcile(&work.garden, &work.seed, work.name())?;
+    garden_secrets::reconcile(&work.site.garden, &work.site.seed, work.name())?;
     Ok(Step::Done)
 }
 
 fn perform(work: &Work) -> Result<Step, Failed> {
     if let Some(operation) = Operation::named(work.asked()) {
-        operations::perform(&work.seed, operation, work.kubeconfig.as_ref())?;
+        let kubeconfig = &work.site.settings.garden_client_connection.kubeconfig_secret;
+        operations::perform(&work.site.seed, operation, kubeconfig.as_ref())?;
     }
-    operations::acknowledge(&work.garden, work.name(), work.asked())
+    operations::acknowledge(&work.site.garden, work.name(), work.asked())
 }
 
 fn namespaces(work: &Work) -> Result<Step, Failed> {
-    let is_garden = is_garden(&work.seed)?;
+    let is_garden = is_garden(&work.site.seed)?;
     let garden = Key::cluster(GARDEN_NAMESPACE);
-    write::ensure(&work.seed, &NAMESPACE, &garden, |namespace| {
+    write::ensure(&work.site.seed, &NAMESPACE, &garden, |namespace| {
         decide::label_garden(namespace, &work.zones, is_garden);
     })?;
     let system = Key::cluster("kube-system");
-    write::ensure(&work.seed, &NAMESPACE, &system, |namespace| {
+    write::ensure(&work.site.seed, &NAMESPACE, &system, |namespace| {
         namespace["metadata"]["labels"]["role"] = json!("kube-system");
     })?;
     Ok(Step::Done)
@@ -338,12 +333,12 @@ fn namespaces(work: &Work) -> Result<Step, Failed> {
 /// runs.
 fn is_protected(work: &Work) -> Result<bool, Failed> {
     Ok(work.has_policies
-        && match work.resource_manager {
+        && match work.site.settings.edge.resource_manager {
             ResourceManager::External => false,
             ResourceManager::Embedded => true,
             ResourceManager::Auto => {
                 let key = Key::new(webhooks::NAMESPACE, webhooks::NAME);
-                scale::replicas(&work.seed, &DEPLOYMENT, &key)?.is_none_or(|replicas| replicas == 0)
+                scale::replicas(&work.site.seed, &DEPLOYMENT, &key)?.is_none_or(|replicas| replicas == 0)
             }
         })
 }
@@ -353,7 +348,7 @@ fn install_definitions(
     attempt: &Attempt,
     wanted: impl IntoIterator<Item = Value>,
 ) -> Result<Step, Failed> {
-    Ok(match install::ensure(&work.seed, wanted)? {
+    Ok(match install::ensure(&work.site.seed, wanted)? {
         install::Step::Done => Step::Done,
         install::Step::Again(waiting) => {
             let all: Vec<String> = waiting.iter().map(ToString::to_string).collect();
@@ -370,7 +365,7 @@ fn install_definitions(
 /// The Seed's settings say that another program installs it.
 fn require_vpa(work: &Work) -> Result<Step, Failed> {
     const NAME: &str = "verticalpodautoscalers.autoscaling.k8s.io";
-    match work.seed.find::<Metadata>(&CUSTOM_RESOURCE_DEFINITION, &Key::cluster(NAME))? {
+    match work.site.seed.find::<Metadata>(&CUSTOM_RESOURCE_DEFINITION, &Key::cluster(NAME))? {
         Some(_) => Ok(Step::Done),
         None => Err(Failed::new(
             "VPA is required for seed cluster: install it, or remove spec.settings.verticalPodAutoscaler.enabled=false \
@@ -387,17 +382,17 @@ fn deploy_and_wait(
     fill: &dyn Fn(&Work) -> Managed,
 ) -> Result<Step, Failed> {
     let key = Key::new(GARDEN_NAMESPACE, name);
-    let found = work.managed.get(&key);
+    let found = work.site.managed.store().get(&key);
     if attempt.tries == 0 {
         if found.is_some_and(|found| found.apply_problem().is_some()) {
             // The applier's own backoff grows to five minutes, and the obstacle may be gone.
-            managed::apply_again(&work.seed, &key)?;
+            managed::apply_again(&work.site.seed, &key)?;
         }
-        let generation = managed::deploy(&work.seed, &fill(work))?;
+        let generation = managed::deploy(&work.site.seed, &fill(work))?;
         work.generations.insert(name.to_owned(), generation);
     }
     let generation = work.generations.get(name).copied().unwrap_or_default();
-    let found = work.managed.get(&key);
+    let found = work.site.managed.store().get(&key);
     let why =
         found.map_or_else(|| Some("does not exist yet".to_owned()), |found| found.unhealthy(generation));
     Ok(match why {
@@ -424,23 +419,24 @@ fn remedy(why: &str) -> &'static str {
 }
 
 fn deploy_bucket(work: &Work) -> Result<Step, Failed> {
-    backup::garden::deploy_bucket(&work.garden, &work.live, work.place.clock.now())?;
+    backup::garden::deploy_bucket(&work.site.garden, &work.live, work.place.clock.now())?;
     Ok(Step::Done)
 }
 
 fn required_extensions(work: &Work) -> Result<Step, Failed> {
-    if !(work.registrations.is_synced() && work.installations.is_synced()) {
+    if !(work.site.registrations.store().is_synced() && work.site.installations.store().is_synced()) {
         return Ok(Step::again(STORE_PERIOD, "registrations and installations have not been read yet"));
     }
     let registrations = work.registered();
     let required = required::of_seed(&work.live, &registrations);
-    let missing = required::missing(&required, &registrations, &work.installations.values());
+    let missing = required::missing(&required, &registrations, &work.site.installations.store().values());
     Ok(missing.map_or(Step::Done, |why| Step::again(STORE_PERIOD, why)))
 }
 
 /// The identity is written once. A cluster with an identity of another owner keeps it, and the Seed must match it.
 fn deploy_identity(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
     let found = work
+        .site
         .seed
         .find::<ConfigMap>(&CONFIG_MAP, &Key::new(cluster_identity::NAMESPACE, cluster_identity::NAME))?;
     let seed = (text(&work.live["metadata"]["name"]), work.cluster_identity.as_str());

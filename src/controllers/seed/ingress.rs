@@ -47,8 +47,8 @@ pub(super) fn secret() -> Key {
 
 /// Writes the record once the gateway has an address.
 pub(super) fn deploy(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
-    let gateway = &work.gateway;
-    let service = service(&work.seed, gateway)?;
+    let gateway = &work.site.settings.ingress_gateway;
+    let service = service(&work.site.seed, gateway)?;
     let Some(service) = service.filter(|service| service["spec"]["type"] == "LoadBalancer") else {
         return Ok(Step::Done);
     };
@@ -59,9 +59,9 @@ pub(super) fn deploy(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed>
         }
         return Ok(Step::again(ADDRESS_PERIOD, why));
     };
-    bring_credentials(&work.garden, &work.seed, &work.live)?;
+    bring_credentials(&work.site.garden, &work.site.seed, &work.live)?;
     work.has_record = true;
-    target().deploy_if_needed(&work.seed, &wish(&work.live, address), work.place.clock.now())
+    target().deploy_if_needed(&work.site.seed, &wish(&work.live, address), work.place.clock.now())
 }
 
 /// Waits until its extension has created the record.
@@ -69,7 +69,7 @@ pub(super) fn wait(work: &Work, attempt: &Attempt) -> Result<Step, Failed> {
     if !work.has_record {
         return Ok(Step::Done);
     }
-    target().wait_ready(&work.seed, Patience::of(&DNS_RECORD), attempt)
+    target().wait_ready(&work.site.seed, Patience::of(&DNS_RECORD), attempt)
 }
 
 /// Found by a list, because the agent has permission to list Services but not to read them.

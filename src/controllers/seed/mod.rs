@@ -27,20 +27,14 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::api::gardener::{self, ControllerInstallation, ControllerRegistration, SEED};
+use crate::api::gardener::{self, SEED};
 use crate::api::meta::Key;
 use crate::api::resources::GARDEN_NAMESPACE;
 use crate::base::clock::Timestamp;
-use crate::base::sorted::SortedMap;
 use crate::components::{cluster_identity, system};
-use crate::config::settings::{Components, ResourceManager, SecretReference};
-use crate::kube::{Garden, Seed};
-use crate::pki::keys::RsaKeys;
-use crate::resources::Watched;
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
 use crate::runtime::group::Group;
 use crate::runtime::queue::Retry;
-use crate::runtime::store::Store;
 
 use super::Site;
 
@@ -53,7 +47,7 @@ pub use registration::{Absence, Registration};
 pub const FINALIZER: &str = "gardener";
 
 /// Adds the controller.
-pub fn add(site: &Site, group: &mut Group) {
+pub fn add(site: &Arc<Site>, group: &mut Group) {
     let lane = group.lane("seed", 1, RETRY);
     let own = site.own_seed();
     group.wake(&lane, &site.seeds, move |change| {
@@ -71,27 +65,9 @@ pub fn add(site: &Site, group: &mut Group) {
             key.clone()
         })
     });
-    let settings = &site.settings;
     let reconciler = SeedReconciler {
-        garden: site.garden.clone(),
-        seed: site.seed.clone(),
-        agent: site.agent.clone(),
-        certificate_expiry: Arc::clone(&site.certificate_expiry),
-        capacity: settings.resources.capacity.clone(),
-        reserved: settings.resources.reserved.clone(),
-        sync_period: settings.controllers.seed.sync_period,
-        registration: site.registration.clone(),
-        any_version: site.any_version,
-        seeds: site.seeds.store().clone(),
-        installations: site.installations.store().clone(),
-        registrations: site.registrations.store().clone(),
-        managed: site.managed.store().clone(),
-        components: settings.edge.components.clone(),
-        resource_manager: settings.edge.resource_manager,
+        site: Arc::clone(site),
         origins: clean::Origins::default(),
-        kubeconfig: settings.garden_client_connection.kubeconfig_secret.clone(),
-        keys: Arc::clone(&site.keys),
-        gateway: settings.ingress_gateway.clone(),
         memory,
         running: Mutex::default(),
     };
@@ -109,32 +85,8 @@ fn own_managed_resources(seed: &str) -> [Key; 3] {
 pub(super) type CertificateExpiry = Arc<dyn Fn() -> Option<Timestamp> + Send + Sync>;
 
 struct SeedReconciler {
-    garden: Garden,
-    seed: Seed,
-    /// Our identity: `status.gardener`.
-    agent: Agent,
-    certificate_expiry: CertificateExpiry,
-    /// `resources.capacity`.
-    capacity: SortedMap<String, String>,
-    /// `resources.reserved`.
-    reserved: SortedMap<String, String>,
-    sync_period: Duration,
-    /// The Seed that is served.
-    registration: Registration,
-    any_version: bool,
-    seeds: Store<gardener::Seed>,
-    installations: Store<ControllerInstallation>,
-    registrations: Store<ControllerRegistration>,
-    managed: Store<Watched>,
-    components: Components,
-    resource_manager: ResourceManager,
+    site: Arc<Site>,
     origins: clean::Origins,
-    /// `gardenClientConnection.kubeconfigSecret`.
-    kubeconfig: Option<SecretReference>,
-    /// Generates RSA keys.
-    keys: Arc<dyn RsaKeys>,
-    /// `sni.ingress`: the Service of the ingress gateway.
-    gateway: Key,
     memory: Arc<flow::Memory>,
     /// The reconciliation that waits for its next turn.
     running: Mutex<Option<act::Running>>,
@@ -152,22 +104,22 @@ impl Reconciler for SeedReconciler {
         if let Some(running) = self.unfinished(key) {
             return self.turn(key, running, cx);
         }
-        let Some(live) = self.garden.find::<Value>(&SEED, key)? else {
+        let Some(live) = self.site.garden.find::<Value>(&SEED, key)? else {
             return Ok(Outcome::Done);
         };
         let uid = live["metadata"]["uid"].as_str().unwrap_or_default();
-        if !self.registration.is_of(uid) {
+        if !self.site.registration.is_of(uid) {
             // The Seed was recreated, so it must be registered first.
             return Ok(Outcome::Done);
         }
         let mut observed = self.observe(live)?;
         if observed.deleting() {
-            self.registration.is_deleted(observed.live["metadata"]["uid"].as_str().unwrap_or_default());
+            self.site.registration.is_deleted(observed.live["metadata"]["uid"].as_str().unwrap_or_default());
         }
         let phase = decide::phase(&observed);
         if matches!(phase, Phase::Begin) {
             let object = decide::begun(&observed, cx.clock.now());
-            match self.garden.replace_status::<Value>(&SEED, key, &object) {
+            match self.site.garden.replace_status::<Value>(&SEED, key, &object) {
                 // The garden and our own heartbeat may write conditions at the same time: read again.
                 Err(e) if e.is_conflict() => return Ok(Outcome::GoOn(CONFLICT_RETRY)),
                 other => observed.live = other?,

@@ -11,19 +11,19 @@ use super::error::{Error, kube_error};
 
 impl SeedReconciler {
     pub(super) fn observe(&self, live: Value) -> Result<Observed, Error> {
-        let version = self.seed.version().map_err(kube_error("read the version of the seed"))?;
+        let version = self.site.seed.version().map_err(kube_error("read the version of the seed"))?;
         let cluster_identity = match decide::cluster_identity(&live) {
             Some(identity) => identity.to_owned(),
             None => self.cluster_identity()?,
         };
         Ok(Observed {
             live,
-            agent: self.agent.clone(),
+            agent: self.site.agent.clone(),
             kubernetes_version: version.git_version,
             cluster_identity,
-            certificate_expiry: (self.certificate_expiry)(),
-            capacity: self.capacity.clone(),
-            reserved: self.reserved.clone(),
+            certificate_expiry: (self.site.certificate_expiry)(),
+            capacity: self.site.settings.resources.capacity.clone(),
+            reserved: self.site.settings.resources.reserved.clone(),
         })
     }
 
@@ -31,6 +31,7 @@ impl SeedReconciler {
     fn cluster_identity(&self) -> Result<String, Error> {
         let failed = || kube_error("read the identity of the seed cluster");
         let found = self
+            .site
             .seed
             .find::<ConfigMap>(&CONFIG_MAP, &Key::new("kube-system", "cluster-identity"))
             .map_err(failed())?;
@@ -39,7 +40,7 @@ impl SeedReconciler {
             return Ok(identity);
         }
         let namespace =
-            self.seed.get::<Metadata>(&NAMESPACE, &Key::cluster("kube-system")).map_err(failed())?;
+            self.site.seed.get::<Metadata>(&NAMESPACE, &Key::cluster("kube-system")).map_err(failed())?;
         Ok(namespace.metadata.uid)
     }
 }

@@ -32,7 +32,7 @@ impl SeedReconciler {
             Ok(delete::Step::Wait(after)) => {
                 if matches!(phase, Phase::Begin) && !observed.deleting() {
                     let patch = decide::succeeded(observed, cx.clock.now());
-                    self.garden.patch_status::<Value>(&SEED, key, &Patch::Strategic(patch))?;
+                    self.site.garden.patch_status::<Value>(&SEED, key, &Patch::Strategic(patch))?;
                     log::info!(seed = key.name.as_str(); "Reconciled the Seed");
                 }
                 Ok(Outcome::After(after))
@@ -42,7 +42,7 @@ impl SeedReconciler {
                 let reason = if observed.deleting() { "DeleteError" } else { "ReconcileError" };
                 self.tell(key, observed, (true, reason, &failure.text()), cx);
                 let patch = decide::failed(observed, &failure.text(), cx.clock.now());
-                if let Err(e) = self.garden.patch_status::<Value>(&SEED, key, &Patch::Strategic(patch)) {
+                if let Err(e) = self.site.garden.patch_status::<Value>(&SEED, key, &Patch::Strategic(patch)) {
                     let err = chain(&e);
                     log::warn!(seed = key.name.as_str(), err = err.as_str(); "Cannot write the Seed's last operation");
                 }
@@ -62,7 +62,7 @@ impl SeedReconciler {
         let about = About { resource: &SEED, namespace: "", name: &key.name, uid };
         let action = if observed.deleting() { "Delete" } else { "Reconcile" };
         let news = News { controller: "seed-controller", warning, reason, action, note };
-        cx.events.tell(&self.garden, &cx.clock, about, news);
+        cx.events.tell(&self.site.garden, &cx.clock, about, news);
     }
 
     /// Reports what the operation waits for while it continues: once per reason, in the status, as an event and in the
@@ -76,7 +76,7 @@ impl SeedReconciler {
         // Upstream uses the same reason.
         self.tell(key, observed, (false, "ResourceReferenced", why), cx);
         let patch = Patch::Strategic(decide::blocked(why, now));
-        self.garden.patch_status::<Value>(&SEED, key, &patch)?;
+        self.site.garden.patch_status::<Value>(&SEED, key, &patch)?;
         Ok(())
     }
 }

@@ -8,7 +8,7 @@
 mod decide;
 mod pods;
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::api::condition::{Finding, Patience};
@@ -16,21 +16,20 @@ use crate::api::gardener::{SEED, Seed};
 use crate::api::meta::Key;
 use crate::base::clock::{Mono, Timestamp};
 use crate::base::error::chain;
-use crate::base::sorted::SortedMap;
+use crate::config::care::SeedCare;
 use crate::format::time::parse_rfc3339;
-use crate::kube::{self, Garden};
+use crate::kube::{self};
 use crate::resources::{Fault, Watched};
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
 use crate::runtime::group::Group;
 use crate::runtime::queue::Retry;
-use crate::runtime::store::Store;
 use crate::runtime::write;
 
 use super::Site;
 use decide::{COMPONENTS_HEALTHY, EMERGENCY_STOP};
 
 /// Adds the controller.
-pub fn add(site: &Site, group: &mut Group) {
+pub fn add(site: &Arc<Site>, group: &mut Group) {
     let settings = &site.settings.controllers.seed_care;
     let lane = group.lane("seed-care", 1, Retry::up_to(settings.sync_period));
     let own = site.own_seed();
@@ -42,15 +41,7 @@ pub fn add(site: &Site, group: &mut Group) {
     group.wake(&lane, &site.managed, move |change| {
         has_news(change.old.as_deref(), change.new.as_deref()).then(|| key.clone())
     });
-    let reconciler = CareReconciler {
-        garden: site.garden.clone(),
-        seed: site.seed.clone(),
-        seeds: site.seeds.store().clone(),
-        managed: site.managed.store().clone(),
-        sync_period: settings.sync_period,
-        thresholds: settings.thresholds.clone(),
-        looks: Mutex::default(),
-    };
+    let reconciler = CareReconciler { site: Arc::clone(site), looks: Mutex::default() };
     group.run(lane, reconciler);
 }
 
@@ -81,14 +72,7 @@ const GOING_PERIOD: Duration = Duration::from_secs(300);
 const AGAIN_SOON: Duration = Duration::from_secs(1);
 
 struct CareReconciler {
-    garden: Garden,
-    seed: kube::Seed,
-    seeds: Store<Seed>,
-    managed: Store<Watched>,
-    /// `controllers.seedCare.syncPeriod`.
-    sync_period: Duration,
-    /// `controllers.seedCare.conditionThresholds`, by type.
-    thresholds: SortedMap<String, Duration>,
+    site: Arc<Site>,
     looks: Mutex<Looks>,
 }
 
@@ -110,19 +94,23 @@ fn is_due(last: &mut Option<Mono>, now: Mono, period: Duration) -> bool {
 
 impl Reconciler for CareReconciler {
     fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
-        let Some(seed) = self.seeds.get(key) else { return Ok(Outcome::Done) };
-        if !self.managed.is_synced() {
+        let Some(seed) = self.site.seeds.store().get(key) else { return Ok(Outcome::Done) };
+        if !self.site.managed.store().is_synced() {
             return Ok(Outcome::After(AGAIN_SOON));
         }
         let written = self.report(key, &seed, cx.clock.now());
         // Also while the garden is unreachable.
         self.delete_stale_pods(cx.clock.mono(), cx.clock.now());
         written?;
-        Ok(Outcome::After(self.sync_period))
+        Ok(Outcome::After(self.settings().sync_period))
     }
 }
 
 impl CareReconciler {
+    fn settings(&self) -> &SeedCare {
+        &self.site.settings.controllers.seed_care
+    }
+
     fn report(&self, key: &Key, seed: &Seed, now: Timestamp) -> Result<(), kube::Error> {
         let old = &seed.status.conditions;
         let mut wanted = vec![decide::components(old, self.fault(), self.patience(seed), now)];
@@ -131,12 +119,12 @@ impl CareReconciler {
             wanted.push(stop);
             removed.clear();
         }
-        write::conditions_without(&self.garden, &SEED, key, old, &wanted, &removed)
+        write::conditions_without(&self.site.garden, &SEED, key, old, &wanted, &removed)
     }
 
     /// The first fault, ordered by name.
     fn fault(&self) -> Option<Finding> {
-        let all = self.managed.all();
+        let all = self.site.managed.store().all();
         let mut concerned = all.iter().filter(|(_, managed)| decide::concerns(managed));
         concerned.find_map(|(_, managed)| decide::fault(managed)).map(Fault::into_finding)
     }
@@ -145,7 +133,7 @@ impl CareReconciler {
         let operation = seed.status.last_operation.as_ref().filter(|last| last.state == "Succeeded");
         let succeeded_at = operation.and_then(|last| parse_rfc3339(&last.last_update_time).ok());
         Patience {
-            threshold: self.thresholds.get(COMPONENTS_HEALTHY).copied(),
+            threshold: self.settings().thresholds.get(COMPONENTS_HEALTHY).copied(),
             succeeded_at,
             ..Patience::default()
         }
@@ -155,15 +143,15 @@ impl CareReconciler {
     fn delete_stale_pods(&self, at: Mono, now: Timestamp) {
         let (over, going) = {
             let mut looks = self.looks.lock().unwrap_or_else(PoisonError::into_inner);
-            let over = self.sync_period.max(OVER_PERIOD);
+            let over = self.settings().sync_period.max(OVER_PERIOD);
             (is_due(&mut looks.over, at, over), is_due(&mut looks.going, at, GOING_PERIOD))
         };
         let mut result = Ok(());
         if over {
-            result = pods::delete_over(&self.seed, now);
+            result = pods::delete_over(&self.site.seed, now);
         }
         if going {
-            result = result.and(pods::delete_going(&self.seed, now));
+            result = result.and(pods::delete_going(&self.site.seed, now));
         }
         if let Err(error) = result {
             let err = chain(&error);

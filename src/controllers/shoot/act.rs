@@ -62,7 +62,7 @@ impl ShootReconciler {
     /// The operation that waits for its next turn, if the Shoot's request has not changed.
     pub(super) fn unfinished(&self, key: &Key) -> Option<Running> {
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).remove(key)?;
-        let now = self.shoots.get(key)?;
+        let now = self.site.heads.store().get(key)?;
         let then = &running.work.shoot()["metadata"];
         let is_new = now.metadata.deletion_timestamp.is_some() && then["deletionTimestamp"].is_null();
         // The cache may be older than the start of the operation.

@@ -24,14 +24,14 @@ use crate::operation::Environment;
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
 use crate::runtime::group::Group;
 use crate::runtime::queue::Retry;
-use crate::runtime::store::{Change, Store};
+use crate::runtime::store::Change;
 
 use super::Site;
 
 use decide::{Decision, Input};
 
 /// Adds the controller.
-pub fn add(site: &Site, group: &mut Group) {
+pub fn add(site: &Arc<Site>, group: &mut Group) {
     let settings = &site.settings;
     let lane = group.lane("shoot", settings.controllers.shoot.workers, RETRY);
     let listed = Listed::default();
@@ -42,10 +42,9 @@ pub fn add(site: &Site, group: &mut Group) {
     });
     let agent = &site.agent;
     let reconciler = ShootReconciler {
+        site: Arc::clone(site),
         env: Arc::new(environment(site)),
-        seed: site.seed_key(),
         agent: json!({"id": agent.id, "name": agent.name, "version": agent.version}),
-        shoots: site.heads.store().clone(),
         listed,
         running: Mutex::default(),
     };
@@ -69,12 +68,10 @@ fn environment(site: &Site) -> Environment {
 }
 
 struct ShootReconciler {
+    site: Arc<Site>,
     env: Arc<Environment>,
-    /// The Seed.
-    seed: Key,
     /// Our identity: `status.gardener`.
     agent: Value,
-    shoots: Store<ShootHead>,
     listed: Listed,
     /// The operations that wait for their next turns.
     running: Mutex<SortedMap<Key, act::Running>>,
@@ -92,10 +89,10 @@ impl Reconciler for ShootReconciler {
         if let Some(running) = self.unfinished(key) {
             return self.turn(key, running, cx);
         }
-        let is_known = || self.shoots.may_have(key);
+        let is_known = || self.site.heads.store().may_have(key);
         let found = self.env.garden.find_own::<Value>(&SHOOT, key, &is_known)?;
         let Some(shoot) = found else { return Ok(Outcome::Done) };
-        let seed = self.env.garden.get::<Value>(&SEED, &self.seed)?;
+        let seed = self.env.garden.get::<Value>(&SEED, &self.site.seed_key())?;
         let now = cx.clock.now();
         let input = Input { is_listed: self.listed.has(key), ..self.input(&shoot, &seed, cx) };
         let decision = decide::decide(&input);

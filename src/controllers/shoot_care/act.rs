@@ -16,7 +16,7 @@ use super::CareReconciler;
 use super::basis::Basis;
 use super::constraints::{CONSTRAINTS, More, constraints};
 use super::decide::{CONDITIONS, Facts, NOT_INITIALIZED, Plane, Server};
-use super::inside::{Answer, Held};
+use super::inside::{self, Answer, Held};
 use super::look::{Look, Rarely};
 use super::pace::{self, Found, Next};
 
@@ -150,12 +150,16 @@ impl CareReconciler {
         let mut answer = None;
         let mut is_due = at >= known.next.whole;
         if !is_due && known.next.server.is_some_and(|server| at >= server) {
-            let found =
-                self.doors.ask(&head.status.technical_id, &mut known.held, cx.clock.now(), &cx.metrics)?;
+            let found = inside::ask(
+                &self.site,
+                &head.status.technical_id,
+                &mut known.held,
+                cx.clock.now(),
+                &cx.metrics,
+            )?;
             let answers = Some(found.0 == Server::Well);
             is_due = answers != known.answers;
-            known.next.server =
-                pace::server(answers, self.settings.controllers.shoot_care.sync_period, cx.clock.mono());
+            known.next.server = pace::server(answers, self.settings().sync_period, cx.clock.mono());
             answer = is_due.then_some(found);
         }
         let outcome = if is_due { self.whole(head, known, answer, cx)? } else { None };
@@ -182,10 +186,10 @@ impl CareReconciler {
     ) -> Result<Option<Outcome>, Failure> {
         // The garden stores whole seconds.
         let now = Timestamp::from_unix(cx.clock.now().unix());
-        if !self.managed.is_synced() {
+        if !self.site.managed.store().is_synced() {
             return Ok(Some(Outcome::After(pace::UNSYNCED)));
         }
-        let period = self.settings.controllers.shoot_care.sync_period;
+        let period = self.settings().sync_period;
         let found = match self.basis(head, known, cx.clock.mono()) {
             Err(error) if error.postponed().is_some() => return Err(error.into()),
             Err(error) => {
@@ -225,18 +229,18 @@ impl CareReconciler {
         (basis, look, is_asleep): (&Basis, &Look, bool),
         now: Timestamp,
     ) {
-        let managed = self.managed.within(&head.status.technical_id);
+        let managed = self.site.managed.store().within(&head.status.technical_id);
         let (old, old_constraints) = known.before(head);
         let facts = Facts {
             now,
-            care: &self.settings.controllers.shoot_care,
+            care: self.settings(),
             status: &head.status,
             old,
             is_asleep,
             server: &look.server,
             plane: look.plane.as_ref().map_err(String::as_str),
             managed: &managed,
-            needs_manager: self.settings.edge.resource_manager == ResourceManager::External,
+            needs_manager: self.site.settings.edge.resource_manager == ResourceManager::External,
             applier: look.applier.as_deref(),
         };
         let authorities = known.rarely.authorities.as_ref().map(|(_, found)| found);
@@ -258,7 +262,7 @@ impl CareReconciler {
             return Ok(());
         }
         let patch = Patch::Strategic(json!({"status": news}));
-        match self.garden.patch_status::<Value>(&SHOOT, key, &patch) {
+        match self.site.garden.patch_status::<Value>(&SHOOT, key, &patch) {
             Ok(_) => {
                 known.is_owed = false;
                 known.written = Some(Written {

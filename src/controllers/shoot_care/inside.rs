@@ -15,12 +15,12 @@ use crate::base::metrics::Metrics;
 use crate::kube::{Client, Error, ListItem, ListParams, Method, Patch, Shoot};
 use crate::limits;
 use crate::runtime::stale_pods;
-use crate::shoot::Served;
-use crate::shoot::client::{self, Connector};
+use crate::shoot::client;
 
 use super::decide::Server;
 use super::remedy;
 use super::webhooks::{self, Problem};
+use crate::controllers::Site;
 
 /// The duration of /healthz requests.
 const LATENCY: (&str, &str) =
@@ -29,14 +29,6 @@ const LATENCY: (&str, &str) =
 const BODY_CHARS_MAX: usize = 300;
 
 const CONFIGURATIONS: [&Resource; 2] = [&VALIDATING_WEBHOOK_CONFIGURATION, &MUTATING_WEBHOOK_CONFIGURATION];
-
-/// Connections to the API servers of Shoots.
-pub(super) struct Doors {
-    /// The clients of the applier.
-    pub(super) served: Served,
-    /// Creates other clients.
-    pub(super) connector: Connector,
-}
 
 /// The state of a server between two checks.
 #[derive(Debug, Default)]
@@ -49,50 +41,48 @@ pub(super) struct Held {
 /// The answer of a server, and the client that got it.
 pub(super) type Answer = (Server, Option<Shoot>);
 
-impl Doors {
-    /// Checks whether the server is healthy.
-    ///
-    /// # Errors
-    /// A request to the seed was not sent, which says nothing about the server.
-    pub(super) fn ask(
-        &self,
-        namespace: &str,
-        held: &mut Held,
-        now: Timestamp,
-        metrics: &Metrics,
-    ) -> Result<Answer, client::Error> {
-        let served = self.served.client(namespace, now);
-        let known = served.clone().or_else(|| held.client.clone());
-        if let Some(client) = known.filter(|_| !held.is_doubtful) {
-            match healthz(&client, metrics) {
-                Ok(server) => {
-                    if served.is_some() {
-                        self.served.hear(namespace, now);
-                    }
-                    return Ok((server, Some(client)));
+/// Checks whether the server is healthy.
+///
+/// # Errors
+/// A request to the seed was not sent, which says nothing about the server.
+pub(super) fn ask(
+    site: &Site,
+    namespace: &str,
+    held: &mut Held,
+    now: Timestamp,
+    metrics: &Metrics,
+) -> Result<Answer, client::Error> {
+    let served = site.served.client(namespace, now);
+    let known = served.clone().or_else(|| held.client.clone());
+    if let Some(client) = known.filter(|_| !held.is_doubtful) {
+        match healthz(&client, metrics) {
+            Ok(server) => {
+                if served.is_some() {
+                    site.served.hear(namespace, now);
                 }
-                Err(why) => {
-                    log::debug!(namespace = namespace, err = why.as_str(); "No answer from /healthz");
-                }
+                return Ok((server, Some(client)));
+            }
+            Err(why) => {
+                log::debug!(namespace = namespace, err = why.as_str(); "No answer from /healthz");
             }
         }
-        held.is_doubtful = true;
-        held.client = None;
-        let client = match (self.connector.connect(namespace), served) {
-            (Ok(client), _) => client,
-            // The seed lacks an object, but the applier has a working connection.
-            (Err(error), Some(served)) if !error.is_of_server() => served,
-            (Err(error), _) if error.postponed().is_some() => return Err(error),
-            (Err(error), _) => return Ok((Server::Unreached(chain(&error)), None)),
-        };
-        Ok(match healthz(&client, metrics) {
-            Ok(server) => {
-                *held = Held { client: Some(client.clone()), is_doubtful: false };
-                (server, Some(client))
-            }
-            Err(why) => (Server::Silent(why), None),
-        })
     }
+    held.is_doubtful = true;
+    held.client = None;
+    let client = match (site.shoots.connect(namespace), served) {
+        (Ok(client), _) => client,
+        // The seed lacks an object, but the applier has a working connection.
+        (Err(error), Some(served)) if !error.is_of_server() => served,
+        (Err(error), _) if error.postponed().is_some() => return Err(error),
+        (Err(error), _) => return Ok((Server::Unreached(chain(&error)), None)),
+    };
+    Ok(match healthz(&client, metrics) {
+        Ok(server) => {
+            *held = Held { client: Some(client.clone()), is_doubtful: false };
+            (server, Some(client))
+        }
+        Err(why) => (Server::Silent(why), None),
+    })
 }
 
 /// Ignores earlier failures of the server: this request determines its state.

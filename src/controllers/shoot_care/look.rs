@@ -83,7 +83,7 @@ impl CareReconciler {
         {
             return Ok(Some(basis.clone()));
         }
-        match self.seed.find(&CLUSTER, &Key::cluster(&head.status.technical_id)) {
+        match self.site.seed.find(&CLUSTER, &Key::cluster(&head.status.technical_id)) {
             Ok(cluster) => {
                 let basis = cluster.as_ref().and_then(Basis::read);
                 known.rarely.basis = basis.clone().map(|basis| (basis, at, mark));
@@ -108,7 +108,7 @@ impl CareReconciler {
         cx: &Context,
     ) -> Result<Look, Failure> {
         let (namespace, at) = (head.status.technical_id.as_str(), cx.clock.mono());
-        let care = &self.settings.controllers.shoot_care;
+        let care = self.settings();
         let plane = if known.wants_present() || answer.is_some() {
             self.planes.now(namespace)
         } else {
@@ -123,7 +123,7 @@ impl CareReconciler {
             Ok(plane) if !plane.has_server() => (Server::Stopped, None),
             _ => match answer {
                 Some(answer) => answer,
-                None => self.doors.ask(namespace, &mut known.held, cx.clock.now(), &cx.metrics)?,
+                None => inside::ask(&self.site, namespace, &mut known.held, cx.clock.now(), &cx.metrics)?,
             },
         };
         // The cause of an unhealthy server may be inside: a webhook, for example.
@@ -163,7 +163,7 @@ impl CareReconciler {
                 log::warn!(namespace = namespace, what = what, err = err.as_str(); "A check inside the Shoot failed");
             }
         };
-        if self.settings.controllers.shoot_care.remediates_webhooks {
+        if self.settings().remediates_webhooks {
             told("webhooks", inside::remediate(client, namespace));
         }
         let rarely = &mut known.rarely;
@@ -183,8 +183,8 @@ impl CareReconciler {
 
     /// Why the applier does not serve the Shoot, if it should and has had time to start.
     fn applier(&self, namespace: &str, known: &mut Known, (server, at): (&Server, Mono)) -> Option<String> {
-        let state = self.doors.served.state(namespace).map(|state| state.standing);
-        let is_here = self.settings.edge.resource_manager.is_here();
+        let state = self.site.served.state(namespace).map(|state| state.standing);
+        let is_here = self.site.settings.edge.resource_manager.is_here();
         if !is_here
             || matches!(state, Some(Standing::Served | Standing::LeftToOther))
             || *server != Server::Well
@@ -193,12 +193,14 @@ impl CareReconciler {
             return None;
         }
         // The applier may not have noticed the running server yet.
-        self.doors.served.wake(namespace);
+        self.site.served.wake(namespace);
         let since = *known.rarely.unserved.get_or_insert(at);
         let is_late = at.saturating_sub(since) >= pace::APPLIER_GRACE;
         is_late.then(|| match state {
             Some(standing) => standing.to_string(),
-            None => (self.remarks)().unwrap_or_else(|| "the embedded applier has not started".to_owned()),
+            None => {
+                (self.site.remarks)().unwrap_or_else(|| "the embedded applier has not started".to_owned())
+            }
         })
     }
 
@@ -214,7 +216,7 @@ impl CareReconciler {
             ..ListParams::default()
         };
         let mut found = Vec::new();
-        let listed = self.seed.list_all::<Metadata>(&SECRET, namespace, &params, &mut |secret| {
+        let listed = self.site.seed.list_all::<Metadata>(&SECRET, namespace, &params, &mut |secret| {
             let label = |name: &str| secret.metadata.labels.get(name);
             let until = label(labels::VALID_UNTIL).and_then(|until| until.parse().ok());
             found.extend(label(labels::NAME).cloned().zip(until.map(Timestamp::from_unix)));

@@ -29,24 +29,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::api::gardener::{ShootHead, ShootStatus};
 use crate::api::meta::Key;
 use crate::base::sorted::{SortedMap, SortedSet};
-use crate::config::settings::Settings;
-use crate::kube::{Garden, Seed};
-use crate::resources::Watched;
+use crate::config::care::ShootCare;
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
 use crate::runtime::group::Group;
 use crate::runtime::queue::Retry;
-use crate::runtime::store::{Change, Store};
+use crate::runtime::store::Change;
 
 use super::Site;
-use super::site::Remarks;
 
 use act::Known;
-use inside::Doors;
 use planes::Planes;
 use snapshots::Snapshots;
 
 /// Adds the controller.
-pub fn add(site: &Site, group: &mut Group) {
+pub fn add(site: &Arc<Site>, group: &mut Group) {
     let settings = &site.settings;
     let care = &settings.controllers.shoot_care;
     // An unreachable API server blocks a worker for seconds, so other controllers keep half of the workers.
@@ -61,21 +57,10 @@ pub fn add(site: &Site, group: &mut Group) {
         }
         Some(change.key.clone())
     });
-    let has_backup = settings.seed_config.spec["backup"].is_object();
-    let (registrations, installations) =
-        (site.registrations.store().clone(), site.installations.store().clone());
-    let mode = settings.edge.etcd.mode;
     let reconciler = CareReconciler {
-        planes: Planes::new(site.seed.clone(), (mode, has_backup), registrations, installations),
+        site: Arc::clone(site),
+        planes: Planes::new(site),
         snapshots: settings.edge.etcd.snapshots.as_ref().map(|_| Snapshots::default()),
-        doors: Doors { served: site.served.clone(), connector: site.shoots.clone() },
-        garden: site.garden.clone(),
-        seed: site.seed.clone(),
-        seed_name: site.seed_name().to_owned(),
-        settings: Arc::clone(settings),
-        heads: site.heads.store().clone(),
-        managed: site.managed.store().clone(),
-        remarks: Arc::clone(&site.remarks),
         asked,
         known: Mutex::default(),
     };
@@ -125,24 +110,19 @@ impl Asked {
 }
 
 struct CareReconciler {
-    garden: Garden,
-    seed: Seed,
-    /// The name of the Seed.
-    seed_name: String,
-    settings: Arc<Settings>,
-    heads: Store<ShootHead>,
-    managed: Store<Watched>,
-    /// The reason that no ManagedResource is applied, if there is one.
-    remarks: Remarks,
+    site: Arc<Site>,
     planes: Planes,
     /// The state of etcd snapshots, if they are enabled.
     snapshots: Option<Snapshots>,
-    doors: Doors,
     asked: Asked,
     known: Mutex<SortedMap<Key, Known>>,
 }
 
 impl CareReconciler {
+    fn settings(&self) -> &ShootCare {
+        &self.site.settings.controllers.shoot_care
+    }
+
     fn known(&self) -> MutexGuard<'_, SortedMap<Key, Known>> {
         // Only single calls change the map: a panic cannot leave it half changed.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
@@ -153,16 +133,16 @@ impl Reconciler for CareReconciler {
     fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
         let is_asked = self.asked.all().remove(key);
         let before = self.known().remove(key);
-        let Some(head) = self.heads.get(key) else { return Ok(Outcome::Done) };
+        let Some(head) = self.site.heads.store().get(key) else { return Ok(Outcome::Done) };
         if head.status.seed_name.is_empty() {
             return Ok(Outcome::After(pace::UNSCHEDULED));
         }
-        if head.status.seed_name != self.seed_name {
+        if head.status.seed_name != self.site.seed_name() {
             return Ok(Outcome::Done);
         }
         let mut known = before.filter(|known| known.is_of(&head)).unwrap_or_else(|| {
             let is_current = head.metadata.generation == head.status.observed_generation;
-            Known::new(&head, pace::first(is_current, self.settings.controllers.shoot_care.sync_period, cx))
+            Known::new(&head, pace::first(is_current, self.settings().sync_period, cx))
         });
         if is_asked {
             known.is_asked();

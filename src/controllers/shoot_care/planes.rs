@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::api::coordination::LEASE;
 use crate::api::core::{DEPLOYMENT, STATEFUL_SET};
 use crate::api::extensions::{BACKUP_ENTRY, EXTENSION};
-use crate::api::gardener::{ControllerInstallation, ControllerRegistration};
+use crate::api::gardener::ControllerRegistration;
 use crate::api::meta::{ALL_NAMESPACES, Key, Resource, text};
 use crate::base::clock::{Mono, Timestamp};
 use crate::base::error::chain;
@@ -18,23 +18,18 @@ use crate::components::etcd::druid::ETCD;
 use crate::config::control_plane::EtcdMode;
 use crate::extension::HEARTBEAT;
 use crate::format::time::parse_rfc3339;
-use crate::kube::{Error, ListItem, ListParams, Seed};
+use crate::kube::{Error, ListItem, ListParams};
 use crate::resources::check_object;
-use crate::runtime::store::Store;
 
 use super::decide::{Plane, Workload};
 use super::reports::{self, Report};
+use crate::controllers::Site;
 
 const ETCDS: [&str; 2] = ["etcd-events", "etcd-main"];
 
 /// The cached state of all namespaces.
 pub(super) struct Planes {
-    seed: Seed,
-    mode: EtcdMode,
-    /// Shoots of this seed have BackupEntries.
-    has_backup: bool,
-    registrations: Store<ControllerRegistration>,
-    installations: Store<ControllerInstallation>,
+    site: Arc<Site>,
     last: Mutex<Option<Read>>,
 }
 
@@ -55,13 +50,8 @@ struct Voices {
 
 impl Planes {
     /// Without any data.
-    pub(super) fn new(
-        seed: Seed,
-        (mode, has_backup): (EtcdMode, bool),
-        registrations: Store<ControllerRegistration>,
-        installations: Store<ControllerInstallation>,
-    ) -> Self {
-        Self { seed, mode, has_backup, registrations, installations, last: Mutex::default() }
+    pub(super) fn new(site: &Arc<Site>) -> Self {
+        Self { site: Arc::clone(site), last: Mutex::default() }
     }
 
     /// The state of a namespace, not older than `age_max`. Concurrent callers share one read.
@@ -120,7 +110,7 @@ impl Planes {
     /// By namespace and name.
     fn etcds(&self, namespace: &str) -> Result<SortedMap<(String, String), Health>, Error> {
         let mut found = SortedMap::new();
-        let (resource, check): (_, fn(&Value) -> Health) = match self.mode {
+        let (resource, check): (_, fn(&Value) -> Health) = match self.site.settings.edge.etcd.mode {
             EtcdMode::Plain => (&STATEFUL_SET, check_object),
             EtcdMode::Druid => (&ETCD, etcd_health),
         };
@@ -128,7 +118,7 @@ impl Planes {
             None => found.clear(),
             Some(object) => {
                 let place = place(&object);
-                if self.mode == EtcdMode::Druid || ETCDS.contains(&place.1.as_str()) {
+                if self.site.settings.edge.etcd.mode == EtcdMode::Druid || ETCDS.contains(&place.1.as_str()) {
                     found.insert(place, check(&object));
                 }
             }
@@ -155,7 +145,7 @@ impl Planes {
         params: &ListParams,
         each: &mut dyn FnMut(Option<Value>),
     ) -> Result<(), Error> {
-        let listed = self.seed.list_each::<Value>(resource, namespace, params, &mut |item| match item {
+        let listed = self.site.seed.list_each::<Value>(resource, namespace, params, &mut |item| match item {
             ListItem::Object(object) => each(Some(object)),
             ListItem::Undecodable(object) => {
                 let (kind, key, err) = (&*resource.kind, object.key.to_string(), object.why.to_string());
@@ -177,7 +167,8 @@ impl Planes {
             None => voices.clear(),
             Some(object) => add(voices.entry(place(&object).0).or_default(), "Extension", &object),
         })?;
-        if self.has_backup {
+        // Without it, Shoots of this seed have no BackupEntries.
+        if self.site.settings.seed_config.spec["backup"].is_object() {
             let mut entries = Vec::new();
             self.list(&BACKUP_ENTRY, ALL_NAMESPACES, &ListParams::default(), &mut |object| match object {
                 None => entries.clear(),
@@ -212,19 +203,19 @@ impl Planes {
             let mut resources = registration.spec.resources.iter();
             resources.any(|r| r.kind == kind && r.type_name.eq_ignore_ascii_case(type_name))
         };
-        let registrations = self.registrations.values();
+        let registrations = self.site.registrations.store().values();
         let Some(registration) = registrations.iter().find(|registration| serves(registration)) else {
             return Ok(Err(format!("no ControllerRegistration serves {kind}/{type_name}")));
         };
         let name = &registration.metadata.name;
-        let installations = self.installations.values();
+        let installations = self.site.installations.store().values();
         let Some(installation) = installations.iter().find(|i| i.spec.registration_ref.name == *name) else {
             return Ok(Err(format!(
                 "ControllerRegistration {name} has no ControllerInstallation on this seed"
             )));
         };
         let namespace = format!("extension-{}", installation.metadata.name);
-        let lease = self.seed.find::<Value>(&LEASE, &Key::new(&namespace, HEARTBEAT))?;
+        let lease = self.site.seed.find::<Value>(&LEASE, &Key::new(&namespace, HEARTBEAT))?;
         let renewed = lease.map(|lease| parse_rfc3339(text(&lease["spec"]["renewTime"])));
         Ok(Ok(renewed.and_then(Result::ok)))
     }

@@ -23,7 +23,7 @@ use crate::base::sorted::SortedMap;
 use crate::extension::TIMESTAMP;
 use crate::extension::changed::has_ended;
 use crate::format::time::{parse_rfc3339, rfc3339};
-use crate::kube::{Error, Garden, ListItem, ListParams, Patch, Seed, Verdict};
+use crate::kube::{Error, ListItem, ListParams, Patch, Verdict};
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
 use crate::runtime::events::{About, News};
 use crate::runtime::group::Group;
@@ -31,7 +31,7 @@ use crate::runtime::informer::Options;
 use crate::runtime::marks::Marks;
 use crate::runtime::pool::Lane;
 use crate::runtime::queue::Retry;
-use crate::runtime::store::{Change, Store};
+use crate::runtime::store::Change;
 
 use super::Site;
 
@@ -43,7 +43,7 @@ use watch::States;
 const AGAIN_MAX: Duration = Duration::from_secs(30);
 
 /// Adds the controller, unless it is disabled.
-pub fn add(site: &Site, group: &mut Group) {
+pub fn add(site: &Arc<Site>, group: &mut Group) {
     let settings = site.settings.controllers.shoot_state;
     if settings.workers == 0 {
         return;
@@ -53,15 +53,8 @@ pub fn add(site: &Site, group: &mut Group) {
     let known = planes.clone();
     group.wake(&lane, &site.heads, move |change| known.hear(change));
     watch_seed(site, group, &lane, &planes);
-    let reconciler = ShootStateReconciler {
-        garden: site.garden.clone(),
-        seed: site.seed.clone(),
-        shoots: site.heads.store().clone(),
-        seed_name: site.seed_name().to_owned(),
-        period: settings.sync_period,
-        is_managed: OnceLock::new(),
-        memos: Mutex::default(),
-    };
+    let reconciler =
+        ShootStateReconciler { site: Arc::clone(site), is_managed: OnceLock::new(), memos: Mutex::default() };
     group.run(lane, reconciler);
 }
 
@@ -137,14 +130,7 @@ impl Planes {
 }
 
 struct ShootStateReconciler {
-    garden: Garden,
-    seed: Seed,
-    /// The Shoots of this seed.
-    shoots: Store<ShootHead>,
-    /// The name of the Seed.
-    seed_name: String,
-    /// `syncPeriod`.
-    period: Duration,
+    site: Arc<Site>,
     /// The seed is the cluster of a Shoot (a ManagedSeed).
     is_managed: OnceLock<bool>,
     memos: Mutex<SortedMap<Key, Memo>>,
@@ -159,10 +145,10 @@ impl Reconciler for ShootStateReconciler {
         if self.is_managed()? {
             return self.leave(key);
         }
-        let is_known = || self.shoots.may_have(key);
-        let found = self.garden.find_own::<Value>(&SHOOT, key, &is_known)?;
+        let is_known = || self.site.heads.store().may_have(key);
+        let found = self.site.garden.find_own::<Value>(&SHOOT, key, &is_known)?;
         let Some(shoot) = found else { return self.leave(key) };
-        match decide::standing(&shoot, &self.seed_name) {
+        match decide::standing(&shoot, self.site.seed_name()) {
             Standing::Nothing => return self.leave(key),
             Standing::Later(after) => {
                 self.lock().entry(key.clone()).or_default().rest(begun.saturating_add(after));
@@ -170,13 +156,13 @@ impl Reconciler for ShootStateReconciler {
             }
             Standing::Due => {}
         }
-        let content = collect::collect(&self.seed, &Plane::of(&shoot))?;
+        let content = collect::collect(&self.site.seed, &Plane::of(&shoot))?;
         let memo = self.lock().get(key).copied().unwrap_or_default();
         let now = cx.clock.now();
         let written = self.bring(key, &content, memo.known, now)?;
         let lacks = content.lacks();
         let is_owed = memo.is_news(lacks, written.is_new) && !self.tell(key, &shoot, &content.left_out, cx);
-        let next = decide::next(written.at, self.period, now, random::unit());
+        let next = decide::next(written.at, self.period(), now, random::unit());
         // Only the event tells people that a ShootState is incomplete, so the next check writes a lost one again.
         let (next, told) = if is_owed { (next.min(decide::UNREADY), None) } else { (next, lacks) };
         let at = begun.saturating_add(next);
@@ -195,6 +181,11 @@ struct Written {
 }
 
 impl ShootStateReconciler {
+    /// `syncPeriod`.
+    fn period(&self) -> Duration {
+        self.site.settings.controllers.shoot_state.sync_period
+    }
+
     fn lock(&self) -> MutexGuard<'_, SortedMap<Key, Memo>> {
         // Only single calls change the map: a panic cannot leave it half changed.
         self.memos.lock().unwrap_or_else(PoisonError::into_inner)
@@ -210,15 +201,15 @@ impl ShootStateReconciler {
         if let Some(known) = self.is_managed.get() {
             return Ok(*known);
         }
-        let label_selector = format!("name.seed.gardener.cloud/{}=true", self.seed_name);
+        let label_selector = format!("name.seed.gardener.cloud/{}=true", self.site.seed_name());
         let labelled = ListParams { label_selector, metadata_only: true, ..ListParams::default() };
         let mut is_managed = false;
         let mut see = |item: ListItem<Value>| match item {
-            ListItem::Object(found) => is_managed |= found["metadata"]["name"] == self.seed_name.as_str(),
-            ListItem::Undecodable(found) => is_managed |= found.key.name == self.seed_name,
+            ListItem::Object(found) => is_managed |= found["metadata"]["name"] == self.site.seed_name(),
+            ListItem::Undecodable(found) => is_managed |= found.key.name == self.site.seed_name(),
             ListItem::Restart => {}
         };
-        match self.garden.list_each(&MANAGED_SEED, ALL_NAMESPACES, &labelled, &mut see) {
+        match self.site.garden.list_each(&MANAGED_SEED, ALL_NAMESPACES, &labelled, &mut see) {
             Ok(_) => Ok(*self.is_managed.get_or_init(|| is_managed)),
             // A garden without ManagedSeeds.
             Err(e) if e.is_not_found() => Ok(*self.is_managed.get_or_init(|| false)),
@@ -242,7 +233,7 @@ impl ShootStateReconciler {
         };
         if let Some((digest, at)) = known
             && digest == content.digest
-            && !decide::is_due(at, self.period, now)
+            && !decide::is_due(at, self.period(), now)
         {
             return Ok(Written { digest, at, is_new: false });
         }
@@ -252,7 +243,7 @@ impl ShootStateReconciler {
     }
 
     fn find(&self, key: &Key) -> Result<Option<(Digest, Timestamp)>, Error> {
-        let found = self.garden.find::<Value>(&SHOOT_STATE, key)?;
+        let found = self.site.garden.find::<Value>(&SHOOT_STATE, key)?;
         Ok(found.map(|found| {
             // A state without a time is written again.
             let at = parse_rfc3339(annotation(&found, TIMESTAMP)).unwrap_or(Timestamp::from_unix(0));
@@ -267,7 +258,7 @@ impl ShootStateReconciler {
             spec[list] = entries.clone();
         }
         let patch = Patch::Merge(json!({"metadata": metadata, "spec": spec}));
-        match self.garden.patch::<Value>(&SHOOT_STATE, key, &patch) {
+        match self.site.garden.patch::<Value>(&SHOOT_STATE, key, &patch) {
             Err(e) if e.is_not_found() => {}
             other => return other.map(drop),
         }
@@ -275,7 +266,7 @@ impl ShootStateReconciler {
             "metadata": metadata, "spec": content.spec});
         object["metadata"]["name"] = json!(key.name);
         object["metadata"]["namespace"] = json!(key.namespace);
-        self.garden.create::<Value>(&SHOOT_STATE, &key.namespace, &object).map(drop)
+        self.site.garden.create::<Value>(&SHOOT_STATE, &key.namespace, &object).map(drop)
     }
 
     /// Returns whether the garden has the event.
@@ -292,6 +283,6 @@ impl ShootStateReconciler {
             action: "Reconcile",
             note: &note,
         };
-        cx.events.tell(&self.garden, &cx.clock, about, news)
+        cx.events.tell(&self.site.garden, &cx.clock, about, news)
     }
 }

@@ -16,11 +16,11 @@ pub mod workload_identity;
 
 use crate::api::gardener::seed_namespace;
 use crate::api::meta::Key;
-use crate::kube::{Garden, Seed};
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
 use crate::runtime::group::Group;
 use crate::runtime::pool::Lane;
 use crate::runtime::queue::RETRY_DEFAULT;
+use std::sync::Arc;
 
 use super::Site;
 
@@ -43,14 +43,12 @@ const CLASS: &str = "garden";
 const GARDEN: &str = "";
 
 /// Adds the controller.
-pub fn add(site: &Site, group: &mut Group) {
+pub fn add(site: &Arc<Site>, group: &mut Group) {
     let workers = site.settings.controllers.token_requestor_workers;
     let lane = group.lane("token-requestor", workers, RETRY_DEFAULT);
     seen::wake(&lane, &site.tokens.secrets.garden, group);
     let requestor = TokenRequestor {
-        garden: site.garden.clone(),
-        seed: site.seed.clone(),
-        pace: site.tokens.pace.clone(),
+        site: Arc::clone(site),
         namespace: seed_namespace(site.seed_name()),
         lane: lane.clone(),
     };
@@ -58,9 +56,7 @@ pub fn add(site: &Site, group: &mut Group) {
 }
 
 struct TokenRequestor {
-    garden: Garden,
-    seed: Seed,
-    pace: Pace,
+    site: Arc<Site>,
     /// The namespace of the accounts in the garden.
     namespace: String,
     lane: Lane,
@@ -69,12 +65,12 @@ struct TokenRequestor {
 impl Reconciler for TokenRequestor {
     fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
         if seen::is_catching_up(key) {
-            return seen::catch_up(&self.seed, &seen::labels_of(CLASS), &self.lane);
+            return seen::catch_up(&self.site.seed, &seen::labels_of(CLASS), &self.lane);
         }
         let requests = Requests {
-            target: (&*self.garden, GARDEN),
-            seed: &self.seed,
-            pace: &self.pace,
+            target: (&*self.site.garden, GARDEN),
+            seed: &self.site.seed,
+            pace: &self.site.tokens.pace,
             class: CLASS,
             namespace: Some(&self.namespace),
         };

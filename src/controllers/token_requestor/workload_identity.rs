@@ -15,16 +15,17 @@ use crate::base::error::chain;
 use crate::base::random;
 use crate::extension::credentials::IDENTITY;
 use crate::format::{base64, time};
-use crate::kube::{Error, Garden, Seed, Verdict};
+use crate::kube::{Error, Garden, Verdict};
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
 use crate::runtime::events::{About, News};
 use crate::runtime::group::Group;
 use crate::runtime::informer::Options;
 use crate::runtime::marks::Marks;
 use crate::runtime::queue::Retry;
+use std::sync::Arc;
 
 use super::decide::{self, Plan};
-use super::pace::{Asker, Pace};
+use super::pace::Asker;
 use super::request::{put, refuse, take_turn};
 use super::{GARDEN, Site};
 
@@ -36,7 +37,7 @@ const PERCENT: u32 = 50;
 const RETRY: Retry = Retry { first: Duration::from_secs(5), max: Duration::from_secs(300) };
 
 /// Adds the controller.
-pub fn add(site: &Site, group: &mut Group) {
+pub fn add(site: &Arc<Site>, group: &mut Group) {
     let settings = &site.settings.controllers.workload_identity_tokens;
     let lane = group.lane(NAME, settings.workers, RETRY);
     let secrets = Marks::default();
@@ -47,32 +48,23 @@ pub fn add(site: &Site, group: &mut Group) {
         ..Options::all("seed/workload-identity-secrets", SECRET)
     };
     group.watch(&site.seed, labelled, &secrets);
-    let requestor = Requestor {
-        garden: site.garden.clone(),
-        seed: site.seed.clone(),
-        pace: site.tokens.pace.clone(),
-        lifetime: settings.lifetime,
-    };
-    group.run(lane, requestor);
+    group.run(lane, Requestor { site: Arc::clone(site) });
 }
 
 struct Requestor {
-    garden: Garden,
-    seed: Seed,
-    pace: Pace,
-    /// The requested lifetime of a token.
-    lifetime: Duration,
+    site: Arc<Site>,
 }
 
 impl Reconciler for Requestor {
     fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
+        let (seed, pace) = (&self.site.seed, &self.site.tokens.pace);
         let asker = Asker { class: "identity", key: key.clone() };
-        if let Some(wait) = self.pace.still_waits(&asker, cx.clock.mono()) {
+        if let Some(wait) = pace.still_waits(&asker, cx.clock.mono()) {
             return Ok(Outcome::GoOn(wait));
         }
-        let found = self.seed.find::<Value>(&SECRET, key)?;
+        let found = seed.find::<Value>(&SECRET, key)?;
         let Some(secret) = found.filter(is_relevant) else {
-            self.pace.forget(&asker);
+            pace.forget(&asker);
             return Ok(Outcome::Done);
         };
         let (begun, now) = (cx.clock.mono(), cx.clock.now());
@@ -80,11 +72,11 @@ impl Reconciler for Requestor {
         let plan = decide::plan(of(&secret, "token-renew-timestamp"), has_token, now);
         if let Plan::Keep(left) = plan {
             // The garden cannot review tokens of identities.
-            self.pace.forget(&asker);
+            pace.forget(&asker);
             return Ok(Outcome::At(begun.saturating_add(left)));
         }
         let wish = Wish::read(key, &secret)?;
-        if let Some(wait) = take_turn(&self.pace, &self.seed, asker, GARDEN, plan, cx)? {
+        if let Some(wait) = take_turn(pace, seed, asker, GARDEN, plan, cx)? {
             return Ok(Outcome::GoOn(wait));
         }
         let made = &self.request(&wish, cx)?["status"];
@@ -93,7 +85,7 @@ impl Reconciler for Requestor {
         let renew_at = time::rfc3339(now.plus(wait));
         let token = base64::encode(text(&made["token"]).as_bytes());
         let renewed = format!("{IDENTITY}token-renew-timestamp");
-        put(&self.seed, key, &secret, (&renewed, &renew_at), &json!({"token": token}))?;
+        put(seed, key, &secret, (&renewed, &renew_at), &json!({"token": token}))?;
         log::info!(identity = wish.identity.to_string().as_str(), secret = key.to_string().as_str(); "Requested a token");
         Ok(Outcome::At(begun.saturating_add(wait)))
     }
@@ -101,14 +93,14 @@ impl Reconciler for Requestor {
 
 impl Requestor {
     fn request(&self, wish: &Wish<'_>, cx: &Context) -> Result<Value, Failure> {
-        let body = wish.body(self.lifetime);
-        let made = self.garden.create_sub(&WORKLOAD_IDENTITY, &wish.identity, "token", &body);
-        let error = match self.pace.hear(GARDEN, cx.clock.mono(), made) {
+        let body = wish.body(self.site.settings.controllers.workload_identity_tokens.lifetime);
+        let made = self.site.garden.create_sub(&WORKLOAD_IDENTITY, &wish.identity, "token", &body);
+        let error = match self.site.tokens.pace.hear(GARDEN, cx.clock.mono(), made) {
             Ok(made) => return Ok(made),
             Err(error) => error,
         };
         let Some(why) = wish.explain(&error) else { return Err(error.into()) };
-        wish.tell(&self.garden, &why, cx);
+        wish.tell(&self.site.garden, &why, cx);
         Err(Failure::retry(why))
     }
 }

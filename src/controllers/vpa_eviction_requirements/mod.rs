@@ -5,7 +5,7 @@
 //! error. If the seed cluster is a garden or a self-hosted shoot, another program does this work.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -16,7 +16,7 @@ use crate::base::clock::Mono;
 use crate::base::random;
 use crate::base::sorted::SortedMap;
 use crate::components::hosting;
-use crate::kube::{Error, ListItem, ListParams, Patch, Seed};
+use crate::kube::{Error, ListItem, ListParams, Patch};
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
 use crate::runtime::group::Group;
 use crate::runtime::marks::Mark;
@@ -35,17 +35,17 @@ const PERIOD: Duration = Duration::from_secs(60);
 const PERIOD_SELDOM: Duration = Duration::from_secs(600);
 
 /// Adds the controller.
-pub fn add(site: &Site, group: &mut Group) {
+pub fn add(site: &Arc<Site>, group: &mut Group) {
     let workers = site.settings.controllers.vpa_eviction_requirements_workers;
     let lane = group.lane("vpa-eviction-requirements", workers, RETRY_DEFAULT);
     lane.add(Key::default());
     let reconciler =
-        EvictionRequirements { seed: site.seed.clone(), lane: lane.clone(), known: Mutex::default() };
+        EvictionRequirements { site: Arc::clone(site), lane: lane.clone(), known: Mutex::default() };
     group.run(lane, reconciler);
 }
 
 struct EvictionRequirements {
-    seed: Seed,
+    site: Arc<Site>,
     lane: Lane,
     known: Mutex<Known>,
 }
@@ -79,7 +79,7 @@ impl EvictionRequirements {
         if known().ours_until.is_some_and(|until| now < until) {
             return Ok(true);
         }
-        let is_ours = !is_garden(&self.seed)? && !hosting::is_self_hosted_shoot(&self.seed)?;
+        let is_ours = !is_garden(&self.site.seed)? && !hosting::is_self_hosted_shoot(&self.site.seed)?;
         known().ours_until = is_ours.then(|| now.saturating_add(PERIOD_SELDOM));
         Ok(is_ours)
     }
@@ -89,13 +89,14 @@ impl EvictionRequirements {
         let label_selector = decide::SELECTOR.to_owned();
         let params = ListParams { label_selector, metadata_only: true, ..ListParams::default() };
         let mut seen = SortedMap::new();
-        let listed = self.seed.list_each::<Metadata>(&VPA, ALL_NAMESPACES, &params, &mut |item| match item {
-            ListItem::Object(vpa) => drop(seen.insert(vpa.metadata.key(), version(&vpa.metadata))),
-            // One without a known name stays as it is.
-            ListItem::Undecodable(vpa) if vpa.key.name.is_empty() => {}
-            ListItem::Undecodable(vpa) => drop(seen.insert(vpa.key, 0)),
-            ListItem::Restart => seen.clear(),
-        });
+        let listed =
+            self.site.seed.list_each::<Metadata>(&VPA, ALL_NAMESPACES, &params, &mut |item| match item {
+                ListItem::Object(vpa) => drop(seen.insert(vpa.metadata.key(), version(&vpa.metadata))),
+                // One without a known name stays as it is.
+                ListItem::Undecodable(vpa) if vpa.key.name.is_empty() => {}
+                ListItem::Undecodable(vpa) => drop(seen.insert(vpa.key, 0)),
+                ListItem::Restart => seen.clear(),
+            });
         let is_there = match listed {
             Err(error) if error.is_not_found() => false,
             listed => listed.map(|_| true)?,
@@ -115,7 +116,7 @@ impl EvictionRequirements {
     fn restrict(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
         let now = cx.clock.now();
         let begun = cx.clock.mono();
-        let found = self.seed.find::<Value>(&VPA, key)?;
+        let found = self.site.seed.find::<Value>(&VPA, key)?;
         let Some(live) = found.filter(is_relevant) else { return Ok(Outcome::Done) };
         let plan = decide::plan(&live, now).map_err(|why| {
             log::warn!(autoscaler = key.to_string().as_str(), err = why.as_str(); "Invalid annotation of an autoscaler: cannot decide when to evict pods");
@@ -124,7 +125,7 @@ impl EvictionRequirements {
         let mut wanted = live.clone();
         decide::apply(plan, &mut wanted);
         if let Some(patch) = difference(&live, &wanted) {
-            self.seed.patch::<Value>(&VPA, key, &Patch::Merge(patch))?;
+            self.site.seed.patch::<Value>(&VPA, key, &Patch::Merge(patch))?;
             log::info!(autoscaler = key.to_string().as_str(), grows_only = plan.grows_only; "Changed the eviction requirements of an autoscaler");
         }
         Ok(plan.until.map_or(Outcome::Done, |until| Outcome::At(begun.saturating_add(until.since(now)))))
