@@ -45,6 +45,22 @@ impl Tree {
         }
     }
 
+    /// The tree with another text in place of each computed argument that is to be replaced; `None` if there is none.
+    pub(crate) fn replaced(&self, is_replaced: &dyn Fn(&str) -> bool, by: &str) -> Option<Self> {
+        if self.sort == Sort::Operand && self.pieces.len() > 1 && is_replaced(&self.text()) {
+            return Some(Self::leaf(Sort::Operand, by));
+        }
+        let (mut tree, mut is_changed) = (self.clone(), false);
+        for piece in &mut tree.pieces {
+            if let Piece::Tree(inner) = piece
+                && let Some(other) = inner.replaced(is_replaced, by)
+            {
+                (*inner, is_changed) = (other, true);
+            }
+        }
+        is_changed.then_some(tree)
+    }
+
     /// Trees with one place simplified, the greatest changes first.
     pub(crate) fn simpler(&self) -> Vec<Self> {
         let mut found = Vec::new();

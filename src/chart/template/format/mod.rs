@@ -5,7 +5,7 @@ mod printf;
 
 use std::rc::Rc;
 
-pub(super) use printf::sprintf;
+pub(super) use printf::{first_char, sprintf};
 
 use super::unquote::{quote, quote_with};
 use crate::chart::value::{Budget, List, Map, Object, Text, Value};

@@ -231,7 +231,7 @@ impl State<'_> {
 }
 
 /// The first rune and its length; an invalid UTF-8 byte is one U+FFFD.
-fn first_char(bytes: &[u8]) -> Option<(char, usize)> {
+pub(in crate::chart::template) fn first_char(bytes: &[u8]) -> Option<(char, usize)> {
     // No rune is longer, so the rest of the text does not matter.
     const RUNE_BYTES: usize = 4;
     let chunk = bytes[..bytes.len().min(RUNE_BYTES)].utf8_chunks().next()?;

@@ -11,7 +11,7 @@ use crate::chart::value::{Map, MapKind, Text, Value};
 use crate::limits::TEMPLATE_OUTPUT_BYTES_MAX;
 
 pub(super) const FUNCTIONS: &[Function] = &[
-    fixed("trim", &[Str], |a| Ok(a.str(0).trim().into())),
+    fixed("trim", &[Str], |a| Ok(trimmed(a, 0, &char::is_whitespace))),
     fixed("trimAll", &[Str, Str], trim_all),
     fixed("trimall", &[Str, Str], trim_all),
     fixed("trimSuffix", &[Str, Str], |a| {
@@ -66,9 +66,22 @@ pub(super) fn check_size(size: usize) -> Result<(), Cause> {
 }
 
 fn trim_all(a: &Args<'_>) -> Answer {
-    let (cutset, text) = (a.str(0), a.str(1));
-    a.charge(cutset.len().saturating_mul(text.len()))?;
-    Ok(text.trim_matches(|c| cutset.contains(c)).into())
+    let cutset = a.str(0);
+    a.charge(cutset.len().saturating_mul(a.bytes(1).len()))?;
+    Ok(trimmed(a, 1, &|c| cutset.contains(c)))
+}
+
+/// An argument without the characters at its ends that are to go. A byte that is no part of a character counts as U+FFFD, as in Go.
+fn trimmed(a: &Args<'_>, index: usize, goes: &dyn Fn(char) -> bool) -> Value {
+    let text = a.str(index);
+    let Cow::Owned(_) = text else { return text.trim_matches(goes).into() };
+    let bytes = a.bytes(index);
+    let stays = |at: &usize| format::first_char(&bytes[*at..]).is_some_and(|(c, _)| !goes(c));
+    let starts: Vec<usize> = format::rune_starts(bytes).collect();
+    let first = starts.iter().position(&stays).unwrap_or(starts.len());
+    let after = starts.iter().rposition(&stays).map_or(first, |last| last + 1);
+    let at = |rune: usize| starts.get(rune).copied().unwrap_or(bytes.len());
+    cut(a, index, &bytes[at(first)..at(after)])
 }
 
 fn joined(a: &Args<'_>, one: impl Fn(&Value) -> Result<Vec<u8>, Cause>) -> Answer {

@@ -1256,6 +1256,11 @@ fn strings() {
         (r#"{{ trimSuffix "-" "a-" }}"#, Ok("a")),
         (r#"{{ trimPrefix "-" "-a" }}"#, Ok("a")),
         (r#"{{ trimAll "" "a" }}"#, Ok("a")),
+        // Of a character that was cut, the bytes stay; each is U+FFFD for the set of characters.
+        (r#"{{ printf " %s x\u2003" ("aé" | trunc 2) | trim | b64enc }}"#, Ok("YcMgeA==")),
+        (r#"{{ printf "x%sx" ("☃" | trunc 2) | trimAll "x" | b64enc }}"#, Ok("4pg=")),
+        (r#"{{ printf "x%sx" ("☃" | trunc 2) | trimAll "x\ufffd" | b64enc }}"#, Ok("")),
+        (r#"{{ printf "%sa%s" ("é" | trunc 1) ("é" | trunc -1) | trimAll ("☃" | trunc 1) }}"#, Ok("a")),
         (r#"{{ contains "b" "abc" }}"#, Ok("true")),
         (r#"{{ contains "" "a" }}"#, Ok("true")),
         (r#"{{ hasPrefix "a" "abc" }}"#, Ok("true")),
