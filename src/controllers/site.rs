@@ -14,7 +14,7 @@ use crate::api::gardener::{
     ControllerRegistration, SEED, SHOOT, Seed, ShootHead,
 };
 use crate::api::meta::{ALL_NAMESPACES, Key, ObjectMeta, Resource};
-use crate::base::clock::Clock;
+use crate::base::clock::{Clock, Timestamp};
 use crate::base::workers::Workers;
 use crate::chart::child::Renderer;
 use crate::components::images::Images;
@@ -32,12 +32,11 @@ use crate::runtime::source::{Notice, Source};
 use crate::runtime::store::Change;
 use crate::shoot;
 
-use super::lease::Beat;
-use super::seed::{Agent, CertificateExpiry, Registration};
-use super::token_requestor;
-
-/// A sentence for the messages of conditions, if there is something to report.
-pub(super) type Remarks = Arc<dyn Fn() -> Option<String> + Send + Sync>;
+// Their files, not their folders, because the controllers there import this file.
+use super::lease::beat::Beat;
+use super::seed::decide::Agent;
+use super::seed::registration::Registration;
+use super::token_requestor::shared::Shared as Tokens;
 
 /// The shared state.
 pub struct Site {
@@ -55,10 +54,10 @@ pub struct Site {
     pub registration: Registration,
     /// The heartbeat.
     pub beat: Beat,
-    /// Remarks for readers of conditions.
-    pub remarks: Remarks,
-    /// The expiry of the agent's certificate.
-    pub certificate_expiry: CertificateExpiry,
+    /// A sentence for the messages of conditions, if there is something to report.
+    pub remarks: Arc<dyn Fn() -> Option<String> + Send + Sync>,
+    /// The expiry of the agent's certificate. The rotation replaces it.
+    pub certificate_expiry: Arc<dyn Fn() -> Option<Timestamp> + Send + Sync>,
     /// Limits that requests and charts share.
     pub workers: Workers,
     /// Renders charts.
@@ -92,7 +91,7 @@ pub struct Site {
     /// The clusters of Shoots that the applier serves.
     pub served: shoot::Served,
     /// The state that all token requestors share.
-    pub tokens: token_requestor::Shared,
+    pub tokens: Tokens,
     /// Raised when the agent's certificate was replaced.
     pub certificate_changed: Notice,
     /// Raised when the garden has another address or other CAs, which extensions get.

@@ -12,7 +12,7 @@ const LARGEST: &[(&str, usize)] = &[
     ("cli", 6),
     ("components", 3),
     ("config", 3),
-    ("controllers", 6),
+    ("controllers", 4),
     ("kube", 9),
     ("net", 4),
     ("oci", 3),

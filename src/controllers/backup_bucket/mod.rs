@@ -8,6 +8,8 @@ mod delete;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::{Map, Value, json};
+
 use crate::api::core::SECRET;
 use crate::api::extensions;
 use crate::api::gardener::BACKUP_BUCKET;
@@ -30,7 +32,6 @@ use crate::runtime::informer::Options;
 use crate::runtime::queue::Retry;
 use crate::runtime::source::Source;
 use crate::runtime::write;
-use serde_json::{Map, Value, json};
 
 use super::Site;
 

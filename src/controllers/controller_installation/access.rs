@@ -25,11 +25,8 @@ pub(super) const TOKEN_SECRET: &str = "garden-access-extension";
 /// # Errors
 /// A request to the seed fails; or the CA of the garden cannot be read.
 pub(super) fn ensure_kubeconfig(this: &InstallationReconciler, namespace: &str) -> Result<String, Failure> {
-    let connection = this.site.garden.connection();
-    let text = kubeconfig(
-        &connection,
-        this.site.settings.garden_client_connection.garden_cluster_address.as_deref(),
-    )?;
+    let address = &this.site.settings.garden_client_connection.garden_cluster_address;
+    let text = kubeconfig(&this.site.garden.connection(), address.as_deref())?;
     let data = SortedMap::from([("kubeconfig".to_owned(), text)]);
     let (key, object) = managed::unique_secret(namespace, "generic-garden-kubeconfig", &data);
     match this.site.seed.create::<Value>(&SECRET, namespace, &object) {
@@ -77,7 +74,7 @@ pub(super) fn ensure_token<'a>(
         return Ok(None);
     };
     write::ensure(&this.site.seed, &SECRET, &key, |secret| {
-        ask_for_token(secret, installation, registration)
+        ask_for_token(secret, installation, registration);
     })?;
     Ok(Some(GardenAccess { kubeconfig, token: TOKEN_SECRET }))
 }

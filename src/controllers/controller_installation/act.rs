@@ -35,7 +35,7 @@ impl InstallationReconciler {
         };
         let key = Key::cluster(objects::namespace_name(&installation.metadata.name));
         write::ensure(&self.site.seed, &NAMESPACE, &key, |namespace| {
-            objects::label_namespace(namespace, facts)
+            objects::label_namespace(namespace, facts);
         })?;
         Ok(())
     }

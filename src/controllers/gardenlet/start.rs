@@ -19,8 +19,8 @@ const FILE: &str = "gardenlet.yaml";
 /// Creates the object if there is one, and deletes the ConfigMap. Returns `None` if nothing is left to do; otherwise it
 /// is retried.
 pub(super) fn hand_over(base: &Base) -> Result<Option<Outcome>, Failure> {
-    let Some(namespace) = base.site.parent.namespace.as_deref().filter(|namespace| !namespace.is_empty())
-    else {
+    let parent = &base.site.parent;
+    let Some(namespace) = parent.namespace.as_deref().filter(|namespace| !namespace.is_empty()) else {
         return Ok(None);
     };
     let key = Key::new(namespace, NAME);

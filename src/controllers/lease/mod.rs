@@ -3,7 +3,7 @@
 //! It has its own thread and connections from the start, and waits for no worker, no cache and no lock that a worker
 //! may hold. [`Beat`] exports its state as plain atomics.
 
-mod beat;
+pub(super) mod beat;
 mod condition;
 mod pace;
 

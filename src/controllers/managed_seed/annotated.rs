@@ -19,16 +19,15 @@ use crate::runtime::write;
 
 use super::subject::{Subject, USE_AS_SEED, read, stand_in};
 use super::{Base, CONTROLLER, RETRY, Round};
-use crate::controllers::Site;
 
 /// The annotation of a control plane's namespace in the seed: objects were created for the Shoot and must be deleted
 /// when its annotation is removed.
 const MADE: &str = "edge.gardenlet/used-as-seed";
 
 /// Adds the controller.
-pub(super) fn add(site: &Arc<Site>, group: &mut Group, base: Arc<Base>) {
+pub(super) fn add(group: &mut Group, base: Arc<Base>) {
     let lane = group.lane("use-as-seed", base.controller().workers, RETRY);
-    group.wake(&lane, &site.heads, |change: &Change<ShootHead>| {
+    group.wake(&lane, &base.site.heads, |change: &Change<ShootHead>| {
         let word = |head: &Option<Arc<ShootHead>>| {
             let head = head.as_deref()?;
             let word = head.metadata.annotations.get(USE_AS_SEED)?.clone();

@@ -149,7 +149,7 @@ pub fn add(site: &Arc<Site>, group: &mut Group) {
     });
     group.run(lane.clone(), SeedReconciler(Arc::clone(&base)));
     group.run(lister, Lister { base: Arc::clone(&base), wake: lane });
-    annotated::add(site, group, base);
+    annotated::add(group, base);
 }
 
 /// Lists ManagedSeeds periodically.

@@ -435,10 +435,8 @@ fn required_extensions(work: &Work) -> Result<Step, Failed> {
 
 /// The identity is written once. A cluster with an identity of another owner keeps it, and the Seed must match it.
 fn deploy_identity(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
-    let found = work
-        .site
-        .seed
-        .find::<ConfigMap>(&CONFIG_MAP, &Key::new(cluster_identity::NAMESPACE, cluster_identity::NAME))?;
+    let key = Key::new(cluster_identity::NAMESPACE, cluster_identity::NAME);
+    let found = work.site.seed.find::<ConfigMap>(&CONFIG_MAP, &key)?;
     let seed = (text(&work.live["metadata"]["name"]), work.cluster_identity.as_str());
     if let Some(map) = found
         && cluster_identity::is_of_others(&map.data, seed)?

@@ -8,7 +8,7 @@
 mod act;
 mod authorities;
 mod clean;
-mod decide;
+pub(super) mod decide;
 mod delete;
 mod error;
 mod extensions;
@@ -19,7 +19,7 @@ mod observe;
 mod operations;
 mod references;
 pub mod register;
-mod registration;
+pub(super) mod registration;
 mod status;
 
 use std::sync::{Arc, Mutex};
@@ -30,7 +30,6 @@ use serde_json::Value;
 use crate::api::gardener::{self, SEED};
 use crate::api::meta::Key;
 use crate::api::resources::GARDEN_NAMESPACE;
-use crate::base::clock::Timestamp;
 use crate::components::{cluster_identity, system};
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
 use crate::runtime::group::Group;
@@ -80,9 +79,6 @@ fn own_managed_resources(seed: &str) -> [Key; 3] {
         [system::NAME.to_owned(), cluster_identity::NAME.to_owned(), references::managed_resource_name(seed)];
     names.map(|name| Key::new(GARDEN_NAMESPACE, name))
 }
-
-/// The expiry of the agent's certificate. The rotation replaces it.
-pub(super) type CertificateExpiry = Arc<dyn Fn() -> Option<Timestamp> + Send + Sync>;
 
 struct SeedReconciler {
     site: Arc<Site>,

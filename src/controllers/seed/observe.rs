@@ -30,11 +30,8 @@ impl SeedReconciler {
     /// The identity of the seed cluster, or the uid of its namespace `kube-system` if it has none.
     fn cluster_identity(&self) -> Result<String, Error> {
         let failed = || kube_error("read the identity of the seed cluster");
-        let found = self
-            .site
-            .seed
-            .find::<ConfigMap>(&CONFIG_MAP, &Key::new("kube-system", "cluster-identity"))
-            .map_err(failed())?;
+        let key = Key::new("kube-system", "cluster-identity");
+        let found = self.site.seed.find::<ConfigMap>(&CONFIG_MAP, &key).map_err(failed())?;
         let identity = found.and_then(|map| map.data.get("cluster-identity").cloned());
         if let Some(identity) = identity.filter(|identity| !identity.is_empty()) {
             return Ok(identity);

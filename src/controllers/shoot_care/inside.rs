@@ -12,6 +12,7 @@ use crate::base::clock::Timestamp;
 use crate::base::cut;
 use crate::base::error::chain;
 use crate::base::metrics::Metrics;
+use crate::controllers::Site;
 use crate::kube::{Client, Error, ListItem, ListParams, Method, Patch, Shoot};
 use crate::limits;
 use crate::runtime::stale_pods;
@@ -20,7 +21,6 @@ use crate::shoot::client;
 use super::decide::Server;
 use super::remedy;
 use super::webhooks::{self, Problem};
-use crate::controllers::Site;
 
 /// The duration of /healthz requests.
 const LATENCY: (&str, &str) =

@@ -16,6 +16,7 @@ use crate::base::error::chain;
 use crate::base::sorted::{SortedMap, SortedSet};
 use crate::components::etcd::druid::ETCD;
 use crate::config::control_plane::EtcdMode;
+use crate::controllers::Site;
 use crate::extension::HEARTBEAT;
 use crate::format::time::parse_rfc3339;
 use crate::kube::{Error, ListItem, ListParams};
@@ -23,7 +24,6 @@ use crate::resources::check_object;
 
 use super::decide::{Plane, Workload};
 use super::reports::{self, Report};
-use crate::controllers::Site;
 
 const ETCDS: [&str; 2] = ["etcd-events", "etcd-main"];
 

@@ -11,8 +11,11 @@ mod decide;
 mod pace;
 mod request;
 mod seen;
+pub(super) mod shared;
 pub mod shoot;
 pub mod workload_identity;
+
+use std::sync::Arc;
 
 use crate::api::gardener::seed_namespace;
 use crate::api::meta::Key;
@@ -20,7 +23,6 @@ use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
 use crate::runtime::group::Group;
 use crate::runtime::pool::Lane;
 use crate::runtime::queue::RETRY_DEFAULT;
-use std::sync::Arc;
 
 use super::Site;
 
@@ -28,15 +30,7 @@ use request::Requests;
 
 pub use pace::Pace;
 pub use seen::{Secrets, watch};
-
-/// The state that the requestors of all classes share. Cheap to clone.
-#[derive(Clone, Debug, Default)]
-pub struct Shared {
-    /// The Secrets that need tokens.
-    pub secrets: Secrets,
-    /// The rate limit.
-    pub pace: Pace,
-}
+pub use shared::Shared;
 
 const CLASS: &str = "garden";
 /// The name of the garden in the [`Pace`]. Clusters of Shoots have the name of their namespace.

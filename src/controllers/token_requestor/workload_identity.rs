@@ -4,6 +4,7 @@
 //! used. The garden issues the token. The controller writes it to the Secret and renews it. Woken by such Secrets, and
 //! at the time of renewal.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -22,7 +23,6 @@ use crate::runtime::group::Group;
 use crate::runtime::informer::Options;
 use crate::runtime::marks::Marks;
 use crate::runtime::queue::Retry;
-use std::sync::Arc;
 
 use super::decide::{self, Plan};
 use super::pace::Asker;
