@@ -58,7 +58,7 @@ impl Resource {
         self.path(namespace, &[])
     }
 
-    /// The path of an object. Every segment is percent-encoded.
+    /// The path of an object; with an empty name, of its collection. Every segment is percent-encoded.
     pub fn object_path(&self, key: &Key) -> String {
         self.path(&key.namespace, &[&key.name])
     }

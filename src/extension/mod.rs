@@ -65,7 +65,7 @@ pub fn problem(text: impl Into<String>) -> Failed {
 }
 
 /// An extension object.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Target {
     /// Its kind.
     pub resource: Resource,
@@ -254,7 +254,7 @@ impl Target {
 
     /// The same for kinds that upstream reconciles only for a reason (Infrastructure, DNSRecord): a changed spec, or a
     /// last operation that did not succeed. A record of another type is deleted first; the task should limit the time
-    /// for that ([`Builder::within`](crate::flow::Builder::within)).
+    /// for that ([`Row::within`](crate::flow::Row::within)).
     ///
     /// # Errors
     /// A request fails.

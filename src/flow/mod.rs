@@ -211,7 +211,7 @@ pub trait Observer {
 const TURN_MAX: Duration = Duration::from_secs(2);
 
 impl<C> Flow<C> {
-    /// The flow of a table whose [`problems`] are none. The facts decide which of its tasks are skipped.
+    /// The flow of a table without [`problems`]. The facts decide which of its tasks are skipped.
     pub fn new<F, E>(name: &'static str, rows: &[Row<C, F, E>], facts: &F) -> Self {
         let outline = outline(rows, facts);
         let state = |task: &Outline| if task.is_skipped { State::Skipped } else { State::Pending };

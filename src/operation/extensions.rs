@@ -15,14 +15,14 @@ use super::objects::{Desired, Leaving, ObjectRow};
 use super::times::FIVE_MINUTES;
 use super::work::Work;
 
-/// Those that are reconciled, and deleted, before the API server.
+/// Those that are reconciled before the API server; a deletion deletes those that must go before it.
 pub(super) const BEFORE: ObjectRow = ObjectRow {
     desired: |work| desired(work, Moment::Before),
     leaving: |work| leaving(work, Moment::Before),
     ..ANY
 };
 
-/// Those that are reconciled, and deleted, after the API server.
+/// Those that are reconciled after the API server; a deletion deletes those that must go after it.
 pub(super) const AFTER: ObjectRow = ObjectRow {
     desired: |work| desired(work, Moment::After),
     leaving: |work| leaving(work, Moment::After),

@@ -62,7 +62,7 @@ impl Facts {
         }
     }
 
-    /// It is, and stays, awake.
+    /// It is awake when the operation ends.
     pub(super) const fn is_awake(&self) -> bool {
         !self.is_hibernated
     }

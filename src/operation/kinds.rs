@@ -30,7 +30,7 @@ impl Operation {
         }
     }
 
-    /// Whether nothing of the Shoot is left after it.
+    /// Whether it ends the Shoot.
     pub const fn is_deletion(self) -> bool {
         matches!(self, Self::Delete | Self::ForceDelete)
     }

@@ -1,4 +1,4 @@
-//! What is done to a Shoot: one table of tasks for each operation, and what the tasks share.
+//! What is done to a Shoot: tables of tasks for its operations, and what the tasks share.
 //!
 //! `controllers/shoot` says when an operation begins, and reports. The names of tasks are upstream's: they are the ids of
 //! errors in the Shoot's status.
@@ -57,7 +57,7 @@ pub fn evidence_of(operation: Operation, task: &str) -> Evidence {
     table(operation).map_or(only_in_the_log, |table| table.evidence(task))
 }
 
-/// The tasks of the Shoot's current or last operation, as far as its spec and status tell which are skipped; none if this
+/// The tasks of an operation on the Shoot, as far as its spec and status tell which are skipped; none if this
 /// version does not support the operation.
 pub fn outline(operation: Operation, shoot: &Value) -> Vec<Outline> {
     let view = View::new(Sources { shoot, seed: &Value::Null, project: "", garden: "", secrets: &[] });

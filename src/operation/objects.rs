@@ -6,7 +6,7 @@ use crate::kube::Client;
 
 use super::work::Work;
 
-/// Objects of one kind that a Shoot has at one moment of an operation.
+/// Objects that one task of an operation writes, awaits or deletes.
 #[derive(Debug)]
 pub(super) struct ObjectRow {
     /// The cluster of the objects.
@@ -32,7 +32,7 @@ pub(super) struct Desired {
 pub(super) struct Leaving {
     pub(super) target: Target,
     pub(super) patience: Patience,
-    /// Its deletion was requested before.
+    /// Its deletion is known to be requested.
     pub(super) is_deleted: bool,
 }
 
@@ -60,14 +60,14 @@ impl ObjectRow {
     /// Writes the objects once in an operation, and waits for them.
     pub(super) fn deploy_and_wait(&self, work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
         for desired in (self.desired)(work) {
-            if work.written.contains(&desired.target.key) {
+            if work.written.contains(&desired.target) {
                 continue;
             }
             let step = (self.write)(work, &desired)?;
             if step != Step::Done {
                 return Ok(step);
             }
-            work.written.insert(desired.target.key);
+            work.written.insert(desired.target);
         }
         self.wait(work, attempt)
     }
@@ -75,33 +75,35 @@ impl ObjectRow {
     /// Deletes the objects that go.
     pub(super) fn delete(&self, work: &Work) -> Result<Step, Failed> {
         let (cluster, leaving) = ((self.cluster)(work), (self.leaving)(work)?);
-        delete_each(work, cluster, leaving.into_iter().filter(|leaving| !leaving.is_deleted))
+        delete_each(work, cluster, leaving.iter().filter(|leaving| !leaving.is_deleted))
     }
 
     /// Waits until they are gone.
     pub(super) fn wait_gone(&self, work: &Work, attempt: &Attempt) -> Result<Step, Failed> {
-        let cluster = (self.cluster)(work);
-        let looks = (self.leaving)(work)?
-            .into_iter()
-            .map(|leaving| leaving.target.wait_gone(cluster, leaving.patience, attempt));
-        together(looks.collect())
+        wait_each((self.cluster)(work), &(self.leaving)(work)?, attempt)
     }
 
     /// Deletes the objects that go, and waits until they are gone.
     pub(super) fn delete_and_wait(&self, work: &Work, attempt: &Attempt) -> Result<Step, Failed> {
-        self.delete(work)?;
-        self.wait_gone(work, attempt)
+        let (cluster, leaving) = ((self.cluster)(work), (self.leaving)(work)?);
+        delete_each(work, cluster, leaving.iter().filter(|leaving| !leaving.is_deleted))?;
+        wait_each(cluster, &leaving, attempt)
     }
 }
 
 /// Deletes objects. A failed deletion does not stop the others.
-fn delete_each(
+fn delete_each<'l>(
     work: &Work,
     cluster: &Client,
-    objects: impl Iterator<Item = Leaving>,
+    objects: impl Iterator<Item = &'l Leaving>,
 ) -> Result<Step, Failed> {
     let now = work.now();
     let delete =
-        |leaving: Leaving| leaving.target.delete(cluster, now).map(|()| Step::Done).map_err(Failed::from);
+        |leaving: &Leaving| leaving.target.delete(cluster, now).map(|()| Step::Done).map_err(Failed::from);
     together(objects.map(delete).collect())
+}
+
+fn wait_each(cluster: &Client, objects: &[Leaving], attempt: &Attempt) -> Result<Step, Failed> {
+    let look = |leaving: &Leaving| leaving.target.wait_gone(cluster, leaving.patience, attempt);
+    together(objects.iter().map(look).collect())
 }

@@ -111,7 +111,7 @@ fn deploy(work: &Work, role: &'static str, request: &str, desired: &Desired) -> 
     if let Some(record) = wanted(work, role) {
         bring_credentials(&work.env.garden, &work.env.seed, &record)?;
     }
-    let is_asked = requests::asks(&work.shoot, request);
+    let is_asked = !work.facts.operation.is_deletion() && requests::asks(&work.shoot, request);
     desired.target.deploy_or_replace(&work.env.seed, &desired.wish, is_asked, work.now())
 }
 

@@ -19,9 +19,9 @@ impl<T> Slot<T> {
     /// The result.
     ///
     /// # Errors
-    /// It is not there; `what` names it.
-    pub(super) fn need(&self, what: &str) -> Result<&T, Failed> {
-        self.0.as_ref().ok_or_else(|| Failed::new(format!("{what}: not there yet")))
+    /// It does not exist yet; `lack` says so, and names it.
+    pub(super) fn need(&self, lack: &str) -> Result<&T, Failed> {
+        self.0.as_ref().ok_or_else(|| Failed::new(lack))
     }
 
     pub(super) const fn get(&self) -> Option<&T> {

@@ -1,4 +1,4 @@
-//! What tasks write to the status of a Shoot. Pure.
+//! Patches of a Shoot's status. Pure.
 
 use serde_json::{Value, json};
 

@@ -12,6 +12,7 @@ use crate::base::sorted::{SortedMap, SortedSet};
 use crate::components::images::Images;
 use crate::config::settings::Settings;
 use crate::deployer::Parent;
+use crate::extension::Target;
 use crate::flow::Failed;
 use crate::kube::{Garden, Seed};
 use crate::pki::keys::RsaKeys;
@@ -89,7 +90,7 @@ pub struct Work {
     /// The generations of ManagedResources that this operation has written or found correct, by name.
     pub(super) generations: SortedMap<String, i64>,
     /// Extension objects that this operation has written, if it writes them once.
-    pub(super) written: SortedSet<Key>,
+    pub(super) written: SortedSet<Target>,
     /// Objects to rewrite because their encryption changes.
     pub(super) rewrite: Rewrite,
     /// ServiceAccounts whose tokens are renewed.
@@ -180,7 +181,7 @@ impl Work {
     }
 
     pub(super) fn secrets(&self) -> Result<&Made, Failed> {
-        self.results.secrets.need("the Secrets of the Shoot")
+        self.results.secrets.need("the Secrets of the Shoot do not exist yet")
     }
 
     /// The address of the API server outside the seed, once it is known.

@@ -33,9 +33,9 @@ pub(super) struct Running {
 /// Why a reconciliation ends with a failure.
 #[derive(Debug)]
 pub(super) enum EndError {
-    /// The garden knows the result of the operation.
+    /// The operation is over: its result is in the garden, or the garden has refused it.
     Reported(Failure),
-    /// The garden or the seed cannot be reached: the result is still to be reported.
+    /// The result is still to be reported, in the next turn: the garden or the seed has not answered.
     Unreported(Failure),
 }
 
@@ -46,12 +46,13 @@ impl EndError {
         }
     }
 
-    /// What becomes of an error while the result is reported: an answer is a failure of the reconciliation.
+    /// An answer of the server ends the operation; without an answer, the next turn reports again.
     pub(super) fn of(error: kube::Error) -> Self {
         if is_away(&error) { Self::Unreported(error.into()) } else { Self::Reported(error.into()) }
     }
 }
 
+/// A read before the report failed: the next turn tries again.
 impl From<kube::Error> for EndError {
     fn from(error: kube::Error) -> Self {
         Self::Unreported(error.into())

@@ -31,6 +31,8 @@ impl ShootReconciler {
         operation: Operation,
         cx: &Context,
     ) -> Result<Outcome, Failure> {
+        // `decide` reports an operation that this version does not support.
+        let Some(table) = operation::table(operation) else { return Ok(Outcome::Done) };
         let metadata = view::look::<Metadata>(&shoot)?.metadata;
         let read = (metadata.finalizers.as_slice(), metadata.resource_version.as_str());
         match write::finalizer(&self.env.garden, &SHOOT, key, read, FINALIZER, true) {
@@ -75,7 +77,6 @@ impl ShootReconciler {
             Ok(facts) => facts,
             Err(failed) => return self.not_begun(key, &frame, failed, cx),
         };
-        let Some(table) = operation::table(operation) else { return Ok(Outcome::Done) };
         self.tell(key, &shoot, operation, News::Begun, cx);
         let running = Running {
             flow: table.flow(&facts),

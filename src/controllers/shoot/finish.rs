@@ -51,7 +51,7 @@ impl ShootReconciler {
     /// Reports that all tasks have been done since `at`.
     ///
     /// # Errors
-    /// As [`EndError`] says.
+    /// A request fails; [`EndError`] tells whether the result is still to be reported.
     pub(super) fn succeeded(
         &self,
         key: &Key,

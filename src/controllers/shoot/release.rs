@@ -42,7 +42,7 @@ impl ShootReconciler {
     /// Reports that all tasks of a deletion have been done since `at`.
     ///
     /// # Errors
-    /// As [`EndError`] says.
+    /// A request fails; [`EndError`] tells whether the result is still to be reported.
     pub(super) fn deleted(
         &self,
         key: &Key,

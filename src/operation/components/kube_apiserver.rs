@@ -82,7 +82,7 @@ pub(in crate::operation) fn deploy(work: &mut Work, attempt: &Attempt) -> Result
         old: made.old_data(ENCRYPTION_KEY),
         order: KeyOrder::of(phase, is_populated),
     })?;
-    let endpoint = work.results.endpoint.need("the address of the API server")?;
+    let endpoint = work.results.endpoint.need("the API server has no address yet")?;
     let kubernetes = &work.shoot["spec"]["kubernetes"];
     let replicas = live.as_ref().and_then(|live| live["spec"]["replicas"].as_i64());
     let wanted = match kube_apiserver::replicas(replicas, work.facts.is_hibernated) {
@@ -103,7 +103,7 @@ pub(in crate::operation) fn deploy(work: &mut Work, attempt: &Attempt) -> Result
         health_check_token: made.health_check_token(),
         secrets: &made.of_kube_apiserver(),
         encryption: &configuration,
-        texts: work.results.texts.need("the objects that the settings of the API server refer to")?,
+        texts: work.results.texts.need("the settings of the API server have not been read yet")?,
     })?;
     let workload = objects.0.last_mut().map(|(_, deployment)| deployment);
     pods::set(pods::availability(work)?.as_ref(), workload);

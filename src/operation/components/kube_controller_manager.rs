@@ -7,13 +7,12 @@ use serde_json::Value;
 use crate::api::coordination::LEASE;
 use crate::api::core::{DEPLOYMENT, POD};
 use crate::api::meta::{Key, Metadata, text};
+use crate::components::shoot as managed_resources;
 use crate::components::{kube_controller_manager, rollout};
 use crate::flow::{Attempt, Failed, Step};
 use crate::format::time::parse_rfc3339;
 use crate::kube::ListParams;
 use crate::shoot::access;
-
-use crate::components::shoot as managed_resources;
 
 use super::super::pods;
 use super::super::work::Work;

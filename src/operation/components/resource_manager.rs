@@ -2,12 +2,11 @@
 
 use crate::api::core::DEPLOYMENT;
 use crate::api::meta::Key;
+use crate::components::shoot as managed_resources;
 use crate::flow::{Attempt, Failed, Step};
 use crate::runtime::write;
 use crate::shoot::access;
 use crate::shoot::served::Standing;
-
-use crate::components::shoot as managed_resources;
 
 use super::super::times::STORE_PERIOD;
 use super::super::work::Work;

@@ -19,11 +19,16 @@ use super::{backups, encryption, extensions, records, sleep};
 
 pub(super) static TABLE: Table = Table { name: "Shoot cluster reconciliation", rows: &ROWS };
 
+// rustfmt leaves a table with longer lines as it is.
+const LABEL: &str = "Labeling resources after modification of encryption config or to encrypt them with new ETCD encryption key";
+const UNLABEL: &str = "Removing label from resources after modification of encryption config or rotation of ETCD encryption key";
+
 // A method of `Looker<'_>` has one lifetime, and the closure has all.
 #[allow(clippy::redundant_closure_for_method_calls)]
 static ROWS: [Row; 47] = [
     // Upstream creates all components before its flow, in a step of this name, and retries for ten minutes.
-    Row::new("Create botanist", kube_apiserver::settings, |seen| seen.settings()).retrying(TEN_SECONDS, MINUTE),
+    Row::new("Create botanist", kube_apiserver::settings, |seen| seen.settings())
+        .retrying(TEN_SECONDS, MINUTE),
     Row::new("Check required extensions", tasks::required_extensions, |seen| seen.required_extensions())
         .after(&["Create botanist"])
         .retrying(FIVE_SECONDS, MINUTE),
@@ -37,9 +42,11 @@ static ROWS: [Row; 47] = [
         .after(&["Deploying control plane namespace"])
         .retrying(FIVE_SECONDS, SHORT),
     // Shoot infrastructure: only with workers.
-    Row::new("Deploying Kubernetes API server service in the Seed cluster", kube_apiserver::service, |seen| {
-        seen.service(kube_apiserver::NAME)
-    })
+    Row::new(
+        "Deploying Kubernetes API server service in the Seed cluster",
+        kube_apiserver::service,
+        |seen| seen.service(kube_apiserver::NAME),
+    )
     .after(&["Deploying control plane namespace", "Ensuring Shoot cluster identity"])
     .retrying(FIVE_SECONDS, SHORT),
     Row::new(
@@ -58,26 +65,36 @@ static ROWS: [Row; 47] = [
         seen.status("advertisedAddresses")
     })
     .after(&["Initializing secrets management"]),
-    Row::new("Deploying internal domain DNS record", |work, attempt| records::INTERNAL_RECORD.deploy_and_wait(work, attempt), |seen| {
-        seen.record(records::INTERNAL)
-    })
+    Row::new(
+        "Deploying internal domain DNS record",
+        |work, attempt| records::INTERNAL_RECORD.deploy_and_wait(work, attempt),
+        |seen| seen.record(records::INTERNAL),
+    )
     .after(&["Deploying referenced resources", "Ensuring advertised addresses for the Shoot"])
     .when(Facts::is_awake)
     .within(FIVE_MINUTES),
-    Row::new("Deploying external domain DNS record", |work, attempt| records::EXTERNAL_RECORD.deploy_and_wait(work, attempt), |seen| {
-        seen.record(records::EXTERNAL)
-    })
+    Row::new(
+        "Deploying external domain DNS record",
+        |work, attempt| records::EXTERNAL_RECORD.deploy_and_wait(work, attempt),
+        |seen| seen.record(records::EXTERNAL),
+    )
     .after(&["Deploying referenced resources", "Ensuring advertised addresses for the Shoot"])
     .when(Facts::is_awake)
     .within(FIVE_MINUTES)
     .last(),
     // Source backup entry and copies of backups: only when a Shoot is migrated from another seed.
-    Row::new("Deploying BackupEntry for ETCD data", |work, _| backups::ENTRY.deploy(work), |seen| seen.backup_entry(false))
-        .after(&["Deploying control plane namespace"])
-        .when(|facts| facts.has_backup),
-    Row::new("Waiting until the BackupEntry for ETCD data has been reconciled", |work, attempt| backups::ENTRY.wait(work, attempt), |seen| {
-        seen.backup_entry(true)
-    })
+    Row::new(
+        "Deploying BackupEntry for ETCD data",
+        |work, _| backups::ENTRY.deploy(work),
+        |seen| seen.backup_entry(false),
+    )
+    .after(&["Deploying control plane namespace"])
+    .when(|facts| facts.has_backup),
+    Row::new(
+        "Waiting until the BackupEntry for ETCD data has been reconciled",
+        |work, attempt| backups::ENTRY.wait(work, attempt),
+        |seen| seen.backup_entry(true),
+    )
     .after(&["Deploying BackupEntry for ETCD data"])
     .when(|facts| facts.has_backup && facts.waits()),
     Row::new("Deploying main and events ETCDs", etcd::deploy, |seen| seen.etcds_written())
@@ -107,15 +124,17 @@ static ROWS: [Row; 47] = [
     .after(&["Deploying extension resources before kube-apiserver"])
     .when(Facts::waits_awake),
     // While a new encryption key is prepared, a rollout with the old key comes first.
-    Row::new("Deploying Kubernetes API server", kube_apiserver::deploy, |seen| seen.deployment(kube_apiserver::NAME))
-        .after(&[
-            "Initializing secrets management",
-            "Deploying main and events ETCDs",
-            "Waiting until main and event ETCDs have been reconciled",
-            "Waiting until extension resources handled before kube-apiserver are ready",
-        ])
-        .retrying(FIVE_SECONDS, SHORT)
-        .longer(Facts::prepares_encryption_key, FIVE_MINUTES),
+    Row::new("Deploying Kubernetes API server", kube_apiserver::deploy, |seen| {
+        seen.deployment(kube_apiserver::NAME)
+    })
+    .after(&[
+        "Initializing secrets management",
+        "Deploying main and events ETCDs",
+        "Waiting until main and event ETCDs have been reconciled",
+        "Waiting until extension resources handled before kube-apiserver are ready",
+    ])
+    .retrying(FIVE_SECONDS, SHORT)
+    .longer(Facts::prepares_encryption_key, FIVE_MINUTES),
     // Rewritten objects must not reach a server that still encrypts with the old key.
     Row::new("Waiting until Kubernetes API server rolled out", kube_apiserver::wait, |seen| {
         seen.rolled_out(kube_apiserver::NAME)
@@ -128,7 +147,9 @@ static ROWS: [Row; 47] = [
         seen.written(managed::RESOURCE_MANAGER)
     })
     .after(&["Initializing secrets management", "Waiting until Kubernetes API server rolled out"]),
-    Row::new("Waiting until gardener-resource-manager reports readiness", resource_manager::wait, |seen| seen.applied())
+    Row::new("Waiting until gardener-resource-manager reports readiness", resource_manager::wait, |seen| {
+        seen.applied()
+    })
     .after(&["Deploying gardener-resource-manager"])
     .when(Facts::waits_awake)
     .within(FIVE_MINUTES),
@@ -176,33 +197,24 @@ static ROWS: [Row; 47] = [
     .after(&["Renewing shoot access secrets after creation of new ServiceAccount signing key"])
     .also_after(|facts| facts.is_hibernated, &["Initializing connection to Shoot"])
     .retrying(FIVE_SECONDS, SHORT),
-    Row::new("Waiting until kube-controller-manager reports readiness", kube_controller_manager::wait, |seen| {
-        seen.rolled_out(kube_controller_manager::NAME)
-    })
+    Row::new(
+        "Waiting until kube-controller-manager reports readiness",
+        kube_controller_manager::wait,
+        |seen| seen.rolled_out(kube_controller_manager::NAME),
+    )
     .after(&["Deploying Kubernetes controller manager"])
     .when(Facts::waits_for_controllers)
     .within(THREE_MINUTES),
     // Rewrites stored objects after a change of their encryption.
-    Row::new(
-        "Labeling resources after modification of encryption config or to encrypt them with new ETCD encryption key",
-        encryption::label,
-        only_in_the_log,
-    )
-    .after(&["Initializing connection to Shoot"])
-    .when(|facts| facts.is_awake() && facts.rewrites_objects())
-    .retrying(SHORT, TEN_MINUTES),
-    Row::new(
-        "Removing label from resources after modification of encryption config or rotation of ETCD encryption key",
-        encryption::unlabel,
-        only_in_the_log,
-    )
-    .after(&[
-        "Initializing connection to Shoot",
-        "Labeling resources after modification of encryption config or to encrypt them with new ETCD encryption key",
-    ])
-    .when(|facts| facts.is_awake() && facts.ends_rewrite())
-    .retrying(SHORT, TEN_MINUTES)
-    .last(),
+    Row::new(LABEL, encryption::label, only_in_the_log)
+        .after(&["Initializing connection to Shoot"])
+        .when(|facts| facts.is_awake() && facts.rewrites_objects())
+        .retrying(SHORT, TEN_MINUTES),
+    Row::new(UNLABEL, encryption::unlabel, only_in_the_log)
+        .after(&["Initializing connection to Shoot", LABEL])
+        .when(|facts| facts.is_awake() && facts.ends_rewrite())
+        .retrying(SHORT, TEN_MINUTES)
+        .last(),
     // ServiceAccount tokens that do not expire.
     Row::new(
         "Creating new ServiceAccount secrets after creation of new signing key",
@@ -298,16 +310,20 @@ static ROWS: [Row; 47] = [
     .when(|facts| facts.is_hibernated && facts.waits())
     .last(),
     // A Shoot without workers has no record of an ingress domain.
-    Row::new("Destroying internal domain DNS record if hibernated", |work, attempt| records::INTERNAL_RECORD.delete_and_wait(work, attempt), |seen| {
-        seen.no_record(records::INTERNAL)
-    })
+    Row::new(
+        "Destroying internal domain DNS record if hibernated",
+        |work, attempt| records::INTERNAL_RECORD.delete_and_wait(work, attempt),
+        |seen| seen.no_record(records::INTERNAL),
+    )
     .after(&["Hibernating control plane"])
     .when(|facts| facts.is_hibernated)
     .retrying(FIVE_SECONDS, FIVE_MINUTES)
     .last(),
-    Row::new("Destroying external domain DNS record if hibernated", |work, attempt| records::EXTERNAL_RECORD.delete_and_wait(work, attempt), |seen| {
-        seen.no_record(records::EXTERNAL)
-    })
+    Row::new(
+        "Destroying external domain DNS record if hibernated",
+        |work, attempt| records::EXTERNAL_RECORD.delete_and_wait(work, attempt),
+        |seen| seen.no_record(records::EXTERNAL),
+    )
     .after(&["Hibernating control plane"])
     .when(|facts| facts.is_hibernated)
     .retrying(FIVE_SECONDS, FIVE_MINUTES)
@@ -315,10 +331,14 @@ static ROWS: [Row; 47] = [
     Row::new("Deleting stale extension resources", |work, _| extensions::STALE.delete(work), only_in_the_log)
         .after(&["Deploying control plane namespace", "Initializing connection to Shoot"])
         .retrying(FIVE_SECONDS, SHORT),
-    Row::new("Waiting until stale extension resources are deleted", |work, attempt| extensions::STALE.wait_gone(work, attempt), only_in_the_log)
-        .after(&["Deleting stale extension resources"])
-        .when(Facts::waits_awake)
-        .last(),
+    Row::new(
+        "Waiting until stale extension resources are deleted",
+        |work, attempt| extensions::STALE.wait_gone(work, attempt),
+        only_in_the_log,
+    )
+    .after(&["Deleting stale extension resources"])
+    .when(Facts::waits_awake)
+    .last(),
     Row::new("Restarting control plane pods", tasks::restart_pods, only_in_the_log)
         .after(&["Waiting until kube-controller-manager reports readiness"])
         .when(|facts| facts.restarts_pods)

@@ -180,7 +180,7 @@ pub(in crate::operation) fn referenced(work: &mut Work, _: &Attempt) -> Result<S
 pub(in crate::operation) fn namespace(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     // Its Secrets are deleted with it.
     work.session = None;
-    write::delete(&work.env.seed, &NAMESPACE, &Key::new("", work.plane()))?;
+    write::delete(&work.env.seed, &NAMESPACE, &Key::cluster(work.plane()))?;
     Ok(Step::Done)
 }
 
@@ -205,7 +205,7 @@ pub(in crate::operation) fn state(work: &mut Work, _: &Attempt) -> Result<Step, 
 }
 
 pub(in crate::operation) fn cluster(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
-    write::delete(&work.env.seed, &CLUSTER, &Key::new("", work.plane()))?;
+    write::delete(&work.env.seed, &CLUSTER, &Key::cluster(work.plane()))?;
     Ok(Step::Done)
 }
 
