@@ -147,9 +147,10 @@ fn main() -> ExitCode {
         bench.run(&mut report);
     }
     if let Some(helm) = helm.filter(|_| !is_part) {
+        let demands_ratio = !bench.plan.is_short();
         let Bench { program: own, folder, clock, .. } = bench;
         let helm = page_by_page(&helm, &folder.join("helm"));
-        render::Rival { own, helm, folder, clock }.compare(&mut report);
+        render::Rival { own, helm, folder, clock, demands_ratio }.compare(&mut report);
     }
     report.print();
     if report.failed() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
