@@ -48,7 +48,7 @@ impl<C, F, E> Row<C, F, E> {
         }
     }
 
-    /// It starts when these tasks are done. They stand above it.
+    /// It starts when these tasks are done. They come earlier in the table.
     #[must_use]
     pub const fn after(mut self, names: &'static [&'static str]) -> Self {
         self.after = names;
@@ -149,7 +149,7 @@ pub fn problems<C, F, E>(rows: &[Row<C, F, E>]) -> Vec<String> {
                 None => problems.push(format!("{name:?} waits for {need:?}, which is no task")),
                 Some(at) if at == index => problems.push(format!("{name:?} waits for itself")),
                 Some(at) if at > index => {
-                    problems.push(format!("{name:?} waits for {need:?}, which stands below it"));
+                    problems.push(format!("{name:?} waits for {need:?}, which comes later"));
                 }
                 Some(_) => {}
             }

@@ -354,7 +354,7 @@ fn a_wrong_table_has_problems() {
     assert_eq!(
         problems(&wrong),
         [
-            "\"a\" waits for \"c\", which stands below it",
+            "\"a\" waits for \"c\", which comes later",
             "\"a\" waits for \"x\", which is no task",
             "\"a\" waits for itself",
             "\"b\" is not waited for",

@@ -15,7 +15,7 @@ pub(super) struct ObjectRow {
     pub(super) desired: fn(&Work) -> Vec<Desired>,
     /// Writes one of them.
     pub(super) write: fn(&Work, &Desired) -> Result<Step, Failed>,
-    /// The objects that go when the Shoot needs them no more.
+    /// The objects to delete, because the Shoot no longer needs them.
     pub(super) leaving: fn(&Work) -> Result<Vec<Leaving>, Failed>,
 }
 
@@ -75,7 +75,7 @@ impl ObjectRow {
     /// Deletes the objects that go.
     pub(super) fn delete(&self, work: &Work) -> Result<Step, Failed> {
         let (cluster, leaving) = ((self.cluster)(work), (self.leaving)(work)?);
-        delete_each(work, cluster, leaving.iter().filter(|leaving| !leaving.is_deleted))
+        delete_each(work, cluster, &leaving)
     }
 
     /// Waits until they are gone.
@@ -86,21 +86,17 @@ impl ObjectRow {
     /// Deletes the objects that go, and waits until they are gone.
     pub(super) fn delete_and_wait(&self, work: &Work, attempt: &Attempt) -> Result<Step, Failed> {
         let (cluster, leaving) = ((self.cluster)(work), (self.leaving)(work)?);
-        delete_each(work, cluster, leaving.iter().filter(|leaving| !leaving.is_deleted))?;
+        delete_each(work, cluster, &leaving)?;
         wait_each(cluster, &leaving, attempt)
     }
 }
 
-/// Deletes objects. A failed deletion does not stop the others.
-fn delete_each<'l>(
-    work: &Work,
-    cluster: &Client,
-    objects: impl Iterator<Item = &'l Leaving>,
-) -> Result<Step, Failed> {
+/// Deletes the objects that are not deleted yet. A failed deletion does not stop the others.
+fn delete_each(work: &Work, cluster: &Client, objects: &[Leaving]) -> Result<Step, Failed> {
     let now = work.now();
     let delete =
         |leaving: &Leaving| leaving.target.delete(cluster, now).map(|()| Step::Done).map_err(Failed::from);
-    together(objects.map(delete).collect())
+    together(objects.iter().filter(|leaving| !leaving.is_deleted).map(delete).collect())
 }
 
 fn wait_each(cluster: &Client, objects: &[Leaving], attempt: &Attempt) -> Result<Step, Failed> {

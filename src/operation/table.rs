@@ -9,7 +9,7 @@ use super::work::Work;
 /// A task of an operation.
 pub(super) type Row = flow::Row<Work, Facts, Evidence>;
 
-/// The tasks of an operation. A task stands below those that it waits for.
+/// The tasks of an operation. A task comes after those that it waits for.
 #[derive(Debug)]
 pub struct Table {
     /// The name of the flow, in upstream's words.

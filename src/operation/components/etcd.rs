@@ -89,15 +89,12 @@ fn replicas(work: &Work, role: Role) -> Result<u32, Failed> {
     if !work.facts.is_hibernated {
         return Ok(1);
     }
-    let resource = match work.env.settings.edge.etcd.mode {
-        EtcdMode::Plain => &STATEFUL_SET,
-        EtcdMode::Druid => &druid::ETCD,
-    };
-    Ok(u32::try_from(kept(work, resource, role.name())?).unwrap_or(0))
+    let resource = resource(work.env.settings.edge.etcd.mode);
+    Ok(u32::try_from(kept(work, &resource, role.name())?).unwrap_or(0))
 }
 
-/// Its volumes are deleted with the namespace.
-const fn resource(mode: EtcdMode) -> Resource {
+/// The object that the agent writes for an etcd. Its volumes are deleted with the namespace.
+pub(in crate::operation) const fn resource(mode: EtcdMode) -> Resource {
     match mode {
         EtcdMode::Plain => STATEFUL_SET,
         EtcdMode::Druid => druid::ETCD,

@@ -1,4 +1,5 @@
 //! What the agent applies in the cluster of a Shoot.
+
 use crate::components::shoot as managed_resources;
 use crate::flow::{Attempt, Failed, Step};
 use crate::shoot::{access, inside};

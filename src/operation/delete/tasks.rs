@@ -199,8 +199,7 @@ pub(in crate::operation) fn wait_namespace_gone(work: &mut Work, _: &Attempt) ->
 }
 
 pub(in crate::operation) fn state(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
-    let key = Key::new(work.view.namespace.as_str(), work.view.name.as_str());
-    state::delete(&work.env.garden, &key)?;
+    state::delete(&work.env.garden, &work.key())?;
     Ok(Step::Done)
 }
 

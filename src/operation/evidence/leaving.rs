@@ -14,7 +14,7 @@ use crate::limits;
 use crate::shoot::cleaner::{self, Stage};
 
 use super::super::kinds::Operation;
-use super::{Found, Looker, Seen, all, missing, written_for};
+use super::{Found, Looker, Seen, all, etcd_resource, missing};
 
 impl Looker<'_> {
     /// What the cluster of the Shoot still contains, if its API server is reachable from here.
@@ -45,7 +45,7 @@ impl Looker<'_> {
     }
 
     pub(in crate::operation) fn etcds_left(&self) -> Found {
-        let written = written_for(self.settings.edge.etcd.mode);
+        let written = etcd_resource(self.settings.edge.etcd.mode);
         let each = |role: Role| self.is_gone(&written, &self.key(role.name()));
         Ok(all(Role::ALL.into_iter().map(each).collect::<Result<_, _>>()?))
     }

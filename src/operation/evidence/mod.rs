@@ -24,6 +24,7 @@ use crate::resources::Watched;
 use crate::runtime::events;
 use crate::shoot::client::Connector;
 
+use super::components::etcd::resource as etcd_resource;
 use super::kinds::Operation;
 use super::{look, records};
 
@@ -121,7 +122,7 @@ impl Looker<'_> {
     }
 
     pub(super) fn etcds_written(&self) -> Found {
-        let written = written_for(self.settings.edge.etcd.mode);
+        let written = etcd_resource(self.settings.edge.etcd.mode);
         let each = |role: etcd::Role| self.exists(&written, role.name());
         Ok(all(etcd::Role::ALL.into_iter().map(each).collect::<Result<_, _>>()?))
     }
@@ -308,14 +309,6 @@ impl Looker<'_> {
     }
 }
 
-/// The object that the agent writes for an etcd.
-const fn written_for(mode: EtcdMode) -> Resource {
-    match mode {
-        EtcdMode::Plain => STATEFUL_SET,
-        EtcdMode::Druid => etcd::druid::ETCD,
-    }
-}
-
 fn ready(resource: &Resource, name: &str, object: &Value) -> Seen {
     match extension::check(object) {
         Ok(()) => Seen::There,
@@ -333,7 +326,7 @@ mod tests {
     #[test]
     fn a_druid_makes_the_stateful_sets() {
         for (mode, kind) in [(EtcdMode::Plain, "StatefulSet"), (EtcdMode::Druid, "Etcd")] {
-            assert_eq!(written_for(mode).kind, kind);
+            assert_eq!(etcd_resource(mode).kind, kind);
         }
     }
 }
