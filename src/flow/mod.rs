@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::base::clock::Mono;
 use crate::base::error::chain;
-use crate::kube;
+use crate::kube::{self, Verdict};
 use crate::runtime::controller::Failure;
 
 mod held;
@@ -50,6 +50,8 @@ pub struct Failed {
     pub text: String,
     /// Gardener's error codes.
     pub codes: Vec<String>,
+    /// What the server's answer means, if a request was the reason.
+    pub verdict: Option<Verdict>,
     /// Set if nothing was sent: when to try again. The task has not failed then.
     pub postponed: Option<Duration>,
     /// The text stands beside the task's name while the task waits: it takes long, and it goes on.
@@ -60,6 +62,11 @@ impl Failed {
     /// Without codes.
     pub fn new(text: impl Into<String>) -> Self {
         Self { text: text.into(), ..Self::default() }
+    }
+
+    /// The failure of a request, with a text for people.
+    pub fn request(text: impl Into<String>, error: &kube::Error) -> Self {
+        Self { verdict: Some(error.verdict()), postponed: error.postponed(), ..Self::new(text) }
     }
 
     /// What a task is doing, for the progress of its flow.
@@ -98,7 +105,7 @@ impl From<Failed> for Failure {
 
 impl From<kube::Error> for Failed {
     fn from(error: kube::Error) -> Self {
-        Self { postponed: error.postponed(), ..Self::new(chain(&error)) }
+        Self::request(chain(&error), &error)
     }
 }
 
@@ -208,6 +215,10 @@ pub trait Observer {
     fn done(&mut self, _task: &str) {}
 }
 
+/// How soon a task tries again after a conflict.
+const CONFLICT_AGAIN: Duration = Duration::from_millis(200);
+/// So many conflicts of a task are no failure, also if its other errors are not retried.
+const CONFLICTS_MAX: u32 = 5;
 /// A turn ends after this time even if tasks could continue, because other flows need the worker too.
 const TURN_MAX: Duration = Duration::from_secs(2);
 
@@ -365,6 +376,10 @@ impl<C> Flow<C> {
             Ok(Step::Again { after, why }) => (Some(after), why, tries.saturating_add(1)),
             Err(failed) => match failed.postponed {
                 Some(after) => (Some(after), failed, tries),
+                // Another writer came first. The task reads again.
+                None if failed.verdict == Some(Verdict::Conflict) && tries < CONFLICTS_MAX => {
+                    (Some(CONFLICT_AGAIN), failed, tries.saturating_add(1))
+                }
                 None => (task.retry, failed, tries.saturating_add(1)),
             },
         };

@@ -1,3 +1,4 @@
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
@@ -329,7 +330,7 @@ fn a_slow_flow_yields_its_worker() {
     }
     let mut flow = Flow::new("Flow", &[slow!("a"), slow!("b"), slow!("c")], &());
     // Each read of the clock takes a second, so that a turn has time for one step.
-    let seconds = std::cell::Cell::new(0);
+    let seconds = Cell::new(0);
     let clock = || {
         seconds.set(seconds.get() + 1);
         at(seconds.get())
@@ -372,4 +373,33 @@ fn the_order_of_a_table_does_not_matter() {
     let outline = outline(&rows, &());
     assert_eq!(outline.iter().map(|task| task.name).collect::<Vec<_>>(), ["a", "b", "c"]);
     assert_eq!(outline.iter().map(|task| task.needs.clone()).collect::<Vec<_>>(), [vec![], vec![], vec![1]]);
+}
+
+#[test]
+fn a_conflict_is_no_failure_unless_it_stays() {
+    let conflict = || Failed { verdict: Some(Verdict::Conflict), ..Failed::new("changed") };
+    let run = |most: u32| {
+        let row = Row::<u32, (), ()>::new(
+            "a",
+            |left, _| {
+                if *left == 0 {
+                    return Ok(Step::Done);
+                }
+                *left -= 1;
+                Err(Failed { verdict: Some(Verdict::Conflict), ..Failed::new("changed") })
+            },
+            (),
+        )
+        .last();
+        let mut flow = Flow::new("f", &[row], &());
+        let (seconds, mut left) = (Cell::new(0), most);
+        loop {
+            seconds.set(seconds.get() + 1);
+            if let Turn::Ended(errors) = flow.turn(&mut left, &|| at(seconds.get()), &mut Silent) {
+                return errors;
+            }
+        }
+    };
+    assert_eq!(run(5), []);
+    assert_eq!(run(6), [TaskError { task: "a".to_owned(), failed: conflict() }]);
 }

@@ -18,7 +18,7 @@ use crate::pki::Certificate;
 use super::bootstrap::remove_bootstrap_secret;
 use super::{Error, csr, secret};
 
-/// The garden's CA, as its kube-controller-manager publishes it.
+/// The garden's CA, as its controllers publish it.
 const CA_NAMESPACE: &str = "gardener-system-public";
 const CA_NAME: &str = "kube-root-ca.crt";
 const CA_KEY: &str = "ca.crt";

@@ -97,10 +97,9 @@ fn required<T: serde::de::DeserializeOwned>(
     key: &Key,
 ) -> Result<T, Failed> {
     let name = &key.name;
-    let failed = |error: kube::Error| Failed {
-        text: format!("read {} {name} of the garden: {}", resource.kind, chain(&error)),
-        postponed: error.postponed(),
-        ..Failed::default()
+    let failed = |error: kube::Error| {
+        let text = format!("read {} {name} of the garden: {}", resource.kind, chain(&error));
+        Failed::request(text, &error)
     };
     garden.find(resource, key).map_err(failed)?.ok_or_else(|| {
         Failed::new(format!("the garden has no {} {name}, which the Shoot needs", resource.kind))

@@ -148,11 +148,10 @@ impl error::Error for Error {
 
 impl From<Error> for Failed {
     fn from(error: Error) -> Self {
-        let postponed = match &error {
-            Error::Kube { source, .. } => source.postponed(),
-            _ => None,
-        };
-        Self { postponed, ..Self::new(chain(&error)) }
+        match &error {
+            Error::Kube { source, .. } => Self::request(chain(&error), source),
+            _ => Self::new(chain(&error)),
+        }
     }
 }
 

@@ -131,18 +131,26 @@ impl Error {
         matches!(self, Self::Server { .. } | Self::Version { .. })
     }
 
-    /// If a request was not sent: when to try again.
-    pub const fn postponed(&self) -> Option<Duration> {
+    /// The request that failed, if one was the reason.
+    const fn request(&self) -> Option<&kube::Error> {
         match self {
-            Self::Read { source, .. } | Self::Server { source, .. } => source.postponed(),
+            Self::Read { source, .. } | Self::Server { source, .. } => Some(source),
             _ => None,
         }
+    }
+
+    /// If a request was not sent: when to try again.
+    pub fn postponed(&self) -> Option<Duration> {
+        self.request().and_then(kube::Error::postponed)
     }
 }
 
 impl From<Error> for Failed {
     fn from(error: Error) -> Self {
-        Self { postponed: error.postponed(), ..Self::new(chain(&error)) }
+        match error.request() {
+            Some(request) => Self::request(chain(&error), request),
+            None => Self::new(chain(&error)),
+        }
     }
 }
 

@@ -20,7 +20,8 @@ use crate::runtime::write;
 
 use super::decide::{self, Observed, Phase};
 use super::error::{Error, GET_NAMESPACE, kube_error};
-use super::flow::{self, Seldom, Work};
+use super::flow;
+use super::work::{Seldom, Work};
 use super::{CONFLICT_RETRY, FINALIZER, SeedReconciler, authorities, delete, extensions};
 
 /// How often the progress of a flow is written, as in upstream.

@@ -13,7 +13,7 @@ use crate::kube::Seed;
 use crate::pki::keys::RsaKeys;
 use crate::secrets::{Config, KEY_AGAIN, Options, Place, Rotation, Secrets};
 
-use super::flow::Work;
+use super::work::Work;
 
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 

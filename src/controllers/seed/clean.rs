@@ -24,7 +24,7 @@ use crate::runtime::write;
 
 use super::delete::{self, REMOVAL_PERIOD, Step};
 use super::error::kube_error;
-use super::{SeedReconciler, own_managed_resources};
+use super::{SeedReconciler, components};
 
 /// How often to check whether people have deleted their objects: each check lists all definitions.
 const OBJECTS_PERIOD: Duration = Duration::from_secs(10);
@@ -45,7 +45,7 @@ pub(super) fn forget(origins: &Origins) {
 
 /// Deletes the components that another gardenlet has left. Returns `None` once they are gone.
 pub(super) fn components(this: &SeedReconciler, seed: &str) -> Result<Option<Step>, Failure> {
-    let own = own_managed_resources(seed);
+    let own = components::managed_resources(seed);
     let (mut names, mut waiting) = (Vec::new(), Vec::new());
     let found = delete::list(&this.site.seed, &MANAGED_RESOURCE, COMPONENTS, "", |object| {
         let key = Key::of(object);

@@ -247,6 +247,12 @@ pub(super) fn label_garden(namespace: &mut Value, zones: &[String], is_garden: b
         json!(zones.join(","));
 }
 
+/// Whether Gardener manages the records of a Seed's ingress domain.
+pub(super) fn manages_ingress_record(seed: &Value) -> bool {
+    let spec = &seed["spec"];
+    spec["dns"]["provider"].is_object() && spec["ingress"]["domain"].is_string()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -427,5 +433,17 @@ mod tests {
                 "annotations": {"high-availability-config.resources.gardener.cloud/zones": "a,b"},
             })
         );
+    }
+
+    #[test]
+    fn gardener_manages_the_record_of_a_domain_with_a_provider() {
+        let table = [
+            (json!({"dns": {"provider": {"type": "x"}}, "ingress": {"domain": "d"}}), true),
+            (json!({"dns": {}, "ingress": {"domain": "d"}}), false),
+            (json!({"dns": {"provider": {"type": "x"}}}), false),
+        ];
+        for (spec, expected) in table {
+            assert_eq!(manages_ingress_record(&json!({"spec": spec})), expected, "{spec}");
+        }
     }
 }

@@ -18,9 +18,10 @@ use crate::kube::{Client, Error as KubeError, Patch};
 use crate::runtime::controller::Failure;
 use crate::runtime::write;
 
+use super::components::{self, Leaving};
 use super::decide::Observed;
 use super::error::kube_error;
-use super::{FINALIZER, SeedReconciler, clean, ingress, own_managed_resources};
+use super::{FINALIZER, SeedReconciler, clean, ingress};
 
 /// The result of a reconciliation.
 pub(super) enum Step {
@@ -117,8 +118,7 @@ fn remove_extension_objects(
     live: &Value,
     now: Timestamp,
 ) -> Result<Option<Step>, Failure> {
-    let [_, identity, _] = own_managed_resources(seed);
-    let mut has_begun = managed::remove(&this.site.seed, &identity)? == Removal::Begun;
+    let mut has_begun = remove(this, seed, Leaving::WithExtensions)?.contains(&Removal::Begun);
     let (record, mut left) = (ingress::target(), Vec::new());
     if let Some(object) = record.find(&this.site.seed)? {
         if !is_deleting(&object) {
@@ -157,18 +157,23 @@ fn remove_extension_objects(
     })
 }
 
-/// Deletes the Seed's own ManagedResources, `system` last. Returns true if something was deleted now, because the
+/// Deletes the Seed's own ManagedResources, turn by turn. Returns true if something was deleted now, because the
 /// applier has not seen it yet.
 fn has_begun_to_remove(this: &SeedReconciler, seed: &str) -> Result<bool, Failure> {
-    let [system, others @ ..] = own_managed_resources(seed);
     let mut removals = Vec::new();
-    for key in &others {
-        removals.push(managed::remove(&this.site.seed, key)?);
+    for turn in [Leaving::WithExtensions, Leaving::WithoutExtensions] {
+        removals.extend(remove(this, seed, turn)?);
     }
     if removals.iter().all(|removal| *removal == Removal::Gone) {
-        removals.push(managed::remove(&this.site.seed, &system)?);
+        removals.extend(remove(this, seed, Leaving::Last)?);
     }
     Ok(removals.contains(&Removal::Begun))
+}
+
+/// Deletes the ManagedResources of one turn.
+fn remove(this: &SeedReconciler, seed: &str, turn: Leaving) -> Result<Vec<Removal>, Failure> {
+    let keys = components::leaving(seed, turn);
+    Ok(keys.iter().map(|key| managed::remove(&this.site.seed, key)).collect::<Result<_, _>>()?)
 }
 
 fn has_finalizer(object: &Value) -> bool {

@@ -11,7 +11,7 @@ use crate::api::resources::GARDEN_NAMESPACE;
 use crate::extension::{Class, Enabled, Patience, Target, enabled, together};
 use crate::flow::{Attempt, Failed, Step};
 
-use super::flow::Work;
+use super::work::Work;
 
 /// The objects of a Seed.
 pub(super) fn wanted(seed: &Value, registrations: &[Arc<ControllerRegistration>]) -> Vec<Enabled> {

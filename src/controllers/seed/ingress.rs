@@ -19,7 +19,7 @@ use crate::flow::{Attempt, Failed, Step};
 use crate::kube::{Error, Garden, ListParams, Seed};
 use crate::runtime::write;
 
-use super::flow::Work;
+use super::work::Work;
 
 /// The name of the record, and of the Secret with its provider's credentials.
 const NAME: &str = "seed-ingress";
@@ -28,12 +28,6 @@ const ADDRESS_WITHIN: Duration = Duration::from_secs(60);
 const ADDRESS_PERIOD: Duration = Duration::from_secs(5);
 /// A record of another type has to be deleted first.
 pub(super) const WITHIN: Duration = Duration::from_secs(120);
-
-/// Whether Gardener manages the records of a Seed's ingress domain.
-pub(super) fn is_managed(seed: &Value) -> bool {
-    let spec = &seed["spec"];
-    spec["dns"]["provider"].is_object() && spec["ingress"]["domain"].is_string()
-}
 
 /// The record.
 pub(super) fn target() -> Target {
@@ -189,18 +183,6 @@ mod tests {
         ];
         for (families, expected) in table {
             assert_eq!(ip_stack(&json!({"networks": {"ipFamilies": families}})), expected);
-        }
-    }
-
-    #[test]
-    fn whose_domain_is_managed() {
-        let table = [
-            (json!({"dns": {"provider": {"type": "x"}}, "ingress": {"domain": "d"}}), true),
-            (json!({"dns": {}, "ingress": {"domain": "d"}}), false),
-            (json!({"dns": {"provider": {"type": "x"}}}), false),
-        ];
-        for (spec, expected) in table {
-            assert_eq!(is_managed(&json!({"spec": spec})), expected, "{spec}");
         }
     }
 

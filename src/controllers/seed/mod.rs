@@ -8,6 +8,7 @@
 mod act;
 mod authorities;
 mod clean;
+mod components;
 pub(super) mod decide;
 mod delete;
 mod error;
@@ -17,10 +18,10 @@ mod garden_secrets;
 mod ingress;
 mod observe;
 mod operations;
-mod references;
 pub mod register;
 pub(super) mod registration;
 mod status;
+mod work;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -29,8 +30,6 @@ use serde_json::Value;
 
 use crate::api::gardener::{self, SEED};
 use crate::api::meta::Key;
-use crate::api::resources::GARDEN_NAMESPACE;
-use crate::components::{cluster_identity, system};
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
 use crate::runtime::group::Group;
 use crate::runtime::queue::Retry;
@@ -54,9 +53,9 @@ pub fn add(site: &Arc<Site>, group: &mut Group) {
     });
     let key = site.seed_key();
     group.wake_on(&lane, &site.certificate_changed, move || [key.clone()]);
-    let memory = Arc::new(flow::Memory::default());
+    let memory = Arc::new(work::Memory::default());
     let (key, forget) = (site.seed_key(), Arc::clone(&memory));
-    let own = own_managed_resources(&key.name);
+    let own = components::managed_resources(&key.name);
     group.wake(&lane, &site.managed, move |change| {
         let is_lost = change.new.is_none() && own.contains(&change.key);
         is_lost.then(|| {
@@ -73,17 +72,10 @@ pub fn add(site: &Arc<Site>, group: &mut Group) {
     group.run(lane, reconciler);
 }
 
-/// The ManagedResources that the Seed's own reconciliation writes.
-fn own_managed_resources(seed: &str) -> [Key; 3] {
-    let names =
-        [system::NAME.to_owned(), cluster_identity::NAME.to_owned(), references::managed_resource_name(seed)];
-    names.map(|name| Key::new(GARDEN_NAMESPACE, name))
-}
-
 struct SeedReconciler {
     site: Arc<Site>,
     origins: clean::Origins,
-    memory: Arc<flow::Memory>,
+    memory: Arc<work::Memory>,
     /// The reconciliation that waits for its next turn.
     running: Mutex<Option<act::Running>>,
 }

@@ -153,7 +153,7 @@ impl Facts<'_> {
     fn patience(&self, kind: &str) -> Patience {
         let last = self.status.last_operation.as_ref().filter(|last| last.state == "Succeeded");
         let succeeded_at = last.and_then(|last| parse_rfc3339(&last.last_update_time).ok());
-        // The flow waits for etcd and kube-apiserver, but not for kube-controller-manager. Upstream's takes longer after that.
+        // The flow waits for the etcds and the API server, but not for its clients. Upstream's takes longer after that.
         let settles = if kind == CONTROL_PLANE { SETTLES } else { Duration::ZERO };
         Patience { threshold: self.care.thresholds.get(kind).copied(), succeeded_at, settles }
     }

@@ -74,7 +74,7 @@ impl Workload {
 /// How soon to check again whether something is gone.
 const SOON: Duration = Duration::from_secs(1);
 
-pub(in crate::operation) fn wait_gone(seed: &Seed, resource: &Resource, key: &Key) -> Result<Step, Failed> {
+pub(crate) fn wait_gone(seed: &Seed, resource: &Resource, key: &Key) -> Result<Step, Failed> {
     let Some(found) = seed.find::<Metadata>(resource, key)? else {
         return Ok(Step::Done);
     };

@@ -17,7 +17,7 @@ use super::super::components;
 use super::super::work::Work;
 use super::super::{cluster, status};
 
-pub(in crate::operation) fn required_extensions(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+pub(crate) fn required_extensions(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     let registrations = work.env.registered();
     let dns = work.view.dns_types();
     let backup = work.view.backup["provider"].as_str();
@@ -28,12 +28,12 @@ pub(in crate::operation) fn required_extensions(work: &mut Work, _: &Attempt) ->
     }
 }
 
-pub(in crate::operation) fn namespace(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+pub(crate) fn namespace(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     plane::ensure(&work.env.seed, &work.view, &work.env.registered())
 }
 
 /// The identity is written once and never changes.
-pub(in crate::operation) fn identity(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+pub(crate) fn identity(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     if let Some(patch) = status::cluster_identity(&work.shoot, &work.view.cluster_identity) {
         let shoot = work.env.garden.patch_status::<Value>(&SHOOT, &work.key(), &Patch::Merge(patch))?;
         let mut known = work.shoot.clone();
@@ -45,7 +45,7 @@ pub(in crate::operation) fn identity(work: &mut Work, _: &Attempt) -> Result<Ste
     Ok(Step::Done)
 }
 
-pub(in crate::operation) fn secrets(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+pub(crate) fn secrets(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     if work.session.is_none() {
         work.session = Some(Secrets::load(work.place.clone(), &rotation::rotation(&work.view))?);
     }
@@ -61,7 +61,7 @@ pub(in crate::operation) fn secrets(work: &mut Work, _: &Attempt) -> Result<Step
 }
 
 /// Deletes the pods that must restart because others have changed their configuration.
-pub(in crate::operation) fn restart_pods(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+pub(crate) fn restart_pods(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     let selector = "maintenance.gardener.cloud/restart=true".to_owned();
     let params = ListParams { label_selector: selector, ..ListParams::default() };
     let mut names = Vec::new();

@@ -7,7 +7,8 @@ use crate::api::meta::{Key, Metadata};
 use crate::kube::{Error, Seed};
 use crate::shoot::access;
 
-use super::super::components::{kube_apiserver, kube_controller_manager};
+use super::super::components::kube_apiserver;
+use super::super::components::kube_controller_manager;
 
 /// The state in the seed before the flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -26,7 +26,7 @@ const SOON: Duration = Duration::from_secs(1);
 const AGAIN: Duration = Duration::from_secs(5);
 
 /// A step of the clean-up.
-pub(in crate::operation) fn sweep(work: &mut Work, stage: Stage) -> Result<Step, Failed> {
+pub(crate) fn sweep(work: &mut Work, stage: Stage) -> Result<Step, Failed> {
     let now = work.now();
     let begun = match stage {
         Stage::Resources => Some(cleaner::begun(&work.env.seed, work.plane(), now)?),
@@ -51,7 +51,7 @@ fn list_managed(work: &Work, selector: &str) -> Result<Vec<ManagedResource>, Fai
 const OWN: &str = "origin=gardener";
 
 /// Deletes the agent's ManagedResources for the cluster. Without its API server, their objects cannot be deleted.
-pub(in crate::operation) fn managed(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+pub(crate) fn managed(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     each(&list_managed(work, OWN)?, &|found| {
         managed::remove(&work.env.seed, &found.metadata.key())?;
         if work.facts.cleans() { Ok(()) } else { release(&work.env.seed, found) }
@@ -99,12 +99,12 @@ fn why(found: &ManagedResource) -> String {
     applied.map_or("its applier has not said why".to_owned(), |condition| condition.message.clone())
 }
 
-pub(in crate::operation) fn wait_managed(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+pub(crate) fn wait_managed(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     Ok(are_gone(&list_managed(work, OWN)?, SOON))
 }
 
 /// Extensions delete theirs.
-pub(in crate::operation) fn wait_all_managed(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+pub(crate) fn wait_all_managed(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     release_going(work)?;
     let mut all = list_managed(work, "")?;
     all.retain(|found| found.spec.class.is_empty());
@@ -121,23 +121,17 @@ fn release_going(work: &Work) -> Result<(), Failed> {
     each(&all, &|found| release(&work.env.seed, found)).map(drop)
 }
 
-pub(in crate::operation) fn wait_extensions_before(
-    work: &mut Work,
-    attempt: &Attempt,
-) -> Result<Step, Failed> {
+pub(crate) fn wait_extensions_before(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
     release_going(work)?;
     extensions::BEFORE.wait_gone(work, attempt)
 }
 
-pub(in crate::operation) fn wait_stale_extensions(
-    work: &mut Work,
-    attempt: &Attempt,
-) -> Result<Step, Failed> {
+pub(crate) fn wait_stale_extensions(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
     release_going(work)?;
     extensions::STALE.wait_gone(work, attempt)
 }
 
-pub(in crate::operation) fn referenced(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+pub(crate) fn referenced(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     let key = Key::new(work.plane(), copies::MANAGED_RESOURCE);
     Ok(match managed::remove(&work.env.seed, &key)? {
         Removal::Gone => Step::Done,
@@ -145,14 +139,14 @@ pub(in crate::operation) fn referenced(work: &mut Work, _: &Attempt) -> Result<S
     })
 }
 
-pub(in crate::operation) fn namespace(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+pub(crate) fn namespace(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     // Its Secrets are deleted with it.
     work.session = None;
     write::delete(&work.env.seed, &NAMESPACE, &Key::cluster(work.plane()))?;
     Ok(Step::Done)
 }
 
-pub(in crate::operation) fn wait_namespace_gone(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+pub(crate) fn wait_namespace_gone(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     let Some(found) = work.env.seed.find::<Value>(&NAMESPACE, &Key::cluster(work.plane()))? else {
         work.env.connector.forget(work.plane());
         return Ok(Step::Done);
@@ -166,18 +160,18 @@ pub(in crate::operation) fn wait_namespace_gone(work: &mut Work, _: &Attempt) ->
     Ok(Step::again(AGAIN, why))
 }
 
-pub(in crate::operation) fn state(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+pub(crate) fn state(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     state::delete(&work.env.garden, &work.key())?;
     Ok(Step::Done)
 }
 
-pub(in crate::operation) fn cluster(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+pub(crate) fn cluster(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     write::delete(&work.env.seed, &CLUSTER, &Key::cluster(work.plane()))?;
     Ok(Step::Done)
 }
 
 /// Nothing waits any more for objects that could still be applied.
-pub(in crate::operation) fn drop_objects(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+pub(crate) fn drop_objects(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     let mut kept = list_managed(work, "")?;
     kept.retain(|found| found.spec.keep_objects);
     each(&kept, &|found| {
@@ -190,19 +184,19 @@ pub(in crate::operation) fn drop_objects(work: &mut Work, _: &Attempt) -> Result
 }
 
 /// All of them; those for the cluster are deleted without their objects.
-pub(in crate::operation) fn force_managed(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+pub(crate) fn force_managed(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     each(&list_managed(work, "")?, &|found| {
         managed::remove(&work.env.seed, &found.metadata.key())?;
         release(&work.env.seed, found)
     })
 }
 
-pub(in crate::operation) fn wait_any_managed(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+pub(crate) fn wait_any_managed(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     Ok(are_gone(&list_managed(work, "")?, AGAIN))
 }
 
 /// Removes finalizers that would keep ConfigMaps and Secrets.
-pub(in crate::operation) fn force_resources(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+pub(crate) fn force_resources(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     let mut held = Vec::new();
     for resource in [CONFIG_MAP, SECRET] {
         let params = ListParams { metadata_only: true, ..ListParams::default() };

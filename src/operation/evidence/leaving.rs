@@ -17,7 +17,7 @@ use super::{Found, Looker, Seen, missing};
 
 impl Looker<'_> {
     /// What the cluster of the Shoot still contains, if its API server is reachable from here.
-    pub(in crate::operation) fn inside(&self, stage: Stage) -> Found {
+    pub(crate) fn inside(&self, stage: Stage) -> Found {
         let found = self
             .shoots
             .connect(self.plane())
@@ -35,20 +35,20 @@ impl Looker<'_> {
     }
 
     /// An object in the namespace of the control plane is gone.
-    pub(in crate::operation) fn is_gone(&self, resource: &Resource, name: &str) -> Found {
+    pub(crate) fn is_gone(&self, resource: &Resource, name: &str) -> Found {
         let found = self.seed.find::<Value>(resource, &self.key(name))?;
         Ok(found.map_or(Seen::There, |object| missing(held(resource, &object))))
     }
 
-    pub(in crate::operation) fn deployment_left(&self, name: &str) -> Found {
+    pub(crate) fn deployment_left(&self, name: &str) -> Found {
         self.is_gone(&DEPLOYMENT, name)
     }
 
-    pub(in crate::operation) fn record_left(&self, role: &str) -> Found {
+    pub(crate) fn record_left(&self, role: &str) -> Found {
         self.is_gone(&DNS_RECORD, &self.target(role).key.name)
     }
 
-    pub(in crate::operation) fn extensions_left(&self) -> Found {
+    pub(crate) fn extensions_left(&self) -> Found {
         let mut left = Vec::new();
         self.seed.list_all::<Value>(&EXTENSION, self.plane(), &ListParams::default(), &mut |object| {
             left.push(held(&EXTENSION, &object));
@@ -56,7 +56,7 @@ impl Looker<'_> {
         Ok(few(left))
     }
 
-    pub(in crate::operation) fn managed_left(&self) -> Found {
+    pub(crate) fn managed_left(&self) -> Found {
         let mut left = Vec::new();
         let params = ListParams::default();
         // A forced deletion removes all of them.
@@ -72,7 +72,7 @@ impl Looker<'_> {
         Ok(few(left))
     }
 
-    pub(in crate::operation) fn namespace_left(&self) -> Found {
+    pub(crate) fn namespace_left(&self) -> Found {
         let Some(found) = self.seed.find::<Value>(&NAMESPACE, &Key::cluster(self.plane()))? else {
             return Ok(Seen::There);
         };

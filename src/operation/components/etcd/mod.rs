@@ -10,7 +10,7 @@ pub mod claims;
 pub mod druid;
 pub mod mode;
 pub mod plain;
-pub(in crate::operation) mod tasks;
+pub(crate) mod tasks;
 
 /// Which of the two etcds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -22,7 +22,7 @@ use crate::shoot::addresses::service_names;
 use crate::shoot::secrets::Certificate;
 use crate::shoot::{Outside, View};
 
-pub(in crate::operation) static COMPONENT: Component = Component {
+pub(crate) static COMPONENT: Component = Component {
     images: &["etcd"],
     certificates,
     workloads: &[Workload::Etcd(Role::Main), Workload::Etcd(Role::Events)],

@@ -18,7 +18,7 @@ mod arguments;
 mod encryption;
 mod references;
 mod settings;
-pub(in crate::operation) mod tasks;
+pub(crate) mod tasks;
 #[cfg(test)]
 mod tests;
 

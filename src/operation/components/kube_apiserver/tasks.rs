@@ -29,7 +29,7 @@ use crate::shoot::rotation::ENCRYPTION_KEY;
 use crate::shoot::secrets::Certificate;
 use crate::shoot::{Outside, Phase, View, addresses, issuer, wildcard};
 
-pub(in crate::operation) static COMPONENT: Component = Component {
+pub(crate) static COMPONENT: Component = Component {
     images: &["kube-apiserver"],
     certificates,
     workloads: &[Workload::Deployment(NAME)],
@@ -169,7 +169,7 @@ fn exposed(seen: &Looker<'_>) -> Found {
 
 /// Reads the garden objects that the settings of the API server refer to before anything is created. Later tasks need
 /// no garden for them.
-pub(in crate::operation) fn settings(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+pub(crate) fn settings(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     let kubernetes = &work.shoot["spec"]["kubernetes"];
     let texts = super::read(&work.env.garden, &work.view.namespace, kubernetes)?;
     super::check(kubernetes, &texts)?;
@@ -178,7 +178,7 @@ pub(in crate::operation) fn settings(work: &mut Work, _: &Attempt) -> Result<Ste
 }
 
 /// Whether the settings of the API server, and the garden objects that they refer to, are valid.
-pub(in crate::operation) fn settings_seen(seen: &Looker<'_>) -> Found {
+pub(crate) fn settings_seen(seen: &Looker<'_>) -> Found {
     let kubernetes = &seen.shoot["spec"]["kubernetes"];
     let texts = super::read(seen.garden, text(&seen.shoot["metadata"]["namespace"]), kubernetes);
     let why = texts.and_then(|texts| super::check(kubernetes, &texts).map_err(Failed::from)).err();
@@ -186,7 +186,7 @@ pub(in crate::operation) fn settings_seen(seen: &Looker<'_>) -> Found {
 }
 
 /// Objects that the settings refer to may be deleted before the Shoot. The API server then keeps its settings.
-pub(in crate::operation) fn settings_if_possible(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
+pub(crate) fn settings_if_possible(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
     match settings(work, attempt) {
         Err(failed) if failed.postponed.is_none() => {
             let (shoot, err) = (work.view.name.as_str(), failed.text.as_str());

@@ -13,7 +13,7 @@ use crate::kube::{Error, Seed};
 use crate::shoot::rotation::{CA_CLIENT, SERVICE_ACCOUNT_KEY};
 use crate::shoot::secrets::Made;
 
-pub(in crate::operation) mod tasks;
+pub(crate) mod tasks;
 
 /// The name of Deployment, Service and PodDisruptionBudget.
 pub const NAME: &str = "kube-controller-manager";

@@ -27,7 +27,7 @@ use crate::shoot::addresses::service_names;
 use crate::shoot::secrets::Certificate;
 use crate::shoot::{Outside, View, access};
 
-pub(in crate::operation) static COMPONENT: Component = Component {
+pub(crate) static COMPONENT: Component = Component {
     images: &[NAME],
     certificates,
     workloads: &[Workload::Deployment(NAME)],
