@@ -11,7 +11,7 @@ const LARGEST: &[(&str, usize)] = &[
     ("chart", 10),
     ("cli", 6),
     ("config", 3),
-    ("controllers", 4),
+    ("controllers", 3),
     ("kube", 9),
     ("net", 4),
     ("oci", 3),
