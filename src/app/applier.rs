@@ -26,8 +26,8 @@ use crate::kube::{self, Applier, Patch};
 use crate::limits;
 use crate::resources::{self, Resources, Watched};
 use crate::runtime::fence::Fence;
-use crate::runtime::group::Group;
-use crate::runtime::leader::{self, Elector, Listener};
+use crate::runtime::group::ControllerGroup;
+use crate::runtime::leader::{self, ElectionListener, Elector};
 use crate::runtime::marks::Marks;
 
 use super::controllers::group;
@@ -325,7 +325,7 @@ struct Standing {
 
 /// The part that serves the clusters of Shoots, including watches, while this agent holds the lease.
 struct Shoots {
-    group: Group,
+    group: ControllerGroup,
     stop: Stop,
     /// Set when the lease is lost.
     is_over: Arc<AtomicBool>,
@@ -352,12 +352,12 @@ struct ApplierPart {
     /// The last entry serves now, or served last.
     shoots: Mutex<Vec<Shoots>>,
     /// Created once and kept: its watches stay correct without the lease.
-    watching: Mutex<Option<Group>>,
+    watching: Mutex<Option<ControllerGroup>>,
     /// The reconcilers while the lease is held.
-    working: Mutex<Option<Group>>,
+    working: Mutex<Option<ControllerGroup>>,
 }
 
-impl Listener for ApplierPart {
+impl ElectionListener for ApplierPart {
     fn elected(&self) {
         self.shared.status.stage(PART, "running");
         self.shared.status.remark(None);
@@ -468,6 +468,9 @@ impl ApplierPart {
     fn join(&self) {
         let watching = self.watching.lock().unwrap_or_else(PoisonError::into_inner).take();
         let shoots = std::mem::take(&mut *self.shoots.lock().unwrap_or_else(PoisonError::into_inner));
-        watching.into_iter().chain(shoots.into_iter().map(|shoots| shoots.group)).for_each(Group::join);
+        watching
+            .into_iter()
+            .chain(shoots.into_iter().map(|shoots| shoots.group))
+            .for_each(ControllerGroup::join);
     }
 }

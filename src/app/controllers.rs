@@ -16,24 +16,28 @@ use crate::deployer::Parent;
 use crate::limits;
 use crate::net::ProxyPolicy;
 use crate::oci::{self, Puller};
-use crate::runtime::controller::Context;
-use crate::runtime::group::Group;
-use crate::runtime::source::{Listening, Notice, Source};
+use crate::runtime::controller::ReconcileContext;
+use crate::runtime::group::ControllerGroup;
+use crate::runtime::source::{Listening, Notice, WatchSource};
 
 use super::Shared;
 use super::clients::{GardenClients, write_deadline};
 use super::report::Stores;
 
 /// A group whose informers end with `stop`.
-pub(super) fn group(shared: &Shared, stop: &Stop) -> Group {
-    let context = Context {
+pub(super) fn group(shared: &Shared, stop: &Stop) -> ControllerGroup {
+    let context = ReconcileContext {
         clock: shared.env.clock.clone(),
         stop: stop.clone(),
         metrics: shared.env.metrics.clone(),
         events: shared.events.clone(),
     };
     let status = shared.status.clone();
-    Group::new(shared.lanes.clone(), context, Arc::new(move |name, look| status.informer(name, look)))
+    ControllerGroup::new(
+        shared.lanes.clone(),
+        context,
+        Arc::new(move |name, look| status.informer(name, look)),
+    )
 }
 
 /// Starts the heartbeat on its own thread.
@@ -75,7 +79,7 @@ pub(super) struct Running {
     shared: Arc<Shared>,
     site: Arc<Site>,
     certificate_expiry: Arc<Mutex<Option<Timestamp>>>,
-    group: Group,
+    group: ControllerGroup,
     /// Ends the controllers when the Seed was replaced.
     _identity: Listening,
 }
@@ -160,15 +164,15 @@ fn site(
         keys: Arc::clone(&shared.env.keys),
         charts: Arc::new(puller(shared, stop)),
         any_version: shared.env.variable(super::versions::SWITCH) == Some("true"),
-        seeds: Source::default(),
-        installations: Source::default(),
-        registrations: Source::default(),
+        seeds: WatchSource::default(),
+        installations: WatchSource::default(),
+        registrations: WatchSource::default(),
         managed: shared.managed.clone(),
         images: shared.images.clone(),
         parent: parent(shared),
-        heads: Source::default(),
-        buckets: Source::default(),
-        entry_objects: Source::default(),
+        heads: WatchSource::default(),
+        buckets: WatchSource::default(),
+        entry_objects: WatchSource::default(),
         shoots: shared.clients.shoots(),
         served: shared.served.clone(),
         tokens: shared.tokens.clone(),

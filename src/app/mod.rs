@@ -52,11 +52,11 @@ use crate::net::{Dial, ProxyEnv, SystemCas};
 use crate::oci;
 use crate::pki::keys::RsaKeys;
 use crate::resources::Watched;
-use crate::runtime::events::Recorder;
+use crate::runtime::events::EventRecorder;
 use crate::runtime::fence::Fence;
-use crate::runtime::leader::{self, Elector, Listener};
+use crate::runtime::leader::{self, ElectionListener, Elector};
 use crate::runtime::pool::{Lanes, Pool};
-use crate::runtime::source::Source;
+use crate::runtime::source::WatchSource;
 use crate::shoot::Served;
 
 pub use error::Error;
@@ -126,13 +126,13 @@ struct Shared {
     clients: clients::Clients,
     lanes: Lanes,
     fence: Fence,
-    events: Recorder,
+    events: EventRecorder,
     status: Status,
     registration: Registration,
     /// Charts of registries.
     charts: oci::Cache,
     /// The applied ManagedResources of the seed during a term.
-    managed: Source<Watched>,
+    managed: WatchSource<Watched>,
     /// The inputs of the seed's NetworkPolicies.
     sight: Sight,
     /// The clusters of Shoots that the applier serves.
@@ -142,7 +142,7 @@ struct Shared {
     /// The images of control planes.
     images: Images,
     /// Set when all parts are about to restart.
-    keep_leases: leader::Keep,
+    keep_leases: leader::KeepLease,
 }
 
 /// Runs the agent until `env.stop` is pulled.
@@ -238,7 +238,7 @@ fn run_round(
     let servers = status::serve(settings, &env, &status, sources).inspect_err(|_| env.stop.stop())?;
     let shared = Arc::new(Shared {
         settings: Arc::clone(settings),
-        events: Recorder::new(&env.hostname),
+        events: EventRecorder::new(&env.hostname),
         env,
         state,
         time,
@@ -298,7 +298,7 @@ impl Leading {
     }
 }
 
-impl Listener for Leading {
+impl ElectionListener for Leading {
     fn elected(&self) {
         self.now.store(true, Ordering::SeqCst);
         self.changed.wake();

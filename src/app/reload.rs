@@ -8,7 +8,7 @@ use crate::base::thread;
 use crate::config::settings::Settings;
 use crate::kube::Connection;
 use crate::limits;
-use crate::runtime::leader::{Keep, Left};
+use crate::runtime::leader::{KeepLease, KeptLeases};
 
 use super::clients;
 use super::{Environment, Error, Status};
@@ -19,7 +19,7 @@ pub(super) struct Round {
     /// Stops the parts.
     pub(super) stop: Stop,
     /// The parts restart at once, so leases are not released.
-    pub(super) keep_leases: Keep,
+    pub(super) keep_leases: KeepLease,
 }
 
 /// The part of the status page for a configuration that was refused.
@@ -37,7 +37,7 @@ struct State {
     /// The parts could not start with the last settings.
     has_returned: bool,
     round: Option<(Round, Arc<Settings>)>,
-    left: Left,
+    left: KeptLeases,
 }
 
 /// Receives the settings to use from now on. Cheap to clone.
@@ -69,7 +69,7 @@ impl Reloader {
     /// Starts a round with `settings`.
     pub(super) fn begin(&self, settings: &Arc<Settings>, stop: &Stop) -> Round {
         let mut state = self.lock();
-        let round = Round { stop: stop.child(), keep_leases: Keep::new(stop, &state.left) };
+        let round = Round { stop: stop.child(), keep_leases: KeepLease::new(stop, &state.left) };
         if state.next.is_some() {
             round.stop.stop();
         }

@@ -14,7 +14,7 @@ use crate::config::settings::ResourceManager;
 use crate::controllers::network_policy::{self, Server, Whose};
 use crate::controllers::{is_garden, token_requestor, watch_namespaces};
 use crate::kube;
-use crate::runtime::group::Group;
+use crate::runtime::group::ControllerGroup;
 use crate::runtime::informer::Options;
 
 use super::controllers::group;
@@ -92,7 +92,7 @@ pub(super) fn run(shared: &Arc<Shared>, stop: &Stop) {
 }
 
 /// Starts to write NetworkPolicies.
-fn control_traffic(shared: &Shared, group: &mut Group) {
+fn control_traffic(shared: &Shared, group: &mut ControllerGroup) {
     let (clients, env, sight) = (&shared.clients, &shared.env, &shared.sight);
     let port = env.variable("KUBERNETES_SERVICE_PORT");
     let name =

@@ -12,7 +12,7 @@ use crate::base::sorted::SortedMap;
 use crate::config::settings::Settings;
 use crate::controllers::lease::Beat;
 use crate::runtime::fence::Fence;
-use crate::runtime::health::Progress;
+use crate::runtime::health::ThreadProgress;
 use crate::runtime::store::StoreView;
 use crate::serve::{Checks, Response, Routes, Server};
 
@@ -130,7 +130,7 @@ pub struct Status {
     /// The heartbeat.
     pub beat: Beat,
     /// Threads that promise progress. They report each turn.
-    pub progress: Progress,
+    pub progress: ThreadProgress,
     state: Arc<Mutex<State>>,
 }
 
@@ -143,7 +143,7 @@ impl std::fmt::Debug for Status {
 impl Status {
     /// The state of an agent that has not started.
     pub fn new(clock: Clock) -> Self {
-        let (progress, beat) = (Progress::new(clock.clone()), Beat::new());
+        let (progress, beat) = (ThreadProgress::new(clock.clone()), Beat::new());
         let state = State { owed: Owed::new(beat.clone(), clock.mono()), ..State::default() };
         Self { progress, begun: clock.mono(), clock, beat, state: Arc::new(Mutex::new(state)) }
     }

@@ -16,8 +16,8 @@ use crate::flow::Failed;
 use crate::format::time::rfc3339_nanos;
 use crate::format::view;
 use crate::kube::{Error, Garden, Patch, Seed, Verdict};
-use crate::runtime::controller::{Context, Failure, Outcome};
-use crate::runtime::events::{About, News};
+use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome};
+use crate::runtime::events::{Event, InvolvedObject};
 use crate::runtime::store::Store;
 use crate::runtime::write;
 
@@ -59,7 +59,7 @@ pub struct Round<'a> {
     /// The object of the garden as it was last read or written.
     pub object: Value,
     /// The context of the reconciliation.
-    pub cx: &'a Context,
+    pub cx: &'a ReconcileContext,
     /// Whether a failure was already reported.
     is_told: bool,
 }
@@ -76,7 +76,7 @@ impl<'a> Round<'a> {
         clusters: (&'a Garden, &'a Seed),
         kind: &'static Kind,
         object: Value,
-        cx: &'a Context,
+        cx: &'a ReconcileContext,
     ) -> Self {
         Self { clusters, kind, object, cx, is_told: false }
     }
@@ -144,8 +144,8 @@ impl<'a> Round<'a> {
     ///
     /// # Errors
     /// A request fails.
-    pub fn finalize(&self, present: bool) -> Result<(), Failure> {
-        finalize(self.garden(), &self.kind.core, &self.object, (FINALIZER, present))
+    pub fn finalize(&self, present: bool) -> Result<(), ReconcileFailure> {
+        finalize(self.garden(), &self.kind.core, &self.object, FINALIZER, present)
     }
 
     /// Writes the credentials and then the extension object to the seed if needed. Returns the progress of the
@@ -240,14 +240,15 @@ impl<'a> Round<'a> {
             "Migrate" => ("ReconcileError", "Migrate"),
             _ => ("ReconcileError", "Reconcile"),
         };
-        let news = News { controller: self.kind.controller, warning: true, reason, action, note: &note };
-        let about = About { resource: &self.kind.core, namespace: &about.0, name: &about.1, uid: &about.2 };
+        let news = Event { controller: self.kind.controller, warning: true, reason, action, note: &note };
+        let about =
+            InvolvedObject { resource: &self.kind.core, namespace: &about.0, name: &about.1, uid: &about.2 };
         self.cx.events.tell(self.garden(), &self.cx.clock, about, news);
         self.write_status(patch)
     }
 
     /// Reports an error that the extension did not cause. The reconciliation is retried.
-    pub fn fail(&mut self, operation: &'static str, failed: Failed) -> Failure {
+    pub fn fail(&mut self, operation: &'static str, failed: Failed) -> ReconcileFailure {
         if failed.postponed.is_none() {
             self.try_to_tell(operation, failed.clone());
         }
@@ -261,8 +262,8 @@ impl<'a> Round<'a> {
     pub fn end(
         &mut self,
         operation: &'static str,
-        result: Result<Outcome, Failure>,
-    ) -> Result<Outcome, Failure> {
+        result: Result<ReconcileOutcome, ReconcileFailure>,
+    ) -> Result<ReconcileOutcome, ReconcileFailure> {
         if let Err(failure) = &result
             && !self.is_told
             && !failure.passes()
@@ -299,9 +300,9 @@ pub fn finalize(
     garden: &Garden,
     resource: &Resource,
     object: &Value,
-    (name, present): (&str, bool),
-) -> Result<(), Failure> {
+    name: &str,
+    present: bool,
+) -> Result<(), ReconcileFailure> {
     let metadata = view::look::<Metadata>(object)?.metadata;
-    let read = (metadata.finalizers.as_slice(), metadata.resource_version.as_str());
-    Ok(write::finalizer(garden, resource, &metadata.key(), read, name, present)?)
+    Ok(write::finalizer(garden, resource, &metadata.key(), &metadata, name, present)?)
 }

@@ -11,7 +11,7 @@ use crate::base::error::chain;
 use crate::format::base64;
 use crate::kube::Garden;
 use crate::oci::{Error, Keychain, Order, Reference};
-use crate::runtime::controller::Failure;
+use crate::runtime::controller::ReconcileFailure;
 
 const DOCKER_CONFIG: &str = ".dockerconfigjson";
 const BUNDLE: &str = "bundle.crt";
@@ -20,12 +20,12 @@ const BUNDLE: &str = "bundle.crt";
 ///
 /// # Errors
 /// The reference can never work (terminal), or a Secret is missing or invalid.
-pub(super) fn order(garden: &Garden, repository: &OciRepository) -> Result<Order, Failure> {
-    let reference =
-        Reference::parse(&repository.url()).map_err(|why| Failure::terminal(Error::Reference(why)))?;
+pub(super) fn order(garden: &Garden, repository: &OciRepository) -> Result<Order, ReconcileFailure> {
+    let reference = Reference::parse(&repository.url())
+        .map_err(|why| ReconcileFailure::terminal(Error::Reference(why)))?;
     let read = |name: &str, what: &str| {
         garden.get::<Secret>(&SECRET, &Key::new(GARDEN_NAMESPACE, name)).map_err(|e| {
-            Failure::retry(format!("failed to get {what} {GARDEN_NAMESPACE}/{name}: {}", chain(&e)))
+            ReconcileFailure::retry(format!("failed to get {what} {GARDEN_NAMESPACE}/{name}: {}", chain(&e)))
         })
     };
     let mut ca_bundle = None;
@@ -54,8 +54,8 @@ fn value(secret: &Secret, key: &str) -> Result<Vec<u8>, String> {
     }
 }
 
-fn complaint(what: &str, name: &str, why: &str) -> Failure {
-    Failure::retry(format!("{what} {GARDEN_NAMESPACE}/{name} {why}"))
+fn complaint(what: &str, name: &str, why: &str) -> ReconcileFailure {
+    ReconcileFailure::retry(format!("{what} {GARDEN_NAMESPACE}/{name} {why}"))
 }
 
 #[cfg(test)]

@@ -27,12 +27,12 @@ pub mod vpa_eviction_requirements;
 
 use std::sync::Arc;
 
-use crate::runtime::group::Group;
+use crate::runtime::group::ControllerGroup;
 
 pub use site::{Namespace, Site, is_garden, watch, watch_namespaces};
 
 /// The controllers that run while a Seed is served.
-pub const ALL: [fn(&Arc<Site>, &mut Group); 17] = [
+pub const ALL: [fn(&Arc<Site>, &mut ControllerGroup); 17] = [
     seed::add,
     seed_care::add,
     lease::add,

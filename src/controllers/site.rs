@@ -26,9 +26,9 @@ use crate::kube::request::ListParams;
 use crate::oci::Puller;
 use crate::pki::keys::RsaKeys;
 use crate::resources::Watched;
-use crate::runtime::group::Group;
-use crate::runtime::informer::{Object, Options};
-use crate::runtime::source::{Notice, Source};
+use crate::runtime::group::ControllerGroup;
+use crate::runtime::informer::{Options, PartialObject};
+use crate::runtime::source::{Notice, WatchSource};
 use crate::runtime::store::Change;
 use crate::shoot;
 
@@ -69,23 +69,23 @@ pub struct Site {
     /// `EXPERIMENTAL_DISABLE_KUBERNETES_VERSION_CHECK`.
     pub any_version: bool,
     /// The Seed, and child seeds.
-    pub seeds: Source<Seed>,
+    pub seeds: WatchSource<Seed>,
     /// Installations of this seed.
-    pub installations: Source<ControllerInstallation>,
+    pub installations: WatchSource<ControllerInstallation>,
     /// All registrations.
-    pub registrations: Source<ControllerRegistration>,
+    pub registrations: WatchSource<ControllerRegistration>,
     /// The ManagedResources of the seed; watched while the agent leads.
-    pub managed: Source<Watched>,
+    pub managed: WatchSource<Watched>,
     /// The images of control planes.
     pub images: Images,
     /// What an agent in a Shoot inherits.
     pub parent: Parent,
     /// The Shoots of this seed.
-    pub heads: Source<ShootHead>,
+    pub heads: WatchSource<ShootHead>,
     /// The BackupBuckets of this seed.
-    pub buckets: Source<Head>,
+    pub buckets: WatchSource<Head>,
     /// The extension objects of BackupEntries in the seed.
-    pub entry_objects: Source<Head>,
+    pub entry_objects: WatchSource<Head>,
     /// Clients of the clusters of Shoots, for operations.
     pub shoots: shoot::client::Connector,
     /// The clusters of Shoots that the applier serves.
@@ -126,7 +126,7 @@ impl Site {
 }
 
 /// Starts the watches that several controllers need.
-pub fn watch(site: &Site, group: &mut Group) {
+pub fn watch(site: &Site, group: &mut ControllerGroup) {
     let (garden, name) = (&site.garden, site.seed_name());
     // The list also contains child seeds.
     let own = Options {
@@ -162,14 +162,18 @@ pub struct Namespace {
     pub metadata: ObjectMeta,
 }
 
-impl Object for Namespace {
+impl PartialObject for Namespace {
     fn metadata(&self) -> &ObjectMeta {
         &self.metadata
     }
 }
 
 /// Watches the namespaces of the seed, for controllers that need no garden.
-pub fn watch_namespaces(seed: &kube::Client, namespaces: &Source<Namespace>, group: &mut Group) {
+pub fn watch_namespaces(
+    seed: &kube::Client,
+    namespaces: &WatchSource<Namespace>,
+    group: &mut ControllerGroup,
+) {
     let options = Options { metadata_only: true, ..Options::all("seed/namespaces", NAMESPACE) };
     group.watch(seed, options, namespaces);
 }
@@ -191,25 +195,25 @@ pub fn is_garden(seed: &kube::Client) -> Result<bool, kube::Error> {
     }
 }
 
-impl Object for Seed {
+impl PartialObject for Seed {
     fn metadata(&self) -> &ObjectMeta {
         &self.metadata
     }
 }
 
-impl Object for ControllerInstallation {
+impl PartialObject for ControllerInstallation {
     fn metadata(&self) -> &ObjectMeta {
         &self.metadata
     }
 }
 
-impl Object for ControllerRegistration {
+impl PartialObject for ControllerRegistration {
     fn metadata(&self) -> &ObjectMeta {
         &self.metadata
     }
 }
 
-impl Object for ShootHead {
+impl PartialObject for ShootHead {
     fn metadata(&self) -> &ObjectMeta {
         &self.metadata
     }

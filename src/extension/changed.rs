@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use crate::api::gardener::{LastOperation, OPERATION};
 use crate::api::meta::{ObjectMeta, or_default};
-use crate::runtime::informer::Object;
+use crate::runtime::informer::PartialObject;
 use crate::runtime::store::Change;
 
 /// The part of an object that is kept in memory: of an extension's, or of a garden object that is judged like one.
@@ -26,7 +26,7 @@ pub struct HeadStatus {
     pub last_operation: Option<LastOperation>,
 }
 
-impl Object for Head {
+impl PartialObject for Head {
     fn metadata(&self) -> &ObjectMeta {
         &self.metadata
     }

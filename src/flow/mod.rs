@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::base::clock::Mono;
 use crate::base::error::chain;
 use crate::kube::{self, Verdict};
-use crate::runtime::controller::Failure;
+use crate::runtime::controller::ReconcileFailure;
 
 mod held;
 mod report;
@@ -94,7 +94,7 @@ impl From<String> for Failed {
 }
 
 /// For a step outside of a flow: a postponed request is not a failed attempt.
-impl From<Failed> for Failure {
+impl From<Failed> for ReconcileFailure {
     fn from(failed: Failed) -> Self {
         match failed.postponed {
             Some(after) => Self::later(after, failed.text),

@@ -30,26 +30,26 @@ use crate::base::sorted::{SortedMap, SortedSet};
 use crate::format::view;
 use crate::kube::{ListParams, Verdict};
 use crate::limits;
-use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
+use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome, Reconciler};
 
 /// Checks the objects of ManagedResources. Its keys are their keys.
 #[derive(Debug)]
 pub struct ChecksReconciler(pub(super) Arc<Shared>);
 
 impl Reconciler for ChecksReconciler {
-    fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
+    fn reconcile(&self, key: &Key, cx: &ReconcileContext) -> Result<ReconcileOutcome, ReconcileFailure> {
         let mut permit = self.0.memory.permit();
         let own = managed_resource(&self.0.client, key, &mut permit).map_err(Error::into_failure)?;
         let raw = match own {
             Own::Read { raw, .. } => raw,
             Own::Busy => return Ok(later()),
             // The applier reports it in a condition.
-            Own::Gone | Own::TooLarge(_) => return Ok(Outcome::Done),
+            Own::Gone | Own::TooLarge(_) => return Ok(ReconcileOutcome::Done),
         };
-        let resource = view::look::<ManagedResource>(&raw).map_err(Failure::terminal)?;
+        let resource = view::look::<ManagedResource>(&raw).map_err(ReconcileFailure::terminal)?;
         let target = self.0.targets.of(&resource.metadata, &resource.spec.class);
         let is_checked = |t: &Arc<Target>| is_checked(t.class, &resource.metadata, &resource.spec.class);
-        let Some(target) = target.filter(is_checked) else { return Ok(Outcome::Done) };
+        let Some(target) = target.filter(is_checked) else { return Ok(ReconcileOutcome::Done) };
         let session = self.0.session(&target, cx);
         let period = self.0.settings.check_period;
         let applied = status_of(&resource.status.conditions, APPLIED);

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::base::error::chain;
 use crate::kube;
-use crate::runtime::controller::Failure;
+use crate::runtime::controller::ReconcileFailure;
 
 /// An operation of the applier that failed.
 #[derive(Debug)]
@@ -78,7 +78,7 @@ impl Error {
     }
 
     /// The failure for the pool: the request's own error, which may contain a retry delay.
-    pub fn into_failure(self) -> Failure {
+    pub fn into_failure(self) -> ReconcileFailure {
         match self {
             Self::Request(request) => request.into(),
             other => other.into(),

@@ -16,7 +16,7 @@ use crate::api::resources::{GARBAGE_COLLECTABLE, MANAGED_RESOURCE, REFERENCE_PRE
 use crate::base::clock::Timestamp;
 use crate::base::sorted::SortedMap;
 use crate::kube::{DeleteParams, ListItem, ListParams};
-use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
+use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome, Reconciler};
 
 /// Younger ones stay, because their user may not be written yet.
 const AGE_MIN: Duration = Duration::from_secs(600);
@@ -49,17 +49,19 @@ pub(super) fn first(chance: f64) -> Duration {
 }
 
 impl Reconciler for GarbageCollector {
-    fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
+    fn reconcile(&self, key: &Key, cx: &ReconcileContext) -> Result<ReconcileOutcome, ReconcileFailure> {
         // A cluster that is not served any more gets a new key when it is served again.
-        let Some(target) = self.0.targets.at(&key.namespace) else { return Ok(Outcome::Done) };
+        let Some(target) = self.0.targets.at(&key.namespace) else { return Ok(ReconcileOutcome::Done) };
         let failure = match collect(self.0.session(&target, cx)) {
-            Ok(()) if key.namespace.is_empty() => return Ok(Outcome::After(self.0.settings.collect_period)),
+            Ok(()) if key.namespace.is_empty() => {
+                return Ok(ReconcileOutcome::After(self.0.settings.collect_period));
+            }
             Ok(()) => return Ok(jittered(self.0.settings.collect_period)),
             Err(error) => error,
         };
         if !key.namespace.is_empty() && failure.is_away() {
             // The check of the cluster reports the failure.
-            return Err(Failure::later(AWAY_AGAIN, failure));
+            return Err(ReconcileFailure::later(AWAY_AGAIN, failure));
         }
         Err(failure.into_failure())
     }

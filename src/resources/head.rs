@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 use super::names;
 use crate::api::meta::{Metadata, ObjectMeta};
-use crate::runtime::informer::Object;
+use crate::runtime::informer::PartialObject;
 
 /// The name and versions of an object, and the ManagedResource that it comes from.
 #[derive(Debug, Default)]
@@ -30,7 +30,7 @@ impl<'de> Deserialize<'de> for Head {
     }
 }
 
-impl Object for Head {
+impl PartialObject for Head {
     fn metadata(&self) -> &ObjectMeta {
         &self.metadata
     }

@@ -15,7 +15,7 @@ use crate::base::clock::Mono;
 use crate::base::sorted::SortedMap;
 use crate::kube::ListParams;
 use crate::limits;
-use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
+use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome, Reconciler};
 
 /// The shortest average time between the starts of two lists of any kinds.
 const LIST_EVERY: Duration = Duration::from_secs(12);
@@ -112,12 +112,12 @@ impl Inventory {
 pub struct InventoryReconciler(pub(super) Arc<Shared>);
 
 impl Reconciler for InventoryReconciler {
-    fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
+    fn reconcile(&self, key: &Key, cx: &ReconcileContext) -> Result<ReconcileOutcome, ReconcileFailure> {
         let target = &self.0.targets.seed;
         let listing = match list(self.0.session(target, cx), key) {
             // The token has just expired, and its successor is on its way.
             Err(Error::Request(error)) if error.status_code() == Some(401) => {
-                return Err(Failure::later(LIST_EVERY, error));
+                return Err(ReconcileFailure::later(LIST_EVERY, error));
             }
             other => other.map_err(Error::into_failure)?,
         };
@@ -127,7 +127,7 @@ impl Reconciler for InventoryReconciler {
             changed.into_iter().for_each(|owner| lanes.check.add(owner));
         }
         if is_empty {
-            return Ok(Outcome::Done);
+            return Ok(ReconcileOutcome::Done);
         }
         Ok(jittered(target.inventory.period(self.0.settings.check_period)))
     }

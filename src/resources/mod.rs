@@ -19,12 +19,12 @@ use std::time::Duration;
 
 use crate::base::random;
 use crate::kube;
-use crate::runtime::controller::{Context, Outcome};
-use crate::runtime::group::Group;
+use crate::runtime::controller::{ReconcileContext, ReconcileOutcome};
+use crate::runtime::group::ControllerGroup;
 use crate::runtime::marks::Marks;
 use crate::runtime::pool::Lane;
 use crate::runtime::queue::{RETRY_DEFAULT, Retry};
-use crate::runtime::source::Source;
+use crate::runtime::source::WatchSource;
 
 mod apply;
 mod check;
@@ -75,7 +75,12 @@ const APPLY_WORKERS: u32 = 20;
 const CHECK_WORKERS: u32 = 5;
 
 /// Adds the applier's controllers.
-pub fn add(resources: &Resources, managed: &Source<Watched>, secrets: &Marks, group: &mut Group) {
+pub fn add(
+    resources: &Resources,
+    managed: &WatchSource<Watched>,
+    secrets: &Marks,
+    group: &mut ControllerGroup,
+) {
     let lane = group.lane("managedresource", APPLY_WORKERS, RETRY_DEFAULT);
     wake(resources, &lane, managed, group, wants_apply);
     let (known, shared) = (managed.store().clone(), Arc::clone(&resources.0));
@@ -105,8 +110,8 @@ pub fn add(resources: &Resources, managed: &Source<Watched>, secrets: &Marks, gr
 fn wake(
     resources: &Resources,
     lane: &Lane,
-    managed: &Source<Watched>,
-    group: &mut Group,
+    managed: &WatchSource<Watched>,
+    group: &mut ControllerGroup,
     is_reason: fn(Class, Option<&Watched>, Option<&Watched>) -> bool,
 ) {
     let shared = Arc::clone(&resources.0);
@@ -144,12 +149,12 @@ impl Default for Settings {
 }
 
 /// A period, between 90 % and 110 % of it, so that keys that start together spread out.
-fn jittered(period: Duration) -> Outcome {
-    Outcome::After(period.mul_f64(0.9 + 0.2 * random::unit()))
+fn jittered(period: Duration) -> ReconcileOutcome {
+    ReconcileOutcome::After(period.mul_f64(0.9 + 0.2 * random::unit()))
 }
 
 /// When to retry a ManagedResource for which there was no memory.
-fn later() -> Outcome {
+fn later() -> ReconcileOutcome {
     jittered(Duration::from_secs(1))
 }
 
@@ -179,7 +184,7 @@ impl Shared {
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn session<'a>(&'a self, target: &'a Target, cx: &'a Context) -> session::Session<'a> {
+    fn session<'a>(&'a self, target: &'a Target, cx: &'a ReconcileContext) -> session::Session<'a> {
         session::Session { own: &self.client, target, cx }
     }
 }
@@ -204,7 +209,7 @@ impl Resources {
 
     /// Sets the target for ManagedResources without a class in a namespace. Without a target they are not touched, and
     /// applied objects stay. The client must check the lease before it writes.
-    pub fn set_target(&self, namespace: &str, target: Option<Target>, managed: &Source<Watched>) {
+    pub fn set_target(&self, namespace: &str, target: Option<Target>, managed: &WatchSource<Watched>) {
         let is_served = target.is_some();
         self.0.targets.set(namespace, target);
         let Some(Lanes { apply, check, collect, .. }) = self.0.lanes() else { return };

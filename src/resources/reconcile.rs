@@ -28,35 +28,35 @@ use crate::base::sorted::SortedMap;
 use crate::format::{base64, view};
 use crate::kube::{Patch, value};
 use crate::limits;
-use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
-use crate::runtime::events::{About, News};
+use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome, Reconciler};
+use crate::runtime::events::{Event, InvolvedObject};
 
 /// Applies ManagedResources. Its keys are their keys.
 #[derive(Debug)]
 pub struct ResourcesReconciler(pub(super) Arc<Shared>);
 
 impl Reconciler for ResourcesReconciler {
-    fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
+    fn reconcile(&self, key: &Key, cx: &ReconcileContext) -> Result<ReconcileOutcome, ReconcileFailure> {
         let mut permit = self.0.memory.permit();
         let own = managed_resource(&self.0.client, key, &mut permit).map_err(Error::into_failure)?;
         let (raw, own_bytes) = match own {
             Own::Read { raw, bytes } => (raw, bytes),
             Own::Busy => return Ok(later()),
-            Own::Gone => return Ok(Outcome::Done),
+            Own::Gone => return Ok(ReconcileOutcome::Done),
             Own::TooLarge(why) => {
                 unread(&self.0, cx, key, why)?;
                 return Ok(super::jittered(self.0.settings.sync_period));
             }
         };
-        let resource = view::look::<ManagedResource>(&raw).map_err(Failure::terminal)?;
+        let resource = view::look::<ManagedResource>(&raw).map_err(ReconcileFailure::terminal)?;
         let Some(target) = self.0.targets.of(&resource.metadata, &resource.spec.class) else {
-            return Ok(Outcome::Done);
+            return Ok(ReconcileOutcome::Done);
         };
         let session = self.0.session(&target, cx);
         let duty = duty(target.class, &resource.metadata, &resource.spec.class);
         let mut round = Round { shared: &self.0, session, raw, own_bytes, permit, resource };
         let outcome = match duty {
-            Duty::Nothing => Ok(Outcome::Done),
+            Duty::Nothing => Ok(ReconcileOutcome::Done),
             Duty::Ignore => round.ignore(),
             Duty::Delete => round.delete(),
             Duty::Apply => round.apply(),
@@ -69,7 +69,7 @@ impl Reconciler for ResourcesReconciler {
 const OUTLINE: [&[&str]; 3] = [&["metadata"], &["spec", "class"], &["status", "conditions"]];
 
 /// Reports that a ManagedResource is too large; nothing else is done.
-fn unread(shared: &Shared, cx: &Context, key: &Key, why: String) -> Result<(), Failure> {
+fn unread(shared: &Shared, cx: &ReconcileContext, key: &Key, why: String) -> Result<(), ReconcileFailure> {
     let found = shared.client.find_with(&MANAGED_RESOURCE, key, &mut |body| {
         value::read_parts(body, &OUTLINE).and_then(view::read)
     })?;
@@ -102,12 +102,12 @@ struct Round<'a> {
 }
 
 impl Round<'_> {
-    fn ignore(&mut self) -> Result<Outcome, Error> {
+    fn ignore(&mut self) -> Result<ReconcileOutcome, Error> {
         self.write(self.present().ignored(), None)?;
-        Ok(Outcome::Done)
+        Ok(ReconcileOutcome::Done)
     }
 
-    fn delete(&mut self) -> Result<Outcome, Error> {
+    fn delete(&mut self) -> Result<ReconcileOutcome, Error> {
         self.write(self.present().deleting(!self.resource.spec.keep_objects), None)?;
         if !self.resource.spec.keep_objects {
             let all = std::mem::take(&mut self.resource.status.resources);
@@ -118,12 +118,12 @@ impl Round<'_> {
         let mut finalizers = self.resource.metadata.finalizers.clone();
         finalizers.retain(|f| f != self.session.target.class.finalizer());
         match self.session.patch_own(&self.raw, &json!({ "finalizers": finalizers })) {
-            Err(Error::Request(error)) if error.is_not_found() => Ok(Outcome::Done),
-            result => result.map(|_| Outcome::Done),
+            Err(Error::Request(error)) if error.is_not_found() => Ok(ReconcileOutcome::Done),
+            result => result.map(|_| ReconcileOutcome::Done),
         }
     }
 
-    fn apply(&mut self) -> Result<Outcome, Error> {
+    fn apply(&mut self) -> Result<ReconcileOutcome, Error> {
         if !self.permit.hold(self.own_bytes + limits::APPLIER_READ_BYTES) {
             return Ok(later());
         }
@@ -205,7 +205,7 @@ impl Round<'_> {
 
     /// Deletes objects that left the set, and releases objects that are not managed any more, before new objects are
     /// applied.
-    fn shrink(&mut self, old: &[ObjectReference], plan: &Plan) -> Result<Option<Outcome>, Error> {
+    fn shrink(&mut self, old: &[ObjectReference], plan: &Plan) -> Result<Option<ReconcileOutcome>, Error> {
         let equivalences = Equivalences::new(&self.resource.spec.equivalences);
         let orphans: Vec<Identity> =
             plan.orphans.iter().map(|orphan| equivalences.canonical(orphan.clone())).collect();
@@ -223,7 +223,7 @@ impl Round<'_> {
     }
 
     /// Deletes objects; returns an outcome if some still exist.
-    fn remove(&mut self, objects: &[ObjectReference]) -> Result<Option<Outcome>, Error> {
+    fn remove(&mut self, objects: &[ObjectReference]) -> Result<Option<ReconcileOutcome>, Error> {
         let delete_claims = self.resource.spec.delete_persistent_volume_claims;
         let rules = Rules { delete_claims, collector_runs: self.shared.settings.collector_runs };
         let Left { pending, failed } = remove(self.session, objects, rules)?;
@@ -236,7 +236,7 @@ impl Round<'_> {
         // While objects are being deleted, check again soon, regardless of failures.
         let problems = [failed, pending].concat();
         self.write(self.present().deletion_pending(&problems.join("; ")), None)?;
-        Ok(Some(Outcome::After(PENDING_AGAIN)))
+        Ok(Some(ReconcileOutcome::After(PENDING_AGAIN)))
     }
 
     /// Applies the objects in order; the first problem ends the reconciliation. Returns true if one must be checked
@@ -269,7 +269,7 @@ impl Round<'_> {
     }
 
     /// Reports a failure and returns it, so that the key is retried.
-    fn fail(&mut self, reason: &str, error: Error) -> Result<Outcome, Error> {
+    fn fail(&mut self, reason: &str, error: Error) -> Result<ReconcileOutcome, Error> {
         if !error.is_postponed() {
             self.tell(reason, &error.text());
             self.write(self.present().failed(reason, &error.text()), None)?;
@@ -279,9 +279,9 @@ impl Round<'_> {
 
     fn tell(&self, reason: &str, note: &str) {
         let ObjectMeta { namespace, name, uid, deletion_timestamp, .. } = &self.resource.metadata;
-        let about = About { resource: &MANAGED_RESOURCE, namespace, name, uid };
+        let about = InvolvedObject { resource: &MANAGED_RESOURCE, namespace, name, uid };
         let action = if deletion_timestamp.is_some() { "Delete" } else { "Reconcile" };
-        let news = News { controller: "resource-controller", warning: true, reason, action, note };
+        let news = Event { controller: "resource-controller", warning: true, reason, action, note };
         self.session.cx.events.tell(self.session.own, &self.session.cx.clock, about, news);
     }
 

@@ -3,22 +3,22 @@
 use crate::api::core::SECRET;
 use crate::api::meta::Key;
 use crate::kube::Client;
-use crate::runtime::group::Group;
+use crate::runtime::group::ControllerGroup;
 use crate::runtime::informer::Options;
-use crate::runtime::marks::{Marks, Seen};
+use crate::runtime::marks::{ChangedObject, Marks};
 use crate::runtime::store::Store;
 
 use super::target::Targets;
 use super::trigger::{Watched, reads_secret};
 
 /// Watches the Secrets of the seed, without their data.
-pub fn watch_secrets(seed: &Client, secrets: &Marks, group: &mut Group) {
+pub fn watch_secrets(seed: &Client, secrets: &Marks, group: &mut ControllerGroup) {
     let options = Options { metadata_only: true, ..Options::all("seed/secrets", SECRET) };
     group.watch(seed, options, secrets);
 }
 
 /// Updates only: a Secret that appears after its ManagedResource is found by the retry.
-pub(super) fn readers(managed: &Store<Watched>, targets: &Targets, secret: &Seen) -> Vec<Key> {
+pub(super) fn readers(managed: &Store<Watched>, targets: &Targets, secret: &ChangedObject) -> Vec<Key> {
     if secret.is_new {
         return Vec::new();
     }

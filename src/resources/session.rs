@@ -17,7 +17,7 @@ use crate::base::error::chain;
 use crate::kube::value;
 use crate::kube::{self, Client, DeleteParams, ListItem, ListParams, Patch, Undecodable};
 use crate::limits;
-use crate::runtime::controller::Context;
+use crate::runtime::controller::ReconcileContext;
 
 /// The clients and the context of one reconciliation. All methods except [`Session::write_status`] are about the
 /// target.
@@ -26,7 +26,7 @@ pub(super) struct Session<'a> {
     /// For ManagedResources and their Secrets.
     pub(super) own: &'a kube::Applier,
     pub(super) target: &'a Target,
-    pub(super) cx: &'a Context,
+    pub(super) cx: &'a ReconcileContext,
 }
 
 /// A ManagedResource.

@@ -140,7 +140,7 @@ impl Watched {
     }
 }
 
-impl informer::Object for Watched {
+impl informer::PartialObject for Watched {
     fn metadata(&self) -> &ObjectMeta {
         &self.metadata
     }
@@ -330,12 +330,12 @@ mod tests {
     fn a_managed_resource_that_is_too_large_still_has_an_owner() {
         let head =
             json!({"metadata": {"name": "x", "generation": 3}, "spec": {"class": "seed", "secretRefs": [1]}});
-        let watched = <Watched as informer::Object>::of_head(&head).unwrap();
+        let watched = <Watched as informer::PartialObject>::of_head(&head).unwrap();
         assert!(wants_apply(Class::Seed, None, Some(&watched)) && watched.metadata.generation == 3);
         let foreign = json!({"metadata": {"name": "x"}, "spec": {"secretRefs": null}});
-        let watched = <Watched as informer::Object>::of_head(&foreign).unwrap();
+        let watched = <Watched as informer::PartialObject>::of_head(&foreign).unwrap();
         assert!(!wants_apply(Class::Seed, None, Some(&watched)));
-        assert_eq!(<Watched as informer::Object>::of_head(&Value::Null), None);
+        assert_eq!(<Watched as informer::PartialObject>::of_head(&Value::Null), None);
     }
 
     const OURS: &str = "resources.gardener.cloud/gardener-resource-manager-seed";

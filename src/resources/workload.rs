@@ -14,10 +14,10 @@ use crate::api::core::{DAEMON_SET, DEPLOYMENT, STATEFUL_SET};
 use crate::api::meta::{Key, ObjectMeta};
 use crate::base::clock::Mono;
 use crate::base::sorted::SortedMap;
-use crate::runtime::group::Group;
-use crate::runtime::informer::{Object, Options};
+use crate::runtime::group::ControllerGroup;
+use crate::runtime::informer::{Options, PartialObject};
 use crate::runtime::pool::Lane;
-use crate::runtime::source::Source;
+use crate::runtime::source::WatchSource;
 use crate::runtime::store::Change;
 
 /// Changes within this time are handled together.
@@ -33,7 +33,7 @@ const LOOK_AFTER_CORRECTION: Duration = Duration::from_secs(1);
 
 /// The workloads of the seed, by kind.
 #[derive(Debug, Default)]
-pub(super) struct Workloads([Source<Head>; 3]);
+pub(super) struct Workloads([WatchSource<Head>; 3]);
 
 impl Workloads {
     /// Whether the objects of a kind are watched.
@@ -50,7 +50,7 @@ const OPTIONS: [Options; 3] = [
 ];
 
 /// Watches the workloads of the seed.
-pub fn watch_workloads(resources: &Resources, group: &mut Group) {
+pub fn watch_workloads(resources: &Resources, group: &mut ControllerGroup) {
     for (options, source) in OPTIONS.into_iter().zip(&resources.0.workloads.0) {
         let label_selector = format!("{}={}", names::MANAGED_BY, names::MANAGED_BY_VALUE);
         let options = Options { label_selector, metadata_only: true, ..options };
@@ -59,7 +59,7 @@ pub fn watch_workloads(resources: &Resources, group: &mut Group) {
 }
 
 /// Wakes the queues of corrections and checks.
-pub(super) fn wake(resources: &Resources, correct: &Lane, look: &Lane, group: &mut Group) {
+pub(super) fn wake(resources: &Resources, correct: &Lane, look: &Lane, group: &mut ControllerGroup) {
     let corrections = Arc::new(Pacer::new(CORRECT_PAUSE_MAX));
     let looks = Arc::new(Pacer::new(LOOK_PAUSE_MAX));
     for source in &resources.0.workloads.0 {

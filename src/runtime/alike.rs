@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::Value;
 
-use super::informer::Keep;
-use super::marks::{Listed, Mark, Version, version};
+use super::informer::InformerCache;
+use super::marks::{ListedMarks, Mark, VersionHash, version};
 use super::source::{Listeners, Listening};
 use super::store::StoreView;
 use crate::api::meta::Key;
@@ -19,7 +19,7 @@ use crate::kube::value::Streamed;
 
 /// A new, changed or deleted object. Versions with the same text are not reported.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Altered {
+pub struct TextChange {
     /// The namespace of the object.
     pub namespace: Arc<str>,
     /// The text before.
@@ -29,12 +29,12 @@ pub struct Altered {
 }
 
 struct Entry {
-    version: Version,
+    version: VersionHash,
     text: Arc<str>,
 }
 
 #[derive(Default)]
-struct Inner {
+struct AlikeTexts {
     namespaces: SortedMap<Arc<str>, SortedMap<Mark, Entry>>,
     texts: SortedSet<Arc<str>>,
     view: StoreView,
@@ -42,19 +42,19 @@ struct Inner {
 
 /// The store. Cheap to clone.
 #[derive(Clone)]
-pub struct Alike {
-    inner: Arc<Mutex<Inner>>,
-    listeners: Listeners<Altered>,
+pub struct TextStore {
+    inner: Arc<Mutex<AlikeTexts>>,
+    listeners: Listeners<TextChange>,
     look: fn(&Value) -> String,
 }
 
-impl fmt::Debug for Alike {
+impl fmt::Debug for TextStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Alike").field(&self.view().objects).finish()
+        f.debug_tuple("TextStore").field(&self.view().objects).finish()
     }
 }
 
-impl Inner {
+impl AlikeTexts {
     /// The shared copy of a text.
     fn text(&mut self, text: String) -> Arc<str> {
         let text = Arc::from(text);
@@ -81,14 +81,14 @@ impl Inner {
     }
 
     /// Removes the objects for which `is_gone` is true.
-    fn take(&mut self, is_gone: impl Fn(&str, &Mark) -> bool) -> Vec<Altered> {
+    fn take(&mut self, is_gone: impl Fn(&str, &Mark) -> bool) -> Vec<TextChange> {
         let mut gone = Vec::new();
         self.namespaces.retain(|namespace, entries| {
             entries.retain(|mark, entry| {
                 let goes = is_gone(namespace, mark);
                 if goes {
                     let (namespace, old) = (Arc::clone(namespace), Some(Arc::clone(&entry.text)));
-                    gone.push(Altered { namespace, old, new: None });
+                    gone.push(TextChange { namespace, old, new: None });
                 }
                 !goes
             });
@@ -99,14 +99,14 @@ impl Inner {
     }
 }
 
-impl Alike {
+impl TextStore {
     /// Empty. `look` creates the text of an object.
     pub fn new(look: fn(&Value) -> String) -> Self {
         Self { inner: Arc::default(), listeners: Listeners::default(), look }
     }
 
     /// Calls `listener` for changes from now on, until the result is dropped.
-    pub fn listen(&self, listener: impl Fn(&Altered) + Send + Sync + 'static) -> Listening {
+    pub fn listen(&self, listener: impl Fn(&TextChange) + Send + Sync + 'static) -> Listening {
         self.listeners.add(listener)
     }
 
@@ -137,19 +137,19 @@ impl Alike {
         found
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, AlikeTexts> {
         // Nothing that can panic happens between the changes of its maps.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tell(&self, altered: Vec<Altered>) {
+    fn tell(&self, altered: Vec<TextChange>) {
         altered.iter().for_each(|altered| self.listeners.tell(altered));
         drop(altered);
         self.lock().sweep();
     }
 }
 
-impl Keep for Alike {
+impl InformerCache for TextStore {
     fn view(&self) -> StoreView {
         self.lock().view
     }
@@ -178,7 +178,7 @@ impl Keep for Alike {
             (namespace, old, new)
         };
         if old.as_ref() != Some(&new) {
-            self.tell(vec![Altered { namespace, old, new: Some(new) }]);
+            self.tell(vec![TextChange { namespace, old, new: Some(new) }]);
         }
         Ok(())
     }
@@ -192,7 +192,7 @@ impl Keep for Alike {
         self.tell(gone);
     }
 
-    fn retain(&self, listed: &Listed) {
+    fn retain(&self, listed: &ListedMarks) {
         let gone = {
             let mut inner = self.lock();
             inner.view.synced = true;
@@ -215,7 +215,7 @@ mod tests {
 
     use super::*;
 
-    fn put(alike: &Alike, namespace: &str, name: &str, version: u32, look: &str) {
+    fn put(alike: &TextStore, namespace: &str, name: &str, version: u32, look: &str) {
         let object = json!({"metadata": {"namespace": namespace, "name": name, "resourceVersion": version.to_string()},
             "look": look});
         let streamed = serde_json::from_value(object).unwrap();
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn equal_texts_are_kept_once_and_changes_are_reported() {
-        let alike = Alike::new(|object| object["look"].as_str().unwrap_or_default().to_owned());
+        let alike = TextStore::new(|object| object["look"].as_str().unwrap_or_default().to_owned());
         let told = Arc::new(Mutex::new(Vec::new()));
         let telling = Arc::clone(&told);
         let _listening = alike.listen(move |altered| {

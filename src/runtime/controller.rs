@@ -13,11 +13,11 @@ use crate::base::stop::Stop;
 use crate::kube::{self, Verdict};
 use crate::limits;
 
-use super::events::Recorder;
+use super::events::EventRecorder;
 
 /// The result of a successful reconciliation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum ReconcileOutcome {
     /// Nothing to do until something changes.
     Done,
     /// Nothing to do until something changes or the time has passed.
@@ -34,7 +34,7 @@ pub type Cause = Box<dyn Error + Send + Sync>;
 
 /// How a reconciliation failed.
 #[derive(Debug)]
-pub enum Failure {
+pub enum ReconcileFailure {
     /// It may succeed later: the key is retried with backoff.
     Retry(Cause),
     /// It cannot succeed until something changes.
@@ -43,7 +43,7 @@ pub enum Failure {
     Later(Duration, Cause),
 }
 
-impl Failure {
+impl ReconcileFailure {
     /// The causes in one line.
     pub fn text(&self) -> String {
         chain(&**self.cause())
@@ -118,13 +118,13 @@ fn find_request<'a>(cause: &'a (dyn Error + 'static)) -> Option<&'a kube::Error>
     None
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for ReconcileFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text())
     }
 }
 
-impl<E: Error + Send + Sync + 'static> From<E> for Failure {
+impl<E: Error + Send + Sync + 'static> From<E> for ReconcileFailure {
     fn from(error: E) -> Self {
         Self::Retry(Box::new(error))
     }
@@ -132,7 +132,7 @@ impl<E: Error + Send + Sync + 'static> From<E> for Failure {
 
 /// The input of a reconciliation besides its key.
 #[derive(Clone, Debug)]
-pub struct Context {
+pub struct ReconcileContext {
     /// Time.
     pub clock: Clock,
     /// Pulled when the controller ends: long work checks it.
@@ -140,7 +140,7 @@ pub struct Context {
     /// Counters.
     pub metrics: Metrics,
     /// Emits events.
-    pub events: Recorder,
+    pub events: EventRecorder,
 }
 
 /// One controller.
@@ -148,8 +148,8 @@ pub trait Reconciler: Send + Sync {
     /// Brings the object of `key` closer to its desired state.
     ///
     /// # Errors
-    /// [`Failure`] defines whether to retry or to wait for a change.
-    fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure>;
+    /// [`ReconcileFailure`] defines whether to retry or to wait for a change.
+    fn reconcile(&self, key: &Key, cx: &ReconcileContext) -> Result<ReconcileOutcome, ReconcileFailure>;
 }
 
 #[cfg(test)]
@@ -179,12 +179,12 @@ mod tests {
         };
         let s = Duration::from_secs;
         let table = [
-            ("throttled", Failure::from(refused(429, Some(7))), Some(s(7))),
-            ("within another error", Failure::from(Wrapped(refused(503, Some(8)))), Some(s(8))),
-            ("forever", Failure::from(refused(429, Some(86_400))), Some(s(300))),
-            ("without a time", Failure::from(refused(429, None)), None),
-            ("another refusal", Failure::from(refused(409, None)), None),
-            ("no request", Failure::retry("words"), None),
+            ("throttled", ReconcileFailure::from(refused(429, Some(7))), Some(s(7))),
+            ("within another error", ReconcileFailure::from(Wrapped(refused(503, Some(8)))), Some(s(8))),
+            ("forever", ReconcileFailure::from(refused(429, Some(86_400))), Some(s(300))),
+            ("without a time", ReconcileFailure::from(refused(429, None)), None),
+            ("another refusal", ReconcileFailure::from(refused(409, None)), None),
+            ("no request", ReconcileFailure::retry("words"), None),
         ];
         for (name, failure, expected) in table {
             assert_eq!(failure.retry_after(), expected, "{name}");
@@ -198,11 +198,11 @@ mod tests {
             kube::Error::Api(Box::new(kube::Failure { code, reason, ..kube::Failure::default() }))
         };
         let table = [
-            (Failure::from(refused(409, "Conflict")), true),
-            (Failure::from(Wrapped(refused(409, "Conflict"))), true),
-            (Failure::from(refused(422, "Invalid")), false),
-            (Failure::terminal(refused(409, "Conflict")), false),
-            (Failure::retry("words"), false),
+            (ReconcileFailure::from(refused(409, "Conflict")), true),
+            (ReconcileFailure::from(Wrapped(refused(409, "Conflict"))), true),
+            (ReconcileFailure::from(refused(422, "Invalid")), false),
+            (ReconcileFailure::terminal(refused(409, "Conflict")), false),
+            (ReconcileFailure::retry("words"), false),
         ];
         for (failure, expected) in table {
             assert_eq!(failure.is_conflict(), expected, "{failure}");
@@ -216,16 +216,16 @@ mod tests {
             kube::Error::Api(Box::new(kube::Failure { code, reason, ..kube::Failure::default() }))
         };
         let table = [
-            (Failure::from(refused(409, "Conflict")), true),
-            (Failure::from(refused(409, "AlreadyExists")), true),
-            (Failure::from(refused(503, "")), true),
-            (Failure::from(kube::Error::Stopped), true),
-            (Failure::later(Duration::ZERO, "words"), true),
-            (Failure::from(Wrapped(refused(422, "Invalid"))), false),
-            (Failure::from(refused(403, "Forbidden")), false),
-            (Failure::from(refused(404, "NotFound")), false),
-            (Failure::retry("words"), false),
-            (Failure::terminal("words"), false),
+            (ReconcileFailure::from(refused(409, "Conflict")), true),
+            (ReconcileFailure::from(refused(409, "AlreadyExists")), true),
+            (ReconcileFailure::from(refused(503, "")), true),
+            (ReconcileFailure::from(kube::Error::Stopped), true),
+            (ReconcileFailure::later(Duration::ZERO, "words"), true),
+            (ReconcileFailure::from(Wrapped(refused(422, "Invalid"))), false),
+            (ReconcileFailure::from(refused(403, "Forbidden")), false),
+            (ReconcileFailure::from(refused(404, "NotFound")), false),
+            (ReconcileFailure::retry("words"), false),
+            (ReconcileFailure::terminal("words"), false),
         ];
         for (failure, expected) in table {
             assert_eq!(failure.passes(), expected, "{failure}");
@@ -237,14 +237,14 @@ mod tests {
         let fenced = || kube::Error::Fenced("not ours".to_owned());
         let soon = Some(limits::FENCED_AGAIN);
         let table = [
-            ("fenced", Failure::from(fenced()), soon),
-            ("within another error", Failure::from(Wrapped(fenced())), soon),
-            ("refused by the server", Failure::from(kube::Error::Api(Box::default())), None),
-            ("no request", Failure::retry("words"), None),
-            ("terminal", Failure::Terminal(Box::new(fenced())), None),
+            ("fenced", ReconcileFailure::from(fenced()), soon),
+            ("within another error", ReconcileFailure::from(Wrapped(fenced())), soon),
+            ("refused by the server", ReconcileFailure::from(kube::Error::Api(Box::default())), None),
+            ("no request", ReconcileFailure::retry("words"), None),
+            ("terminal", ReconcileFailure::Terminal(Box::new(fenced())), None),
             (
                 "not tried",
-                Failure::later(Duration::from_secs(3), "others go first"),
+                ReconcileFailure::later(Duration::from_secs(3), "others go first"),
                 Some(Duration::from_secs(3)),
             ),
         ];

@@ -32,7 +32,7 @@ const DEFAULT_NAMESPACE: &str = "default";
 
 /// The content of an event.
 #[derive(Clone, Copy, Debug)]
-pub struct News<'a> {
+pub struct Event<'a> {
     /// The controller, as in Gardener: `seed-controller`.
     pub controller: &'a str,
     /// Whether it is a warning.
@@ -47,7 +47,7 @@ pub struct News<'a> {
 
 /// The object that an event is about.
 #[derive(Clone, Copy, Debug)]
-pub struct About<'a> {
+pub struct InvolvedObject<'a> {
     /// Its kind.
     pub resource: &'a Resource,
     /// Its namespace; empty if it has none.
@@ -60,7 +60,7 @@ pub struct About<'a> {
 
 /// A written event.
 #[derive(Debug)]
-struct Told {
+struct WrittenEvent {
     name: String,
     count: u32,
     last: Mono,
@@ -68,7 +68,7 @@ struct Told {
 
 /// The write to send.
 #[derive(Debug, PartialEq, Eq)]
-enum Act {
+enum EventWrite {
     Create { name: String },
     Count { name: String, count: u32 },
     Nothing,
@@ -76,83 +76,83 @@ enum Act {
 
 /// The written events, and how many may be written now.
 #[derive(Debug)]
-struct Book {
-    told: SortedMap<String, Told>,
+struct WrittenEvents {
+    events: SortedMap<String, WrittenEvent>,
     tokens: u32,
     filled_at: Mono,
 }
 
-impl Book {
+impl WrittenEvents {
     const fn new() -> Self {
-        Self { told: SortedMap::new(), tokens: BURST, filled_at: Mono::ZERO }
+        Self { events: SortedMap::new(), tokens: BURST, filled_at: Mono::ZERO }
     }
 
-    fn decide(&mut self, key: &str, object: &str, now: Mono) -> Act {
-        self.told.retain(|_, told| now.saturating_sub(told.last) < SERIES);
+    fn decide(&mut self, key: &str, object: &str, now: Mono) -> EventWrite {
+        self.events.retain(|_, event| now.saturating_sub(event.last) < SERIES);
         let refills = now.saturating_sub(self.filled_at).as_secs() / REFILL.as_secs();
         if refills > 0 {
             self.tokens = self.tokens.saturating_add(u32::try_from(refills).unwrap_or(BURST)).min(BURST);
             self.filled_at = now;
         }
-        let known = self.told.get_mut(key);
-        if let Some(told) = known {
-            (told.count, told.last) = (told.count.saturating_add(1), now);
+        let known = self.events.get_mut(key);
+        if let Some(event) = known {
+            (event.count, event.last) = (event.count.saturating_add(1), now);
         }
         if self.tokens == 0 {
             // Count known events; the next write contains the count.
-            return Act::Nothing;
+            return EventWrite::Nothing;
         }
         self.tokens -= 1;
-        if let Some(told) = self.told.get(key) {
-            return Act::Count { name: told.name.clone(), count: told.count };
+        if let Some(event) = self.events.get(key) {
+            return EventWrite::Count { name: event.name.clone(), count: event.count };
         }
-        if self.told.len() >= limits::EVENTS_MAX
+        if self.events.len() >= limits::EVENTS_MAX
             && let Some(oldest) =
-                self.told.iter().min_by_key(|(_, told)| told.last).map(|(key, _)| key.clone())
+                self.events.iter().min_by_key(|(_, event)| event.last).map(|(key, _)| key.clone())
         {
-            self.told.remove(&oldest);
+            self.events.remove(&oldest);
         }
         let name = format!("{object}.{}", random::hex(16));
-        self.told.insert(key.to_owned(), Told { name: name.clone(), count: 1, last: now });
-        Act::Create { name }
+        self.events.insert(key.to_owned(), WrittenEvent { name: name.clone(), count: 1, last: now });
+        EventWrite::Create { name }
     }
 }
 
 /// The recorder of events. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Recorder {
+pub struct EventRecorder {
     hostname: Arc<str>,
-    book: Arc<Mutex<Book>>,
+    book: Arc<Mutex<WrittenEvents>>,
 }
 
-impl Recorder {
+impl EventRecorder {
     /// A recorder without events.
     pub fn new(hostname: &str) -> Self {
-        Self { hostname: hostname.into(), book: Arc::new(Mutex::new(Book::new())) }
+        Self { hostname: hostname.into(), book: Arc::new(Mutex::new(WrittenEvents::new())) }
     }
 
     /// Emits an event in the cluster of `client`. Returns whether the cluster has it, with an older count at worst. A caller that
     /// reports something nowhere else may tell it again later.
-    pub fn tell(&self, client: &Client, clock: &Clock, about: About<'_>, news: News<'_>) -> bool {
-        let note: String = news.note.chars().take(NOTE_CHARS_MAX).collect();
-        let news = News { note: &note, ..news };
-        let key = [about.uid, about.name, news.reason, news.action, news.note].join("\n");
+    pub fn tell(&self, client: &Client, clock: &Clock, about: InvolvedObject<'_>, event: Event<'_>) -> bool {
+        let note: String = event.note.chars().take(NOTE_CHARS_MAX).collect();
+        let event = Event { note: &note, ..event };
+        let key = [about.uid, about.name, event.reason, event.action, event.note].join("\n");
         let (act, is_known) = {
             // Plain values: a panic does not leave them half changed.
             let mut book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
-            (book.decide(&key, about.name, clock.mono()), book.told.contains_key(&key))
+            (book.decide(&key, about.name, clock.mono()), book.events.contains_key(&key))
         };
         let namespace = if about.namespace.is_empty() { DEFAULT_NAMESPACE } else { about.namespace };
         let client = client.with_deadline(TIMEOUT);
         let now = clock.now();
-        let is_new = matches!(act, Act::Create { .. });
+        let is_new = matches!(act, EventWrite::Create { .. });
         let written = match act {
-            Act::Nothing => return is_known,
-            Act::Create { name } => {
-                let event = self.event((namespace, &name), about, news, now);
-                client.create::<Value>(&EVENT, namespace, &event)
+            EventWrite::Nothing => return is_known,
+            EventWrite::Create { name } => {
+                let body = self.body(&Key::new(namespace, &name), about, event, now);
+                client.create::<Value>(&EVENT, namespace, &body)
             }
-            Act::Count { name, count } => {
+            EventWrite::Count { name, count } => {
                 let series = json!({"series": {"count": count, "lastObservedTime": rfc3339_micros(now)}});
                 client.patch::<Value>(&EVENT, &Key::new(namespace, &name), &Patch::Merge(series))
             }
@@ -161,20 +161,14 @@ impl Recorder {
         let is_missing = is_new || error.is_not_found();
         if is_missing {
             // It is not in the cluster, or has expired there: the next one is new.
-            self.book.lock().unwrap_or_else(PoisonError::into_inner).told.remove(&key);
+            self.book.lock().unwrap_or_else(PoisonError::into_inner).events.remove(&key);
         }
         let err = chain(&error);
-        log::debug!(about = about.name, reason = news.reason, err = err.as_str(); "Cannot write an event");
+        log::debug!(about = about.name, reason = event.reason, err = err.as_str(); "Cannot write an event");
         !is_missing
     }
 
-    fn event(
-        &self,
-        (namespace, name): (&str, &str),
-        about: About<'_>,
-        news: News<'_>,
-        now: Timestamp,
-    ) -> Value {
+    fn body(&self, key: &Key, about: InvolvedObject<'_>, event: Event<'_>, now: Timestamp) -> Value {
         let mut regarding = json!({
             "apiVersion": about.resource.api_version(), "kind": about.resource.kind, "name": about.name, "uid": about.uid,
         });
@@ -184,14 +178,14 @@ impl Recorder {
         json!({
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
-            "metadata": {"namespace": namespace, "name": name},
+            "metadata": {"namespace": key.namespace, "name": key.name},
             "eventTime": rfc3339_micros(now),
-            "type": if news.warning { "Warning" } else { "Normal" },
-            "reason": news.reason,
-            "action": news.action,
-            "note": news.note,
-            "reportingController": news.controller,
-            "reportingInstance": format!("{}-{}", news.controller, self.hostname),
+            "type": if event.warning { "Warning" } else { "Normal" },
+            "reason": event.reason,
+            "action": event.action,
+            "note": event.note,
+            "reportingController": event.controller,
+            "reportingInstance": format!("{}-{}", event.controller, self.hostname),
             "regarding": regarding,
         })
     }
@@ -233,30 +227,32 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
-    fn created(act: &Act) -> &str {
+    fn created(act: &EventWrite) -> &str {
         match act {
-            Act::Create { name } => name,
+            EventWrite::Create { name } => name,
             other => panic!("{other:?}"),
         }
     }
 
     #[test]
     fn repetitions_are_counted_until_the_event_is_old() {
-        let mut book = Book::new();
+        let mut book = WrittenEvents::new();
         let first = book.decide("a", "seed", s(0));
         let name = created(&first).to_owned();
         assert!(name.starts_with("seed."), "{name}");
-        assert_eq!(book.decide("a", "seed", s(300)), Act::Count { name: name.clone(), count: 2 });
-        assert_eq!(book.decide("a", "seed", s(899)), Act::Count { name: name.clone(), count: 3 });
+        assert_eq!(book.decide("a", "seed", s(300)), EventWrite::Count { name: name.clone(), count: 2 });
+        assert_eq!(book.decide("a", "seed", s(899)), EventWrite::Count { name: name.clone(), count: 3 });
         assert_ne!(created(&book.decide("b", "seed", s(899))), name);
         assert_ne!(created(&book.decide("a", "seed", s(899 + 600))), name);
     }
 
     #[test]
     fn many_events_are_bounded_in_rate_and_memory() {
-        let mut book = Book::new();
-        let written = |book: &mut Book, from: u32, at| {
-            (from..from + 1_000).filter(|n| book.decide(&n.to_string(), "x", at) != Act::Nothing).count()
+        let mut book = WrittenEvents::new();
+        let written = |book: &mut WrittenEvents, from: u32, at| {
+            (from..from + 1_000)
+                .filter(|n| book.decide(&n.to_string(), "x", at) != EventWrite::Nothing)
+                .count()
         };
         assert_eq!(written(&mut book, 0, s(5)), 25);
         assert_eq!(written(&mut book, 0, s(25)), 2);
@@ -264,7 +260,7 @@ mod tests {
             book.tokens = 1;
             book.decide(&format!("k{n}"), "x", s(100));
         }
-        assert_eq!(book.told.len(), limits::EVENTS_MAX);
+        assert_eq!(book.events.len(), limits::EVENTS_MAX);
     }
 
     #[test]
@@ -275,27 +271,35 @@ mod tests {
             testing::Act::json(if is_failure { 500 } else { 201 }, "{}")
         });
         let client = Client::new(Connection::new(server.url()), Options::default()).unwrap();
-        let about =
-            About { resource: &crate::api::gardener::SEED, namespace: "", name: "edge-1", uid: "u-1" };
-        let news = News {
+        let about = InvolvedObject {
+            resource: &crate::api::gardener::SEED,
+            namespace: "",
+            name: "edge-1",
+            uid: "u-1",
+        };
+        let event = Event {
             controller: "c",
             warning: true,
             reason: "ReconcileError",
             action: "Reconcile",
             note: "why",
         };
-        let recorder = Recorder::new("host-1");
-        let told = [(); 3].map(|()| recorder.tell(&client, &Clock::system(), about, news));
-        assert_eq!(told, [false, true, true]);
+        let recorder = EventRecorder::new("host-1");
+        let in_cluster = [(); 3].map(|()| recorder.tell(&client, &Clock::system(), about, event));
+        assert_eq!(in_cluster, [false, true, true]);
         let methods: Vec<String> = server.seen().into_iter().map(|seen| seen.method).collect();
         assert_eq!(methods, ["POST", "POST", "PATCH"]);
     }
 
     #[test]
     fn an_event_has_the_form_that_upstream_gives_it() {
-        let about =
-            About { resource: &crate::api::gardener::SEED, namespace: "", name: "edge-1", uid: "u-1" };
-        let news = News {
+        let about = InvolvedObject {
+            resource: &crate::api::gardener::SEED,
+            namespace: "",
+            name: "edge-1",
+            uid: "u-1",
+        };
+        let event = Event {
             controller: "seed-controller",
             warning: true,
             reason: "ReconcileError",
@@ -311,6 +315,9 @@ mod tests {
             "reportingInstance": "seed-controller-host-1",
             "regarding": {"apiVersion": "core.gardener.cloud/v1beta1", "kind": "Seed", "name": "edge-1", "uid": "u-1"},
         });
-        assert_eq!(Recorder::new("host-1").event(("default", "edge-1.0"), about, news, now), expected);
+        assert_eq!(
+            EventRecorder::new("host-1").body(&Key::new("default", "edge-1.0"), about, event, now),
+            expected
+        );
     }
 }

@@ -12,12 +12,12 @@ use crate::api::meta::Key;
 use crate::base::error::chain;
 use crate::kube::Client;
 
-use super::controller::{Context, Reconciler};
-use super::informer::{self, Keep, Options};
-use super::marks::{Marks, Seen};
+use super::controller::{ReconcileContext, Reconciler};
+use super::informer::{self, InformerCache, Options};
+use super::marks::{ChangedObject, Marks};
 use super::pool::{Lane, Lanes};
 use super::queue::Retry;
-use super::source::{Listening, Notice, Source};
+use super::source::{Listening, Notice, WatchSource};
 use super::store::{Change, StoreView};
 
 /// The present state of a store.
@@ -26,25 +26,25 @@ pub type Look = Box<dyn Fn() -> StoreView + Send>;
 pub type Announce = Arc<dyn Fn(&'static str, Look) + Send + Sync>;
 
 /// The group.
-pub struct Group {
+pub struct ControllerGroup {
     lanes: Lanes,
     /// The context of each reconciliation; its stop ends the informers.
-    context: Context,
+    context: ReconcileContext,
     announce: Announce,
     running: Vec<Lane>,
     listening: Vec<Listening>,
     informers: Vec<JoinHandle<()>>,
 }
 
-impl fmt::Debug for Group {
+impl fmt::Debug for ControllerGroup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Group").field("running", &self.running).finish_non_exhaustive()
+        f.debug_struct("ControllerGroup").field("running", &self.running).finish_non_exhaustive()
     }
 }
 
-impl Group {
+impl ControllerGroup {
     /// A group without controllers. `context.stop` ends its informers.
-    pub fn new(lanes: Lanes, context: Context, announce: Announce) -> Self {
+    pub fn new(lanes: Lanes, context: ReconcileContext, announce: Announce) -> Self {
         Self { lanes, context, announce, running: Vec::new(), listening: Vec::new(), informers: Vec::new() }
     }
 
@@ -54,11 +54,16 @@ impl Group {
     }
 
     /// Keeps `source` in sync with the server.
-    pub fn watch(&mut self, client: &Client, options: Options, source: &(impl Keep + Clone + 'static)) {
+    pub fn watch(
+        &mut self,
+        client: &Client,
+        options: Options,
+        source: &(impl InformerCache + Clone + 'static),
+    ) {
         self.follow(client, options, Arc::new(source.clone()));
     }
 
-    fn follow(&mut self, client: &Client, options: Options, kept: Arc<dyn Keep>) {
+    fn follow(&mut self, client: &Client, options: Options, kept: Arc<dyn InformerCache>) {
         let (stop, name) = (&self.context.stop, options.name);
         let (known, ending) = (Arc::clone(&kept), stop.clone());
         // An informer that is being stopped has no state to report.
@@ -81,7 +86,7 @@ impl Group {
     pub fn wake<T, K>(
         &mut self,
         lane: &Lane,
-        source: &Source<T>,
+        source: &WatchSource<T>,
         keys: impl Fn(&Change<T>) -> K + Send + Sync + 'static,
     ) where
         T: Send + Sync + 'static,
@@ -96,7 +101,7 @@ impl Group {
         &mut self,
         lane: &Lane,
         marks: &Marks,
-        keys: impl Fn(&Seen) -> Vec<Key> + Send + Sync + 'static,
+        keys: impl Fn(&ChangedObject) -> Vec<Key> + Send + Sync + 'static,
     ) {
         let lane = lane.clone();
         self.listening.push(marks.listen(move |seen| keys(seen).into_iter().for_each(|key| lane.add(key))));
@@ -110,7 +115,7 @@ impl Group {
     /// Calls back with existing objects, as new, and with each change, while the controllers run.
     pub fn listen<T: Send + Sync + 'static>(
         &mut self,
-        source: &Source<T>,
+        source: &WatchSource<T>,
         listener: impl Fn(&Change<T>) + Send + Sync + 'static,
     ) {
         self.listening.push(source.listen(listener));
@@ -129,7 +134,7 @@ impl Group {
 
     /// Starts the controller.
     pub fn run(&mut self, lane: Lane, reconciler: impl Reconciler + 'static) {
-        let context = Context { stop: self.context.stop.child(), ..self.context.clone() };
+        let context = ReconcileContext { stop: self.context.stop.child(), ..self.context.clone() };
         lane.start(Arc::new(reconciler), context);
         self.running.push(lane);
     }

@@ -14,12 +14,12 @@ struct Beat {
 
 /// Each long-lived thread reports progress, and how soon it will report again. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Progress {
+pub struct ThreadProgress {
     clock: Clock,
     beats: Arc<Mutex<SortedMap<&'static str, Beat>>>,
 }
 
-impl Progress {
+impl ThreadProgress {
     /// Without any reports.
     pub fn new(clock: Clock) -> Self {
         Self { clock, beats: Arc::default() }
@@ -52,7 +52,7 @@ mod tests {
     #[test]
     fn a_thread_with_an_overdue_report_is_named() {
         let sim = Simulated::new(Timestamp::from_unix(0), 1);
-        let progress = Progress::new(Clock::new(sim.clone()));
+        let progress = ThreadProgress::new(Clock::new(sim.clone()));
         progress.beat("heartbeat", Duration::from_secs(30));
         progress.beat("bring-up", Duration::from_secs(300));
         assert!(progress.stuck().is_empty());

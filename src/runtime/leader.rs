@@ -41,21 +41,21 @@ pub struct Options {
     /// Time between two renewals. Not shorter than `retry_period`.
     pub renew_period: Duration,
     /// What happens to the Lease at the end.
-    pub keep: Keep,
+    pub keep: KeepLease,
 }
 
 /// Whether a Lease is kept at the end of its elector, because a new one starts at once. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub struct Keep {
+pub struct KeepLease {
     wanted: Arc<AtomicBool>,
     /// No elector follows.
     ended: Stop,
-    left: Left,
+    left: KeptLeases,
 }
 
-impl Keep {
-    /// Leases are released, unless [`Keep::want`] changes that. After `ended`, they are always released.
-    pub fn new(ended: &Stop, left: &Left) -> Self {
+impl KeepLease {
+    /// Leases are released, unless [`KeepLease::want`] changes that. After `ended`, they are always released.
+    pub fn new(ended: &Stop, left: &KeptLeases) -> Self {
         Self { wanted: Arc::default(), ended: ended.clone(), left: left.clone() }
     }
 
@@ -72,9 +72,9 @@ impl Keep {
 
 /// Leases that were kept and not yet taken over by an elector. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub struct Left(Arc<Mutex<Vec<Elector>>>);
+pub struct KeptLeases(Arc<Mutex<Vec<Elector>>>);
 
-impl Left {
+impl KeptLeases {
     fn add(&self, elector: Elector) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(elector);
     }
@@ -108,19 +108,19 @@ pub fn refresh(metrics: &Metrics, name: &str, fence: &Fence) {
 /// A listener that does nothing, for a kept Lease.
 struct Nobody;
 
-impl Listener for Nobody {
+impl ElectionListener for Nobody {
     fn elected(&self) {}
     fn lost(&self) {}
 }
 
 /// The last observed state of the Lease, and when it changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Observed {
+pub struct ObservedLease {
     lease: Option<Lease>,
     changed_at: Mono,
 }
 
-impl Observed {
+impl ObservedLease {
     /// Applies a fresh read: only a change updates the time.
     fn update(&mut self, lease: Option<Lease>, now: Mono) {
         let spec = |lease: &Option<Lease>| lease.as_ref().map(|l| l.spec.clone());
@@ -133,7 +133,7 @@ impl Observed {
 
 /// The next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum ElectionStep {
     /// There is no Lease: create it.
     Create,
     /// It is ours: renew it.
@@ -145,15 +145,15 @@ pub enum Step {
 }
 
 /// Decides from the observed state.
-pub fn decide(observed: &Observed, holder: &str, now: Mono) -> Step {
-    let Some(lease) = &observed.lease else { return Step::Create };
+pub fn decide(observed: &ObservedLease, holder: &str, now: Mono) -> ElectionStep {
+    let Some(lease) = &observed.lease else { return ElectionStep::Create };
     let duration = Duration::from_secs(u64::try_from(lease.spec.lease_duration_seconds).unwrap_or(0));
     if lease.spec.holder_identity == holder {
-        Step::Renew
+        ElectionStep::Renew
     } else if lease.spec.holder_identity.is_empty() || now >= observed.changed_at.saturating_add(duration) {
-        Step::Take
+        ElectionStep::Take
     } else {
-        Step::Stand
+        ElectionStep::Stand
     }
 }
 
@@ -173,7 +173,7 @@ fn pause(options: &Options, leading: bool, renewed: bool, lasted: Duration) -> D
 }
 
 /// Notified by the elector.
-pub trait Listener: Send + Sync {
+pub trait ElectionListener: Send + Sync {
     /// We lead from now on.
     fn elected(&self);
     /// We do not lead any more, and must not write.
@@ -207,8 +207,8 @@ pub struct Elector {
     options: Options,
     fence: Fence,
     metrics: Metrics,
-    listener: Arc<dyn Listener>,
-    observed: Observed,
+    listener: Arc<dyn ElectionListener>,
+    observed: ObservedLease,
     leading: bool,
 }
 
@@ -226,7 +226,7 @@ impl Elector {
         options: Options,
         fence: Fence,
         metrics: Metrics,
-        listener: Arc<dyn Listener>,
+        listener: Arc<dyn ElectionListener>,
     ) -> Self {
         Self {
             client,
@@ -235,7 +235,7 @@ impl Elector {
             fence,
             metrics,
             listener,
-            observed: Observed::default(),
+            observed: ObservedLease::default(),
             leading: false,
         }
     }
@@ -325,10 +325,10 @@ impl Elector {
         }
         self.observed.update(lease, self.clock.mono());
         let written = match decide(&self.observed, &self.options.holder, self.clock.mono()) {
-            Step::Create => self.create(),
-            Step::Renew => self.put(&self.options.holder.clone(), false),
-            Step::Take => self.put(&self.options.holder.clone(), true),
-            Step::Stand => {
+            ElectionStep::Create => self.create(),
+            ElectionStep::Renew => self.put(&self.options.holder.clone(), false),
+            ElectionStep::Take => self.put(&self.options.holder.clone(), true),
+            ElectionStep::Stand => {
                 if let Some(lease) = &self.observed.lease {
                     self.listener.standing(&lease.spec.holder_identity);
                 }
@@ -490,15 +490,15 @@ mod tests {
     #[test]
     fn when_a_lease_may_be_taken() {
         let table = [
-            ("there is none", None, 0, Step::Create),
-            ("ours, from before the restart", Some(lease("me", "t")), 0, Step::Renew),
-            ("ours, long expired", Some(lease("me", "t")), 100, Step::Renew),
-            ("released", Some(lease("", "t")), 0, Step::Take),
-            ("held", Some(lease("other", "t")), 14, Step::Stand),
-            ("not renewed for its duration", Some(lease("other", "t")), 15, Step::Take),
+            ("there is none", None, 0, ElectionStep::Create),
+            ("ours, from before the restart", Some(lease("me", "t")), 0, ElectionStep::Renew),
+            ("ours, long expired", Some(lease("me", "t")), 100, ElectionStep::Renew),
+            ("released", Some(lease("", "t")), 0, ElectionStep::Take),
+            ("held", Some(lease("other", "t")), 14, ElectionStep::Stand),
+            ("not renewed for its duration", Some(lease("other", "t")), 15, ElectionStep::Take),
         ];
         for (name, seen, after, expected) in table {
-            let mut observed = Observed::default();
+            let mut observed = ObservedLease::default();
             observed.update(seen, s(1_000));
             assert_eq!(decide(&observed, "me", s(1_000 + after)), expected, "{name}");
         }
@@ -513,7 +513,7 @@ mod tests {
             renew_deadline: s(renew),
             retry_period: s(retry),
             renew_period: s(renewed),
-            keep: Keep::default(),
+            keep: KeepLease::default(),
         }
     }
 
@@ -568,12 +568,12 @@ mod tests {
 
     #[test]
     fn only_a_change_that_we_saw_counts() {
-        let mut observed = Observed::default();
+        let mut observed = ObservedLease::default();
         observed.update(Some(lease("other", "2000-01-01T00:00:00.000000Z")), s(0));
         observed.update(Some(lease("other", "2000-01-01T00:00:00.000000Z")), s(10));
-        assert_eq!(decide(&observed, "me", s(14)), Step::Stand);
+        assert_eq!(decide(&observed, "me", s(14)), ElectionStep::Stand);
         observed.update(Some(lease("other", "1999-01-01T00:00:00.000000Z")), s(14));
-        assert_eq!(decide(&observed, "me", s(16)), Step::Stand);
-        assert_eq!(decide(&observed, "me", s(29)), Step::Take);
+        assert_eq!(decide(&observed, "me", s(16)), ElectionStep::Stand);
+        assert_eq!(decide(&observed, "me", s(29)), ElectionStep::Take);
     }
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ring::digest::{Context, SHA256};
 use serde_json::Value;
 
-use super::informer::Keep;
+use super::informer::InformerCache;
 use super::source::{Listeners, Listening};
 use super::store::StoreView;
 use crate::api::meta::Key;
@@ -29,7 +29,7 @@ impl Mark {
 }
 
 /// The marks of a list. They arrive in random order, because they are hashes.
-pub type Listed = BTreeSet<Mark>;
+pub type ListedMarks = BTreeSet<Mark>;
 
 /// The first bytes of the SHA-256 of a text.
 fn first<const N: usize>(parts: &[&str]) -> [u8; N] {
@@ -41,16 +41,16 @@ fn first<const N: usize>(parts: &[&str]) -> [u8; N] {
 }
 
 /// The known version of an object. Other versions have other hashes, except for one in 2^64.
-pub(super) type Version = [u8; 8];
+pub(super) type VersionHash = [u8; 8];
 
 /// The hash of a version.
-pub(super) fn version(text: &str) -> Version {
+pub(super) fn version(text: &str) -> VersionHash {
     first(&[text])
 }
 
 /// An object is new, or has a new version.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Seen {
+pub struct ChangedObject {
     /// The object.
     pub key: Key,
     /// It was unknown before.
@@ -58,16 +58,16 @@ pub struct Seen {
 }
 
 #[derive(Default)]
-struct Inner {
-    known: BTreeMap<Mark, Version>,
+struct KnownMarks {
+    known: BTreeMap<Mark, VersionHash>,
     view: StoreView,
 }
 
 /// The marks of one kind, and the listeners. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Marks {
-    inner: Arc<Mutex<Inner>>,
-    listeners: Listeners<Seen>,
+    inner: Arc<Mutex<KnownMarks>>,
+    listeners: Listeners<ChangedObject>,
     gone: Listeners<Option<Key>>,
 }
 
@@ -79,7 +79,7 @@ impl fmt::Debug for Marks {
 
 impl Marks {
     /// Calls `listener` for new objects and versions from now on, until the result is dropped.
-    pub fn listen(&self, listener: impl Fn(&Seen) + Send + Sync + 'static) -> Listening {
+    pub fn listen(&self, listener: impl Fn(&ChangedObject) + Send + Sync + 'static) -> Listening {
         self.listeners.add(listener)
     }
 
@@ -88,13 +88,13 @@ impl Marks {
         self.gone.add(listener)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, KnownMarks> {
         // Only single calls change the map: a panic cannot leave it half changed.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Keep for Marks {
+impl InformerCache for Marks {
     fn view(&self) -> StoreView {
         let inner = self.lock();
         StoreView { objects: inner.known.len(), ..inner.view }
@@ -114,7 +114,7 @@ impl Keep for Marks {
 
     fn put(&self, key: Key, object: Streamed) -> Result<(), Undecodable> {
         let before = self.lock().known.insert(Mark::of(&key), version(object.version()));
-        self.listeners.tell(&Seen { key, is_new: before.is_none() });
+        self.listeners.tell(&ChangedObject { key, is_new: before.is_none() });
         Ok(())
     }
 
@@ -128,7 +128,7 @@ impl Keep for Marks {
         }
     }
 
-    fn retain(&self, listed: &Listed) {
+    fn retain(&self, listed: &ListedMarks) {
         let is_any_gone = {
             let mut inner = self.lock();
             let before = inner.known.len();
@@ -156,7 +156,7 @@ mod tests {
     fn marks_distinguish_keys_and_versions() {
         let key = Key::new;
         let all = [key("a", "b"), key("", "b"), key("a", ""), key("", "ab"), key("ab", "")];
-        let marks: Listed = all.iter().map(Mark::of).collect();
+        let marks: ListedMarks = all.iter().map(Mark::of).collect();
         assert_eq!(marks.len(), all.len());
         assert_eq!(Mark::of(&all[0]), Mark::of(&key("a", "b")));
         assert_ne!(first::<8>(&["1"]), first::<8>(&["2"]));

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use serde_json::Value;
 
-use super::informer::{Keep, Object};
-use super::marks::Listed;
+use super::informer::{InformerCache, PartialObject};
+use super::marks::ListedMarks;
 use super::store::{Change, Store, StoreView};
 use crate::api::meta::Key;
 use crate::base::clock::Mono;
@@ -15,13 +15,13 @@ use crate::kube::value::Streamed;
 
 type Listener<E> = Arc<dyn Fn(&E) + Send + Sync>;
 
-struct Table<E> {
+struct ListenerTable<E> {
     next: u64,
     listeners: Vec<(u64, Listener<E>)>,
 }
 
 /// The listeners of an event. Cheap to clone.
-pub struct Listeners<E>(Arc<Mutex<Table<E>>>);
+pub struct Listeners<E>(Arc<Mutex<ListenerTable<E>>>);
 
 /// A signal that no watch delivers. The event carries no data.
 pub type Notice = Listeners<()>;
@@ -50,7 +50,7 @@ impl<E> Clone for Listeners<E> {
 
 impl<E> Default for Listeners<E> {
     fn default() -> Self {
-        Self(Arc::new(Mutex::new(Table { next: 0, listeners: Vec::new() })))
+        Self(Arc::new(Mutex::new(ListenerTable { next: 0, listeners: Vec::new() })))
     }
 }
 
@@ -61,7 +61,7 @@ impl<E> fmt::Debug for Listeners<E> {
 }
 
 /// No listener runs under the lock, so a panic cannot leave the table half changed.
-fn lock<E>(table: &Mutex<Table<E>>) -> MutexGuard<'_, Table<E>> {
+fn lock<E>(table: &Mutex<ListenerTable<E>>) -> MutexGuard<'_, ListenerTable<E>> {
     table.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -73,7 +73,7 @@ impl<E: 'static> Listeners<E> {
         let id = table.next;
         table.next += 1;
         table.listeners.push((id, Arc::new(listener)));
-        let table: Weak<Mutex<Table<E>>> = Arc::downgrade(&self.0);
+        let table: Weak<Mutex<ListenerTable<E>>> = Arc::downgrade(&self.0);
         Listening(Box::new(move || {
             if let Some(table) = table.upgrade() {
                 lock(&table).listeners.retain(|(other, _)| *other != id);
@@ -92,24 +92,24 @@ impl<E: 'static> Listeners<E> {
 
 /// A store, and the listeners of its changes. Cheap to clone.
 #[derive(Debug)]
-pub struct Source<T> {
+pub struct WatchSource<T> {
     store: Store<T>,
     listeners: Listeners<Change<T>>,
 }
 
-impl<T> Clone for Source<T> {
+impl<T> Clone for WatchSource<T> {
     fn clone(&self) -> Self {
         Self { store: self.store.clone(), listeners: self.listeners.clone() }
     }
 }
 
-impl<T> Default for Source<T> {
+impl<T> Default for WatchSource<T> {
     fn default() -> Self {
         Self { store: Store::new(), listeners: Listeners::default() }
     }
 }
 
-impl<T: Send + Sync + 'static> Source<T> {
+impl<T: Send + Sync + 'static> WatchSource<T> {
     /// The present objects.
     pub fn store(&self) -> &Store<T> {
         &self.store
@@ -129,7 +129,7 @@ impl<T: Send + Sync + 'static> Source<T> {
     }
 }
 
-impl<T: Object> Keep for Source<T> {
+impl<T: PartialObject> InformerCache for WatchSource<T> {
     fn view(&self) -> StoreView {
         self.store.view()
     }
@@ -162,7 +162,7 @@ impl<T: Object> Keep for Source<T> {
         self.listeners.tell(&self.store.remove(key));
     }
 
-    fn retain(&self, listed: &Listed) {
+    fn retain(&self, listed: &ListedMarks) {
         self.store.keep(listed).iter().for_each(|change| self.listeners.tell(change));
     }
 
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn a_late_listener_gets_existing_objects_and_then_changes() {
-        let source = Source::<u8>::default();
+        let source = WatchSource::<u8>::default();
         let tell = |change: Change<u8>| source.listeners.tell(&change);
         tell(source.store.put(Key::cluster("before"), 1));
         let (sender, told) = mpsc::channel();

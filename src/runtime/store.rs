@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use super::marks::{Listed, Mark};
+use super::marks::{ListedMarks, Mark};
 use crate::api::meta::Key;
 use crate::base::clock::Mono;
 use crate::base::sorted::SortedMap;
@@ -10,11 +10,11 @@ use crate::base::sorted::SortedMap;
 /// Objects of one kind, reduced to the fields that are used. Cheap to clone.
 #[derive(Debug)]
 pub struct Store<T> {
-    inner: Arc<RwLock<Inner<T>>>,
+    inner: Arc<RwLock<StoredObjects<T>>>,
 }
 
 #[derive(Debug)]
-struct Inner<T> {
+struct StoredObjects<T> {
     objects: SortedMap<Key, Arc<T>>,
     synced: bool,
     /// When the server last sent something.
@@ -41,7 +41,11 @@ impl<T> Clone for Store<T> {
 impl<T> Default for Store<T> {
     fn default() -> Self {
         Self {
-            inner: Arc::new(RwLock::new(Inner { objects: SortedMap::new(), synced: false, heard_at: None })),
+            inner: Arc::new(RwLock::new(StoredObjects {
+                objects: SortedMap::new(),
+                synced: false,
+                heard_at: None,
+            })),
         }
     }
 }
@@ -146,7 +150,7 @@ impl<T> Store<T> {
     }
 
     /// A complete list has ended: objects that it did not contain are gone.
-    pub(in crate::runtime) fn keep(&self, listed: &Listed) -> Vec<Change<T>> {
+    pub(in crate::runtime) fn keep(&self, listed: &ListedMarks) -> Vec<Change<T>> {
         let is_gone = |key: &&Key| !listed.contains(&Mark::of(key));
         let gone: Vec<Key> = self.read(|inner| inner.objects.keys().filter(is_gone).cloned().collect());
         let changes = gone.iter().map(|key| self.remove(key)).collect();
@@ -154,12 +158,12 @@ impl<T> Store<T> {
         changes
     }
 
-    fn read<R>(&self, f: impl FnOnce(&Inner<T>) -> R) -> R {
+    fn read<R>(&self, f: impl FnOnce(&StoredObjects<T>) -> R) -> R {
         // A map insert cannot leave the map half changed; the next list repairs a panic of the writer.
         f(&self.inner.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn write<R>(&self, f: impl FnOnce(&mut Inner<T>) -> R) -> R {
+    fn write<R>(&self, f: impl FnOnce(&mut StoredObjects<T>) -> R) -> R {
         f(&mut self.inner.write().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -180,7 +184,7 @@ mod tests {
             assert!(change.old.is_none());
         }
         assert!(!store.is_synced());
-        let gone = store.keep(&Listed::from([key("a"), key("c")].map(|key| Mark::of(&key))));
+        let gone = store.keep(&ListedMarks::from([key("a"), key("c")].map(|key| Mark::of(&key))));
         assert_eq!(gone.iter().map(|c| c.key.clone()).collect::<Vec<_>>(), [key("b")]);
         assert!(store.is_synced() && store.len() == 2);
         assert_eq!(store.put(key("a"), 2).old.as_deref(), Some(&1));

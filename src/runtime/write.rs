@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::api::condition::{self, Condition};
-use crate::api::meta::{Key, Resource};
+use crate::api::meta::{Key, ObjectMeta, Resource};
 use crate::api::patch::difference;
 use crate::kube::{Client, Error, Patch};
 
@@ -53,8 +53,8 @@ pub fn delete(client: &Client, resource: &Resource, key: &Key) -> Result<bool, E
 }
 
 /// Adds or removes a finalizer with a JSON merge patch and resourceVersion, because other writers have theirs in the
-/// same list. Nothing is written if it is already there, or already gone. `finalizers` and `version` are from the
-/// object as read.
+/// same list. Nothing is written if it is already there, or already gone. `read` is the metadata
+/// of the object as read.
 ///
 /// # Errors
 /// A request fails. Removing it from a deleted object is no error.
@@ -62,18 +62,18 @@ pub fn finalizer(
     client: &Client,
     resource: &Resource,
     key: &Key,
-    (finalizers, version): (&[String], &str),
+    read: &ObjectMeta,
     name: &str,
     present: bool,
 ) -> Result<(), Error> {
-    if finalizers.iter().any(|f| f == name) == present {
+    if read.finalizers.iter().any(|f| f == name) == present {
         return Ok(());
     }
-    let mut wanted: Vec<&str> = finalizers.iter().map(String::as_str).filter(|f| *f != name).collect();
+    let mut wanted: Vec<&str> = read.finalizers.iter().map(String::as_str).filter(|f| *f != name).collect();
     if present {
         wanted.push(name);
     }
-    let patch = json!({"metadata": {"finalizers": wanted, "resourceVersion": version}});
+    let patch = json!({"metadata": {"finalizers": wanted, "resourceVersion": read.resource_version}});
     match client.patch::<Value>(resource, key, &Patch::Merge(patch)) {
         Err(e) if !present && e.is_not_found() => Ok(()),
         other => other.map(drop),

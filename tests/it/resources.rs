@@ -14,9 +14,9 @@ use gardenlet::base::stop::Stop;
 use gardenlet::format::{base64, brotli};
 use gardenlet::kube::{Applier, Client, Connection, Options as ClientOptions};
 use gardenlet::resources::{Resources, Settings, Target};
-use gardenlet::runtime::controller::{Context, Failure, Outcome, Reconciler};
+use gardenlet::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome, Reconciler};
 use gardenlet::runtime::fence::Fence;
-use gardenlet::runtime::source::Source;
+use gardenlet::runtime::source::WatchSource;
 use serde_json::{Value, json};
 
 use support::http::faults::{Action, Seen, failure};
@@ -31,7 +31,7 @@ struct Rig {
     seed: TestCluster,
     time: Arc<Simulated>,
     resources: Resources,
-    cx: Context,
+    cx: ReconcileContext,
 }
 
 impl Rig {
@@ -47,11 +47,11 @@ impl Rig {
         seed.wait_for("the kind", |c| c.api().kind(GROUP, "managedresources"));
         seed.create("v1", "namespaces", &json!({"metadata": {"name": "garden"}}));
         let client = client(&seed, &clock);
-        let cx = Context {
+        let cx = ReconcileContext {
             clock: clock.clone(),
             stop: Stop::new(),
             metrics: Metrics::new(),
-            events: gardenlet::runtime::events::Recorder::new("test"),
+            events: gardenlet::runtime::events::EventRecorder::new("test"),
         };
         Self { resources: Resources::new(client, Settings::default()), seed, time, cx }
     }
@@ -88,7 +88,7 @@ impl Rig {
     }
 
     /// One round of the applier.
-    fn round(&self, name: &str) -> Result<Outcome, Failure> {
+    fn round(&self, name: &str) -> Result<ReconcileOutcome, ReconcileFailure> {
         self.resources.applying().reconcile(&Key::new("garden", name), &self.cx)
     }
 
@@ -97,10 +97,10 @@ impl Rig {
         let mut last = String::new();
         for _ in 0..20 {
             match self.round(name) {
-                Ok(Outcome::Done) => return,
-                Ok(Outcome::After(d)) if (3_240..=3_960).contains(&d.as_secs()) => return,
-                Ok(Outcome::At(_)) => panic!("the applier never waits for a fixed time"),
-                Ok(Outcome::After(d) | Outcome::GoOn(d)) => {
+                Ok(ReconcileOutcome::Done) => return,
+                Ok(ReconcileOutcome::After(d)) if (3_240..=3_960).contains(&d.as_secs()) => return,
+                Ok(ReconcileOutcome::At(_)) => panic!("the applier never waits for a fixed time"),
+                Ok(ReconcileOutcome::After(d) | ReconcileOutcome::GoOn(d)) => {
                     assert_eq!(d, Duration::from_secs(5));
                     last = "pending".to_owned();
                     self.time.advance(d);
@@ -118,7 +118,7 @@ impl Rig {
     }
 
     /// One check of health and progress.
-    fn check(&self, name: &str) -> Outcome {
+    fn check(&self, name: &str) -> ReconcileOutcome {
         self.resources.checks().reconcile(&Key::new("garden", name), &self.cx).unwrap()
     }
 
@@ -270,7 +270,7 @@ fn a_managed_resource_is_deleted_with_its_objects() {
     rig.seed.delete("", "secrets", "garden", "mr");
     rig.seed.delete(GROUP, "managedresources", "garden", "mr");
     let outcome = rig.round("mr").unwrap();
-    assert_eq!(outcome, Outcome::After(Duration::from_secs(5)));
+    assert_eq!(outcome, ReconcileOutcome::After(Duration::from_secs(5)));
     let pending = "DeletionPending: The resources are currently being deleted.";
     assert_eq!(rig.condition("mr", "ResourcesHealthy"), format!("False {pending}"));
     assert_eq!(rig.condition("mr", "ResourcesProgressing"), format!("True {pending}"));
@@ -306,7 +306,7 @@ fn what_pods_mount_is_deleted_after_their_workload() {
     hold(json!(["test/hold"]));
     rig.seed.delete(GROUP, "managedresources", "garden", "mr");
     for _ in 0..3 {
-        assert_eq!(rig.round("mr").unwrap(), Outcome::After(Duration::from_secs(5)));
+        assert_eq!(rig.round("mr").unwrap(), ReconcileOutcome::After(Duration::from_secs(5)));
         let a = rig.get("configmaps", "a").expect("a pod may still need it");
         assert!(a["metadata"]["deletionTimestamp"].is_null());
     }
@@ -369,7 +369,7 @@ fn old_objects_are_deleted_before_new_ones_are_created() {
     rig.settle("mr");
     rig.seed.merge("", "configmaps", ("garden", "old"), &json!({"metadata": {"finalizers": ["test/hold"]}}));
     rig.secret("mr", &[config_map("new", "1")]);
-    assert_eq!(rig.round("mr").unwrap(), Outcome::After(Duration::from_secs(5)));
+    assert_eq!(rig.round("mr").unwrap(), ReconcileOutcome::After(Duration::from_secs(5)));
     assert!(rig.get("configmaps", "new").is_none());
     let applied = rig.condition("mr", "ResourcesApplied");
     assert!(applied.starts_with("Progressing DeletionPending: "), "{applied}");
@@ -389,7 +389,7 @@ fn finalizers_are_removed_when_the_deletion_takes_too_long() {
     rig.seed.merge("", "configmaps", ("garden", "a"), &hold);
     rig.seed.delete(GROUP, "managedresources", "garden", "mr");
     for _ in 0..3 {
-        assert_eq!(rig.round("mr").unwrap(), Outcome::After(Duration::from_secs(5)));
+        assert_eq!(rig.round("mr").unwrap(), ReconcileOutcome::After(Duration::from_secs(5)));
         assert!(rig.get("configmaps", "a").is_some());
     }
     rig.time.advance(Duration::from_secs(60));
@@ -442,10 +442,10 @@ fn health_is_checked_despite_wait_for_state() {
     let wait = json!({"metadata": {"annotations": {"gardener.cloud/operation": "wait-for-state"}}});
     rig.seed.merge(GROUP, "managedresources", ("garden", "mr"), &wait);
     rig.seed.delete("", "configmaps", "garden", "a");
-    assert_ne!(rig.check("mr"), Outcome::Done);
+    assert_ne!(rig.check("mr"), ReconcileOutcome::Done);
     let healthy = rig.condition("mr", "ResourcesHealthy");
     assert!(healthy.starts_with("False ConfigMapMissing: "), "{healthy}");
-    assert_eq!(rig.round("mr").unwrap(), Outcome::Done);
+    assert_eq!(rig.round("mr").unwrap(), ReconcileOutcome::Done);
 }
 
 #[test]
@@ -477,7 +477,7 @@ fn ignored_managed_resources_and_objects() {
     let mark = json!({"metadata": {"annotations": {"resources.gardener.cloud/ignore": "true"}}});
     rig.seed.merge(GROUP, "managedresources", ("garden", "mr"), &mark);
     rig.secret("mr", &[config_map("new", "1")]);
-    assert_eq!(rig.round("mr").unwrap(), Outcome::Done);
+    assert_eq!(rig.round("mr").unwrap(), ReconcileOutcome::Done);
     assert!(rig.get("configmaps", "new").is_none());
     let text = "ManagedResourceIgnored: ManagedResource is marked to be ignored.";
     assert_eq!(rig.condition("mr", "ResourcesApplied"), format!("True {text}"));
@@ -564,12 +564,12 @@ fn health_and_progress_are_reported() {
     held["metadata"]["annotations"] = json!({"test.gardener.cloud/hold": "yes"});
     rig.install("mr", json!({}), &[held, config_map("a", "1"), config_map("b", "1")]);
     let before = rig.seed.requests().len();
-    let Outcome::After(period) = rig.check("mr") else { panic!("there is no further check") };
+    let ReconcileOutcome::After(period) = rig.check("mr") else { panic!("there is no further check") };
     assert!((54..=66).contains(&period.as_secs()), "{period:?}");
     let requests = rig.seed.requests().len() - before;
     assert_eq!(requests, 1, "no objects are checked before they are applied");
     rig.settle("mr");
-    let Outcome::After(soon) = rig.check("mr") else { panic!("there is no further check") };
+    let ReconcileOutcome::After(soon) = rig.check("mr") else { panic!("there is no further check") };
     assert!(soon < Duration::from_secs(3), "{soon:?}");
     let sick =
         "False DeploymentUnhealthy: Deployment \"garden/d\" is unhealthy: observed generation outdated (0/1)";
@@ -577,7 +577,7 @@ fn health_and_progress_are_reported() {
     let running = "True DeploymentProgressing: Deployment \"garden/d\" is progressing: observed generation outdated (0/1)";
     assert_eq!(rig.condition("mr", "ResourcesProgressing"), running);
     rig.time.advance(Duration::from_secs(900));
-    let Outcome::After(period) = rig.check("mr") else { panic!("there is no further check") };
+    let ReconcileOutcome::After(period) = rig.check("mr") else { panic!("there is no further check") };
     assert!((54..=66).contains(&period.as_secs()), "{period:?}");
 
     rig.seed.merge(
@@ -626,7 +626,7 @@ fn health_and_progress_are_reported() {
 fn objects_of_other_classes_are_not_touched_and_can_be_handed_over() {
     let rig = Rig::new("class");
     rig.install("mr", json!({"class": "other"}), &[config_map("a", "1")]);
-    assert_eq!(rig.round("mr").unwrap(), Outcome::Done);
+    assert_eq!(rig.round("mr").unwrap(), ReconcileOutcome::Done);
     assert!(rig.managed_resource("mr")["metadata"].get("finalizers").is_none());
     rig.seed.merge(GROUP, "managedresources", ("garden", "mr"), &json!({"spec": {"class": "seed"}}));
     rig.settle("mr");
@@ -719,7 +719,7 @@ fn unreferenced_objects_are_deleted_after_ten_minutes() {
     rig.seed.create("resources.gardener.cloud/v1alpha1", "managedresources", &user);
     let collect = || rig.resources.garbage_collector().reconcile(&Key::default(), &rig.cx).unwrap();
     rig.time.advance(Duration::from_secs(599));
-    assert_eq!(collect(), Outcome::After(Duration::from_secs(12 * 3_600)));
+    assert_eq!(collect(), ReconcileOutcome::After(Duration::from_secs(12 * 3_600)));
     assert!(rig.get("secrets", "unused").is_some());
     rig.time.advance(Duration::from_secs(60));
     secret("young", &label);
@@ -853,7 +853,7 @@ fn a_refused_deletion_is_reported_and_tried_again() {
     rig.seed.merge("", "configmaps", ("garden", "b"), &json!({"metadata": {"finalizers": ["test/hold"]}}));
     rig.seed.delete(GROUP, "managedresources", "garden", "mr");
     let refused = rig.seed.faults().on("DELETE", "/configmaps/a").answer(403);
-    assert_eq!(rig.round("mr").unwrap(), Outcome::After(Duration::from_secs(5)));
+    assert_eq!(rig.round("mr").unwrap(), ReconcileOutcome::After(Duration::from_secs(5)));
     let applied = rig.condition("mr", "ResourcesApplied");
     assert!(
         applied.starts_with(
@@ -895,13 +895,13 @@ fn a_second_cluster_is_served_as_long_as_it_is_a_target() {
     let round = |resources: &Resources| resources.applying().reconcile(&key, &rig.cx).unwrap();
 
     // No applier is responsible yet.
-    assert_eq!(round(&rig.resources), Outcome::Done);
+    assert_eq!(round(&rig.resources), ReconcileOutcome::Done);
     assert_eq!((own().unwrap().get("status"), applied()), (None, None));
 
     let Applier(client) = client(&other, &rig.cx.clock);
-    let managed = Source::default();
+    let managed = WatchSource::default();
     rig.resources.set_target(&key.namespace, Some(Target::shoot(client.clone(), "one")), &managed);
-    assert_ne!(round(&rig.resources), Outcome::Done);
+    assert_ne!(round(&rig.resources), ReconcileOutcome::Done);
     assert_eq!(
         applied().unwrap()["metadata"]["annotations"]["resources.gardener.cloud/origin"],
         "one:shoot--a--b/core"
@@ -921,13 +921,13 @@ fn a_second_cluster_is_served_as_long_as_it_is_a_target() {
     // Without the target, the objects remain in its cluster, even if the ManagedResource is deleted.
     rig.resources.set_target(&key.namespace, None, &managed);
     rig.seed.delete(GROUP, "managedresources", &key.namespace, &key.name);
-    assert_eq!(round(&rig.resources), Outcome::Done);
+    assert_eq!(round(&rig.resources), ReconcileOutcome::Done);
     assert!(own().is_some() && applied().is_some());
 
     // The target returns, with another applier: the deletion continues.
     let successor = Resources::new(self::client(&rig.seed, &rig.cx.clock), Settings::default());
     successor.set_target(&key.namespace, Some(Target::shoot(client, "one")), &managed);
-    assert_eq!(round(&successor), Outcome::After(Duration::from_secs(5)));
-    assert_eq!(round(&successor), Outcome::Done);
+    assert_eq!(round(&successor), ReconcileOutcome::After(Duration::from_secs(5)));
+    assert_eq!(round(&successor), ReconcileOutcome::Done);
     assert!(own().is_none() && applied().is_none());
 }

@@ -21,7 +21,7 @@ use crate::identity::secret::{self, Operation};
 use crate::identity::trial::{self, Refusals};
 use crate::identity::{self, cleanup};
 use crate::kube::Connection;
-use crate::runtime::events::{About, News};
+use crate::runtime::events::{Event, InvolvedObject};
 
 use super::trust::{CA_LOOK, CA_OVERLAP};
 use super::{BringUp, Error, RETRY, Step, sources};
@@ -134,8 +134,8 @@ impl BringUp {
     fn tell(&self, warning: bool, reason: &str, note: &str) {
         let (Ok(garden), shared) = (self.garden(), &self.shared) else { return };
         let (name, uid) = (self.seed_name(), shared.registration.uid());
-        let about = About { resource: &SEED, namespace: "", name, uid: &uid };
-        let news = News { controller: "gardenlet", warning, reason, action: "Renew", note };
+        let about = InvolvedObject { resource: &SEED, namespace: "", name, uid: &uid };
+        let news = Event { controller: "gardenlet", warning, reason, action: "Renew", note };
         shared.events.tell(&garden.controllers, &shared.env.clock, about, news);
     }
 
@@ -143,9 +143,9 @@ impl BringUp {
     fn tell_as_upstream(&self, not_after: Timestamp, cause: &str) {
         let shared = &self.shared;
         let (name, uid) = (self.seed_name(), shared.registration.uid());
-        let about = About { resource: &SEED, namespace: "", name, uid: &uid };
+        let about = InvolvedObject { resource: &SEED, namespace: "", name, uid: &uid };
         let note = rotation_failed(not_after, shared.time.garden_clock().now(), cause);
-        let news = News {
+        let news = Event {
             controller: "certificate-manager",
             warning: true,
             reason: "GardenletCertificateRotationFailed",

@@ -17,7 +17,7 @@ use crate::limits;
 use crate::oci;
 use crate::resources::Watched;
 use crate::runtime::pool::{self, Pool};
-use crate::runtime::source::Source;
+use crate::runtime::source::WatchSource;
 use crate::serve::{Request, Response};
 
 use super::Environment;
@@ -47,11 +47,11 @@ pub(super) struct Sources {
     pub(super) seed: String,
     pub(super) workers: usize,
     pub(super) metrics: Metrics,
-    pub(super) pool: pool::View,
+    pub(super) pool: pool::PoolView,
     pub(super) charts: oci::Cache,
     pub(super) chart_bytes_max: u64,
     pub(super) time: GardenTime,
-    pub(super) managed: Source<Watched>,
+    pub(super) managed: WatchSource<Watched>,
 }
 
 impl Sources {
@@ -70,7 +70,7 @@ impl Sources {
             charts: oci::Cache::new(state.path(), chart_bytes_max),
             chart_bytes_max,
             time: time.clone(),
-            managed: Source::default(),
+            managed: WatchSource::default(),
         }
     }
 }

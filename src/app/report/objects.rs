@@ -12,7 +12,7 @@ use crate::extension::changed::Head;
 use crate::format::time::parse_rfc3339;
 use crate::limits;
 use crate::resources::{Watched, WatchedCondition, names};
-use crate::runtime::source::Source;
+use crate::runtime::source::WatchSource;
 
 use super::verdict::{Place, Problem};
 
@@ -25,10 +25,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug)]
 pub(in crate::app) struct Stores {
     pub(in crate::app) seed: Key,
-    pub(in crate::app) seeds: Source<Seed>,
-    pub(in crate::app) installations: Source<ControllerInstallation>,
-    pub(in crate::app) shoots: Source<ShootHead>,
-    pub(in crate::app) buckets: Source<Head>,
+    pub(in crate::app) seeds: WatchSource<Seed>,
+    pub(in crate::app) installations: WatchSource<ControllerInstallation>,
+    pub(in crate::app) shoots: WatchSource<ShootHead>,
+    pub(in crate::app) buckets: WatchSource<Head>,
 }
 
 impl Stores {
@@ -223,7 +223,7 @@ fn of_managed(managed: &Watched, now: Timestamp) -> Option<Problem> {
 /// The problems of all objects. An object comes before the objects that depend on it.
 pub(super) fn problems(
     stores: Option<&Stores>,
-    managed: Option<&Source<Watched>>,
+    managed: Option<&WatchSource<Watched>>,
     now: Timestamp,
 ) -> Vec<Problem> {
     let mut found = Vec::new();

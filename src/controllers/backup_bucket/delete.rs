@@ -12,7 +12,7 @@ use crate::backup::decide::Copy;
 use crate::backup::round::finalize;
 use crate::backup::status::{self, Report, Way};
 use crate::extension::credentials::{Credentials, Reference};
-use crate::runtime::controller::{Failure, Outcome};
+use crate::runtime::controller::{ReconcileFailure, ReconcileOutcome};
 use crate::runtime::write;
 
 use super::{FINALIZER, FINALIZER_BEFORE, has};
@@ -21,9 +21,9 @@ use super::{FINALIZER, FINALIZER_BEFORE, has};
 const PERIOD: Duration = Duration::from_secs(30);
 
 /// One step of the deletion.
-pub(super) fn step(round: &mut Round<'_>) -> Result<Outcome, Failure> {
+pub(super) fn step(round: &mut Round<'_>) -> Result<ReconcileOutcome, ReconcileFailure> {
     if !round.has_finalizer() {
-        return Ok(Outcome::Done);
+        return Ok(ReconcileOutcome::Done);
     }
     let operation = status::operation(&round.object);
     delete_generated(round)?;
@@ -54,16 +54,20 @@ pub(super) fn step(round: &mut Round<'_>) -> Result<Outcome, Failure> {
     }
     round.finalize(false)?;
     log::info!(bucket = round.key().name.as_str(); "The BackupBucket is deleted");
-    Ok(Outcome::Done)
+    Ok(ReconcileOutcome::Done)
 }
 
 /// The extension object still exists.
-fn wait(round: &mut Round<'_>, operation: &'static str, object: &Value) -> Result<Outcome, Failure> {
+fn wait(
+    round: &mut Round<'_>,
+    operation: &'static str,
+    object: &Value,
+) -> Result<ReconcileOutcome, ReconcileFailure> {
     let error = &object["status"]["lastError"];
     if error.is_null() {
         let description = format!("{} of BackupBucket state initialized.", status::noun(operation));
         round.report(&Report { operation, way: Way::Processing, description })?;
-        return Ok(Outcome::After(PERIOD));
+        return Ok(ReconcileOutcome::After(PERIOD));
     }
     let failed = crate::backup::garden::said(error);
     let description = format!("{} Operation will be retried.", failed.text);
@@ -72,27 +76,27 @@ fn wait(round: &mut Round<'_>, operation: &'static str, object: &Value) -> Resul
 }
 
 /// Deletes the garden's Secret with credentials that the extension generated.
-fn delete_generated(round: &Round<'_>) -> Result<(), Failure> {
+fn delete_generated(round: &Round<'_>) -> Result<(), ReconcileFailure> {
     let reference = &round.object["status"]["generatedSecretRef"];
     let secret = Key::new(text(&reference["namespace"]), text(&reference["name"]));
     if secret.name.is_empty() {
         return Ok(());
     }
     if let Some(live) = round.garden().find::<Value>(&SECRET, &secret)? {
-        finalize(round.garden(), &SECRET, &live, (FINALIZER, false))?;
+        finalize(round.garden(), &SECRET, &live, FINALIZER, false)?;
         write::delete(round.garden(), &SECRET, &secret)?;
     }
     Ok(())
 }
 
 /// Releases the credentials.
-fn release(round: &Round<'_>, credentials: &Credentials) -> Result<(), Failure> {
+fn release(round: &Round<'_>, credentials: &Credentials) -> Result<(), ReconcileFailure> {
     let (garden, resource) = (round.garden(), credentials.resource());
     let key = Key::of(&credentials.object);
     for finalizer in [FINALIZER_BEFORE, FINALIZER] {
         let live = garden.find::<Value>(resource, &key)?;
         if let Some(live) = live.filter(|live| has(live, finalizer)) {
-            finalize(garden, resource, &live, (finalizer, false))?;
+            finalize(garden, resource, &live, finalizer, false)?;
         }
     }
     Ok(())

@@ -26,11 +26,11 @@ use crate::extension::credentials::{Credentials, Reference};
 use crate::extension::problem;
 use crate::flow::Failed;
 use crate::kube::Garden;
-use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
-use crate::runtime::group::Group;
+use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome, Reconciler};
+use crate::runtime::group::ControllerGroup;
 use crate::runtime::informer::Options;
 use crate::runtime::queue::Retry;
-use crate::runtime::source::Source;
+use crate::runtime::source::WatchSource;
 use crate::runtime::write;
 
 use super::Site;
@@ -56,13 +56,13 @@ const REFRESH: Duration = Duration::from_secs(12 * 3_600);
 const RETRY: Retry = Retry { first: Duration::from_secs(1), max: Duration::from_secs(300) };
 
 /// Adds the controller.
-pub fn add(site: &Arc<Site>, group: &mut Group) {
+pub fn add(site: &Arc<Site>, group: &mut ControllerGroup) {
     let lane = group.lane("backup-bucket", site.settings.controllers.backup_bucket_workers, RETRY);
     group.wake(&lane, &site.buckets, |change| {
         let generation = |head: &Option<Arc<Head>>| head.as_ref().map(|head| head.metadata.generation);
         (generation(&change.old) != generation(&change.new)).then(|| change.key.clone())
     });
-    let objects = Source::<Head>::default();
+    let objects = WatchSource::<Head>::default();
     group.wake(&lane, &objects, |change| has_ended(change).then(|| change.key.clone()));
     group.watch(&site.seed, Options::all("seed/backupbuckets", extensions::BACKUP_BUCKET), &objects);
     let reconciler = BucketReconciler {
@@ -81,12 +81,12 @@ struct BucketReconciler {
 }
 
 impl Reconciler for BucketReconciler {
-    fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
+    fn reconcile(&self, key: &Key, cx: &ReconcileContext) -> Result<ReconcileOutcome, ReconcileFailure> {
         let Some(object) = self.site.garden.find::<Value>(&BACKUP_BUCKET, key)? else {
-            return Ok(Outcome::Done);
+            return Ok(ReconcileOutcome::Done);
         };
         if object["spec"]["seedName"] != self.site.seed_name() {
-            return Ok(Outcome::Done);
+            return Ok(ReconcileOutcome::Done);
         }
         let operation = status::operation(&object);
         let mut round = Round::new((&self.site.garden, &self.site.seed), &KIND, object, cx);
@@ -96,12 +96,12 @@ impl Reconciler for BucketReconciler {
     }
 }
 
-fn reconcile(round: &mut Round<'_>, known: &Known) -> Result<Outcome, Failure> {
+fn reconcile(round: &mut Round<'_>, known: &Known) -> Result<ReconcileOutcome, ReconcileFailure> {
     round.finalize(true)?;
     let operation = status::operation(&round.object);
     if let Err(failed) = round.check_name() {
         // The reference is immutable.
-        return Ok(round.tell(operation, failed.clone(), failed.text).map(|()| Outcome::Done)?);
+        return Ok(round.tell(operation, failed.clone(), failed.text).map(|()| ReconcileOutcome::Done)?);
     }
     let found = Reference::read(&round.object["spec"]["credentialsRef"])
         .and_then(|reference| reference.find(round.garden(), "spec.credentialsRef"));
@@ -136,12 +136,12 @@ fn reconcile(round: &mut Round<'_>, known: &Known) -> Result<Outcome, Failure> {
     }
     // Upstream checks each minute. In the other states, a change of the extension object wakes this controller.
     let period = is_done.then(|| PERIOD.mul_f64(0.9 + 0.2 * random::unit()));
-    Ok(again.or(period).map_or(Outcome::Done, Outcome::After))
+    Ok(again.or(period).map_or(ReconcileOutcome::Done, ReconcileOutcome::After))
 }
 
 /// Protects the credentials from deletion while the bucket exists. Credentials that are already being deleted cannot be
 /// protected.
-fn claim(garden: &Garden, credentials: &Credentials) -> Result<Result<(), Failed>, Failure> {
+fn claim(garden: &Garden, credentials: &Credentials) -> Result<Result<(), Failed>, ReconcileFailure> {
     let (resource, object) = (credentials.resource(), &credentials.object);
     let key = Key::of(object);
     if !object["metadata"]["deletionTimestamp"].is_null() && !has(object, FINALIZER) {
@@ -150,12 +150,12 @@ fn claim(garden: &Garden, credentials: &Credentials) -> Result<Result<(), Failed
             resource.kind
         ))));
     }
-    finalize(garden, resource, object, (FINALIZER, true))?;
+    finalize(garden, resource, object, FINALIZER, true)?;
     if !has(object, FINALIZER_BEFORE) {
         return Ok(Ok(()));
     }
     let live = garden.find::<Value>(resource, &key)?;
-    live.map_or(Ok(()), |live| finalize(garden, resource, &live, (FINALIZER_BEFORE, false))).map(Ok)
+    live.map_or(Ok(()), |live| finalize(garden, resource, &live, FINALIZER_BEFORE, false)).map(Ok)
 }
 
 fn has(object: &Value, finalizer: &str) -> bool {
@@ -184,7 +184,7 @@ fn generated(bucket: &str) -> Key {
 }
 
 /// Copies the extension's results to the garden and returns other fields for the bucket's status.
-fn take_over(round: &mut Round<'_>, status: &Value) -> Result<Map<String, Value>, Failure> {
+fn take_over(round: &mut Round<'_>, status: &Value) -> Result<Map<String, Value>, ReconcileFailure> {
     let reference = &status["generatedSecretRef"];
     if reference.is_object() {
         let made = made(round, reference)?;
@@ -212,10 +212,10 @@ fn take_over(round: &mut Round<'_>, status: &Value) -> Result<Map<String, Value>
 }
 
 /// The seed's Secret with credentials that the extension generated.
-fn made(round: &Round<'_>, reference: &Value) -> Result<Value, Failure> {
+fn made(round: &Round<'_>, reference: &Value) -> Result<Value, ReconcileFailure> {
     let key = Key::new(text(&reference["namespace"]), text(&reference["name"]));
     round.seed().find(&SECRET, &key)?.ok_or_else(|| {
-        Failure::retry(format!(
+        ReconcileFailure::retry(format!(
             "status.generatedSecretRef of the extension's BackupBucket {} names Secret {key}, which the seed does not have: its \
              extension has to make it, or to remove the reference",
             round.key().name

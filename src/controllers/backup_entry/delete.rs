@@ -14,7 +14,7 @@ use crate::base::clock::Timestamp;
 use crate::config::backup::BackupEntryController;
 use crate::format::time::rfc3339;
 use crate::format::view;
-use crate::runtime::controller::{Failure, Outcome};
+use crate::runtime::controller::{ReconcileFailure, ReconcileOutcome};
 use crate::runtime::write;
 
 use super::{started, succeeded, usable};
@@ -32,9 +32,9 @@ pub(super) fn step(
     round: &mut Round<'_>,
     settings: &BackupEntryController,
     patience: Duration,
-) -> Result<Outcome, Failure> {
+) -> Result<ReconcileOutcome, ReconcileFailure> {
     if !round.has_finalizer() {
-        return Ok(Outcome::Done);
+        return Ok(ReconcileOutcome::Done);
     }
     let operation = status::operation(&round.object);
     let now = round.cx.clock.now();
@@ -45,11 +45,13 @@ pub(super) fn step(
         round.report(&Report { operation, way: Way::Pending, description })?;
         // At least one second later, because the due time must have passed.
         let wait = due.since(now) + Duration::from_secs(1);
-        return Ok(Outcome::After(wait.min(PENDING_PERIOD)));
+        return Ok(ReconcileOutcome::After(wait.min(PENDING_PERIOD)));
     }
     let target = round.target();
     let Some(object) = target.find(round.seed())? else { return finish(round, operation) };
-    let Some((_, credentials)) = usable(round, operation)? else { return Ok(Outcome::After(patience)) };
+    let Some((_, credentials)) = usable(round, operation)? else {
+        return Ok(ReconcileOutcome::After(patience));
+    };
     if !matches!(round.copy_of(&credentials)?, Copy::Same(_)) {
         // They may have changed.
         round.bring(&credentials)?;
@@ -60,7 +62,7 @@ pub(super) fn step(
     let error = &object["status"]["lastError"];
     if error.is_null() {
         round.report(&started(operation))?;
-        return Ok(Outcome::After(PERIOD));
+        return Ok(ReconcileOutcome::After(PERIOD));
     }
     let failed = said(error);
     round.tell(operation, failed.clone(), failed.text.clone())?;
@@ -68,12 +70,12 @@ pub(super) fn step(
 }
 
 /// The backups are gone.
-fn finish(round: &mut Round<'_>, operation: &'static str) -> Result<Outcome, Failure> {
+fn finish(round: &mut Round<'_>, operation: &'static str) -> Result<ReconcileOutcome, ReconcileFailure> {
     write::delete(round.seed(), &SECRET, &round.secret())?;
     round.report(&succeeded(operation))?;
     round.finalize(false)?;
     log::info!(entry = round.key().to_string().as_str(); "The BackupEntry is deleted");
-    Ok(Outcome::Done)
+    Ok(ReconcileOutcome::Done)
 }
 
 fn is_forced(object: &Value) -> bool {

@@ -11,7 +11,7 @@ use crate::backup::Round;
 use crate::backup::decide::why;
 use crate::backup::garden::said;
 use crate::extension::is_migrated;
-use crate::runtime::controller::{Failure, Outcome};
+use crate::runtime::controller::{ReconcileFailure, ReconcileOutcome};
 use crate::runtime::write;
 
 use super::{started, succeeded};
@@ -56,9 +56,9 @@ fn next(object: &Value) -> Next {
 }
 
 /// One step of the migration.
-pub(super) fn step(round: &mut Round<'_>) -> Result<Outcome, Failure> {
+pub(super) fn step(round: &mut Round<'_>) -> Result<ReconcileOutcome, ReconcileFailure> {
     if !round.has_finalizer() {
-        return Ok(Outcome::Done);
+        return Ok(ReconcileOutcome::Done);
     }
     let target = round.target();
     let Some(object) = target.find(round.seed())? else { return finish(round) };
@@ -66,7 +66,7 @@ pub(super) fn step(round: &mut Round<'_>) -> Result<Outcome, Failure> {
     let state = text(&object["status"]["lastOperation"]["state"]);
     match next {
         Next::Unknown => {
-            return Err(Failure::retry(format!(
+            return Err(ReconcileFailure::retry(format!(
                 "the extension has not reported a status for BackupEntry {} yet, so it is unknown whether it can release it: look \
                  whether the extension of its type is installed and works",
                 target.key.name
@@ -75,7 +75,7 @@ pub(super) fn step(round: &mut Round<'_>) -> Result<Outcome, Failure> {
         Next::Failed => {
             let failed = why(&object, state);
             round.tell(OPERATION_TYPE, failed.clone(), failed.text.clone())?;
-            return if state == "Failed" { Err(failed.into()) } else { Ok(Outcome::Done) };
+            return if state == "Failed" { Err(failed.into()) } else { Ok(ReconcileOutcome::Done) };
         }
         Next::Stuck => {
             let failed = said(&object["status"]["lastError"]);
@@ -89,16 +89,16 @@ pub(super) fn step(round: &mut Round<'_>) -> Result<Outcome, Failure> {
         Next::Delete => target.delete(round.seed(), now)?,
         _ => {}
     }
-    Ok(Outcome::After(PERIOD))
+    Ok(ReconcileOutcome::After(PERIOD))
 }
 
 /// Nothing is left of it here. Without a seed in its status, the next seed may take it.
-fn finish(round: &mut Round<'_>) -> Result<Outcome, Failure> {
+fn finish(round: &mut Round<'_>) -> Result<ReconcileOutcome, ReconcileFailure> {
     write::delete(round.seed(), &SECRET, &round.secret())?;
     let more = Map::from_iter([("seedName".to_owned(), Value::Null)]);
     round.report_with(&succeeded(OPERATION_TYPE), more)?;
     log::info!(entry = round.key().to_string().as_str(); "The BackupEntry has moved to another seed");
-    Ok(Outcome::Done)
+    Ok(ReconcileOutcome::Done)
 }
 
 #[cfg(test)]

@@ -27,11 +27,11 @@ use crate::extension::{Memory, Wish};
 use crate::flow::Failed;
 use crate::format::view;
 use crate::kube::Patch;
-use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
-use crate::runtime::group::Group;
-use crate::runtime::informer::{Object, Options};
+use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome, Reconciler};
+use crate::runtime::group::ControllerGroup;
+use crate::runtime::informer::{Options, PartialObject};
 use crate::runtime::queue::Retry;
-use crate::runtime::source::Source;
+use crate::runtime::source::WatchSource;
 use crate::runtime::store::Store;
 
 use super::Site;
@@ -76,7 +76,7 @@ struct EntryStatus {
     seed_name: String,
 }
 
-impl Object for EntryHead {
+impl PartialObject for EntryHead {
     fn metadata(&self) -> &ObjectMeta {
         &self.metadata
     }
@@ -101,10 +101,10 @@ impl EntryHead {
 }
 
 /// Adds the controller.
-pub fn add(site: &Arc<Site>, group: &mut Group) {
+pub fn add(site: &Arc<Site>, group: &mut ControllerGroup) {
     let settings = &site.settings.controllers.backup_entry;
     let lane = group.lane("backup-entry", settings.workers, RETRY);
-    let entries = Source::<EntryHead>::default();
+    let entries = WatchSource::<EntryHead>::default();
     let seed_name = site.seed_name().to_owned();
     let seed = seed_name.clone();
     group.wake(&lane, &entries, move |change| {
@@ -162,12 +162,12 @@ impl EntryReconciler {
 }
 
 impl Reconciler for EntryReconciler {
-    fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
+    fn reconcile(&self, key: &Key, cx: &ReconcileContext) -> Result<ReconcileOutcome, ReconcileFailure> {
         let found = self.site.garden.find::<Value>(&BACKUP_ENTRY, key)?;
-        let Some(object) = found else { return Ok(Outcome::Done) };
+        let Some(object) = found else { return Ok(ReconcileOutcome::Done) };
         let head = view::look::<EntryHead>(&object)?;
         if !head.is_of(self.site.seed_name()) {
-            return Ok(Outcome::Done);
+            return Ok(ReconcileOutcome::Done);
         }
         let patience = self.patience(&head);
         let leaves = object["metadata"]["deletionTimestamp"].is_null() && head.is_leaving();
@@ -184,7 +184,11 @@ impl Reconciler for EntryReconciler {
     }
 }
 
-fn reconcile(round: &mut Round<'_>, patience: Duration, known: &Known) -> Result<Outcome, Failure> {
+fn reconcile(
+    round: &mut Round<'_>,
+    patience: Duration,
+    known: &Known,
+) -> Result<ReconcileOutcome, ReconcileFailure> {
     round.finalize(true)?;
     let operation = status::operation(&round.object);
     if round.object["status"]["seedName"].is_null() {
@@ -194,10 +198,10 @@ fn reconcile(round: &mut Round<'_>, patience: Duration, known: &Known) -> Result
     }
     if let Err(failed) = round.check_name() {
         // The reference is immutable.
-        return Ok(round.tell(operation, failed.clone(), failed.text).map(|()| Outcome::Done)?);
+        return Ok(round.tell(operation, failed.clone(), failed.text).map(|()| ReconcileOutcome::Done)?);
     }
     let Some((bucket, credentials)) = usable(round, operation)? else {
-        return Ok(Outcome::After(patience));
+        return Ok(ReconcileOutcome::After(patience));
     };
     let wish = wish(round, &bucket);
     let (Plan { asks, state, again, .. }, _) = round.prepare(&credentials, &wish, None)?;
@@ -217,7 +221,7 @@ fn reconcile(round: &mut Round<'_>, patience: Duration, known: &Known) -> Result
         let patch = Patch::Merge(json!({"metadata": {"annotations": {OPERATION: null}}}));
         round.garden().patch::<Value>(&BACKUP_ENTRY, &round.key(), &patch)?;
     }
-    Ok(again.map_or(Outcome::Done, Outcome::After))
+    Ok(again.map_or(ReconcileOutcome::Done, ReconcileOutcome::After))
 }
 
 fn started(operation: &'static str) -> Report {
@@ -232,7 +236,10 @@ fn succeeded(operation: &'static str) -> Report {
 
 /// The bucket of the entry and its credentials. `None`: the bucket cannot be used now, and the status of the entry
 /// contains the reason.
-fn usable(round: &mut Round<'_>, operation: &'static str) -> Result<Option<(Value, Credentials)>, Failure> {
+fn usable(
+    round: &mut Round<'_>,
+    operation: &'static str,
+) -> Result<Option<(Value, Credentials)>, ReconcileFailure> {
     let bucket = match bucket(round)? {
         Ok(bucket) => bucket,
         Err(failed) => {
@@ -247,7 +254,7 @@ fn usable(round: &mut Round<'_>, operation: &'static str) -> Result<Option<(Valu
 }
 
 /// The bucket of the entry, or why it cannot be used now.
-fn bucket(round: &Round<'_>) -> Result<Result<Value, Failed>, Failure> {
+fn bucket(round: &Round<'_>) -> Result<Result<Value, Failed>, ReconcileFailure> {
     let name = text(&round.object["spec"]["bucketName"]);
     let found = round.garden().find::<Value>(&BACKUP_BUCKET, &Key::cluster(name))?;
     Ok(match found {
@@ -289,7 +296,7 @@ fn wish(round: &Round<'_>, bucket: &Value) -> Wish {
 }
 
 /// Triggers the extension. The state from another seed is in the ShootState.
-fn ask(round: &Round<'_>, operation: &str, wish: &Wish) -> Result<(), Failure> {
+fn ask(round: &Round<'_>, operation: &str, wish: &Wish) -> Result<(), ReconcileFailure> {
     let (target, seed, now) = (round.target(), round.seed(), round.cx.clock.now());
     if operation != "Restore" {
         return Ok(target.deploy(seed, wish, now)?);
@@ -299,7 +306,7 @@ fn ask(round: &Round<'_>, operation: &str, wish: &Wish) -> Result<(), Failure> {
     let shoot = owner.map(|owner| text(&owner["name"])).unwrap_or_default();
     let key = Key::new(round.key().namespace, shoot);
     let Some(state) = round.garden().find(&SHOOT_STATE, &key)? else {
-        return Err(Failure::retry(format!(
+        return Err(ReconcileFailure::retry(format!(
             "the garden has no ShootState {key}, from which the BackupEntry is to be restored: the seed that it has left \
              makes it; if that cannot do so any more, create one with an empty spec"
         )));

@@ -13,7 +13,7 @@ use crate::base::clock::Mono;
 use crate::base::sorted::SortedMap;
 use crate::kube::{ListParams, Seed};
 use crate::limits;
-use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
+use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome, Reconciler};
 use crate::runtime::pool::Lane;
 use crate::runtime::store::Store;
 
@@ -115,13 +115,13 @@ impl Looker {
 }
 
 impl Reconciler for Looker {
-    fn reconcile(&self, _: &Key, cx: &Context) -> Result<Outcome, Failure> {
+    fn reconcile(&self, _: &Key, cx: &ReconcileContext) -> Result<ReconcileOutcome, ReconcileFailure> {
         let now = cx.clock.mono();
-        let Some(period) = self.period(now) else { return Ok(Outcome::Done) };
+        let Some(period) = self.period(now) else { return Ok(ReconcileOutcome::Done) };
         let last = self.memory.lock().unwrap_or_else(PoisonError::into_inner).last;
         let left = last.map_or(Duration::ZERO, |last| period.saturating_sub(now.saturating_sub(last)));
         if !left.is_zero() {
-            return Ok(Outcome::After(left));
+            return Ok(ReconcileOutcome::After(left));
         }
         let mut listed = SortedMap::new();
         let found =
@@ -138,7 +138,7 @@ impl Reconciler for Looker {
         }
         self.memory.lock().unwrap_or_else(PoisonError::into_inner).last = Some(now);
         self.seen.changed(&listed).into_iter().for_each(|key| self.wake.add(key));
-        Ok(Outcome::After(period))
+        Ok(ReconcileOutcome::After(period))
     }
 }
 

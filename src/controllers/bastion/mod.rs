@@ -22,11 +22,11 @@ use crate::extension::{Target, Wish, problem};
 use crate::flow::Failed;
 use crate::format::view;
 use crate::kube::{DeleteParams, Error, ListParams, Patch, Verdict};
-use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
-use crate::runtime::group::Group;
+use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome, Reconciler};
+use crate::runtime::group::ControllerGroup;
 use crate::runtime::informer::Options;
 use crate::runtime::queue::Retry;
-use crate::runtime::source::Source;
+use crate::runtime::source::WatchSource;
 use crate::runtime::store::Store;
 use crate::runtime::write;
 
@@ -40,10 +40,10 @@ const FINALIZER: &str = "gardener";
 const RETRY: Retry = Retry { first: Duration::from_secs(1), max: Duration::from_secs(300) };
 
 /// Adds the controller and its poller.
-pub fn add(site: &Arc<Site>, group: &mut Group) {
+pub fn add(site: &Arc<Site>, group: &mut ControllerGroup) {
     let lane = group.lane("bastion", site.settings.controllers.bastion_workers, RETRY);
     let looks = group.lane("bastion-objects", 1, Retry::up_to(Duration::from_secs(60)));
-    let bastions = Source::<Head>::default();
+    let bastions = WatchSource::<Head>::default();
     group.wake(&lane, &bastions, |change| {
         let asks = |head: &Option<Arc<Head>>| head.as_ref().map(|head| head.asks());
         (asks(&change.old) != asks(&change.new)).then(|| change.key.clone())
@@ -93,17 +93,17 @@ enum Place {
 }
 
 impl Reconciler for BastionReconciler {
-    fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
+    fn reconcile(&self, key: &Key, cx: &ReconcileContext) -> Result<ReconcileOutcome, ReconcileFailure> {
         let is_known = || self.bastions.may_have(key);
         let found = self.site.garden.find_own::<Value>(&BASTION, key, &is_known)?;
         let Some(object) = found else {
             self.seen.forget(key);
-            return Ok(Outcome::Done);
+            return Ok(ReconcileOutcome::Done);
         };
         let head = view::look::<Head>(&object)?;
         if head.spec.seed_name != self.site.seed_name() {
             self.seen.forget(key);
-            return Ok(Outcome::Done);
+            return Ok(ReconcileOutcome::Done);
         }
         let round = Round { controller: self, key, object: &object, head: &head, cx };
         if head.is_deleting() { round.delete() } else { round.reconcile() }
@@ -116,16 +116,16 @@ struct Round<'a> {
     key: &'a Key,
     object: &'a Value,
     head: &'a Head,
-    cx: &'a Context,
+    cx: &'a ReconcileContext,
 }
 
 impl Round<'_> {
-    fn reconcile(&self) -> Result<Outcome, Failure> {
+    fn reconcile(&self) -> Result<ReconcileOutcome, ReconcileFailure> {
         self.finalize(true)?;
         let spec = match spec_of(self.object) {
             Ok(spec) => spec,
             // The garden makes the field immutable, or a change wakes us.
-            Err(failed) => return self.tell(&Report::Failed(failed)).map(|()| Outcome::Done),
+            Err(failed) => return self.tell(&Report::Failed(failed)).map(|()| ReconcileOutcome::Done),
         };
         let target = match self.place()? {
             Place::At(namespace) => self.target(namespace),
@@ -154,13 +154,13 @@ impl Round<'_> {
             }
             return Err(error.into());
         }
-        Ok(again.map_or(Outcome::Done, Outcome::After))
+        Ok(again.map_or(ReconcileOutcome::Done, ReconcileOutcome::After))
     }
 
-    fn delete(&self) -> Result<Outcome, Failure> {
+    fn delete(&self) -> Result<ReconcileOutcome, ReconcileFailure> {
         if !self.head.metadata.finalizers.iter().any(|finalizer| finalizer == FINALIZER) {
             self.controller.seen.forget(self.key);
-            return Ok(Outcome::Done);
+            return Ok(ReconcileOutcome::Done);
         }
         let namespace = match self.place()? {
             Place::At(namespace) => Some(namespace),
@@ -184,16 +184,16 @@ impl Round<'_> {
             // Unlike other extension objects, it needs no confirmation.
             gone(seed.delete(&target.resource, &target.key, &DeleteParams::default()))?;
         }
-        Ok(Outcome::Done)
+        Ok(ReconcileOutcome::Done)
     }
 
     /// Nothing of it is left in the seed.
-    fn finish(&self) -> Result<Outcome, Failure> {
+    fn finish(&self) -> Result<ReconcileOutcome, ReconcileFailure> {
         self.finalize(false)?;
         self.controller.seen.forget(self.key);
         let bastion = self.key.to_string();
         log::info!(bastion = bastion.as_str(); "The Bastion is deleted");
-        Ok(Outcome::Done)
+        Ok(ReconcileOutcome::Done)
     }
 
     fn target(&self, namespace: String) -> Target {
@@ -278,19 +278,18 @@ impl Round<'_> {
 
     fn finalize(&self, present: bool) -> Result<(), Error> {
         let metadata = &self.head.metadata;
-        let read = (metadata.finalizers.as_slice(), metadata.resource_version.as_str());
-        write::finalizer(&self.controller.site.garden, &BASTION, self.key, read, FINALIZER, present)
+        write::finalizer(&self.controller.site.garden, &BASTION, self.key, metadata, FINALIZER, present)
     }
 
     /// Reports to the garden if something changed. A deleted Bastion needs no report.
-    fn tell(&self, report: &Report<'_>) -> Result<(), Failure> {
+    fn tell(&self, report: &Report<'_>) -> Result<(), ReconcileFailure> {
         let Some(patch) = status::patch(self.object, report, self.cx.clock.now()) else { return Ok(()) };
         let patch = Patch::Strategic(patch);
         Ok(gone(self.controller.site.garden.patch_status::<Value>(&BASTION, self.key, &patch).map(drop))?)
     }
 
     /// Reports a failure.
-    fn fail(&self, failed: Failed) -> Result<Outcome, Failure> {
+    fn fail(&self, failed: Failed) -> Result<ReconcileOutcome, ReconcileFailure> {
         self.tell(&Report::Failed(failed.clone()))?;
         Err(failed.into())
     }

@@ -10,7 +10,7 @@ use crate::base::clock::Timestamp;
 use crate::extension::last_error;
 use crate::flow::Failed;
 use crate::format::view;
-use crate::runtime::informer::Object;
+use crate::runtime::informer::PartialObject;
 
 /// The type of the condition.
 pub(super) const READY: &str = "BastionReady";
@@ -50,7 +50,7 @@ struct Conditions {
     observed_generation: i64,
 }
 
-impl Object for Head {
+impl PartialObject for Head {
     fn metadata(&self) -> &ObjectMeta {
         &self.metadata
     }

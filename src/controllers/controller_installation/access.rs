@@ -11,7 +11,7 @@ use crate::base::sorted::SortedMap;
 use crate::components::managed;
 use crate::format::{base64, yaml};
 use crate::kube::{Connection, Trust};
-use crate::runtime::controller::Failure;
+use crate::runtime::controller::ReconcileFailure;
 use crate::runtime::write;
 
 use super::inject::{GardenAccess, MOUNT_PATH};
@@ -24,7 +24,10 @@ pub(super) const TOKEN_SECRET: &str = "garden-access-extension";
 ///
 /// # Errors
 /// A request to the seed fails; or the CA of the garden cannot be read.
-pub(super) fn ensure_kubeconfig(this: &InstallationReconciler, namespace: &str) -> Result<String, Failure> {
+pub(super) fn ensure_kubeconfig(
+    this: &InstallationReconciler,
+    namespace: &str,
+) -> Result<String, ReconcileFailure> {
     let address = &this.site.settings.garden_client_connection.garden_cluster_address;
     let text = kubeconfig(&this.site.garden.connection(), address.as_deref())?;
     let data = SortedMap::from([("kubeconfig".to_owned(), text)]);
@@ -67,7 +70,7 @@ pub(super) fn ensure_token<'a>(
     this: &InstallationReconciler,
     (installation, registration): (&str, &str),
     kubeconfig: Option<&'a str>,
-) -> Result<Option<GardenAccess<'a>>, Failure> {
+) -> Result<Option<GardenAccess<'a>>, ReconcileFailure> {
     let key = Key::new(objects::namespace_name(installation), TOKEN_SECRET);
     let Some(kubeconfig) = kubeconfig else {
         write::delete(&this.site.seed, &SECRET, &key)?;

@@ -9,7 +9,7 @@ use crate::api::meta::Key;
 use crate::base::sorted::SortedMap;
 use crate::components::managed;
 use crate::controllers::site::is_garden;
-use crate::runtime::controller::Failure;
+use crate::runtime::controller::ReconcileFailure;
 use crate::runtime::write;
 
 use super::observe::registration;
@@ -23,7 +23,7 @@ impl InstallationReconciler {
         &self,
         installation: &ControllerInstallation,
         seed: &Value,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), ReconcileFailure> {
         let zones = seed.pointer("/spec/provider/zones").and_then(Value::as_array);
         let zones: Vec<String> =
             zones.into_iter().flatten().filter_map(|zone| zone.as_str().map(str::to_owned)).collect();
@@ -47,7 +47,7 @@ impl InstallationReconciler {
         registration: &str,
         data: &SortedMap<String, String>,
         verdict: &mut Verdict,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), ReconcileFailure> {
         self.write_manifests(name, registration, data).inspect_err(|e| {
             let message = format!("Creation of ManagedResource \"{name}\" failed: {}", e.text());
             verdict.installed(Status::False, "InstallationFailed", &message);
@@ -64,7 +64,7 @@ impl InstallationReconciler {
         name: &str,
         registration: &str,
         data: &SortedMap<String, String>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), ReconcileFailure> {
         let (key, secret) = managed::secret(name, data);
         managed::bring(&self.site.seed, name, (&key, &secret), |object| {
             objects::set_managed_resource(object, name, registration, &key.name);

@@ -10,7 +10,7 @@ use crate::api::meta::Key;
 use crate::api::resources::{GARDEN_NAMESPACE, MANAGED_RESOURCE};
 use crate::base::error::chain;
 use crate::components::managed;
-use crate::runtime::controller::Failure;
+use crate::runtime::controller::ReconcileFailure;
 use crate::runtime::write;
 
 use super::status::Verdict;
@@ -33,7 +33,7 @@ pub(super) fn step(
     this: &InstallationReconciler,
     installation: &ControllerInstallation,
     verdict: &mut Verdict,
-) -> Result<Step, Failure> {
+) -> Result<Step, ReconcileFailure> {
     this.seed_object(verdict)?;
     let name = &installation.metadata.name;
     let gone = managed_resource(this, name).inspect_err(|failure| {
@@ -72,7 +72,7 @@ pub(super) fn step(
 
 /// Deletes the referenced Secrets first, because the applier works from what it recorded. Returns true once the
 /// ManagedResource is gone.
-fn managed_resource(this: &InstallationReconciler, name: &str) -> Result<bool, Failure> {
+fn managed_resource(this: &InstallationReconciler, name: &str) -> Result<bool, ReconcileFailure> {
     let key = Key::new(GARDEN_NAMESPACE, name);
     let live = this.site.seed.find::<serde_json::Value>(&MANAGED_RESOURCE, &key)?;
     let mut secrets = live.as_ref().map(managed::referenced_secrets).unwrap_or_default();
@@ -87,7 +87,7 @@ fn managed_resource(this: &InstallationReconciler, name: &str) -> Result<bool, F
 pub(super) fn finish(
     this: &InstallationReconciler,
     installation: &ControllerInstallation,
-) -> Result<(), Failure> {
+) -> Result<(), ReconcileFailure> {
     let name = &installation.metadata.name;
     let key = installation.metadata.key();
     // The conditions were just written, so the version that was read is stale.
@@ -96,8 +96,7 @@ pub(super) fn finish(
     else {
         return Ok(());
     };
-    let read = (live.metadata.finalizers.as_slice(), live.metadata.resource_version.as_str());
-    write::finalizer(&this.site.garden, &CONTROLLER_INSTALLATION, &key, read, FINALIZER, false)?;
+    write::finalizer(&this.site.garden, &CONTROLLER_INSTALLATION, &key, &live.metadata, FINALIZER, false)?;
     log::info!(installation = name.as_str(); "The extension was removed from the seed");
     Ok(())
 }

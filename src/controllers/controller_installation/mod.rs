@@ -31,8 +31,8 @@ use crate::api::meta::{Key, Metadata};
 use crate::api::resources::installation_of;
 use crate::config::version::GARDENER;
 use crate::resources::Watched;
-use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
-use crate::runtime::group::Group;
+use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome, Reconciler};
+use crate::runtime::group::ControllerGroup;
 use crate::runtime::queue::RETRY_DEFAULT;
 use crate::runtime::write;
 
@@ -47,7 +47,7 @@ pub const FINALIZER: &str = "core.gardener.cloud/controllerinstallation";
 const RESYNC: Duration = Duration::from_secs(10 * 3_600);
 
 /// Adds the controller.
-pub fn add(site: &Arc<Site>, group: &mut Group) {
+pub fn add(site: &Arc<Site>, group: &mut ControllerGroup) {
     let settings = &site.settings;
     let workers = settings.controllers.controller_installation_workers;
     let lane = group.lane("controllerinstallation", workers, RETRY_DEFAULT);
@@ -85,19 +85,21 @@ fn wants_rollout(old: Option<&Watched>, new: Option<&Watched>) -> Option<Key> {
 }
 
 impl Reconciler for InstallationReconciler {
-    fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
-        let Some(installation) = self.site.installations.store().get(key) else { return Ok(Outcome::Done) };
+    fn reconcile(&self, key: &Key, cx: &ReconcileContext) -> Result<ReconcileOutcome, ReconcileFailure> {
+        let Some(installation) = self.site.installations.store().get(key) else {
+            return Ok(ReconcileOutcome::Done);
+        };
         if installation.spec.seed_ref.is_none() {
-            return Ok(Outcome::Done);
+            return Ok(ReconcileOutcome::Done);
         }
         let deployment = if installation.metadata.deletion_timestamp.is_some() {
             if !installation.metadata.finalizers.iter().any(|f| f == FINALIZER) {
-                return Ok(Outcome::Done);
+                return Ok(ReconcileOutcome::Done);
             }
             None
         } else {
             // Other programs handle a deployment without a chart, so we set neither finalizer nor conditions.
-            let Some(deployment) = self.deployment(&installation)? else { return Ok(Outcome::Done) };
+            let Some(deployment) = self.deployment(&installation)? else { return Ok(ReconcileOutcome::Done) };
             Some(deployment)
         };
         let mut verdict = Verdict::new(&installation.status.conditions, cx.clock.now());
@@ -107,16 +109,16 @@ impl Reconciler for InstallationReconciler {
         };
         if result.as_ref().is_err_and(|failure| failure.postponed().is_some()) {
             // The error does not concern the installation, so nothing is reported.
-            return result.map(|_| Outcome::Done);
+            return result.map(|_| ReconcileOutcome::Done);
         }
         if result.is_err() {
             self.tell(&installation, &verdict, cx);
         }
         let written = self.write_conditions(key, &installation, verdict);
         let outcome = result.and_then(|step| match step {
-            delete::Step::Finish => delete::finish(self, &installation).map(|()| Outcome::Done),
-            delete::Step::Wait(after) => Ok(Outcome::After(after)),
-            delete::Step::Installed => Ok(Outcome::After(RESYNC)),
+            delete::Step::Finish => delete::finish(self, &installation).map(|()| ReconcileOutcome::Done),
+            delete::Step::Wait(after) => Ok(ReconcileOutcome::After(after)),
+            delete::Step::Installed => Ok(ReconcileOutcome::After(RESYNC)),
         });
         settled(outcome, written)
     }
@@ -128,12 +130,11 @@ impl InstallationReconciler {
         installation: &ControllerInstallation,
         (deployment, helm): (&ControllerDeployment, &HelmDeployment),
         verdict: &mut Verdict,
-        cx: &Context,
-    ) -> Result<delete::Step, Failure> {
-        let finalizers = installation.metadata.finalizers.as_slice();
-        let read = (finalizers, installation.metadata.resource_version.as_str());
-        let key = installation.metadata.key();
-        write::finalizer(&self.site.garden, &CONTROLLER_INSTALLATION, &key, read, FINALIZER, true)?;
+        cx: &ReconcileContext,
+    ) -> Result<delete::Step, ReconcileFailure> {
+        let metadata = &installation.metadata;
+        let key = metadata.key();
+        write::finalizer(&self.site.garden, &CONTROLLER_INSTALLATION, &key, metadata, FINALIZER, true)?;
         let name = registration(installation);
         self.read::<Metadata>(&CONTROLLER_REGISTRATION, name, "ControllerRegistration", verdict)?;
         let seed = self.seed_object(verdict)?;
@@ -141,7 +142,7 @@ impl InstallationReconciler {
         self.ensure_namespace(installation, &seed)?;
         let identity = seed.pointer("/status/clusterIdentity").and_then(Value::as_str).unwrap_or_default();
         if identity.is_empty() {
-            return Err(Failure::retry("the Seed has no status.clusterIdentity yet"));
+            return Err(ReconcileFailure::retry("the Seed has no status.clusterIdentity yet"));
         }
         let namespace = objects::namespace_name(&key.name);
         let inject = deployment.inject_garden_kubeconfig == Some(true);

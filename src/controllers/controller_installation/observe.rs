@@ -11,7 +11,7 @@ use crate::api::gardener::{
 use crate::api::meta::{Key, Resource};
 use crate::base::error::chain;
 use crate::kube::Garden;
-use crate::runtime::controller::Failure;
+use crate::runtime::controller::ReconcileFailure;
 
 use super::status::Verdict;
 use super::{InstallationReconciler, resources};
@@ -21,7 +21,7 @@ impl InstallationReconciler {
     pub(super) fn deployment(
         &self,
         installation: &ControllerInstallation,
-    ) -> Result<Option<(ControllerDeployment, HelmDeployment)>, Failure> {
+    ) -> Result<Option<(ControllerDeployment, HelmDeployment)>, ReconcileFailure> {
         let Some(reference) = &installation.spec.deployment_ref else { return Ok(None) };
         let mut found: ControllerDeployment =
             self.site.garden.get(&CONTROLLER_DEPLOYMENT, &Key::cluster(&reference.name))?;
@@ -35,7 +35,7 @@ impl InstallationReconciler {
         name: &str,
         what: &str,
         verdict: &mut Verdict,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, ReconcileFailure> {
         self.site.garden.get::<T>(resource, &Key::cluster(name)).map_err(|e| {
             let (status, suffix, problem) = if e.is_not_found() {
                 (Status::False, "NotFound", "does not exist")
@@ -48,7 +48,7 @@ impl InstallationReconciler {
         })
     }
 
-    pub(super) fn seed_object(&self, verdict: &mut Verdict) -> Result<Value, Failure> {
+    pub(super) fn seed_object(&self, verdict: &mut Verdict) -> Result<Value, ReconcileFailure> {
         self.read(&SEED, self.site.seed_name(), "Seed", verdict)
     }
 
@@ -58,12 +58,12 @@ impl InstallationReconciler {
         deployment: &ControllerDeployment,
         helm: &HelmDeployment,
         verdict: &mut Verdict,
-    ) -> Result<Value, Failure> {
+    ) -> Result<Value, ReconcileFailure> {
         if !matches!(helm.values, Value::Null | Value::Object(_)) {
             // Omit the value: it may contain secrets.
             let why = "chart values cannot be unmarshalled: helm.values must be a map";
             verdict.valid(Status::False, "ChartInformationInvalid", why);
-            return Err(Failure::terminal(why));
+            return Err(ReconcileFailure::terminal(why));
         }
         resources::resolve(&self.site.garden, &deployment.resources, &helm.values).map_err(|e| {
             let why = format!(
@@ -77,11 +77,11 @@ impl InstallationReconciler {
 }
 
 /// The garden's `cluster-identity`.
-pub(super) fn garden_identity(garden: &Garden) -> Result<String, Failure> {
+pub(super) fn garden_identity(garden: &Garden) -> Result<String, ReconcileFailure> {
     let map = garden.get::<ConfigMap>(&CONFIG_MAP, &Key::new("kube-system", "cluster-identity"))?;
     let identity = map.data.get("cluster-identity").cloned();
     identity.ok_or_else(|| {
-        Failure::retry("config map kube-system/cluster-identity of the garden has no identity")
+        ReconcileFailure::retry("config map kube-system/cluster-identity of the garden has no identity")
     })
 }
 

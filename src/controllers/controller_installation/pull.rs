@@ -4,7 +4,7 @@ use crate::api::condition::Status;
 use crate::api::gardener::HelmDeployment;
 use crate::chart::child::Archive;
 use crate::oci::{self, Content, Error};
-use crate::runtime::controller::{Context, Failure};
+use crate::runtime::controller::{ReconcileContext, ReconcileFailure};
 
 use super::InstallationReconciler;
 use super::render::BUSY_AGAIN;
@@ -34,14 +34,14 @@ pub(super) fn chart(
     this: &InstallationReconciler,
     helm: &HelmDeployment,
     verdict: &mut Verdict,
-    cx: &Context,
-) -> Result<Chart, Failure> {
+    cx: &ReconcileContext,
+) -> Result<Chart, ReconcileFailure> {
     let nowhere = "the deployment has neither helm.rawChart nor helm.ociRepository";
-    let repository = helm.oci_repository.as_ref().ok_or_else(|| Failure::terminal(nowhere));
+    let repository = helm.oci_repository.as_ref().ok_or_else(|| ReconcileFailure::terminal(nowhere));
     let order = repository.and_then(|repository| order(&this.site.garden, repository));
     let result = order.and_then(|order| match this.site.charts.pull(&order, &cx.stop) {
         // Not the chart's fault, so nothing is reported.
-        Err(error @ (Error::Busy | Error::Stopped)) => Ok(Err(Failure::later(BUSY_AGAIN, error))),
+        Err(error @ (Error::Busy | Error::Stopped)) => Ok(Err(ReconcileFailure::later(BUSY_AGAIN, error))),
         pulled => pulled.map(Ok).map_err(failure),
     });
     let pulled = result.inspect_err(|failure| {
@@ -51,10 +51,10 @@ pub(super) fn chart(
     pulled.map(Chart::Pulled)
 }
 
-fn failure(error: Error) -> Failure {
+fn failure(error: Error) -> ReconcileFailure {
     match error.verdict() {
-        oci::Verdict::Final => Failure::terminal(error),
-        oci::Verdict::Retry | oci::Verdict::Configuration => Failure::retry(error),
+        oci::Verdict::Final => ReconcileFailure::terminal(error),
+        oci::Verdict::Retry | oci::Verdict::Configuration => ReconcileFailure::retry(error),
     }
 }
 
@@ -64,8 +64,8 @@ mod tests {
 
     #[test]
     fn only_references_are_final() {
-        assert!(matches!(failure(Error::Reference("x")), Failure::Terminal(_)));
-        assert!(matches!(failure(Error::NotInLayout), Failure::Retry(_)));
-        assert!(matches!(failure(Error::Stopped), Failure::Retry(_)));
+        assert!(matches!(failure(Error::Reference("x")), ReconcileFailure::Terminal(_)));
+        assert!(matches!(failure(Error::NotInLayout), ReconcileFailure::Retry(_)));
+        assert!(matches!(failure(Error::Stopped), ReconcileFailure::Retry(_)));
     }
 }

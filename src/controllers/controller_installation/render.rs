@@ -13,7 +13,7 @@ use crate::chart::render::secret_text;
 use crate::chart::{Table, values};
 use crate::format::base64;
 use crate::limits::SECRET_DATA_BYTES_MAX;
-use crate::runtime::controller::{Context, Failure};
+use crate::runtime::controller::{ReconcileContext, ReconcileFailure};
 
 use super::inject::{self, Injection};
 use super::observe::registration;
@@ -39,12 +39,12 @@ pub(super) fn objects(
     installation: &ControllerInstallation,
     input: Input<'_>,
     verdict: &mut Verdict,
-    cx: &Context,
-) -> Result<Objects, Failure> {
+    cx: &ReconcileContext,
+) -> Result<Objects, ReconcileFailure> {
     let raw = raw_chart(input.helm).inspect_err(|why| {
         verdict.valid(Status::False, "ChartInformationInvalid", why);
     });
-    let chart = match raw.map_err(Failure::terminal)? {
+    let chart = match raw.map_err(ReconcileFailure::terminal)? {
         Some(archive) => pull::Chart::Raw(archive),
         None => pull::chart(this, input.helm, verdict, cx)?,
     };
@@ -60,19 +60,19 @@ pub(super) fn objects(
         kubernetes_minor: version.minor,
         apart: false,
     };
-    let busy = || Failure::later(BUSY_AGAIN, child::Error::Busy);
+    let busy = || ReconcileFailure::later(BUSY_AGAIN, child::Error::Busy);
     let _worker = this.site.workers.chart_soon(&cx.stop).ok_or_else(busy)?;
     let rendered = this.site.renderer.render(&request, chart.archive(), &cx.stop).map_err(|error| {
         // Not the chart's fault, so nothing is reported.
         if matches!(error, child::Error::Busy | child::Error::Stopped) {
-            return Failure::later(BUSY_AGAIN, error);
+            return ReconcileFailure::later(BUSY_AGAIN, error);
         }
         let (reason, what) = match &error {
             child::Error::Values(_) => ("RenderingHelmValuesFailed", "helm values cannot be rendered"),
             _ => ("ChartCannotBeRendered", "chart rendering process failed"),
         };
         verdict.valid(Status::False, reason, &format!("{what}: {}", chain(&error)));
-        Failure::from(error)
+        ReconcileFailure::from(error)
     })?;
     verdict.valid(Status::True, "RegistrationValid", "chart could be rendered successfully.");
     Ok(rendered)
@@ -84,12 +84,12 @@ pub(super) fn data(
     objects: Objects,
     injection: Injection<'_>,
     verdict: &mut Verdict,
-) -> Result<SortedMap<String, String>, Failure> {
+) -> Result<SortedMap<String, String>, ReconcileFailure> {
     let max = SECRET_DATA_BYTES_MAX;
     let (mut data, mut size) = (SortedMap::new(), 0);
     let mut refuse = |why: String| {
         verdict.valid(Status::False, "ChartCannotBeRendered", &why);
-        Failure::terminal(why)
+        ReconcileFailure::terminal(why)
     };
     for (key, object) in objects {
         let text = text(object, injection);
@@ -179,7 +179,7 @@ mod tests {
         for (object, expected) in table {
             let mut verdict = verdict();
             let failure = data([("a".to_owned(), object)].into(), INJECTION, &mut verdict).unwrap_err();
-            assert!(matches!(failure, Failure::Terminal(_)));
+            assert!(matches!(failure, ReconcileFailure::Terminal(_)));
             let valid = &verdict.valid;
             let found = (valid.status.as_str(), valid.reason.as_str(), valid.message.as_str());
             assert_eq!(found, ("False", "ChartCannotBeRendered", expected));

@@ -6,8 +6,8 @@ use crate::api::meta::{Key, ObjectMeta};
 use crate::base::clock::Timestamp;
 use crate::base::error::chain;
 use crate::kube;
-use crate::runtime::controller::{Context, Failure, Outcome};
-use crate::runtime::events::{About, News};
+use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome};
+use crate::runtime::events::{Event, InvolvedObject};
 use crate::runtime::write;
 
 use super::InstallationReconciler;
@@ -38,11 +38,11 @@ impl Verdict {
 /// Conditions that could not be written are written in the next round. It must come soon, because an installed chart
 /// has its next round in an hour.
 pub(super) fn settled(
-    outcome: Result<Outcome, Failure>,
+    outcome: Result<ReconcileOutcome, ReconcileFailure>,
     written: Result<(), kube::Error>,
-) -> Result<Outcome, Failure> {
+) -> Result<ReconcileOutcome, ReconcileFailure> {
     match (outcome, written) {
-        (Ok(_) | Err(Failure::Terminal(_)), Err(e)) => Err(e.into()),
+        (Ok(_) | Err(ReconcileFailure::Terminal(_)), Err(e)) => Err(e.into()),
         (outcome, _) => outcome,
     }
 }
@@ -50,7 +50,12 @@ pub(super) fn settled(
 impl InstallationReconciler {
     /// Emits an event with the message of a failed condition. Transient errors without a condition emit none, for
     /// example a Seed without identity or a broken connection.
-    pub(super) fn tell(&self, installation: &ControllerInstallation, verdict: &Verdict, cx: &Context) {
+    pub(super) fn tell(
+        &self,
+        installation: &ControllerInstallation,
+        verdict: &Verdict,
+        cx: &ReconcileContext,
+    ) {
         let Verdict { valid, installed, .. } = verdict;
         let (reason, note) = if valid.status == Status::False {
             (valid.reason.as_str(), valid.message.as_str())
@@ -60,14 +65,14 @@ impl InstallationReconciler {
             return;
         };
         let ObjectMeta { name, uid, deletion_timestamp, .. } = &installation.metadata;
-        let about = About { resource: &CONTROLLER_INSTALLATION, namespace: "", name, uid };
+        let about = InvolvedObject { resource: &CONTROLLER_INSTALLATION, namespace: "", name, uid };
         let action = if deletion_timestamp.is_some() { "Delete" } else { "Reconcile" };
         let controller = "controllerinstallation-controller";
         cx.events.tell(
             &self.site.garden,
             &cx.clock,
             about,
-            News { controller, warning: true, reason, action, note },
+            Event { controller, warning: true, reason, action, note },
         );
     }
 
@@ -100,14 +105,17 @@ mod tests {
     #[test]
     fn conditions_that_were_not_written_bring_the_key_back() {
         let lost = || Err(kube::Error::Limited);
-        let after = || Ok(Outcome::After(Duration::from_secs(3_600)));
-        for outcome in [Ok(Outcome::Done), after(), Err(Failure::terminal("no chart"))] {
-            assert!(matches!(settled(outcome, lost()), Err(Failure::Retry(_))));
+        let after = || Ok(ReconcileOutcome::After(Duration::from_secs(3_600)));
+        for outcome in [Ok(ReconcileOutcome::Done), after(), Err(ReconcileFailure::terminal("no chart"))] {
+            assert!(matches!(settled(outcome, lost()), Err(ReconcileFailure::Retry(_))));
         }
-        let later = Err(Failure::later(Duration::from_secs(5), "another one first"));
-        assert!(matches!(settled(later, lost()), Err(Failure::Later(..))));
-        assert!(matches!(settled(after(), Ok(())), Ok(Outcome::After(_))));
-        assert!(matches!(settled(Ok(Outcome::Done), Ok(())), Ok(Outcome::Done)));
-        assert!(matches!(settled(Err(Failure::terminal("no chart")), Ok(())), Err(Failure::Terminal(_))));
+        let later = Err(ReconcileFailure::later(Duration::from_secs(5), "another one first"));
+        assert!(matches!(settled(later, lost()), Err(ReconcileFailure::Later(..))));
+        assert!(matches!(settled(after(), Ok(())), Ok(ReconcileOutcome::After(_))));
+        assert!(matches!(settled(Ok(ReconcileOutcome::Done), Ok(())), Ok(ReconcileOutcome::Done)));
+        assert!(matches!(
+            settled(Err(ReconcileFailure::terminal("no chart")), Ok(())),
+            Err(ReconcileFailure::Terminal(_))
+        ));
     }
 }

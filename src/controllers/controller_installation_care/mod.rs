@@ -12,15 +12,15 @@ use crate::base::clock::Timestamp;
 use crate::base::error::chain;
 use crate::kube::{self};
 use crate::resources::Watched;
-use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
-use crate::runtime::group::Group;
+use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome, Reconciler};
+use crate::runtime::group::ControllerGroup;
 use crate::runtime::queue::Retry;
 use crate::runtime::write;
 
 use super::Site;
 
 /// Adds the controller.
-pub fn add(site: &Arc<Site>, group: &mut Group) {
+pub fn add(site: &Arc<Site>, group: &mut ControllerGroup) {
     let settings = &site.settings.controllers;
     let sync_period = settings.controller_installation_care_sync_period;
     let workers = settings.controller_installation_care_workers;
@@ -67,10 +67,12 @@ fn wants_care(old: Option<&Watched>, new: Option<&Watched>) -> Option<Key> {
 const AGAIN_SOON: Duration = Duration::from_secs(1);
 
 impl Reconciler for CareReconciler {
-    fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
-        let Some(installation) = self.site.installations.store().get(key) else { return Ok(Outcome::Done) };
+    fn reconcile(&self, key: &Key, cx: &ReconcileContext) -> Result<ReconcileOutcome, ReconcileFailure> {
+        let Some(installation) = self.site.installations.store().get(key) else {
+            return Ok(ReconcileOutcome::Done);
+        };
         if installation.metadata.deletion_timestamp.is_some() {
-            return Ok(Outcome::Done);
+            return Ok(ReconcileOutcome::Done);
         }
         let read = self.managed(&key.name);
         let old = &installation.status.conditions;
@@ -81,10 +83,10 @@ impl Reconciler for CareReconciler {
         };
         write::conditions(&self.site.garden, &CONTROLLER_INSTALLATION, key, old, &wanted)?;
         match read {
-            Ok(_) => {
-                Ok(Outcome::After(self.site.settings.controllers.controller_installation_care_sync_period))
-            }
-            Err(e) if e.is_not_found() => Ok(Outcome::After(AGAIN_SOON)),
+            Ok(_) => Ok(ReconcileOutcome::After(
+                self.site.settings.controllers.controller_installation_care_sync_period,
+            )),
+            Err(e) if e.is_not_found() => Ok(ReconcileOutcome::After(AGAIN_SOON)),
             Err(e) => Err(e.into()),
         }
     }

@@ -17,8 +17,8 @@ use crate::api::meta::{ALL_NAMESPACES, Key, or_default};
 use crate::base::clock::Timestamp;
 use crate::base::sorted::{SortedMap, SortedSet};
 use crate::kube::request::ListParams;
-use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
-use crate::runtime::group::Group;
+use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome, Reconciler};
+use crate::runtime::group::ControllerGroup;
 use crate::runtime::pool::Lane;
 use crate::runtime::queue::{RETRY_DEFAULT, Retry};
 use crate::runtime::store::Store;
@@ -54,7 +54,7 @@ impl ExistingTypes {
 const TYPES_PERIOD: Duration = Duration::from_secs(120);
 
 /// Adds the controller and its lister.
-pub fn add(site: &Arc<Site>, group: &mut Group) {
+pub fn add(site: &Arc<Site>, group: &mut ControllerGroup) {
     let workers = site.settings.controllers.controller_installation_required_workers;
     let required = group.lane("controllerinstallation-required", workers, RETRY_DEFAULT);
     let lister = group.lane("controllerinstallation-required-types", 1, Retry::up_to(TYPES_PERIOD));
@@ -102,15 +102,15 @@ struct ExtensionSpec {
 }
 
 impl Reconciler for TypesReconciler {
-    fn reconcile(&self, key: &Key, _: &Context) -> Result<Outcome, Failure> {
+    fn reconcile(&self, key: &Key, _: &ReconcileContext) -> Result<ReconcileOutcome, ReconcileFailure> {
         let Some(resource) = extensions::SERVED.iter().find(|r| r.kind == key.name.as_str()) else {
-            return Ok(Outcome::Done);
+            return Ok(ReconcileOutcome::Done);
         };
         let served_by = self.served_by(&key.name);
         if served_by.is_empty() {
             // The next installation that serves the kind requests a new list.
             self.types.forget(&key.name);
-            return Ok(Outcome::Done);
+            return Ok(ReconcileOutcome::Done);
         }
         let mut types = SortedSet::new();
         let mut see = |object: ExtensionObject| {
@@ -126,7 +126,7 @@ impl Reconciler for TypesReconciler {
         if self.types.replace(&key.name, types) {
             served_by.into_iter().for_each(|installation| self.wake.add(installation));
         }
-        Ok(Outcome::After(TYPES_PERIOD))
+        Ok(ReconcileOutcome::After(TYPES_PERIOD))
     }
 }
 
@@ -157,11 +157,13 @@ struct RequiredReconciler {
 }
 
 impl Reconciler for RequiredReconciler {
-    fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
-        let Some(installation) = self.site.installations.store().get(key) else { return Ok(Outcome::Done) };
+    fn reconcile(&self, key: &Key, cx: &ReconcileContext) -> Result<ReconcileOutcome, ReconcileFailure> {
+        let Some(installation) = self.site.installations.store().get(key) else {
+            return Ok(ReconcileOutcome::Done);
+        };
         let registration = Key::cluster(installation.spec.registration_ref.name.as_str());
         let Some(registration) = self.site.registrations.store().get(&registration) else {
-            return Ok(Outcome::Done);
+            return Ok(ReconcileOutcome::Done);
         };
         let old = &installation.status.conditions;
         let served = &registration.spec.resources;
@@ -172,7 +174,7 @@ impl Reconciler for RequiredReconciler {
         if let Some(wanted) = decide(served, &existing, old, cx.clock.now()) {
             write::conditions(&self.site.garden, &CONTROLLER_INSTALLATION, key, old, &[wanted])?;
         }
-        Ok(Outcome::Done)
+        Ok(ReconcileOutcome::Done)
     }
 }
 

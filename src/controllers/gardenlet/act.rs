@@ -15,7 +15,7 @@ use crate::format::view;
 use crate::identity::secret::OPERATION_RENEW;
 use crate::kube::Patch;
 use crate::oci::{Error, Pulled, Verdict};
-use crate::runtime::controller::{Context, Failure};
+use crate::runtime::controller::{ReconcileContext, ReconcileFailure};
 
 use super::decide::{self, Program, RENEW, REPLACE};
 use super::{Base, KEY_NAMESPACE};
@@ -24,7 +24,7 @@ use crate::controllers::{charts, is_garden};
 const PLACE: &str = "spec.config";
 
 /// Deploys the described version. Returns the message for the condition.
-pub(super) fn deploy(base: &Base, object: &Value, cx: &Context) -> Result<String, Failed> {
+pub(super) fn deploy(base: &Base, object: &Value, cx: &ReconcileContext) -> Result<String, Failed> {
     let spec = &object["spec"];
     if spec["deployment"]["replicaCount"] == 0 {
         return Err(problem(
@@ -121,11 +121,12 @@ fn configuration(base: &Base, spec: &Value, running: &Value) -> Result<Value, Fa
     Ok(config)
 }
 
-fn pull(base: &Base, repository: &OciRepository, cx: &Context) -> Result<Pulled, Failed> {
+fn pull(base: &Base, repository: &OciRepository, cx: &ReconcileContext) -> Result<Pulled, Failed> {
     let failed = |text: String| Failed::new(format!("failed pulling Helm chart from OCI repository: {text}"));
     let order = charts::order(&base.site.garden, repository).map_err(|failure| {
         let postponed = failure.postponed();
-        let codes = if matches!(failure, Failure::Terminal(_)) { problem("").codes } else { Vec::new() };
+        let codes =
+            if matches!(failure, ReconcileFailure::Terminal(_)) { problem("").codes } else { Vec::new() };
         Failed { codes, postponed, ..failed(failure.text()) }
     })?;
     base.site.charts.fetch(&order, &cx.stop).map_err(|error| {

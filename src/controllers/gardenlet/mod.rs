@@ -19,9 +19,9 @@ use crate::base::clock::Mono;
 use crate::deployer::report::{self, Report};
 use crate::format::view;
 use crate::kube::Patch;
-use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
-use crate::runtime::events::{About, News};
-use crate::runtime::group::Group;
+use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome, Reconciler};
+use crate::runtime::events::{Event, InvolvedObject};
+use crate::runtime::group::ControllerGroup;
 use crate::runtime::queue::Retry;
 
 use super::Site;
@@ -47,7 +47,7 @@ struct Base {
 }
 
 /// Adds the controller.
-pub fn add(site: &Arc<Site>, group: &mut Group) {
+pub fn add(site: &Arc<Site>, group: &mut ControllerGroup) {
     let base = Base { site: Arc::clone(site), is_started: AtomicBool::new(false), last: Mutex::default() };
     // The object is read each time, so a failure must not delay it for long.
     let lane = group.lane("gardenlet", 1, Retry { first: Duration::from_secs(5), max: PERIOD });
@@ -56,7 +56,7 @@ pub fn add(site: &Arc<Site>, group: &mut Group) {
 }
 
 impl Reconciler for Base {
-    fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
+    fn reconcile(&self, key: &Key, cx: &ReconcileContext) -> Result<ReconcileOutcome, ReconcileFailure> {
         if !self.is_started.load(Ordering::Acquire) {
             if let Some(again) = start::hand_over(self)? {
                 return Ok(again);
@@ -65,22 +65,22 @@ impl Reconciler for Base {
         }
         let object = match self.site.garden.find::<Value>(&GARDENLET, key) {
             Ok(Some(object)) => object,
-            Ok(None) => return Ok(Outcome::After(LONG_PERIOD)),
-            Err(error) if error.is_denied() => return Ok(Outcome::After(LONG_PERIOD)),
+            Ok(None) => return Ok(ReconcileOutcome::After(LONG_PERIOD)),
+            Err(error) if error.is_denied() => return Ok(ReconcileOutcome::After(LONG_PERIOD)),
             Err(error) => return Err(error.into()),
         };
         let metadata = view::look::<Metadata>(&object)?.metadata;
         let (asked, now) = (Asked::by(&metadata), cx.clock.mono());
         let is_over = metadata.deletion_timestamp.is_some();
         if is_over || !decide::is_due(self.last().as_ref(), &asked, now) {
-            return Ok(Outcome::After(PERIOD));
+            return Ok(ReconcileOutcome::After(PERIOD));
         }
         let mut round = Round { base: self, key, object, cx };
         let (again, result) = round.reconcile();
         if let Some(again) = again {
             self.set_last(asked, now.saturating_add(again));
         }
-        result.map(|()| Outcome::After(PERIOD))
+        result.map(|()| ReconcileOutcome::After(PERIOD))
     }
 }
 
@@ -99,12 +99,12 @@ struct Round<'a> {
     base: &'a Base,
     key: &'a Key,
     object: Value,
-    cx: &'a Context,
+    cx: &'a ReconcileContext,
 }
 
 impl Round<'_> {
     /// Returns the result, and when the work is due again; `None` means as soon as the queue allows.
-    fn reconcile(&mut self) -> (Option<Duration>, Result<(), Failure>) {
+    fn reconcile(&mut self) -> (Option<Duration>, Result<(), ReconcileFailure>) {
         if self.object["status"]["observedGeneration"] != self.object["metadata"]["generation"] {
             self.announce(false, "Reconciling", "Deploying gardenlet");
         }
@@ -130,7 +130,7 @@ impl Round<'_> {
     }
 
     /// Writes the status; false if nothing changed.
-    fn tell(&mut self, report: &Report) -> Result<bool, Failure> {
+    fn tell(&mut self, report: &Report) -> Result<bool, ReconcileFailure> {
         let report = std::slice::from_ref(report);
         let Some(patch) = report::patch(&self.object, report, self.cx.clock.now()) else { return Ok(false) };
         match self.base.site.garden.patch_status::<Value>(&GARDENLET, self.key, &Patch::Strategic(patch)) {
@@ -144,8 +144,13 @@ impl Round<'_> {
 
     fn announce(&self, warning: bool, reason: &'static str, note: &str) {
         let uid = text(&self.object["metadata"]["uid"]);
-        let about = About { resource: &GARDENLET, namespace: &self.key.namespace, name: &self.key.name, uid };
-        let news = News { controller: CONTROLLER, warning, reason, action: "Reconcile", note };
+        let about = InvolvedObject {
+            resource: &GARDENLET,
+            namespace: &self.key.namespace,
+            name: &self.key.name,
+            uid,
+        };
+        let news = Event { controller: CONTROLLER, warning, reason, action: "Reconcile", note };
         self.cx.events.tell(&self.base.site.garden, &self.cx.clock, about, news);
     }
 }

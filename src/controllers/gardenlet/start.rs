@@ -8,7 +8,7 @@ use crate::api::gardener::GARDENLET;
 use crate::api::meta::{Key, text};
 use crate::base::error::chain;
 use crate::format::yaml;
-use crate::runtime::controller::{Failure, Outcome};
+use crate::runtime::controller::{ReconcileFailure, ReconcileOutcome};
 use crate::runtime::write;
 
 use super::{Base, KEY_NAMESPACE, LONG_PERIOD};
@@ -18,7 +18,7 @@ const FILE: &str = "gardenlet.yaml";
 
 /// Creates the object if there is one, and deletes the ConfigMap. Returns `None` if nothing is left to do; otherwise it
 /// is retried.
-pub(super) fn hand_over(base: &Base) -> Result<Option<Outcome>, Failure> {
+pub(super) fn hand_over(base: &Base) -> Result<Option<ReconcileOutcome>, ReconcileFailure> {
     let parent = &base.site.parent;
     let Some(namespace) = parent.namespace.as_deref().filter(|namespace| !namespace.is_empty()) else {
         return Ok(None);
@@ -58,7 +58,7 @@ pub(super) fn hand_over(base: &Base) -> Result<Option<Outcome>, Failure> {
             Err(error) if error.is_already_exists() => {}
             Err(error) if error.is_not_found() || error.is_denied() => {
                 warn(&format!("the garden refuses Gardenlet objects: {}", chain(&error)));
-                return Ok(Some(Outcome::After(LONG_PERIOD)));
+                return Ok(Some(ReconcileOutcome::After(LONG_PERIOD)));
             }
             Err(error) if matches!(error.status_code(), Some(400 | 422)) => {
                 warn(&chain(&error));

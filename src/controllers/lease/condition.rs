@@ -7,8 +7,8 @@ use crate::api::condition::{self, Condition, Finding, Status};
 use crate::api::gardener::SEED;
 use crate::api::meta::Key;
 use crate::base::clock::Timestamp;
-use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
-use crate::runtime::group::Group;
+use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome, Reconciler};
+use crate::runtime::group::ControllerGroup;
 use crate::runtime::queue::Retry;
 use crate::runtime::write;
 
@@ -18,7 +18,7 @@ use crate::controllers::Site;
 pub const GARDENLET_READY: &str = "GardenletReady";
 
 /// Adds the controller.
-pub fn add(site: &Arc<Site>, group: &mut Group) {
+pub fn add(site: &Arc<Site>, group: &mut ControllerGroup) {
     let resync = site.settings.controllers.seed.lease_resync;
     let lane = group.lane("seed-lease", 1, Retry::up_to(resync));
     let own = site.own_seed();
@@ -53,14 +53,14 @@ fn decide(
 }
 
 impl Reconciler for ReadyCondition {
-    fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
-        let Some(seed) = self.site.seeds.store().get(key) else { return Ok(Outcome::Done) };
+    fn reconcile(&self, key: &Key, cx: &ReconcileContext) -> Result<ReconcileOutcome, ReconcileFailure> {
+        let Some(seed) = self.site.seeds.store().get(key) else { return Ok(ReconcileOutcome::Done) };
         let healthy = self.site.beat.is_healthy(&cx.clock);
         let remark = (self.site.remarks)();
         if let Some(wanted) = decide(&seed.status.conditions, healthy, remark.as_deref(), cx.clock.now()) {
             write::conditions(&self.site.garden, &SEED, key, &seed.status.conditions, &[wanted])?;
         }
-        Ok(Outcome::After(self.site.settings.controllers.seed.lease_resync))
+        Ok(ReconcileOutcome::After(self.site.settings.controllers.seed.lease_resync))
     }
 }
 

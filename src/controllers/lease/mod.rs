@@ -24,7 +24,7 @@ use crate::format::time::rfc3339_micros;
 use crate::kube::request::Method;
 use crate::kube::{self, Garden, Patch, Seed, Verdict};
 use crate::runtime::fence::{Fence, NotHeld};
-use crate::runtime::health::Progress;
+use crate::runtime::health::ThreadProgress;
 
 pub use beat::{Beat, Outcome};
 pub use condition::{GARDENLET_READY, add};
@@ -125,7 +125,7 @@ pub struct Heartbeat {
     /// The state for the rest of the program.
     pub beat: Beat,
     /// For `/livez`.
-    pub progress: Progress,
+    pub progress: ThreadProgress,
     /// Counters.
     pub metrics: Metrics,
 }

@@ -19,7 +19,7 @@ use crate::flow::Failed;
 use crate::format::base64;
 use crate::format::time::parse_rfc3339;
 use crate::kube::{Client, Patch, Shoot, kubeconfig};
-use crate::runtime::controller::Context;
+use crate::runtime::controller::ReconcileContext;
 use crate::runtime::write;
 
 use super::Base;
@@ -41,7 +41,7 @@ pub(super) fn target(base: &Base, subject: &Subject) -> Result<Shoot, Failed> {
 }
 
 /// Creates or updates the agent.
-pub(super) fn deploy(base: &Base, subject: &Subject, cx: &Context) -> Result<(), Failed> {
+pub(super) fn deploy(base: &Base, subject: &Subject, cx: &ReconcileContext) -> Result<(), Failed> {
     let own = subject.config()?;
     let client = target(base, subject)?;
     check::refuse_another(&client, subject.name())?;
@@ -71,7 +71,7 @@ pub(super) fn objects(
     base: &Base,
     subject: &Subject,
     client: &Client,
-    cx: &Context,
+    cx: &ReconcileContext,
 ) -> Result<Objects, Failed> {
     let own = subject.config().cloned().unwrap_or_else(|_| json!({"seedConfig": {}}));
     let config = values::configuration(&own, base.parent_config(subject), subject.name());
@@ -85,7 +85,7 @@ fn render(
     client: &Client,
     deployment: Deployment<'_>,
     (mut config, access): (Value, Access),
-    cx: &Context,
+    cx: &ReconcileContext,
 ) -> Result<Objects, Failed> {
     values::connect(&mut config, access);
     let image = own_image(&base.site.seed, &base.site.images, &base.site.parent)?;
@@ -170,7 +170,7 @@ fn access(
     subject: &Subject,
     client: &Client,
     config: &Value,
-    cx: &Context,
+    cx: &ReconcileContext,
 ) -> Result<Access, Failed> {
     let bootstrap = subject.bootstrap();
     if bootstrap == "None" {

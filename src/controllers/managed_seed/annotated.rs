@@ -11,9 +11,9 @@ use crate::api::meta::{Key, annotation, text};
 use crate::deployer::NAMESPACE;
 use crate::flow::Failed;
 use crate::kube::Patch;
-use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
-use crate::runtime::events::News;
-use crate::runtime::group::Group;
+use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome, Reconciler};
+use crate::runtime::events::Event;
+use crate::runtime::group::ControllerGroup;
 use crate::runtime::store::Change;
 use crate::runtime::write;
 
@@ -25,7 +25,7 @@ use super::{Base, CONTROLLER, RETRY, Round};
 const MADE: &str = "edge.gardenlet/used-as-seed";
 
 /// Adds the controller.
-pub(super) fn add(group: &mut Group, base: Arc<Base>) {
+pub(super) fn add(group: &mut ControllerGroup, base: Arc<Base>) {
     let lane = group.lane("use-as-seed", base.controller().workers, RETRY);
     group.wake(&lane, &base.site.heads, |change: &Change<ShootHead>| {
         let word = |head: &Option<Arc<ShootHead>>| {
@@ -44,9 +44,9 @@ pub(super) fn add(group: &mut Group, base: Arc<Base>) {
 struct AnnotatedReconciler(Arc<Base>);
 
 impl Reconciler for AnnotatedReconciler {
-    fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
+    fn reconcile(&self, key: &Key, cx: &ReconcileContext) -> Result<ReconcileOutcome, ReconcileFailure> {
         let base = &self.0;
-        let Some(shoot) = base.shoot(key)? else { return Ok(Outcome::Done) };
+        let Some(shoot) = base.shoot(key)? else { return Ok(ReconcileOutcome::Done) };
         let words = annotation(&shoot, USE_AS_SEED).to_owned();
         let (asked, unknown) = read(&words);
         let asked = asked.filter(|_| shoot["metadata"]["deletionTimestamp"].is_null());
@@ -55,7 +55,7 @@ impl Reconciler for AnnotatedReconciler {
         let mut round = Round { base, subject: Subject { resource: SHOOT, object, shoot }, cx };
         for word in unknown {
             let note = format!("annotation {USE_AS_SEED} has the unknown word {word:?}, which is ignored");
-            let news = News {
+            let news = Event {
                 controller: CONTROLLER,
                 warning: true,
                 reason: "ReconcileError",
@@ -65,16 +65,16 @@ impl Reconciler for AnnotatedReconciler {
             round.announce(news);
         }
         if asked.is_none() && !self.is_made(&plane)? {
-            return Ok(Outcome::Done);
+            return Ok(ReconcileOutcome::Done);
         }
         if base.known.has_shoot(key) || self.has_managed_seed(key)? {
             self.mark(&plane, false)?;
-            return Ok(Outcome::Done);
+            return Ok(ReconcileOutcome::Done);
         }
         let Some(asked) = asked else {
             return match round.delete()? {
                 Some(again) => Ok(again),
-                None => self.mark(&plane, false).map(|()| Outcome::Done),
+                None => self.mark(&plane, false).map(|()| ReconcileOutcome::Done),
             };
         };
         self.mark(&plane, true)?;
@@ -82,7 +82,7 @@ impl Reconciler for AnnotatedReconciler {
             return round.reconcile();
         }
         match register(base, &round.subject) {
-            Ok(()) => Ok(Outcome::After(base.controller().sync_period)),
+            Ok(()) => Ok(ReconcileOutcome::After(base.controller().sync_period)),
             Err(failed) => Err(round.fail("ReconcileError", failed)),
         }
     }
@@ -90,7 +90,7 @@ impl Reconciler for AnnotatedReconciler {
 
 impl AnnotatedReconciler {
     /// Whether objects were created for the Shoot of this control plane.
-    fn is_made(&self, plane: &Key) -> Result<bool, Failure> {
+    fn is_made(&self, plane: &Key) -> Result<bool, ReconcileFailure> {
         if plane.name.is_empty() {
             return Ok(false);
         }
@@ -99,7 +99,7 @@ impl AnnotatedReconciler {
     }
 
     /// Records that objects exist, or that none is left.
-    fn mark(&self, plane: &Key, is_made: bool) -> Result<(), Failure> {
+    fn mark(&self, plane: &Key, is_made: bool) -> Result<(), ReconcileFailure> {
         if plane.name.is_empty() || self.is_made(plane)? == is_made {
             return Ok(());
         }
@@ -112,7 +112,7 @@ impl AnnotatedReconciler {
     }
 
     /// Asks the garden, because the list of ManagedSeeds may be a minute old.
-    fn has_managed_seed(&self, key: &Key) -> Result<bool, Failure> {
+    fn has_managed_seed(&self, key: &Key) -> Result<bool, ReconcileFailure> {
         let is_known = || self.0.known.has(key);
         let found = self.0.site.garden.find_own::<Value>(&MANAGED_SEED, key, &is_known)?;
         Ok(found.is_some())

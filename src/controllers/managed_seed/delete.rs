@@ -8,7 +8,7 @@ use crate::api::meta::Key;
 use crate::deployer::{NAME, NAMESPACE, apply};
 use crate::extension::credentials::Reference;
 use crate::flow::Failed;
-use crate::runtime::controller::Context;
+use crate::runtime::controller::ReconcileContext;
 use crate::runtime::write;
 
 use super::Base;
@@ -29,7 +29,7 @@ pub(super) enum Step {
 ///
 /// # Errors
 /// A request fails.
-pub(super) fn step(base: &Base, subject: &Subject, cx: &Context) -> Result<Step, Failed> {
+pub(super) fn step(base: &Base, subject: &Subject, cx: &ReconcileContext) -> Result<Step, Failed> {
     let name = subject.name();
     let key = Key::cluster(name);
     if let Some(seed) = base.site.garden.find::<Value>(&SEED, &key)? {

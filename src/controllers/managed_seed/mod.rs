@@ -26,9 +26,9 @@ use crate::flow::Failed;
 use crate::format::view;
 use crate::kube::{Error, ListParams, Patch};
 use crate::limits;
-use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
-use crate::runtime::events::{About, News};
-use crate::runtime::group::Group;
+use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome, Reconciler};
+use crate::runtime::events::{Event, InvolvedObject};
+use crate::runtime::group::ControllerGroup;
 use crate::runtime::pool::Lane;
 use crate::runtime::queue::Retry;
 use crate::runtime::write;
@@ -135,7 +135,7 @@ fn waits(head: &Head, settings: &ManagedSeedController) -> bool {
 }
 
 /// Adds the controllers.
-pub fn add(site: &Arc<Site>, group: &mut Group) {
+pub fn add(site: &Arc<Site>, group: &mut ControllerGroup) {
     let settings = site.settings.controllers.managed_seed;
     let base = Arc::new(Base { site: Arc::clone(site), known: Known::default() });
     let lane = group.lane("managed-seed", settings.workers, RETRY);
@@ -159,7 +159,7 @@ struct Lister {
 }
 
 impl Reconciler for Lister {
-    fn reconcile(&self, _: &Key, cx: &Context) -> Result<Outcome, Failure> {
+    fn reconcile(&self, _: &Key, cx: &ReconcileContext) -> Result<ReconcileOutcome, ReconcileFailure> {
         let base = &self.base;
         let label_selector = format!("name.seed.gardener.cloud/{}=true", base.site.seed_name());
         let params = ListParams { label_selector, ..ListParams::default() };
@@ -172,7 +172,7 @@ impl Reconciler for Lister {
         match found {
             Ok(_) => {}
             Err(error) if error.is_not_found() || error.is_denied() => {
-                return Ok(Outcome::After(ABSENT_PERIOD));
+                return Ok(ReconcileOutcome::After(ABSENT_PERIOD));
             }
             Err(error) => return Err(error.into()),
         }
@@ -181,22 +181,22 @@ impl Reconciler for Lister {
         let jitter = || settings.sync_jitter_period.mul_f64(random::unit());
         let woken = base.known.replace(listed, settings, cx.clock.mono(), &jitter);
         woken.into_iter().for_each(|key| self.wake.add(key));
-        Ok(Outcome::After(period))
+        Ok(ReconcileOutcome::After(period))
     }
 }
 
 struct SeedReconciler(Arc<Base>);
 
 impl Reconciler for SeedReconciler {
-    fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
+    fn reconcile(&self, key: &Key, cx: &ReconcileContext) -> Result<ReconcileOutcome, ReconcileFailure> {
         let base = &self.0;
         let left = base.known.left(key, cx.clock.mono());
         if !left.is_zero() {
-            return Ok(Outcome::After(left));
+            return Ok(ReconcileOutcome::After(left));
         }
         let is_known = || base.known.has(key);
         let found = base.site.garden.find_own::<Value>(&MANAGED_SEED, key, &is_known)?;
-        let Some(object) = found else { return Ok(Outcome::Done) };
+        let Some(object) = found else { return Ok(ReconcileOutcome::Done) };
         let head = view::look::<Head>(&object)?;
         let shoot = base.shoot(&Key::new(key.namespace.as_str(), head.shoot()))?;
         let is_lost = shoot.is_none();
@@ -207,14 +207,14 @@ impl Reconciler for SeedReconciler {
         };
         if head.is_deleting() {
             if !head.metadata.finalizers.iter().any(|finalizer| finalizer == FINALIZER) {
-                return Ok(Outcome::Done);
+                return Ok(ReconcileOutcome::Done);
             }
             return match round.delete()? {
                 Some(again) => Ok(again),
                 None => {
                     base.finalize(&head, false)?;
                     base.known.forget(key);
-                    Ok(Outcome::Done)
+                    Ok(ReconcileOutcome::Done)
                 }
             };
         }
@@ -230,7 +230,7 @@ impl Reconciler for SeedReconciler {
             ));
         }
         let again = round.reconcile()?;
-        if let Outcome::After(period) = again {
+        if let ReconcileOutcome::After(period) = again {
             base.known.set_due(key, head.metadata.generation, cx.clock.mono().saturating_add(period));
         }
         Ok(again)
@@ -255,8 +255,7 @@ impl Base {
 
     fn finalize(&self, head: &Head, present: bool) -> Result<(), Error> {
         let metadata = &head.metadata;
-        let read = (metadata.finalizers.as_slice(), metadata.resource_version.as_str());
-        write::finalizer(&self.site.garden, &MANAGED_SEED, &metadata.key(), read, FINALIZER, present)
+        write::finalizer(&self.site.garden, &MANAGED_SEED, &metadata.key(), metadata, FINALIZER, present)
     }
 }
 
@@ -264,21 +263,21 @@ impl Base {
 struct Round<'a> {
     base: &'a Base,
     subject: Subject,
-    cx: &'a Context,
+    cx: &'a ReconcileContext,
 }
 
 impl Round<'_> {
-    fn reconcile(&mut self) -> Result<Outcome, Failure> {
+    fn reconcile(&mut self) -> Result<ReconcileOutcome, ReconcileFailure> {
         let (settings, subject) = (self.base.controller(), &self.subject);
         if let Err(failed) = subject.config() {
             self.complain("ReconcileError", &failed)?;
-            return Ok(Outcome::Done);
+            return Ok(ReconcileOutcome::Done);
         }
         let shoot = format!("{}/{}", subject.key().namespace, text(&subject.shoot["metadata"]["name"]));
         if !is_reconciled(&subject.shoot) {
             let message = format!("Waiting for shoot {shoot:?} to be reconciled");
             self.tell(&[Report::new(SHOOT_RECONCILED, false, "Reconciling", message)])?;
-            return Ok(Outcome::After(settings.wait_sync_period));
+            return Ok(ReconcileOutcome::After(settings.wait_sync_period));
         }
         let is_there =
             Report::new(SHOOT_RECONCILED, true, "Reconciled", format!("Shoot {shoot:?} has been reconciled"));
@@ -291,11 +290,11 @@ impl Round<'_> {
         let name = self.subject.name();
         let message = format!("Seed {name} has been registered");
         self.tell(&[is_there, Report::new(SEED_REGISTERED, true, "Reconciled", message)])?;
-        Ok(Outcome::After(settings.sync_period))
+        Ok(ReconcileOutcome::After(settings.sync_period))
     }
 
     /// One step of its deletion; `None` when it is done.
-    fn delete(&mut self) -> Result<Option<Outcome>, Failure> {
+    fn delete(&mut self) -> Result<Option<ReconcileOutcome>, ReconcileFailure> {
         let settings = self.base.controller();
         let (message, again) = match delete::step(self.base, &self.subject, self.cx) {
             Err(failed) => return Err(self.fail("DeleteError", failed)),
@@ -309,11 +308,11 @@ impl Round<'_> {
             }
         };
         self.tell(&[Report::new(SEED_REGISTERED, false, "Deleting", message)])?;
-        Ok(Some(Outcome::After(again)))
+        Ok(Some(ReconcileOutcome::After(again)))
     }
 
     /// Writes conditions if something changed. A stand-in for a Shoot has no conditions.
-    fn tell(&mut self, reports: &[Report]) -> Result<(), Failure> {
+    fn tell(&mut self, reports: &[Report]) -> Result<(), ReconcileFailure> {
         let (key, subject) = (self.subject.key(), &mut self.subject);
         if subject.resource.kind != MANAGED_SEED.kind {
             return Ok(());
@@ -329,22 +328,23 @@ impl Round<'_> {
     }
 
     /// Reports a failure as condition and event.
-    fn complain(&mut self, reason: &'static str, failed: &Failed) -> Result<(), Failure> {
+    fn complain(&mut self, reason: &'static str, failed: &Failed) -> Result<(), ReconcileFailure> {
         let action = if reason == "DeleteError" { "Delete" } else { "Reconcile" };
-        let news = News { controller: CONTROLLER, warning: true, reason, action, note: &failed.text };
+        let news = Event { controller: CONTROLLER, warning: true, reason, action, note: &failed.text };
         self.announce(news);
         self.tell(&[Report::failed(SEED_REGISTERED, reason, failed)])
     }
 
-    fn announce(&self, news: News<'_>) {
+    fn announce(&self, news: Event<'_>) {
         let Key { namespace, name } = self.subject.key();
         let uid = text(&self.subject.object["metadata"]["uid"]);
-        let about = About { resource: &self.subject.resource, namespace: &namespace, name: &name, uid };
+        let about =
+            InvolvedObject { resource: &self.subject.resource, namespace: &namespace, name: &name, uid };
         self.cx.events.tell(&self.base.site.garden, &self.cx.clock, about, news);
     }
 
     /// Reports a failure that is retried.
-    fn fail(&mut self, reason: &'static str, failed: Failed) -> Failure {
+    fn fail(&mut self, reason: &'static str, failed: Failed) -> ReconcileFailure {
         if failed.postponed.is_none()
             && let Err(error) = self.complain(reason, &failed)
         {

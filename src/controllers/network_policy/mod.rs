@@ -29,9 +29,9 @@ use crate::base::sorted::SortedMap;
 use crate::components::hosting;
 use crate::config::settings::Settings;
 use crate::kube::Seed;
-use crate::runtime::alike::{Alike, Altered};
-use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
-use crate::runtime::group::Group;
+use crate::runtime::alike::{TextChange, TextStore};
+use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome, Reconciler};
+use crate::runtime::group::ControllerGroup;
 use crate::runtime::pool::Lane;
 use crate::runtime::queue::Retry;
 use crate::shoot::Served;
@@ -76,7 +76,7 @@ pub fn add(
     sight: &Sight,
     server: Server,
     served: &Served,
-    group: &mut Group,
+    group: &mut ControllerGroup,
 ) {
     let of = &settings.controllers.network_policy;
     let lane = group.lane("network-policy", of.workers, Retry::up_to(RETRY_MAX));
@@ -96,7 +96,7 @@ pub fn add(
     group.run(lane, reconciler);
 }
 
-fn wake(sight: &Sight, lane: &Lane, group: &mut Group) {
+fn wake(sight: &Sight, lane: &Lane, group: &mut ControllerGroup) {
     let known = sight.clone();
     group.wake(lane, sight.namespaces(), move |change| {
         let look = |metadata: &ObjectMeta| {
@@ -140,7 +140,7 @@ fn wake(sight: &Sight, lane: &Lane, group: &mut Group) {
 }
 
 /// Whether the set of pod labels in the namespace has changed. A pod that looks like another one makes no difference.
-fn is_news(pods: &Alike, altered: &Altered) -> bool {
+fn is_news(pods: &TextStore, altered: &TextChange) -> bool {
     let there = pods.within(&altered.namespace);
     let count = |look: &Option<Arc<str>>| {
         let look = look.as_ref().filter(|look| !look.is_empty());
@@ -154,7 +154,7 @@ fn wake_by_clusters(
     served: &Served,
     lane: &Lane,
     shoots: &Arc<Mutex<SortedMap<String, ShootNetworks>>>,
-    group: &mut Group,
+    group: &mut ControllerGroup,
 ) {
     let (waking, shoots) = (lane.clone(), Arc::clone(shoots));
     group.keep(served.clusters().add(move |cluster: &Value| {
@@ -174,26 +174,26 @@ fn all(sight: &Sight) -> Vec<Key> {
 }
 
 impl Reconciler for NetworkPolicies {
-    fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
+    fn reconcile(&self, key: &Key, cx: &ReconcileContext) -> Result<ReconcileOutcome, ReconcileFailure> {
         if *key == server_key() {
             if self.server.look(cx.clock.mono())? {
                 all(&self.sight).into_iter().for_each(|key| self.lane.add(key));
             }
-            return Ok(Outcome::After(SERVER_PERIOD.mul_f64(0.9 + 0.2 * random::unit())));
+            return Ok(ReconcileOutcome::After(SERVER_PERIOD.mul_f64(0.9 + 0.2 * random::unit())));
         }
         // Read it once: it may change in between, while Services may not be known yet.
         let whose = self.sight.whose();
         if !self.sight.is_synced(whose) {
-            return Ok(Outcome::After(AGAIN_SOON));
+            return Ok(ReconcileOutcome::After(AGAIN_SOON));
         }
         let Some(namespace) = self.sight.namespace(&key.name) else {
             self.shoots().remove(&key.name);
-            return Ok(Outcome::Done);
+            return Ok(ReconcileOutcome::Done);
         };
         // The check of the API server wakes all namespaces.
-        let Some(known) = self.server.known() else { return Ok(Outcome::Done) };
+        let Some(known) = self.server.known() else { return Ok(ReconcileOutcome::Done) };
         if namespace.metadata.deletion_timestamp.is_some() {
-            return Ok(Outcome::Done);
+            return Ok(ReconcileOutcome::Done);
         }
         self.bring(&namespace.metadata, &known, whose)
     }
@@ -204,7 +204,12 @@ impl NetworkPolicies {
         self.shoots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn bring(&self, namespace: &ObjectMeta, known: &Known, whose: Whose) -> Result<Outcome, Failure> {
+    fn bring(
+        &self,
+        namespace: &ObjectMeta,
+        known: &Known,
+        whose: Whose,
+    ) -> Result<ReconcileOutcome, ReconcileFailure> {
         let (mut wanted, missing) = self.central(namespace, known)?;
         wanted.whose = whose;
         if whose == Whose::Ours {
@@ -212,25 +217,29 @@ impl NetworkPolicies {
         }
         if self.sight.whose() != whose || !self.sight.is_synced(whose) {
             // The data may have been dropped meanwhile.
-            return Ok(Outcome::After(AGAIN_SOON));
+            return Ok(ReconcileOutcome::After(AGAIN_SOON));
         }
         let name = namespace.name.as_str();
         let plan = decide::plan(name, wanted, &self.sight.policies.within(name));
         for step in &plan.steps {
             if is_of_service(step) && self.sight.whose() != Whose::Ours {
                 // The holder of the lease writes them.
-                return Ok(Outcome::Done);
+                return Ok(ReconcileOutcome::Done);
             }
             act::step(&self.seed, name, step)?;
         }
         if plan.stays_open {
             log::debug!(namespace = name; "The namespace stays open: some allowed traffic is not known yet");
         }
-        missing.map_or(Ok(Outcome::Done), Err)
+        missing.map_or(Ok(ReconcileOutcome::Done), Err)
     }
 
     /// The central policies, and what is missing for the others.
-    fn central(&self, namespace: &ObjectMeta, known: &Known) -> Result<(Wanted, Option<Failure>), Failure> {
+    fn central(
+        &self,
+        namespace: &ObjectMeta,
+        known: &Known,
+    ) -> Result<(Wanted, Option<ReconcileFailure>), ReconcileFailure> {
         let host = self.sight.namespace("kube-system");
         let is_hosted = host.is_some_and(|namespace| hosting::has_role_shoot(&namespace.metadata));
         if known.is_garden || is_hosted {
@@ -246,7 +255,7 @@ impl NetworkPolicies {
         let Central { policies, unknown } = central::policies(namespace, &given);
         let is_missing = shoot.is_none() && unknown.iter().any(|name| name.ends_with("private-networks"));
         let missing = is_missing.then(|| {
-            Failure::retry(format!(
+            ReconcileFailure::retry(format!(
                 "the seed has no Cluster {0}, which names the networks of the Shoot: until it has, namespace {0} is not closed",
                 namespace.name
             ))
@@ -255,7 +264,7 @@ impl NetworkPolicies {
     }
 
     /// The networks of a Shoot.
-    fn shoot(&self, name: &str) -> Result<Option<ShootNetworks>, Failure> {
+    fn shoot(&self, name: &str) -> Result<Option<ShootNetworks>, ReconcileFailure> {
         if let Some(known) = self.shoots().get(name) {
             return Ok(Some(known.clone()));
         }

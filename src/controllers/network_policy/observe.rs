@@ -11,19 +11,19 @@ use crate::base::sorted::{SortedMap, SortedSet};
 use crate::controllers::site::Namespace;
 use crate::kube::Client;
 use crate::limits;
-use crate::runtime::alike::Alike;
-use crate::runtime::controller::Failure;
-use crate::runtime::group::Group;
+use crate::runtime::alike::TextStore;
+use crate::runtime::controller::ReconcileFailure;
+use crate::runtime::group::ControllerGroup;
 use crate::runtime::informer::Options;
-use crate::runtime::source::{Notice, Source};
+use crate::runtime::source::{Notice, WatchSource};
 
 /// The state that the controller shares with its watches. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Sight {
-    namespaces: Source<Namespace>,
-    pub(super) policies: Alike,
-    pub(super) services: Alike,
-    pub(super) pods: Alike,
+    namespaces: WatchSource<Namespace>,
+    pub(super) policies: TextStore,
+    pub(super) services: TextStore,
+    pub(super) pods: TextStore,
     whose: Arc<Mutex<Whose>>,
     pub(super) whose_changed: Notice,
 }
@@ -31,10 +31,10 @@ pub struct Sight {
 impl Default for Sight {
     fn default() -> Self {
         Self {
-            namespaces: Source::default(),
-            policies: Alike::new(policy::look),
-            services: Alike::new(services::look),
-            pods: Alike::new(services::look_of_pod),
+            namespaces: WatchSource::default(),
+            policies: TextStore::new(policy::look),
+            services: TextStore::new(services::look),
+            pods: TextStore::new(services::look_of_pod),
             whose: Arc::default(),
             whose_changed: Notice::default(),
         }
@@ -43,12 +43,12 @@ impl Default for Sight {
 
 impl Sight {
     /// Watches the policies of the seed.
-    pub fn watch_policies(&self, seed: &Client, group: &mut Group) {
+    pub fn watch_policies(&self, seed: &Client, group: &mut ControllerGroup) {
         group.watch(seed, Options::all("seed/networkpolicies", NETWORK_POLICY), &self.policies);
     }
 
     /// Watches the input of the policies of Services.
-    pub fn watch_services(&self, seed: &Client, group: &mut Group) {
+    pub fn watch_services(&self, seed: &Client, group: &mut ControllerGroup) {
         group.watch(seed, Options::all("seed/services", SERVICE), &self.services);
         let pods = Options { metadata_only: true, ..Options::all("seed/pods", POD) };
         group.watch(seed, pods, &self.pods);
@@ -68,7 +68,7 @@ impl Sight {
     }
 
     /// The namespaces of the seed, also for other controllers.
-    pub const fn namespaces(&self) -> &Source<Namespace> {
+    pub const fn namespaces(&self) -> &WatchSource<Namespace> {
         &self.namespaces
     }
 
@@ -107,7 +107,7 @@ impl Sight {
     }
 
     /// Adds the policies that Services request in a namespace.
-    pub(super) fn ask(&self, namespace: &ObjectMeta, wanted: &mut Wanted) -> Result<(), Failure> {
+    pub(super) fn ask(&self, namespace: &ObjectMeta, wanted: &mut Wanted) -> Result<(), ReconcileFailure> {
         let name = namespace.name.as_str();
         let mut read = |of: &str, look: &str| {
             Service::read(of, look).unwrap_or_else(|unclear| {
@@ -151,7 +151,7 @@ impl Sight {
             }
         }
         if policies.len() > limits::NETWORK_POLICIES_MAX {
-            return Err(Failure::terminal(format!(
+            return Err(ReconcileFailure::terminal(format!(
                 "the Services of the seed ask for {} NetworkPolicies in namespace {name}; the agent writes at most {}: narrow \
                  annotation networking.resources.gardener.cloud/namespace-selectors of Services there",
                 policies.len(),

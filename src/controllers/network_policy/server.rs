@@ -13,7 +13,7 @@ use crate::base::clock::Mono;
 use crate::controllers::site::is_garden;
 use crate::kube::Seed;
 use crate::net::{Dial, Url};
-use crate::runtime::controller::Failure;
+use crate::runtime::controller::ReconcileFailure;
 
 /// How often to check whether the seed runs a garden.
 const GARDEN_PERIOD: Duration = Duration::from_secs(600);
@@ -61,7 +61,7 @@ impl Server {
     }
 
     /// Checks again. Returns true if something has changed.
-    pub(super) fn look(&self, now: Mono) -> Result<bool, Failure> {
+    pub(super) fn look(&self, now: Mono) -> Result<bool, ReconcileFailure> {
         let is_garden = self.is_garden(now)?;
         let endpoints =
             self.seed.find::<Value>(&ENDPOINTS, &Key::new("default", "kubernetes"))?.unwrap_or_default();
@@ -74,7 +74,7 @@ impl Server {
         };
         let rules = match rules {
             Some(None) => {
-                return Err(Failure::retry(
+                return Err(ReconcileFailure::retry(
                     "Endpoints default/kubernetes of the seed have no address: pods cannot be allowed to reach the API \
                      server",
                 ));
@@ -96,7 +96,7 @@ impl Server {
         }
     }
 
-    fn is_garden(&self, now: Mono) -> Result<bool, Failure> {
+    fn is_garden(&self, now: Mono) -> Result<bool, ReconcileFailure> {
         let (known, at) = {
             let inner = self.lock();
             (inner.known.as_ref().map(|known| known.is_garden), inner.looked_for_garden)
@@ -112,7 +112,7 @@ impl Server {
     }
 
     /// Keeps the known addresses if the name cannot be looked up.
-    fn resolve(&self) -> Result<(), Failure> {
+    fn resolve(&self) -> Result<(), ReconcileFailure> {
         let Some((name, _)) = &self.name else { return Ok(()) };
         let mut found = self.dialer.lookup(name, LOOKUP_TIME_MAX)?;
         found.sort_unstable();

@@ -15,7 +15,7 @@ use crate::components::deletion_protection;
 use crate::flow::{Flow, Held, Observer, Pacer, Progress, TaskError, Turn};
 use crate::format::view;
 use crate::kube::{Garden, Patch};
-use crate::runtime::controller::{Context, Failure, Outcome};
+use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome};
 use crate::runtime::write;
 
 use super::decide::{self, Observed, Phase};
@@ -45,7 +45,7 @@ impl SeedReconciler {
         observed: &Observed,
         phase: Phase,
         now: Mono,
-    ) -> Result<Option<Duration>, Failure> {
+    ) -> Result<Option<Duration>, ReconcileFailure> {
         if matches!(phase, Phase::Begin) || !self.memory.was_seen(Seldom::SeedNamespace, now) {
             let namespace = seed_namespace(&key.name);
             let found = self.site.garden.find::<Metadata>(&NAMESPACE, &Key::cluster(&namespace));
@@ -55,8 +55,7 @@ impl SeedReconciler {
             self.memory.saw(Seldom::SeedNamespace, now);
         }
         let live = view::look::<Metadata>(&observed.live)?.metadata;
-        let read = (live.finalizers.as_slice(), live.resource_version.as_str());
-        match write::finalizer(&self.site.garden, &SEED, key, read, FINALIZER, true) {
+        match write::finalizer(&self.site.garden, &SEED, key, &live, FINALIZER, true) {
             Err(e) if e.is_conflict() => return Ok(Some(CONFLICT_RETRY)),
             other => other?,
         }
@@ -67,7 +66,7 @@ impl SeedReconciler {
     }
 
     /// Starts a reconciliation.
-    pub(super) fn round(&self, observed: &Observed, phase: Phase, cx: &Context) -> Running {
+    pub(super) fn round(&self, observed: &Observed, phase: Phase, cx: &ReconcileContext) -> Running {
         let wanted = extensions::wanted(&observed.live, &self.site.registrations.store().values());
         let is_complete = matches!(phase, Phase::Begin) || !self.memory.is_recent(cx.clock.mono(), &wanted);
         let work = Work {
@@ -108,7 +107,12 @@ impl SeedReconciler {
     }
 
     /// Runs the tasks that can run now.
-    pub(super) fn turn(&self, key: &Key, running: Running, cx: &Context) -> Result<Outcome, Failure> {
+    pub(super) fn turn(
+        &self,
+        key: &Key,
+        running: Running,
+        cx: &ReconcileContext,
+    ) -> Result<ReconcileOutcome, ReconcileFailure> {
         let keep = |running| *self.running.lock().unwrap_or_else(PoisonError::into_inner) = Some(running);
         let mut held = Held::new(keep);
         let running = held.lend(running);
@@ -123,7 +127,7 @@ impl SeedReconciler {
             cx,
         };
         match running.flow.turn(&mut running.work, &now, &mut teller) {
-            Turn::Again(after) => Ok(Outcome::GoOn(after)),
+            Turn::Again(after) => Ok(ReconcileOutcome::GoOn(after)),
             Turn::Ended(errors) => {
                 let end = self.end(key, running, &errors, now());
                 held.forget();
@@ -139,7 +143,7 @@ impl SeedReconciler {
         running: &Running,
         errors: &[TaskError],
         now: Mono,
-    ) -> Result<(Observed, Phase, Result<delete::Step, Failure>), Failure> {
+    ) -> Result<(Observed, Phase, Result<delete::Step, ReconcileFailure>), ReconcileFailure> {
         let (mut observed, phase) = (running.observed.clone(), running.phase);
         let result = if errors.is_empty() {
             if running.is_complete {
@@ -150,7 +154,7 @@ impl SeedReconciler {
             }
             Ok(delete::Step::Wait(self.site.settings.controllers.seed.sync_period))
         } else {
-            Err(Failure::retry(Error::Tasks(errors.to_vec())))
+            Err(ReconcileFailure::retry(Error::Tasks(errors.to_vec())))
         };
         if matches!(phase, Phase::Begin)
             && let Some(live) = self.site.garden.find::<Value>(&SEED, key)?
@@ -170,7 +174,7 @@ struct Teller<'a> {
     is_silent: bool,
     /// A report of this turn was refused. The next turn sends the state of that time.
     is_refused: bool,
-    cx: &'a Context,
+    cx: &'a ReconcileContext,
 }
 
 impl Observer for Teller<'_> {

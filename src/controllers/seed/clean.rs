@@ -19,7 +19,7 @@ use crate::format::time::rfc3339_nanos;
 use crate::kube::request::ListParams;
 use crate::kube::value::read_parts;
 use crate::kube::{DeleteParams, Patch};
-use crate::runtime::controller::Failure;
+use crate::runtime::controller::ReconcileFailure;
 use crate::runtime::write;
 
 use super::delete::{self, REMOVAL_PERIOD, Step};
@@ -44,7 +44,7 @@ pub(super) fn forget(origins: &Origins) {
 }
 
 /// Deletes the components that another gardenlet has left. Returns `None` once they are gone.
-pub(super) fn components(this: &SeedReconciler, seed: &str) -> Result<Option<Step>, Failure> {
+pub(super) fn components(this: &SeedReconciler, seed: &str) -> Result<Option<Step>, ReconcileFailure> {
     let own = components::managed_resources(seed);
     let (mut names, mut waiting) = (Vec::new(), Vec::new());
     let found = delete::list(&this.site.seed, &MANAGED_RESOURCE, COMPONENTS, "", |object| {
@@ -70,7 +70,7 @@ pub(super) fn components(this: &SeedReconciler, seed: &str) -> Result<Option<Ste
 }
 
 /// Istio's namespace is deleted after the ManagedResources in it.
-fn is_istio_there(this: &SeedReconciler) -> Result<bool, Failure> {
+fn is_istio_there(this: &SeedReconciler) -> Result<bool, ReconcileFailure> {
     let (name, label) = ISTIO;
     let key = Key::cluster(name);
     let Some(found) = this.site.seed.find::<Metadata>(&NAMESPACE, &key)? else { return Ok(false) };
@@ -84,7 +84,7 @@ fn is_istio_there(this: &SeedReconciler) -> Result<bool, Failure> {
 }
 
 /// Deletes everything else that exists because of the Seed. Returns `None` once it is gone.
-pub(super) fn definitions(this: &SeedReconciler, now: Timestamp) -> Result<Option<Step>, Failure> {
+pub(super) fn definitions(this: &SeedReconciler, now: Timestamp) -> Result<Option<Step>, ReconcileFailure> {
     let mut all: Vec<Metadata> = Vec::new();
     let params = ListParams { metadata_only: true, ..ListParams::default() };
     let mut add = |definition| all.push(definition);
@@ -99,7 +99,7 @@ pub(super) fn definitions(this: &SeedReconciler, now: Timestamp) -> Result<Optio
 
 /// Deletes objects outside of ManagedResources: those of custom kinds, and a gardener-resource-manager that a gardenlet
 /// has deployed.
-fn remove_objects(this: &SeedReconciler, definitions: &[Metadata]) -> Result<(), Failure> {
+fn remove_objects(this: &SeedReconciler, definitions: &[Metadata]) -> Result<(), ReconcileFailure> {
     let is_served = |resource: &Resource| {
         let name = format!("{}.{}", resource.plural, resource.group);
         definitions.iter().any(|definition| definition.metadata.name == name)
@@ -129,7 +129,7 @@ fn remove_definitions(
     this: &SeedReconciler,
     all: &[&Metadata],
     now: Timestamp,
-) -> Result<Option<Step>, Failure> {
+) -> Result<Option<Step>, ReconcileFailure> {
     let (mut is_pending, mut blocked) = (false, None);
     for found in all {
         let name = found.metadata.name.as_str();
@@ -156,7 +156,7 @@ fn origin(
     this: &SeedReconciler,
     found: &Metadata,
     definition: Definition<'_>,
-) -> Result<Option<String>, Failure> {
+) -> Result<Option<String>, ReconcileFailure> {
     let known = |origins: &Origins| {
         origins.lock().unwrap_or_else(PoisonError::into_inner).get(&found.metadata.uid).cloned()
     };
@@ -187,7 +187,7 @@ fn objects(
     this: &SeedReconciler,
     definition: Definition<'_>,
     version: String,
-) -> Result<Option<(Vec<Metadata>, bool)>, Failure> {
+) -> Result<Option<(Vec<Metadata>, bool)>, ReconcileFailure> {
     let resource = Resource {
         group: definition.group.to_owned().into(),
         version: version.into(),
@@ -224,7 +224,11 @@ fn blocked_by(name: &str, (objects, has_more): &(Vec<Metadata>, bool)) -> String
     )
 }
 
-fn confirm_and_delete(this: &SeedReconciler, found: &Metadata, now: Timestamp) -> Result<(), Failure> {
+fn confirm_and_delete(
+    this: &SeedReconciler,
+    found: &Metadata,
+    now: Timestamp,
+) -> Result<(), ReconcileFailure> {
     let key = found.metadata.key();
     let failed = || kube_error("delete a custom resource definition of the seed");
     if found.metadata.labels.get(PROTECTED).is_some_and(|value| value == "true") {

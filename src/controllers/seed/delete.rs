@@ -15,7 +15,7 @@ use crate::controllers::site::is_garden;
 use crate::extension::{Class, Target};
 use crate::kube::request::ListParams;
 use crate::kube::{Client, Error as KubeError, Patch};
-use crate::runtime::controller::Failure;
+use crate::runtime::controller::ReconcileFailure;
 use crate::runtime::write;
 
 use super::components::{self, Leaving};
@@ -49,7 +49,7 @@ pub(super) fn step(
     key: &Key,
     observed: &Observed,
     now: Timestamp,
-) -> Result<Step, Failure> {
+) -> Result<Step, ReconcileFailure> {
     if !has_finalizer(&observed.live) {
         return Ok(Step::Gone);
     }
@@ -117,7 +117,7 @@ fn remove_extension_objects(
     seed: &str,
     live: &Value,
     now: Timestamp,
-) -> Result<Option<Step>, Failure> {
+) -> Result<Option<Step>, ReconcileFailure> {
     let mut has_begun = remove(this, seed, Leaving::WithExtensions)?.contains(&Removal::Begun);
     let (record, mut left) = (ingress::target(), Vec::new());
     if let Some(object) = record.find(&this.site.seed)? {
@@ -159,7 +159,7 @@ fn remove_extension_objects(
 
 /// Deletes the Seed's own ManagedResources, turn by turn. Returns true if something was deleted now, because the
 /// applier has not seen it yet.
-fn has_begun_to_remove(this: &SeedReconciler, seed: &str) -> Result<bool, Failure> {
+fn has_begun_to_remove(this: &SeedReconciler, seed: &str) -> Result<bool, ReconcileFailure> {
     let mut removals = Vec::new();
     for turn in [Leaving::WithExtensions, Leaving::WithoutExtensions] {
         removals.extend(remove(this, seed, turn)?);
@@ -171,7 +171,7 @@ fn has_begun_to_remove(this: &SeedReconciler, seed: &str) -> Result<bool, Failur
 }
 
 /// Deletes the ManagedResources of one turn.
-fn remove(this: &SeedReconciler, seed: &str, turn: Leaving) -> Result<Vec<Removal>, Failure> {
+fn remove(this: &SeedReconciler, seed: &str, turn: Leaving) -> Result<Vec<Removal>, ReconcileFailure> {
     let keys = components::leaving(seed, turn);
     Ok(keys.iter().map(|key| managed::remove(&this.site.seed, key)).collect::<Result<_, _>>()?)
 }
@@ -183,7 +183,7 @@ fn has_finalizer(object: &Value) -> bool {
 
 /// The bucket with the Seed's uid as its name is its own and is deleted with it, as in upstream. Other owners must
 /// delete other objects that refer to the Seed.
-fn delete_own_bucket(this: &SeedReconciler, seed: &Value) -> Result<(), Failure> {
+fn delete_own_bucket(this: &SeedReconciler, seed: &Value) -> Result<(), ReconcileFailure> {
     let bucket = Key::cluster(text(&seed["metadata"]["uid"]));
     let found = this.site.garden.find::<Value>(&BACKUP_BUCKET, &bucket);
     let found = found.map_err(kube_error("read the Seed's BackupBucket"))?;

@@ -30,8 +30,8 @@ use serde_json::Value;
 
 use crate::api::gardener::{self, SEED};
 use crate::api::meta::Key;
-use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
-use crate::runtime::group::Group;
+use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome, Reconciler};
+use crate::runtime::group::ControllerGroup;
 use crate::runtime::queue::Retry;
 
 use super::Site;
@@ -45,7 +45,7 @@ pub use registration::{Absence, Registration};
 pub const FINALIZER: &str = "gardener";
 
 /// Adds the controller.
-pub fn add(site: &Arc<Site>, group: &mut Group) {
+pub fn add(site: &Arc<Site>, group: &mut ControllerGroup) {
     let lane = group.lane("seed", 1, RETRY);
     let own = site.own_seed();
     group.wake(&lane, &site.seeds, move |change| {
@@ -88,17 +88,17 @@ const CONFLICT_RETRY: Duration = Duration::from_millis(50);
 const RETRY: Retry = Retry { first: Duration::from_secs(1), max: Duration::from_secs(60) };
 
 impl Reconciler for SeedReconciler {
-    fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
+    fn reconcile(&self, key: &Key, cx: &ReconcileContext) -> Result<ReconcileOutcome, ReconcileFailure> {
         if let Some(running) = self.unfinished(key) {
             return self.turn(key, running, cx);
         }
         let Some(live) = self.site.garden.find::<Value>(&SEED, key)? else {
-            return Ok(Outcome::Done);
+            return Ok(ReconcileOutcome::Done);
         };
         let uid = live["metadata"]["uid"].as_str().unwrap_or_default();
         if !self.site.registration.is_of(uid) {
             // The Seed was recreated, so it must be registered first.
-            return Ok(Outcome::Done);
+            return Ok(ReconcileOutcome::Done);
         }
         let mut observed = self.observe(live)?;
         if observed.deleting() {
@@ -109,7 +109,7 @@ impl Reconciler for SeedReconciler {
             let object = decide::begun(&observed, cx.clock.now());
             match self.site.garden.replace_status::<Value>(&SEED, key, &object) {
                 // The garden and our own heartbeat may write conditions at the same time: read again.
-                Err(e) if e.is_conflict() => return Ok(Outcome::GoOn(CONFLICT_RETRY)),
+                Err(e) if e.is_conflict() => return Ok(ReconcileOutcome::GoOn(CONFLICT_RETRY)),
                 other => observed.live = other?,
             }
         }
@@ -119,7 +119,7 @@ impl Reconciler for SeedReconciler {
         }
         match self.prepare(key, &observed, phase, cx.clock.mono()) {
             Ok(None) => self.turn(key, self.round(&observed, phase, cx), cx),
-            Ok(Some(after)) => Ok(Outcome::GoOn(after)),
+            Ok(Some(after)) => Ok(ReconcileOutcome::GoOn(after)),
             Err(failure) => self.finish(key, &observed, phase, Err(failure), cx),
         }
     }

@@ -6,8 +6,8 @@ use crate::api::gardener::SEED;
 use crate::api::meta::Key;
 use crate::base::error::chain;
 use crate::kube::Patch;
-use crate::runtime::controller::{Context, Failure, Outcome};
-use crate::runtime::events::{About, News};
+use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome};
+use crate::runtime::events::{Event, InvolvedObject};
 
 use super::decide::{self, Observed, Phase};
 use super::{SeedReconciler, delete};
@@ -19,15 +19,15 @@ impl SeedReconciler {
         key: &Key,
         observed: &Observed,
         phase: Phase,
-        result: Result<delete::Step, Failure>,
-        cx: &Context,
-    ) -> Result<Outcome, Failure> {
+        result: Result<delete::Step, ReconcileFailure>,
+        cx: &ReconcileContext,
+    ) -> Result<ReconcileOutcome, ReconcileFailure> {
         match result {
-            Ok(delete::Step::Gone) => Ok(Outcome::Done),
-            Ok(delete::Step::Again(after)) => Ok(Outcome::After(after)),
+            Ok(delete::Step::Gone) => Ok(ReconcileOutcome::Done),
+            Ok(delete::Step::Again(after)) => Ok(ReconcileOutcome::After(after)),
             Ok(delete::Step::Blocked(why, after)) => {
                 self.tell_blocked(key, observed, &why, cx)?;
-                Ok(Outcome::After(after))
+                Ok(ReconcileOutcome::After(after))
             }
             Ok(delete::Step::Wait(after)) => {
                 if matches!(phase, Phase::Begin) && !observed.deleting() {
@@ -35,7 +35,7 @@ impl SeedReconciler {
                     self.site.garden.patch_status::<Value>(&SEED, key, &Patch::Strategic(patch))?;
                     log::info!(seed = key.name.as_str(); "Reconciled the Seed");
                 }
-                Ok(Outcome::After(after))
+                Ok(ReconcileOutcome::After(after))
             }
             Err(failure) if failure.postponed().is_some() => Err(failure),
             Err(failure) => {
@@ -56,18 +56,24 @@ impl SeedReconciler {
         key: &Key,
         observed: &Observed,
         (warning, reason, note): (bool, &str, &str),
-        cx: &Context,
+        cx: &ReconcileContext,
     ) {
         let uid = observed.live["metadata"]["uid"].as_str().unwrap_or_default();
-        let about = About { resource: &SEED, namespace: "", name: &key.name, uid };
+        let about = InvolvedObject { resource: &SEED, namespace: "", name: &key.name, uid };
         let action = if observed.deleting() { "Delete" } else { "Reconcile" };
-        let news = News { controller: "seed-controller", warning, reason, action, note };
+        let news = Event { controller: "seed-controller", warning, reason, action, note };
         cx.events.tell(&self.site.garden, &cx.clock, about, news);
     }
 
     /// Reports what the operation waits for while it continues: once per reason, in the status, as an event and in the
     /// log.
-    fn tell_blocked(&self, key: &Key, observed: &Observed, why: &str, cx: &Context) -> Result<(), Failure> {
+    fn tell_blocked(
+        &self,
+        key: &Key,
+        observed: &Observed,
+        why: &str,
+        cx: &ReconcileContext,
+    ) -> Result<(), ReconcileFailure> {
         if decide::says(observed, why) {
             return Ok(());
         }

@@ -20,8 +20,8 @@ use crate::config::care::SeedCare;
 use crate::format::time::parse_rfc3339;
 use crate::kube::{self};
 use crate::resources::{Fault, Watched};
-use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
-use crate::runtime::group::Group;
+use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome, Reconciler};
+use crate::runtime::group::ControllerGroup;
 use crate::runtime::queue::Retry;
 use crate::runtime::write;
 
@@ -29,7 +29,7 @@ use super::Site;
 use decide::{COMPONENTS_HEALTHY, EMERGENCY_STOP};
 
 /// Adds the controller.
-pub fn add(site: &Arc<Site>, group: &mut Group) {
+pub fn add(site: &Arc<Site>, group: &mut ControllerGroup) {
     let settings = &site.settings.controllers.seed_care;
     let lane = group.lane("seed-care", 1, Retry::up_to(settings.sync_period));
     let own = site.own_seed();
@@ -93,16 +93,16 @@ fn is_due(last: &mut Option<Mono>, now: Mono, period: Duration) -> bool {
 }
 
 impl Reconciler for CareReconciler {
-    fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
-        let Some(seed) = self.site.seeds.store().get(key) else { return Ok(Outcome::Done) };
+    fn reconcile(&self, key: &Key, cx: &ReconcileContext) -> Result<ReconcileOutcome, ReconcileFailure> {
+        let Some(seed) = self.site.seeds.store().get(key) else { return Ok(ReconcileOutcome::Done) };
         if !self.site.managed.store().is_synced() {
-            return Ok(Outcome::After(AGAIN_SOON));
+            return Ok(ReconcileOutcome::After(AGAIN_SOON));
         }
         let written = self.report(key, &seed, cx.clock.now());
         // Also while the garden is unreachable.
         self.delete_stale_pods(cx.clock.mono(), cx.clock.now());
         written?;
-        Ok(Outcome::After(self.settings().sync_period))
+        Ok(ReconcileOutcome::After(self.settings().sync_period))
     }
 }
 

@@ -11,7 +11,7 @@ use crate::base::error::chain;
 use crate::flow::{Failed, Flow, Held, Observer, Pacer, Progress, TaskError, Turn};
 use crate::kube::{self, Garden, Patch};
 use crate::operation::{Operation, Work};
-use crate::runtime::controller::{Context, Failure, Outcome};
+use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome};
 
 use super::ShootReconciler;
 use super::decide;
@@ -34,13 +34,13 @@ pub(super) struct Running {
 #[derive(Debug)]
 pub(super) enum EndError {
     /// The operation is over: its result is in the garden, or the garden has refused it.
-    Reported(Failure),
+    Reported(ReconcileFailure),
     /// The result is still to be reported, in the next turn: the garden or the seed has not answered.
-    Unreported(Failure),
+    Unreported(ReconcileFailure),
 }
 
 impl EndError {
-    pub(super) fn into_failure(self) -> Failure {
+    pub(super) fn into_failure(self) -> ReconcileFailure {
         match self {
             Self::Reported(failure) | Self::Unreported(failure) => failure,
         }
@@ -77,7 +77,12 @@ impl ShootReconciler {
     }
 
     /// Runs the tasks that can run now.
-    pub(super) fn turn(&self, key: &Key, running: Running, cx: &Context) -> Result<Outcome, Failure> {
+    pub(super) fn turn(
+        &self,
+        key: &Key,
+        running: Running,
+        cx: &ReconcileContext,
+    ) -> Result<ReconcileOutcome, ReconcileFailure> {
         let mut held = Held::new(|running| self.keep(key, running));
         let running = held.lend(running);
         let (errors, at) = match &running.ended {
@@ -88,7 +93,7 @@ impl ShootReconciler {
                 let mut teller =
                     Teller { garden: &self.env.garden, key, pacer, frame, done, is_refused: false, cx };
                 match flow.turn(work, &now, &mut teller) {
-                    Turn::Again(after) => return Ok(Outcome::GoOn(after)),
+                    Turn::Again(after) => return Ok(ReconcileOutcome::GoOn(after)),
                     Turn::Ended(errors) => (errors, cx.clock.now()),
                 }
             }
@@ -119,8 +124,8 @@ impl ShootReconciler {
         running: &mut Running,
         errors: &[TaskError],
         at: Timestamp,
-        cx: &Context,
-    ) -> Result<Outcome, EndError> {
+        cx: &ReconcileContext,
+    ) -> Result<ReconcileOutcome, EndError> {
         if !errors.is_empty() {
             self.strike_off_done(key, running)?;
             return Err(self.failed(key, &running.frame, errors, at, cx));
@@ -149,7 +154,7 @@ struct Teller<'a> {
     done: &'a mut Vec<String>,
     /// A report of this turn was refused. The next turn sends the state of that time.
     is_refused: bool,
-    cx: &'a Context,
+    cx: &'a ReconcileContext,
 }
 
 impl Observer for Teller<'_> {

@@ -11,7 +11,7 @@ use crate::flow::{Failed, Pacer, TaskError};
 use crate::format::view;
 use crate::kube::Patch;
 use crate::operation::{self, Environment, Facts, Found, Operation, Work, cluster, inputs};
-use crate::runtime::controller::{Context, Failure, Outcome};
+use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome};
 use crate::runtime::write;
 use crate::shoot::View;
 
@@ -29,14 +29,13 @@ impl ShootReconciler {
         key: &Key,
         (shoot, seed): (Value, Value),
         operation: Operation,
-        cx: &Context,
-    ) -> Result<Outcome, Failure> {
+        cx: &ReconcileContext,
+    ) -> Result<ReconcileOutcome, ReconcileFailure> {
         // `decide` reports an operation that this version does not support.
-        let Some(table) = operation::table(operation) else { return Ok(Outcome::Done) };
+        let Some(table) = operation::table(operation) else { return Ok(ReconcileOutcome::Done) };
         let metadata = view::look::<Metadata>(&shoot)?.metadata;
-        let read = (metadata.finalizers.as_slice(), metadata.resource_version.as_str());
-        match write::finalizer(&self.env.garden, &SHOOT, key, read, FINALIZER, true) {
-            Err(e) if e.is_conflict() => return Ok(Outcome::GoOn(CONFLICT_RETRY)),
+        match write::finalizer(&self.env.garden, &SHOOT, key, &metadata, FINALIZER, true) {
+            Err(e) if e.is_conflict() => return Ok(ReconcileOutcome::GoOn(CONFLICT_RETRY)),
             other => other?,
         }
         let inputs = inputs::read(&self.env.garden, &shoot, seed);
@@ -55,12 +54,12 @@ impl ShootReconciler {
         let decided = asks_for(&shoot);
         let mut shoot: Value = self.patch_status(key, frame.begin(cx.clock.now()))?;
         if asks_for(&shoot) != decided {
-            return Ok(Outcome::GoOn(CONFLICT_RETRY));
+            return Ok(ReconcileOutcome::GoOn(CONFLICT_RETRY));
         }
         if let Some(patch) = frame.operation_annotations(&shoot) {
             match self.env.garden.patch(&SHOOT, key, &Patch::Merge(patch)) {
                 Ok(without) => shoot = without,
-                Err(e) if e.is_conflict() => return Ok(Outcome::GoOn(CONFLICT_RETRY)),
+                Err(e) if e.is_conflict() => return Ok(ReconcileOutcome::GoOn(CONFLICT_RETRY)),
                 Err(e) => return Err(e.into()),
             }
         }
@@ -105,7 +104,13 @@ impl ShootReconciler {
     }
 
     /// Reports that a precondition of the first task failed.
-    fn not_begun(&self, key: &Key, frame: &Frame, failed: Failed, cx: &Context) -> Result<Outcome, Failure> {
+    fn not_begun(
+        &self,
+        key: &Key,
+        frame: &Frame,
+        failed: Failed,
+        cx: &ReconcileContext,
+    ) -> Result<ReconcileOutcome, ReconcileFailure> {
         if failed.postponed.is_some() {
             return Err(failed.into());
         }
@@ -124,7 +129,7 @@ fn asks_for(shoot: &Value) -> [Value; 3] {
 
 /// Writes the `Cluster` of a Shoot that is not reconciled now, if an operation has started before. Otherwise the seed contains
 /// nothing of it.
-pub(super) fn sync_only(env: &Environment, shoot: &Value, seed: &Value) -> Result<(), Failure> {
+pub(super) fn sync_only(env: &Environment, shoot: &Value, seed: &Value) -> Result<(), ReconcileFailure> {
     if text(&shoot["status"]["technicalID"]).is_empty() {
         return Ok(());
     }

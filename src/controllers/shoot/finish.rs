@@ -9,8 +9,8 @@ use crate::base::error::chain;
 use crate::flow::{self, TaskError};
 use crate::kube::{self, Patch, Verdict};
 use crate::operation::{Operation, cluster, requests};
-use crate::runtime::controller::{Context, Failure, Outcome};
-use crate::runtime::events::{self, About};
+use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome};
+use crate::runtime::events::{self, InvolvedObject};
 use crate::secrets;
 
 use super::ShootReconciler;
@@ -57,14 +57,14 @@ impl ShootReconciler {
         key: &Key,
         running: &Running,
         at: Timestamp,
-        cx: &Context,
-    ) -> Result<Outcome, EndError> {
+        cx: &ReconcileContext,
+    ) -> Result<ReconcileOutcome, EndError> {
         let Running { work, frame, .. } = running;
         if frame.operation().is_deletion() {
             return self.deleted(key, frame, at, cx);
         }
         let Some(live) = self.env.garden.find::<Value>(&SHOOT, key)? else {
-            return Ok(Outcome::Done);
+            return Ok(ReconcileOutcome::Done);
         };
         // Before the status: a reader of a successful status may request the same tasks again.
         let written = self.strike_off(key, running, live).and_then(|live| {
@@ -131,7 +131,7 @@ impl ShootReconciler {
         frame: &Frame,
         errors: &[TaskError],
         at: Timestamp,
-        cx: &Context,
+        cx: &ReconcileContext,
     ) -> EndError {
         let failure = flow::describe(errors);
         let is_final = frame.is_final(errors, at);
@@ -142,20 +142,31 @@ impl ShootReconciler {
             Err(error) => {
                 let (shoot, err) = (key.to_string(), chain(&error));
                 log::warn!(shoot = shoot.as_str(), err = err.as_str(); "Cannot write the Shoot's last operation");
-                return EndError::Reported(Failure::retry(failure));
+                return EndError::Reported(ReconcileFailure::retry(failure));
             }
         }
         // A permanent failure is not retried before somebody changes the Shoot.
-        EndError::Reported(if is_final { Failure::terminal(failure) } else { Failure::retry(failure) })
+        EndError::Reported(if is_final {
+            ReconcileFailure::terminal(failure)
+        } else {
+            ReconcileFailure::retry(failure)
+        })
     }
 
     /// Emits an event.
-    pub(super) fn tell(&self, key: &Key, shoot: &Value, operation: Operation, news: News<'_>, cx: &Context) {
+    pub(super) fn tell(
+        &self,
+        key: &Key,
+        shoot: &Value,
+        operation: Operation,
+        news: News<'_>,
+        cx: &ReconcileContext,
+    ) {
         let (warning, reason, note) = news.words(operation);
         let action = if operation.is_deletion() { "Delete" } else { "Reconcile" };
         let uid = text(&shoot["metadata"]["uid"]);
-        let about = About { resource: &SHOOT, namespace: &key.namespace, name: &key.name, uid };
-        let news = events::News { controller: "shoot-controller", warning, reason, action, note };
+        let about = InvolvedObject { resource: &SHOOT, namespace: &key.namespace, name: &key.name, uid };
+        let news = events::Event { controller: "shoot-controller", warning, reason, action, note };
         cx.events.tell(&self.env.garden, &cx.clock, about, news);
     }
 }

@@ -21,8 +21,8 @@ use crate::api::meta::Key;
 use crate::base::random;
 use crate::base::sorted::{SortedMap, SortedSet};
 use crate::operation::Environment;
-use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
-use crate::runtime::group::Group;
+use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome, Reconciler};
+use crate::runtime::group::ControllerGroup;
 use crate::runtime::queue::Retry;
 use crate::runtime::store::Change;
 
@@ -31,7 +31,7 @@ use super::Site;
 use decide::{Decision, Input};
 
 /// Adds the controller.
-pub fn add(site: &Arc<Site>, group: &mut Group) {
+pub fn add(site: &Arc<Site>, group: &mut ControllerGroup) {
     let settings = &site.settings;
     let lane = group.lane("shoot", settings.controllers.shoot.workers, RETRY);
     let listed = Listed::default();
@@ -85,13 +85,13 @@ const PROGRESS_PERIOD: Duration = Duration::from_secs(1);
 const RETRY: Retry = Retry { first: Duration::from_secs(1), max: Duration::from_secs(60) };
 
 impl Reconciler for ShootReconciler {
-    fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
+    fn reconcile(&self, key: &Key, cx: &ReconcileContext) -> Result<ReconcileOutcome, ReconcileFailure> {
         if let Some(running) = self.unfinished(key) {
             return self.turn(key, running, cx);
         }
         let is_known = || self.site.heads.store().may_have(key);
         let found = self.env.garden.find_own::<Value>(&SHOOT, key, &is_known)?;
-        let Some(shoot) = found else { return Ok(Outcome::Done) };
+        let Some(shoot) = found else { return Ok(ReconcileOutcome::Done) };
         let seed = self.env.garden.get::<Value>(&SEED, &self.site.seed_key())?;
         let now = cx.clock.now();
         let input = Input { is_listed: self.listed.has(key), ..self.input(&shoot, &seed, cx) };
@@ -100,7 +100,7 @@ impl Reconciler for ShootReconciler {
             self.listed.remove(key);
         }
         match decision {
-            Decision::Nothing => Ok(Outcome::Done),
+            Decision::Nothing => Ok(ReconcileOutcome::Done),
             Decision::Now(operation) if release::is_due(operation, &shoot) => self.release(key, &shoot, cx),
             Decision::Now(operation) => self.begin(key, (shoot, seed), operation, cx),
             Decision::Later { after, is_synced, why } => {
@@ -110,23 +110,23 @@ impl Reconciler for ShootReconciler {
                 if is_synced {
                     begin::sync_only(&self.env, &shoot, &seed)?;
                 }
-                Ok(after.map_or(Outcome::Done, Outcome::After))
+                Ok(after.map_or(ReconcileOutcome::Done, ReconcileOutcome::After))
             }
             Decision::Blocked { why, after } => {
                 let is_error = decide::has_workers(&shoot);
                 self.say(key, status::blocked(&shoot, (&why, is_error), now))?;
-                Ok(Outcome::After(after))
+                Ok(ReconcileOutcome::After(after))
             }
             Decision::NotBuilt { why, after } => {
                 self.say(key, status::not_built(&shoot, why, now))?;
-                Ok(Outcome::After(after))
+                Ok(ReconcileOutcome::After(after))
             }
         }
     }
 }
 
 impl ShootReconciler {
-    fn input<'a>(&'a self, shoot: &'a Value, seed: &'a Value, cx: &Context) -> Input<'a> {
+    fn input<'a>(&'a self, shoot: &'a Value, seed: &'a Value, cx: &ReconcileContext) -> Input<'a> {
         let settings = &self.env.settings.controllers.shoot;
         Input {
             shoot,
@@ -139,13 +139,13 @@ impl ShootReconciler {
         }
     }
 
-    fn say(&self, key: &Key, patch: Option<Value>) -> Result<(), Failure> {
+    fn say(&self, key: &Key, patch: Option<Value>) -> Result<(), ReconcileFailure> {
         patch.map_or(Ok(()), |patch| Ok(self.patch_status(key, patch).map(drop)?))
     }
 
     /// When to check a Shoot again after an operation.
-    fn again(&self, shoot: &Value, seed: &Value, cx: &Context) -> Outcome {
-        self.input(shoot, seed, cx).again_after().map_or(Outcome::Done, Outcome::After)
+    fn again(&self, shoot: &Value, seed: &Value, cx: &ReconcileContext) -> ReconcileOutcome {
+        self.input(shoot, seed, cx).again_after().map_or(ReconcileOutcome::Done, ReconcileOutcome::After)
     }
 }
 

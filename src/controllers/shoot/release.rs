@@ -9,7 +9,7 @@ use crate::base::clock::Timestamp;
 use crate::format::view;
 use crate::kube;
 use crate::operation::Operation;
-use crate::runtime::controller::{Context, Failure, Outcome};
+use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome};
 use crate::runtime::write;
 
 use super::act::EndError;
@@ -28,7 +28,12 @@ pub(super) fn is_due(operation: Operation, shoot: &Value) -> bool {
 
 impl ShootReconciler {
     /// Releases a Shoot of which nothing was created, or nothing is left.
-    pub(super) fn release(&self, key: &Key, shoot: &Value, cx: &Context) -> Result<Outcome, Failure> {
+    pub(super) fn release(
+        &self,
+        key: &Key,
+        shoot: &Value,
+        cx: &ReconcileContext,
+    ) -> Result<ReconcileOutcome, ReconcileFailure> {
         let start = Start {
             project: "",
             agent: &self.agent,
@@ -48,10 +53,10 @@ impl ShootReconciler {
         key: &Key,
         frame: &Frame,
         at: Timestamp,
-        cx: &Context,
-    ) -> Result<Outcome, EndError> {
+        cx: &ReconcileContext,
+    ) -> Result<ReconcileOutcome, EndError> {
         let Some(live) = self.env.garden.find::<Value>(&SHOOT, key)? else {
-            return Ok(Outcome::Done);
+            return Ok(ReconcileOutcome::Done);
         };
         match self.finalize(key, &live, frame, at) {
             Ok(outcome) => {
@@ -70,7 +75,7 @@ impl ShootReconciler {
         shoot: &Value,
         frame: &Frame,
         at: Timestamp,
-    ) -> Result<Outcome, kube::Error> {
+    ) -> Result<ReconcileOutcome, kube::Error> {
         let cluster = text(&shoot["status"]["technicalID"]);
         if !cluster.is_empty() {
             match write::delete(&self.env.seed, &CLUSTER, &Key::cluster(cluster)) {
@@ -82,10 +87,9 @@ impl ShootReconciler {
         let facts = Reconciled { shoot, is_hibernated: shoot["status"]["hibernated"] == true };
         let live = self.patch_status(key, frame.succeeded(at, &facts))?;
         let metadata = view::look::<Metadata>(&live).unwrap_or_default().metadata;
-        let read = (metadata.finalizers.as_slice(), metadata.resource_version.as_str());
-        match write::finalizer(&self.env.garden, &SHOOT, key, read, FINALIZER, false) {
-            Err(e) if e.is_conflict() => Ok(Outcome::GoOn(CONFLICT_RETRY)),
-            other => other.map(|()| Outcome::Done),
+        match write::finalizer(&self.env.garden, &SHOOT, key, &metadata, FINALIZER, false) {
+            Err(e) if e.is_conflict() => Ok(ReconcileOutcome::GoOn(CONFLICT_RETRY)),
+            other => other.map(|()| ReconcileOutcome::Done),
         }
     }
 }

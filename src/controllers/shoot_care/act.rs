@@ -11,7 +11,7 @@ use crate::base::random;
 use crate::config::settings::ResourceManager;
 use crate::kube::{Patch, Verdict};
 use crate::operation::components::component::Duty;
-use crate::runtime::controller::{Context, Failure, Outcome};
+use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome};
 
 use super::CareReconciler;
 use super::basis::Basis;
@@ -145,8 +145,8 @@ impl CareReconciler {
         key: &Key,
         head: &ShootHead,
         known: &mut Known,
-        cx: &Context,
-    ) -> Result<Outcome, Failure> {
+        cx: &ReconcileContext,
+    ) -> Result<ReconcileOutcome, ReconcileFailure> {
         let at = cx.clock.mono();
         let mut answer = None;
         let mut is_due = at >= known.next.whole;
@@ -174,7 +174,7 @@ impl CareReconciler {
         if known.is_owed {
             first = first.min(at.saturating_add(pace::GARDEN_SOON));
         }
-        Ok(Outcome::After(first.saturating_sub(cx.clock.mono())))
+        Ok(ReconcileOutcome::After(first.saturating_sub(cx.clock.mono())))
     }
 
     /// Checks everything. An outcome ends the turn.
@@ -183,12 +183,12 @@ impl CareReconciler {
         head: &ShootHead,
         known: &mut Known,
         answer: Option<Answer>,
-        cx: &Context,
-    ) -> Result<Option<Outcome>, Failure> {
+        cx: &ReconcileContext,
+    ) -> Result<Option<ReconcileOutcome>, ReconcileFailure> {
         // The garden stores whole seconds.
         let now = Timestamp::from_unix(cx.clock.now().unix());
         if !self.site.managed.store().is_synced() {
-            return Ok(Some(Outcome::After(pace::UNSYNCED)));
+            return Ok(Some(ReconcileOutcome::After(pace::UNSYNCED)));
         }
         let period = self.settings().sync_period;
         let found = match self.basis(head, known, cx.clock.mono()) {
@@ -208,7 +208,7 @@ impl CareReconciler {
             return Ok(None);
         };
         if basis.has_workers {
-            return Ok(Some(Outcome::After(period)));
+            return Ok(Some(ReconcileOutcome::After(period)));
         }
         let is_asleep = basis.wants_hibernation || head.status.is_hibernated;
         let look = if is_asleep { Look::asleep() } else { self.look(head, known, (&basis, answer), cx)? };
@@ -258,7 +258,7 @@ impl CareReconciler {
     }
 
     /// Writes the differences to the garden. If the garden does not answer, they are written later.
-    fn write(&self, key: &Key, head: &ShootHead, known: &mut Known) -> Result<(), Failure> {
+    fn write(&self, key: &Key, head: &ShootHead, known: &mut Known) -> Result<(), ReconcileFailure> {
         let news = known.news(head);
         known.is_owed = !news.is_null();
         if news.is_null() {

@@ -8,7 +8,7 @@ use crate::base::clock::{Mono, Timestamp};
 use crate::base::error::chain;
 use crate::kube::{Client, Error, ListParams};
 use crate::operation::components::etcd::Role;
-use crate::runtime::controller::{Context, Failure};
+use crate::runtime::controller::{ReconcileContext, ReconcileFailure};
 use crate::secrets::labels;
 use crate::shoot::Standing;
 
@@ -105,8 +105,8 @@ impl CareReconciler {
         head: &ShootHead,
         known: &mut Known,
         (basis, answer): (&Basis, Option<Answer>),
-        cx: &Context,
-    ) -> Result<Look, Failure> {
+        cx: &ReconcileContext,
+    ) -> Result<Look, ReconcileFailure> {
         let (namespace, at) = (head.status.technical_id.as_str(), cx.clock.mono());
         let care = self.settings();
         let plane = if known.wants_present() || answer.is_some() {
@@ -140,7 +140,7 @@ impl CareReconciler {
     }
 
     /// An etcd with failed snapshots is not healthy, as in upstream.
-    fn with_snapshots(&self, namespace: &str, mut plane: Plane, anew: bool, cx: &Context) -> Plane {
+    fn with_snapshots(&self, namespace: &str, mut plane: Plane, anew: bool, cx: &ReconcileContext) -> Plane {
         let trouble =
             self.snapshots.as_ref().and_then(|all| all.trouble(&self.planes, (namespace, anew), cx));
         if let (Some(why), Some(health @ Ok(()))) = (trouble, plane.etcds.get_mut(Role::Main.name())) {
@@ -155,7 +155,7 @@ impl CareReconciler {
         client: &Client,
         known: &mut Known,
         (is_going, at): (bool, Mono),
-        cx: &Context,
+        cx: &ReconcileContext,
     ) -> Inside {
         let told = |what: &str, result: Result<(), Error>| {
             if let Err(error) = result {

@@ -30,8 +30,8 @@ use crate::api::gardener::{ShootHead, ShootStatus};
 use crate::api::meta::Key;
 use crate::base::sorted::{SortedMap, SortedSet};
 use crate::config::care::ShootCare;
-use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
-use crate::runtime::group::Group;
+use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome, Reconciler};
+use crate::runtime::group::ControllerGroup;
 use crate::runtime::queue::Retry;
 use crate::runtime::store::Change;
 
@@ -42,7 +42,7 @@ use planes::Planes;
 use snapshots::Snapshots;
 
 /// Adds the controller.
-pub fn add(site: &Arc<Site>, group: &mut Group) {
+pub fn add(site: &Arc<Site>, group: &mut ControllerGroup) {
     let settings = &site.settings;
     let care = &settings.controllers.shoot_care;
     // An unreachable API server blocks a worker for seconds, so other controllers keep half of the workers.
@@ -130,15 +130,15 @@ impl CareReconciler {
 }
 
 impl Reconciler for CareReconciler {
-    fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
+    fn reconcile(&self, key: &Key, cx: &ReconcileContext) -> Result<ReconcileOutcome, ReconcileFailure> {
         let is_asked = self.asked.all().remove(key);
         let before = self.known().remove(key);
-        let Some(head) = self.site.heads.store().get(key) else { return Ok(Outcome::Done) };
+        let Some(head) = self.site.heads.store().get(key) else { return Ok(ReconcileOutcome::Done) };
         if head.status.seed_name.is_empty() {
-            return Ok(Outcome::After(pace::UNSCHEDULED));
+            return Ok(ReconcileOutcome::After(pace::UNSCHEDULED));
         }
         if head.status.seed_name != self.site.seed_name() {
-            return Ok(Outcome::Done);
+            return Ok(ReconcileOutcome::Done);
         }
         let mut known = before.filter(|known| known.is_of(&head)).unwrap_or_else(|| {
             let is_current = head.metadata.generation == head.status.observed_generation;

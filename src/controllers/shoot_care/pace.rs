@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use crate::base::clock::Mono;
 use crate::base::random;
-use crate::runtime::controller::Context;
+use crate::runtime::controller::ReconcileContext;
 
 /// For a Shoot without a seed.
 pub(super) const UNSCHEDULED: Duration = Duration::from_secs(30);
@@ -72,7 +72,7 @@ pub(super) fn age_max(was_well: bool, sync_period: Duration) -> Duration {
 
 /// When the first check is due. A Shoot that is up to date gets a time within the period, so that not all are checked
 /// at once after a restart.
-pub(super) fn first(is_current: bool, sync_period: Duration, cx: &Context) -> Mono {
+pub(super) fn first(is_current: bool, sync_period: Duration, cx: &ReconcileContext) -> Mono {
     let now = cx.clock.mono();
     if is_current { now.saturating_add(sync_period.mul_f64(random::unit())) } else { now }
 }

@@ -16,7 +16,7 @@ use crate::format::cron::Cron;
 use crate::format::time::{parse_rfc3339, rfc3339};
 use crate::kube::{Error, ListParams};
 use crate::operation::components::etcd::plain::snapshots::{NAME, SELECTOR, SINCE};
-use crate::runtime::controller::Context;
+use crate::runtime::controller::ReconcileContext;
 
 use super::pace;
 use super::planes::Planes;
@@ -85,7 +85,7 @@ impl Snapshots {
         &self,
         planes: &Planes,
         (namespace, anew): (&str, bool),
-        cx: &Context,
+        cx: &ReconcileContext,
     ) -> Option<String> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let at = cx.clock.mono();

@@ -20,10 +20,10 @@ use crate::base::sorted::SortedMap;
 use crate::components::cluster_identity;
 use crate::kube::{self, Seed};
 use crate::resources::{Resources, Target, Watched};
-use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
-use crate::runtime::group::Group;
+use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome, Reconciler};
+use crate::runtime::group::ControllerGroup;
 use crate::runtime::queue::Retry;
-use crate::runtime::source::Source;
+use crate::runtime::source::WatchSource;
 use crate::shoot::client::{Connector, Error, Opened};
 use crate::shoot::{Served, Standing};
 
@@ -48,7 +48,7 @@ fn of_shoot(namespace: &Namespace) -> Option<&str> {
 }
 
 /// Adds the controller.
-pub fn add(serving: Serving, group: &mut Group) {
+pub fn add(serving: Serving, group: &mut ControllerGroup) {
     let lane = group.lane("shoot-serving", WORKERS, Retry::up_to(AGAIN.1));
     serving.served.looks(&lane);
     group.wake(&lane, &serving.spaces, |change| {
@@ -66,8 +66,8 @@ pub struct Serving {
     connector: Connector,
     served: Served,
     resources: Resources,
-    managed: Source<Watched>,
-    spaces: Source<Namespace>,
+    managed: WatchSource<Watched>,
+    spaces: WatchSource<Namespace>,
     identity: OnceLock<String>,
     known: Mutex<SortedMap<String, Known>>,
 }
@@ -119,8 +119,8 @@ impl Serving {
         connector: Connector,
         served: Served,
         resources: Resources,
-        managed: Source<Watched>,
-        spaces: Source<Namespace>,
+        managed: WatchSource<Watched>,
+        spaces: WatchSource<Namespace>,
     ) -> Self {
         Self {
             seed,
@@ -207,7 +207,12 @@ impl Serving {
         }
     }
 
-    fn look(&self, namespace: &str, known: &mut Known, cx: &Context) -> Result<Outcome, Failure> {
+    fn look(
+        &self,
+        namespace: &str,
+        known: &mut Known,
+        cx: &ReconcileContext,
+    ) -> Result<ReconcileOutcome, ReconcileFailure> {
         let now = cx.clock.now();
         let plan = if self.served.is_let_go(namespace, now) {
             Plan::Leave(Standing::Asleep)
@@ -218,22 +223,26 @@ impl Serving {
             self.leave(namespace, known);
             let is_new = matches!(standing, Standing::Waiting(_));
             self.tell(namespace, standing, None, now);
-            return Ok(Outcome::After(jittered(if is_new { PERIOD_ASLEEP / 6 } else { PERIOD_ASLEEP })));
+            return Ok(ReconcileOutcome::After(jittered(if is_new {
+                PERIOD_ASLEEP / 6
+            } else {
+                PERIOD_ASLEEP
+            })));
         }
         match self.serve(namespace, known, now) {
             Ok(client) => {
                 self.tell(namespace, Standing::Served, Some(&client), now);
-                Ok(Outcome::After(next_look(jittered(PERIOD), client.renew_at, now)))
+                Ok(ReconcileOutcome::After(next_look(jittered(PERIOD), client.renew_at, now)))
             }
             Err(error) => match error.postponed() {
-                Some(after) => Ok(Outcome::After(after)),
+                Some(after) => Ok(ReconcileOutcome::After(after)),
                 None => {
                     let delay = delay_after(AGAIN.0, AGAIN.1, known.failures);
                     known.failures = known.failures.saturating_add(1);
                     // Its tokens may be requested when it is reachable again, before the next check.
                     let client = known.opened.as_ref().filter(|_| known.is_target);
                     self.tell(namespace, Standing::Waiting(chain(&error)), client, now);
-                    Ok(Outcome::After(jittered(delay)))
+                    Ok(ReconcileOutcome::After(jittered(delay)))
                 }
             },
         }
@@ -241,7 +250,7 @@ impl Serving {
 }
 
 impl Reconciler for Serving {
-    fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
+    fn reconcile(&self, key: &Key, cx: &ReconcileContext) -> Result<ReconcileOutcome, ReconcileFailure> {
         let namespace = key.name.as_str();
         let space = self.spaces.store().get(key);
         let uid = space.as_deref().and_then(of_shoot);
@@ -255,7 +264,7 @@ impl Reconciler for Serving {
         }
         if uid.is_none() {
             self.served.forget(namespace);
-            return Ok(Outcome::Done);
+            return Ok(ReconcileOutcome::Done);
         }
         let outcome = self.look(namespace, &mut known, cx);
         self.lock().insert(namespace.to_owned(), known);

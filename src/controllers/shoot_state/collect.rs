@@ -9,7 +9,7 @@ use crate::api::meta::{Key, Resource, text};
 use crate::backup::garden::entry_name;
 use crate::kube::{Error, ListItem, ListParams, Seed};
 use crate::limits;
-use crate::runtime::controller::Failure;
+use crate::runtime::controller::ReconcileFailure;
 
 /// The Secrets to keep, whoever has made them: keys and CAs. Certificates that they sign are created again.
 pub(super) const SELECTOR: &str = "persist=true";
@@ -61,9 +61,9 @@ impl Content {
 }
 
 /// Reads the content.
-pub(super) fn collect(seed: &Seed, plane: &Plane) -> Result<Content, Failure> {
+pub(super) fn collect(seed: &Seed, plane: &Plane) -> Result<Content, ReconcileFailure> {
     if plane.namespace.is_empty() {
-        return Err(Failure::retry("the Shoot has no status.technicalID yet"));
+        return Err(ReconcileFailure::retry("the Shoot has no status.technicalID yet"));
     }
     let mut gathered = Gathered::default();
     secrets(seed, plane, &mut gathered)?;
@@ -75,7 +75,7 @@ pub(super) fn collect(seed: &Seed, plane: &Plane) -> Result<Content, Failure> {
             plane.namespace,
             limits::SHOOT_STATE_BYTES_MAX
         );
-        return Err(Failure::terminal(why));
+        return Err(ReconcileFailure::terminal(why));
     }
     // A Shoot without workers has only objects of these kinds.
     for (resource, namespace, field_selector) in [
@@ -177,7 +177,7 @@ fn extensions(
     seed: &Seed,
     (resource, namespace, params): (&Resource, &str, &ListParams),
     gathered: &mut Gathered,
-) -> Result<(), Failure> {
+) -> Result<(), ReconcileFailure> {
     let mut restarted = false;
     let listed = seed.list_each::<Value>(resource, namespace, params, &mut |item| match item {
         ListItem::Object(object) => {
@@ -196,7 +196,7 @@ fn extensions(
         // A Shoot has a handful of them, so a list has one page and does not restart.
         Ok(_) if restarted => {
             let why = format!("the list of {} restarted", resource.plural);
-            Err(Failure::later(limits::PERMIT_AGAIN, why))
+            Err(ReconcileFailure::later(limits::PERMIT_AGAIN, why))
         }
         Ok(_) => Ok(()),
     }

@@ -24,9 +24,9 @@ use crate::extension::TIMESTAMP;
 use crate::extension::changed::has_ended;
 use crate::format::time::{parse_rfc3339, rfc3339};
 use crate::kube::{Error, ListItem, ListParams, Patch, Verdict};
-use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
-use crate::runtime::events::{About, News};
-use crate::runtime::group::Group;
+use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome, Reconciler};
+use crate::runtime::events::{Event, InvolvedObject};
+use crate::runtime::group::ControllerGroup;
 use crate::runtime::informer::Options;
 use crate::runtime::marks::Marks;
 use crate::runtime::pool::Lane;
@@ -43,7 +43,7 @@ use watch::States;
 const AGAIN_MAX: Duration = Duration::from_secs(30);
 
 /// Adds the controller, unless it is disabled.
-pub fn add(site: &Arc<Site>, group: &mut Group) {
+pub fn add(site: &Arc<Site>, group: &mut ControllerGroup) {
     let settings = site.settings.controllers.shoot_state;
     if settings.workers == 0 {
         return;
@@ -58,7 +58,7 @@ pub fn add(site: &Arc<Site>, group: &mut Group) {
     group.run(lane, reconciler);
 }
 
-fn watch_seed(site: &Site, group: &mut Group, lane: &Lane, planes: &Planes) {
+fn watch_seed(site: &Site, group: &mut ControllerGroup, lane: &Lane, planes: &Planes) {
     let secrets = Marks::default();
     let known = planes.clone();
     group.wake_seen(lane, &secrets, move |secret| known.of(&secret.key.namespace).into_iter().collect());
@@ -137,10 +137,10 @@ struct ShootStateReconciler {
 }
 
 impl Reconciler for ShootStateReconciler {
-    fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
+    fn reconcile(&self, key: &Key, cx: &ReconcileContext) -> Result<ReconcileOutcome, ReconcileFailure> {
         let begun = cx.clock.mono();
         if let Turn::Wait(until) = self.lock().entry(key.clone()).or_default().turn(begun) {
-            return Ok(Outcome::At(until));
+            return Ok(ReconcileOutcome::At(until));
         }
         if self.is_managed()? {
             return self.leave(key);
@@ -152,7 +152,7 @@ impl Reconciler for ShootStateReconciler {
             Standing::Nothing => return self.leave(key),
             Standing::Later(after) => {
                 self.lock().entry(key.clone()).or_default().rest(begun.saturating_add(after));
-                return Ok(Outcome::After(after));
+                return Ok(ReconcileOutcome::After(after));
             }
             Standing::Due => {}
         }
@@ -168,7 +168,7 @@ impl Reconciler for ShootStateReconciler {
         let at = begun.saturating_add(next);
         let memo = Memo::looked(begun, at, (written.digest, written.at), told);
         self.lock().insert(key.clone(), memo);
-        Ok(Outcome::At(at))
+        Ok(ReconcileOutcome::At(at))
     }
 }
 
@@ -191,13 +191,13 @@ impl ShootStateReconciler {
         self.memos.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn leave(&self, key: &Key) -> Result<Outcome, Failure> {
+    fn leave(&self, key: &Key) -> Result<ReconcileOutcome, ReconcileFailure> {
         self.lock().remove(key);
-        Ok(Outcome::Done)
+        Ok(ReconcileOutcome::Done)
     }
 
     /// Whether the seed's own Shoot has a ShootState, which the seed of its control plane writes.
-    fn is_managed(&self) -> Result<bool, Failure> {
+    fn is_managed(&self) -> Result<bool, ReconcileFailure> {
         if let Some(known) = self.is_managed.get() {
             return Ok(*known);
         }
@@ -270,13 +270,13 @@ impl ShootStateReconciler {
     }
 
     /// Returns whether the garden has the event.
-    fn tell(&self, key: &Key, shoot: &Value, left_out: &[String], cx: &Context) -> bool {
+    fn tell(&self, key: &Key, shoot: &Value, left_out: &[String], cx: &ReconcileContext) -> bool {
         let note = format!("The ShootState lacks {}", left_out.join("; "));
         let name = key.to_string();
         log::warn!(shoot = name.as_str(), why = note.as_str(); "A ShootState is incomplete");
         let uid = text(&shoot["metadata"]["uid"]);
-        let about = About { resource: &SHOOT, namespace: &key.namespace, name: &key.name, uid };
-        let news = News {
+        let about = InvolvedObject { resource: &SHOOT, namespace: &key.namespace, name: &key.name, uid };
+        let news = Event {
             controller: "shoot-state-controller",
             warning: true,
             reason: "ShootStateIncomplete",

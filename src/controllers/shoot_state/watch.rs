@@ -11,8 +11,8 @@ use crate::base::clock::Mono;
 use crate::base::sorted::SortedMap;
 use crate::kube::Undecodable;
 use crate::kube::value::Streamed;
-use crate::runtime::informer::Keep;
-use crate::runtime::marks::{Listed, Mark};
+use crate::runtime::informer::InformerCache;
+use crate::runtime::marks::{ListedMarks, Mark};
 use crate::runtime::source::{Listeners, Listening};
 use crate::runtime::store::StoreView;
 
@@ -66,7 +66,7 @@ fn short(value: &Value) -> u64 {
     u64::from_be_bytes(bytes)
 }
 
-impl Keep for States {
+impl InformerCache for States {
     fn view(&self) -> StoreView {
         let inner = self.lock();
         StoreView { objects: inner.known.len(), ..inner.view }
@@ -106,7 +106,7 @@ impl Keep for States {
         }
     }
 
-    fn retain(&self, listed: &Listed) {
+    fn retain(&self, listed: &ListedMarks) {
         let gone: Vec<Key> = {
             let mut inner = self.lock();
             inner.view.synced = true;
@@ -147,9 +147,9 @@ mod tests {
         assert_eq!(put("3", json!({"state": {"a": 1}})), 2);
         assert_eq!(put("4", json!({"state": {"a": 1}, "observedGeneration": 3})), 2);
         assert_eq!(put("5", json!({"state": {"a": 1}, "resources": [{"name": "r"}]})), 3);
-        states.retain(&Listed::from([Mark::of(&key)]));
+        states.retain(&ListedMarks::from([Mark::of(&key)]));
         assert_eq!(*told.lock().unwrap(), 3);
-        states.retain(&Listed::new());
+        states.retain(&ListedMarks::new());
         assert_eq!((*told.lock().unwrap(), states.has(&key)), (4, false));
     }
 }

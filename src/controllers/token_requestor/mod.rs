@@ -19,8 +19,8 @@ use std::sync::Arc;
 
 use crate::api::gardener::seed_namespace;
 use crate::api::meta::Key;
-use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
-use crate::runtime::group::Group;
+use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome, Reconciler};
+use crate::runtime::group::ControllerGroup;
 use crate::runtime::pool::Lane;
 use crate::runtime::queue::RETRY_DEFAULT;
 
@@ -37,7 +37,7 @@ const CLASS: &str = "garden";
 const GARDEN: &str = "";
 
 /// Adds the controller.
-pub fn add(site: &Arc<Site>, group: &mut Group) {
+pub fn add(site: &Arc<Site>, group: &mut ControllerGroup) {
     let workers = site.settings.controllers.token_requestor_workers;
     let lane = group.lane("token-requestor", workers, RETRY_DEFAULT);
     seen::wake(&lane, &site.tokens.secrets.garden, group);
@@ -57,7 +57,7 @@ struct TokenRequestor {
 }
 
 impl Reconciler for TokenRequestor {
-    fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
+    fn reconcile(&self, key: &Key, cx: &ReconcileContext) -> Result<ReconcileOutcome, ReconcileFailure> {
         if seen::is_catching_up(key) {
             return seen::catch_up(&self.site.seed, &seen::labels_of(CLASS), &self.lane);
         }

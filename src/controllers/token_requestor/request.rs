@@ -13,7 +13,7 @@ use crate::base::random;
 use crate::base::sorted::SortedSet;
 use crate::format::{duration, time};
 use crate::kube::{Client, Error, ListItem, ListParams, Patch, Seed, Trust};
-use crate::runtime::controller::{Context, Failure, Outcome};
+use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome};
 use crate::runtime::write;
 
 use super::content;
@@ -61,28 +61,32 @@ pub(super) struct Requests<'a> {
 
 impl Requests<'_> {
     /// Writes a new token to a Secret if it is due, and returns when to check again.
-    pub(super) fn renew(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
+    pub(super) fn renew(
+        &self,
+        key: &Key,
+        cx: &ReconcileContext,
+    ) -> Result<ReconcileOutcome, ReconcileFailure> {
         let asker = Asker { class: self.class, key: key.clone() };
         if let Some(wait) = self.pace.still_waits(&asker, cx.clock.mono()) {
-            return Ok(Outcome::GoOn(wait));
+            return Ok(ReconcileOutcome::GoOn(wait));
         }
         let found = self.seed.find::<Value>(&SECRET, key)?;
         let Some(secret) = found.filter(|secret| is_relevant(secret, self.class)) else {
             self.pace.forget(&asker);
-            return Ok(Outcome::Done);
+            return Ok(ReconcileOutcome::Done);
         };
         let (begun, now) = (cx.clock.mono(), cx.clock.now());
         // A token may exist in another cluster.
         let has_token = target_of(&secret).is_some() || !content::token(&secret["data"])?.is_empty();
         let plan = decide::plan(annotation(&secret, RENEW_AT), has_token, now);
         if let Some(wait) = take_turn(self.pace, self.seed, asker, self.target.1, plan, cx)? {
-            return Ok(Outcome::GoOn(wait));
+            return Ok(ReconcileOutcome::GoOn(wait));
         }
         let bundle = self.bundle(&secret)?;
         if let Plan::Keep(left) = plan
             && self.is_good(&secret, bundle.as_deref(), cx)?
         {
-            return Ok(Outcome::At(begun.saturating_add(left)));
+            return Ok(ReconcileOutcome::At(begun.saturating_add(left)));
         }
         let account = self.ensure_account(key, &secret, cx)?;
         let made = &self.request(&account, &secret, cx)?["status"];
@@ -90,11 +94,11 @@ impl Requests<'_> {
         let wait = decide::renewal(expires.since(now), PERCENT, random::unit());
         self.write(key, &secret, (text(&made["token"]), bundle.as_deref()), &time::rfc3339(now.plus(wait)))?;
         log::info!(account = account.to_string().as_str(), secret = key.to_string().as_str(), cluster = self.class; "Requested a token");
-        Ok(Outcome::At(begun.saturating_add(wait)))
+        Ok(ReconcileOutcome::At(begun.saturating_add(wait)))
     }
 
     /// The CA of the cluster, if the Secret wants it and there is one.
-    fn bundle(&self, secret: &Value) -> Result<Option<Vec<u8>>, Failure> {
+    fn bundle(&self, secret: &Value) -> Result<Option<Vec<u8>>, ReconcileFailure> {
         let wanted = annotation(secret, "serviceaccount.resources.gardener.cloud/inject-ca-bundle");
         match &self.target.0.connection().trust {
             Trust::Bundle(bundle) if is_true(wanted) => Ok(Some(bundle.load()?.to_vec())),
@@ -103,12 +107,17 @@ impl Requests<'_> {
     }
 
     /// Reports the result to the pace.
-    fn hear<T>(&self, cx: &Context, result: Result<T, Error>) -> Result<T, Error> {
+    fn hear<T>(&self, cx: &ReconcileContext, result: Result<T, Error>) -> Result<T, Error> {
         self.pace.hear(self.target.1, cx.clock.mono(), result)
     }
 
     /// Whether the token exists together with the right CA, and the cluster accepts it.
-    fn is_good(&self, secret: &Value, bundle: Option<&[u8]>, cx: &Context) -> Result<bool, Failure> {
+    fn is_good(
+        &self,
+        secret: &Value,
+        bundle: Option<&[u8]>,
+        cx: &ReconcileContext,
+    ) -> Result<bool, ReconcileFailure> {
         let client = self.target.0;
         let target;
         let holder = match target_of(secret) {
@@ -129,7 +138,12 @@ impl Requests<'_> {
         Ok(answer.status.authenticated)
     }
 
-    fn ensure_account(&self, secret_key: &Key, secret: &Value, cx: &Context) -> Result<Key, Failure> {
+    fn ensure_account(
+        &self,
+        secret_key: &Key,
+        secret: &Value,
+        cx: &ReconcileContext,
+    ) -> Result<Key, ReconcileFailure> {
         let name = annotation(secret, NAME);
         let namespace = self.namespace.unwrap_or_else(|| annotation(secret, NAMESPACE));
         for (value, missing) in [(name, NAME), (namespace, NAMESPACE)] {
@@ -152,7 +166,12 @@ impl Requests<'_> {
         Ok(key)
     }
 
-    fn request(&self, account: &Key, secret: &Value, cx: &Context) -> Result<Value, Failure> {
+    fn request(
+        &self,
+        account: &Key,
+        secret: &Value,
+        cx: &ReconcileContext,
+    ) -> Result<Value, ReconcileFailure> {
         let lifetime = match annotation(secret, EXPIRATION) {
             "" => EXPIRATION_DEFAULT,
             text => duration::parse(text)?,
@@ -169,7 +188,7 @@ impl Requests<'_> {
         secret: &Value,
         (token, bundle): (&str, Option<&[u8]>),
         renew_at: &str,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), ReconcileFailure> {
         let data = match target_of(secret) {
             None => content::filled(&secret["data"], token, bundle)?,
             Some(target) => {
@@ -191,7 +210,7 @@ pub(super) fn put(
     secret: &Value,
     (annotation, renew_at): (&str, &str),
     data: &Value,
-) -> Result<(), Failure> {
+) -> Result<(), ReconcileFailure> {
     let version = &secret["metadata"]["resourceVersion"];
     let metadata = json!({"resourceVersion": version, "annotations": {annotation: renew_at}});
     let patch = Patch::Merge(json!({"metadata": metadata, "data": data}));
@@ -206,8 +225,8 @@ pub(super) fn take_turn(
     asker: Asker,
     server: &str,
     plan: Plan,
-    cx: &Context,
-) -> Result<Option<Duration>, Failure> {
+    cx: &ReconcileContext,
+) -> Result<Option<Duration>, ReconcileFailure> {
     let (now, mono) = (cx.clock.now(), cx.clock.mono());
     let wish = match plan {
         Plan::Request => (Urgency::Missing, now),
@@ -247,9 +266,9 @@ fn users(seed: &Seed) -> Result<SortedSet<String>, Error> {
 }
 
 /// A problem of a Secret that stays until somebody changes it: only the log can report it.
-pub(super) fn refuse(why: String) -> Failure {
+pub(super) fn refuse(why: String) -> ReconcileFailure {
     log::warn!(err = why.as_str(); "Cannot handle a Secret that requests a token");
-    Failure::terminal(why)
+    ReconcileFailure::terminal(why)
 }
 
 /// Whether a Secret requests a token of this class.

@@ -7,10 +7,10 @@ use crate::api::meta::{ALL_NAMESPACES, Key, Metadata};
 use crate::base::clock::Mono;
 use crate::kube::value::Streamed;
 use crate::kube::{Client, ListParams, Undecodable};
-use crate::runtime::controller::{Failure, Outcome};
-use crate::runtime::group::Group;
-use crate::runtime::informer::{Keep, Options};
-use crate::runtime::marks::{Listed, Marks};
+use crate::runtime::controller::{ReconcileFailure, ReconcileOutcome};
+use crate::runtime::group::ControllerGroup;
+use crate::runtime::informer::{InformerCache, Options};
+use crate::runtime::marks::{ListedMarks, Marks};
 use crate::runtime::pool::Lane;
 use crate::runtime::store::StoreView;
 
@@ -25,7 +25,7 @@ pub struct Secrets {
 }
 
 /// Watches the Secrets; class `shoot` is included only if the agent renews its tokens.
-pub fn watch(seed: &Client, secrets: &Secrets, with_shoots: bool, group: &mut Group) {
+pub fn watch(seed: &Client, secrets: &Secrets, with_shoots: bool, group: &mut ControllerGroup) {
     let classes = if with_shoots { " in (garden,shoot)" } else { "=garden" };
     let labelled = Options {
         label_selector: format!("{PURPOSE},{CLASS}{classes}"),
@@ -37,7 +37,7 @@ pub fn watch(seed: &Client, secrets: &Secrets, with_shoots: bool, group: &mut Gr
 
 /// Wakes a queue with the Secrets of a class: existing ones and later changes. A [`is_catching_up`] key stands for all
 /// existing ones.
-pub(super) fn wake(lane: &Lane, marks: &Marks, group: &mut Group) {
+pub(super) fn wake(lane: &Lane, marks: &Marks, group: &mut ControllerGroup) {
     group.wake_seen(lane, marks, |secret| vec![secret.key.clone()]);
     // Without a view, the first list is still to come and wakes the queue itself.
     let view = marks.view();
@@ -52,12 +52,16 @@ pub(super) fn is_catching_up(key: &Key) -> bool {
 }
 
 /// Adds the keys of all Secrets with these labels.
-pub(super) fn catch_up(seed: &Client, labels: &str, lane: &Lane) -> Result<Outcome, Failure> {
+pub(super) fn catch_up(
+    seed: &Client,
+    labels: &str,
+    lane: &Lane,
+) -> Result<ReconcileOutcome, ReconcileFailure> {
     let label_selector = labels.to_owned();
     let params = ListParams { label_selector, metadata_only: true, ..ListParams::default() };
     let mut add = |secret: Metadata| lane.add(secret.metadata.key());
     seed.list_all(&SECRET, ALL_NAMESPACES, &params, &mut add)?;
-    Ok(Outcome::Done)
+    Ok(ReconcileOutcome::Done)
 }
 
 /// The labels of a class.
@@ -71,9 +75,9 @@ impl Secrets {
     }
 }
 
-impl Keep for Secrets {
+impl InformerCache for Secrets {
     fn view(&self) -> StoreView {
-        let [garden, shoot] = self.both().map(Keep::view);
+        let [garden, shoot] = self.both().map(InformerCache::view);
         StoreView { objects: garden.objects + shoot.objects, ..garden }
     }
 
@@ -103,7 +107,7 @@ impl Keep for Secrets {
         self.both().iter().for_each(|marks| marks.remove(key));
     }
 
-    fn retain(&self, listed: &Listed) {
+    fn retain(&self, listed: &ListedMarks) {
         self.both().iter().for_each(|marks| marks.retain(listed));
     }
 

@@ -6,8 +6,8 @@ use super::request::Requests;
 use super::{Pace, Secrets, seen};
 use crate::api::meta::Key;
 use crate::kube::Seed;
-use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
-use crate::runtime::group::Group;
+use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome, Reconciler};
+use crate::runtime::group::ControllerGroup;
 use crate::runtime::pool::Lane;
 use crate::runtime::queue::RETRY_DEFAULT;
 use crate::shoot::Served;
@@ -17,7 +17,7 @@ const CLASS: &str = "shoot";
 const WORKERS: u32 = 5;
 
 /// Adds the controller.
-pub fn add(seed: &Seed, served: &Served, secrets: &Secrets, pace: &Pace, group: &mut Group) {
+pub fn add(seed: &Seed, served: &Served, secrets: &Secrets, pace: &Pace, group: &mut ControllerGroup) {
     let lane = group.lane("token-requestor-shoot", WORKERS, RETRY_DEFAULT);
     served.renews_tokens(&lane);
     seen::wake(&lane, &secrets.shoot, group);
@@ -33,12 +33,14 @@ struct ShootTokens {
 }
 
 impl Reconciler for ShootTokens {
-    fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
+    fn reconcile(&self, key: &Key, cx: &ReconcileContext) -> Result<ReconcileOutcome, ReconcileFailure> {
         if seen::is_catching_up(key) {
             return seen::catch_up(&self.seed, &seen::labels_of(CLASS), &self.lane);
         }
         // Without a client, the Secret returns once its cluster is served.
-        let Some(client) = self.served.client_for(key, cx.clock.now()) else { return Ok(Outcome::Done) };
+        let Some(client) = self.served.client_for(key, cx.clock.now()) else {
+            return Ok(ReconcileOutcome::Done);
+        };
         let target = (&*client, key.namespace.as_str());
         Requests { target, seed: &self.seed, pace: &self.pace, class: CLASS, namespace: None }.renew(key, cx)
     }

@@ -17,9 +17,9 @@ use crate::base::random;
 use crate::extension::credentials::IDENTITY;
 use crate::format::{base64, time};
 use crate::kube::{Error, Garden, Verdict};
-use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
-use crate::runtime::events::{About, News};
-use crate::runtime::group::Group;
+use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome, Reconciler};
+use crate::runtime::events::{Event, InvolvedObject};
+use crate::runtime::group::ControllerGroup;
 use crate::runtime::informer::Options;
 use crate::runtime::marks::Marks;
 use crate::runtime::queue::Retry;
@@ -37,7 +37,7 @@ const PERCENT: u32 = 50;
 const RETRY: Retry = Retry { first: Duration::from_secs(5), max: Duration::from_secs(300) };
 
 /// Adds the controller.
-pub fn add(site: &Arc<Site>, group: &mut Group) {
+pub fn add(site: &Arc<Site>, group: &mut ControllerGroup) {
     let settings = &site.settings.controllers.workload_identity_tokens;
     let lane = group.lane(NAME, settings.workers, RETRY);
     let secrets = Marks::default();
@@ -56,16 +56,16 @@ struct Requestor {
 }
 
 impl Reconciler for Requestor {
-    fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
+    fn reconcile(&self, key: &Key, cx: &ReconcileContext) -> Result<ReconcileOutcome, ReconcileFailure> {
         let (seed, pace) = (&self.site.seed, &self.site.tokens.pace);
         let asker = Asker { class: "identity", key: key.clone() };
         if let Some(wait) = pace.still_waits(&asker, cx.clock.mono()) {
-            return Ok(Outcome::GoOn(wait));
+            return Ok(ReconcileOutcome::GoOn(wait));
         }
         let found = seed.find::<Value>(&SECRET, key)?;
         let Some(secret) = found.filter(is_relevant) else {
             pace.forget(&asker);
-            return Ok(Outcome::Done);
+            return Ok(ReconcileOutcome::Done);
         };
         let (begun, now) = (cx.clock.mono(), cx.clock.now());
         let has_token = !text(&secret["data"]["token"]).is_empty();
@@ -73,11 +73,11 @@ impl Reconciler for Requestor {
         if let Plan::Keep(left) = plan {
             // The garden cannot review tokens of identities.
             pace.forget(&asker);
-            return Ok(Outcome::At(begun.saturating_add(left)));
+            return Ok(ReconcileOutcome::At(begun.saturating_add(left)));
         }
         let wish = Wish::read(key, &secret)?;
         if let Some(wait) = take_turn(pace, seed, asker, GARDEN, plan, cx)? {
-            return Ok(Outcome::GoOn(wait));
+            return Ok(ReconcileOutcome::GoOn(wait));
         }
         let made = &self.request(&wish, cx)?["status"];
         let expires = time::parse_rfc3339(text(&made["expirationTimestamp"]))?;
@@ -87,12 +87,12 @@ impl Reconciler for Requestor {
         let renewed = format!("{IDENTITY}token-renew-timestamp");
         put(seed, key, &secret, (&renewed, &renew_at), &json!({"token": token}))?;
         log::info!(identity = wish.identity.to_string().as_str(), secret = key.to_string().as_str(); "Requested a token");
-        Ok(Outcome::At(begun.saturating_add(wait)))
+        Ok(ReconcileOutcome::At(begun.saturating_add(wait)))
     }
 }
 
 impl Requestor {
-    fn request(&self, wish: &Wish<'_>, cx: &Context) -> Result<Value, Failure> {
+    fn request(&self, wish: &Wish<'_>, cx: &ReconcileContext) -> Result<Value, ReconcileFailure> {
         let body = wish.body(self.site.settings.controllers.workload_identity_tokens.lifetime);
         let made = self.site.garden.create_sub(&WORKLOAD_IDENTITY, &wish.identity, "token", &body);
         let error = match self.site.tokens.pace.hear(GARDEN, cx.clock.mono(), made) {
@@ -101,7 +101,7 @@ impl Requestor {
         };
         let Some(why) = wish.explain(&error) else { return Err(error.into()) };
         wish.tell(&self.site.garden, &why, cx);
-        Err(Failure::retry(why))
+        Err(ReconcileFailure::retry(why))
     }
 }
 
@@ -124,7 +124,7 @@ struct Wish<'a> {
 }
 
 impl<'a> Wish<'a> {
-    fn read(secret_key: &'a Key, secret: &Value) -> Result<Self, Failure> {
+    fn read(secret_key: &'a Key, secret: &Value) -> Result<Self, ReconcileFailure> {
         let identity = Key::new(of(secret, "namespace"), of(secret, "name"));
         for (part, value) in [("namespace", &identity.namespace), ("name", &identity.name)] {
             if value.is_empty() {
@@ -178,7 +178,7 @@ impl<'a> Wish<'a> {
     }
 
     /// Emits an event of the object that uses the token.
-    fn tell(&self, garden: &Garden, note: &str, cx: &Context) {
+    fn tell(&self, garden: &Garden, note: &str, cx: &ReconcileContext) {
         let (kind, version) = (text(&self.context["kind"]), text(&self.context["apiVersion"]));
         let kinds = [&BACKUP_BUCKET, &BACKUP_ENTRY, &SEED, &SHOOT];
         let Some(resource) = kinds.into_iter().find(|r| r.kind == kind && r.api_version() == version) else {
@@ -187,8 +187,8 @@ impl<'a> Wish<'a> {
         let field = |name: &str| text(&self.context[name]);
         let (namespace, name, uid) = (field("namespace"), field("name"), field("uid"));
         let (reason, action) = ("WorkloadIdentityTokenFailed", "RequestToken");
-        let news = News { controller: NAME, warning: true, reason, action, note };
-        cx.events.tell(garden, &cx.clock, About { resource, namespace, name, uid }, news);
+        let news = Event { controller: NAME, warning: true, reason, action, note };
+        cx.events.tell(garden, &cx.clock, InvolvedObject { resource, namespace, name, uid }, news);
     }
 }
 

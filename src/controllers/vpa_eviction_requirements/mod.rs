@@ -17,8 +17,8 @@ use crate::base::random;
 use crate::base::sorted::SortedMap;
 use crate::components::hosting;
 use crate::kube::{Error, ListItem, ListParams, Patch};
-use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
-use crate::runtime::group::Group;
+use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome, Reconciler};
+use crate::runtime::group::ControllerGroup;
 use crate::runtime::marks::Mark;
 use crate::runtime::pool::Lane;
 use crate::runtime::queue::RETRY_DEFAULT;
@@ -35,7 +35,7 @@ const PERIOD: Duration = Duration::from_secs(60);
 const PERIOD_SELDOM: Duration = Duration::from_secs(600);
 
 /// Adds the controller.
-pub fn add(site: &Arc<Site>, group: &mut Group) {
+pub fn add(site: &Arc<Site>, group: &mut ControllerGroup) {
     let workers = site.settings.controllers.vpa_eviction_requirements_workers;
     let lane = group.lane("vpa-eviction-requirements", workers, RETRY_DEFAULT);
     lane.add(Key::default());
@@ -60,7 +60,7 @@ struct Known {
 
 impl Reconciler for EvictionRequirements {
     /// The key without a name stands for all autoscalers.
-    fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
+    fn reconcile(&self, key: &Key, cx: &ReconcileContext) -> Result<ReconcileOutcome, ReconcileFailure> {
         if !key.name.is_empty() {
             return self.restrict(key, cx);
         }
@@ -113,14 +113,14 @@ impl EvictionRequirements {
         Ok(is_there)
     }
 
-    fn restrict(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
+    fn restrict(&self, key: &Key, cx: &ReconcileContext) -> Result<ReconcileOutcome, ReconcileFailure> {
         let now = cx.clock.now();
         let begun = cx.clock.mono();
         let found = self.site.seed.find::<Value>(&VPA, key)?;
-        let Some(live) = found.filter(is_relevant) else { return Ok(Outcome::Done) };
+        let Some(live) = found.filter(is_relevant) else { return Ok(ReconcileOutcome::Done) };
         let plan = decide::plan(&live, now).map_err(|why| {
             log::warn!(autoscaler = key.to_string().as_str(), err = why.as_str(); "Invalid annotation of an autoscaler: cannot decide when to evict pods");
-            Failure::terminal(why)
+            ReconcileFailure::terminal(why)
         })?;
         let mut wanted = live.clone();
         decide::apply(plan, &mut wanted);
@@ -128,7 +128,9 @@ impl EvictionRequirements {
             self.site.seed.patch::<Value>(&VPA, key, &Patch::Merge(patch))?;
             log::info!(autoscaler = key.to_string().as_str(), grows_only = plan.grows_only; "Changed the eviction requirements of an autoscaler");
         }
-        Ok(plan.until.map_or(Outcome::Done, |until| Outcome::At(begun.saturating_add(until.since(now)))))
+        Ok(plan.until.map_or(ReconcileOutcome::Done, |until| {
+            ReconcileOutcome::At(begun.saturating_add(until.since(now)))
+        }))
     }
 }
 
@@ -150,6 +152,6 @@ fn version(metadata: &ObjectMeta) -> u64 {
 }
 
 /// Nine to eleven tenths of a period.
-fn jittered(period: Duration) -> Outcome {
-    Outcome::After(period.mul_f64(0.9 + 0.2 * random::unit()))
+fn jittered(period: Duration) -> ReconcileOutcome {
+    ReconcileOutcome::After(period.mul_f64(0.9 + 0.2 * random::unit()))
 }

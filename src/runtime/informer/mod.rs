@@ -30,11 +30,11 @@ use crate::kube::watch::{WatchEvent, WatchHandle};
 use crate::kube::{Client, Error, Verdict};
 use crate::limits;
 
-use super::marks::{Listed, Mark};
+use super::marks::{ListedMarks, Mark};
 use super::store::StoreView;
 
 /// A partial view of a kind: the fields that are used.
-pub trait Object: DeserializeOwned + Send + Sync + 'static {
+pub trait PartialObject: DeserializeOwned + Send + Sync + 'static {
     /// Its metadata.
     fn metadata(&self) -> &ObjectMeta;
 
@@ -81,7 +81,7 @@ impl Options {
 
 /// A cache of a kind, reduced to the fields that are used. It calls its listeners in the informer's thread: they put
 /// keys into queues and do nothing else. Only one informer writes.
-pub trait Keep: Send + Sync {
+pub trait InformerCache: Send + Sync {
     /// The state of the cache, for observers.
     fn view(&self) -> StoreView;
 
@@ -107,7 +107,7 @@ pub trait Keep: Send + Sync {
     fn remove(&self, key: &Key);
 
     /// A complete list has ended: objects that it did not contain are gone.
-    fn retain(&self, listed: &Listed);
+    fn retain(&self, listed: &ListedMarks);
 
     /// The kind is not watched any more: the cache is emptied.
     fn clear(&self);
@@ -122,11 +122,11 @@ pub fn start(
     clock: Clock,
     stop: &Stop,
     options: Options,
-    kept: Arc<dyn Keep>,
+    kept: Arc<dyn InformerCache>,
 ) -> io::Result<JoinHandle<()>> {
     let name = format!("watch {}", options.name);
     let stop = stop.clone();
-    let running: Running = Arc::default();
+    let running: RunningWatch = Arc::default();
     let hook = Arc::clone(&running);
     stop.on_stop(move || {
         if let Some(watch) = hook.lock().unwrap_or_else(PoisonError::into_inner).take() {
@@ -142,7 +142,7 @@ pub fn start(
 }
 
 /// The current watch, so that a stop can end it.
-type Running = Arc<Mutex<Option<WatchHandle>>>;
+type RunningWatch = Arc<Mutex<Option<WatchHandle>>>;
 
 /// The requests of the loop; tests replace it.
 trait Feed {
@@ -256,8 +256,8 @@ fn is_absent(is_optional: bool, error: &Error) -> bool {
 struct KindFeed {
     client: Client,
     options: Options,
-    kept: Arc<dyn Keep>,
-    running: Running,
+    kept: Arc<dyn InformerCache>,
+    running: RunningWatch,
     stop: Stop,
     /// The last watch was interrupted or could not start: the server may have been replaced.
     doubtful: bool,
@@ -279,7 +279,7 @@ impl Feed for KindFeed {
     fn list(&mut self) -> Result<String, Error> {
         let past = self.client.past();
         let (o, params) = (&self.options, self.selection());
-        let (mut listed, mut undecodable, mut nameless) = (Listed::new(), Vec::new(), 0);
+        let (mut listed, mut undecodable, mut nameless) = (ListedMarks::new(), Vec::new(), 0);
         let found = self.client.list_streamed(&o.resource, &o.namespace, &params, &mut |item| match item {
             Some(object) if object.is_unknown() => nameless += 1,
             Some(object) => {
@@ -295,7 +295,7 @@ impl Feed for KindFeed {
         });
         if found.as_ref().is_err_and(|error| is_absent(o.optional, error)) {
             self.kept.heard(self.client.clock().mono());
-            self.kept.retain(&Listed::new());
+            self.kept.retain(&ListedMarks::new());
         }
         let version = found?;
         if nameless > 0 {
@@ -359,7 +359,13 @@ impl Feed for KindFeed {
 }
 
 impl KindFeed {
-    fn new(client: Client, options: Options, kept: Arc<dyn Keep>, running: Running, stop: Stop) -> Self {
+    fn new(
+        client: Client,
+        options: Options,
+        kept: Arc<dyn InformerCache>,
+        running: RunningWatch,
+        stop: Stop,
+    ) -> Self {
         let past = client.past();
         Self { client, options, kept, running, stop, doubtful: false, other_past: false, past }
     }

@@ -3,7 +3,7 @@ use crate::api::meta::ObjectMeta;
 use crate::base::clock::{Simulated, Timestamp};
 use crate::net::testing::{Act, Server, chunk, chunked_head};
 use crate::runtime::marks::Marks;
-use crate::runtime::source::{Listening, Source};
+use crate::runtime::source::{Listening, WatchSource};
 
 /// Returns a list of results and records the requests.
 struct Script {
@@ -151,11 +151,11 @@ fn a_server_cannot_send_a_watch_to_sleep() {
     assert!(time > Duration::from_secs(100) && time < Duration::from_secs(3_600), "{time:?}");
 }
 
-fn feed(server: &Server, kept: Arc<dyn Keep>) -> KindFeed {
+fn feed(server: &Server, kept: Arc<dyn InformerCache>) -> KindFeed {
     let connection = crate::kube::Connection::new(server.url());
     let client = Client::new(connection, crate::kube::Options::default()).unwrap();
     let options = Options::all("test", crate::api::core::NAMESPACE);
-    KindFeed::new(client, options, kept, Running::default(), Stop::new())
+    KindFeed::new(client, options, kept, RunningWatch::default(), Stop::new())
 }
 
 /// `ADDED a 5` as a line of a watch.
@@ -172,10 +172,10 @@ fn answer(events: &[&str]) -> Vec<Act> {
 }
 
 /// A source that records the keys and types of its changes.
-fn telling() -> (Source<Plain>, Arc<Mutex<Vec<String>>>, Listening) {
+fn telling() -> (WatchSource<Plain>, Arc<Mutex<Vec<String>>>, Listening) {
     let told = Arc::<Mutex<Vec<String>>>::default();
     let telling = Arc::clone(&told);
-    let source = Source::<Plain>::default();
+    let source = WatchSource::<Plain>::default();
     let listening = source.listen(move |change| {
         let sign = match (&change.old, &change.new) {
             (None, Some(_)) => "+",
@@ -259,7 +259,7 @@ fn a_restored_server_is_noticed_while_a_watch_starts() {
         known.get().unwrap().begin_anew().unwrap();
         Act::json(200, r#"{"metadata":{"resourceVersion":"7"},"items":[]}"#)
     });
-    let mut feed = feed(&server, Arc::new(Source::<Plain>::default()));
+    let mut feed = feed(&server, Arc::new(WatchSource::<Plain>::default()));
     client.set(feed.client.clone()).unwrap();
     feed.doubtful = true;
     assert_eq!(feed.follow(&mut "4".to_owned()).unwrap_err().verdict(), Verdict::Gone);
@@ -270,7 +270,7 @@ fn one_invalid_object_does_not_break_the_list() {
     let page = r#"{"metadata":{"resourceVersion":"9"},"items":[{"metadata":{"name":"a"}},
         {"metadata":{"name":"b","labels":7}},{"metadata":{"name":"c"}}]}"#;
     let server = Server::plain(move |_| Act::json(200, page));
-    let source = Source::<Plain>::default();
+    let source = WatchSource::<Plain>::default();
     let known = ObjectMeta { resource_version: "1".to_owned(), ..ObjectMeta::default() };
     source.store().put(Key::cluster("b"), Plain { metadata: known });
     let mut feed = feed(&server, Arc::new(source.clone()));
@@ -355,7 +355,7 @@ struct Plain {
     metadata: ObjectMeta,
 }
 
-impl Object for Plain {
+impl PartialObject for Plain {
     fn metadata(&self) -> &ObjectMeta {
         &self.metadata
     }

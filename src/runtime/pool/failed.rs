@@ -18,21 +18,21 @@ struct Entry {
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Failed(SortedMap<Key, Entry>);
+pub(super) struct FailedKeys(SortedMap<Key, Entry>);
 
 /// The remembered part of a failure. It is made without the lock of the pool, because the text may be long.
 #[derive(Debug)]
-pub(super) struct Note {
+pub(super) struct FailureNote {
     error: Box<str>,
     is_final: bool,
     is_conflict: bool,
 }
 
-impl Note {
-    pub(super) fn of(failure: &controller::Failure) -> Self {
+impl FailureNote {
+    pub(super) fn of(failure: &controller::ReconcileFailure) -> Self {
         Self {
             error: cut(failure.text(), limits::FAILED_TEXT_BYTES_MAX).into_boxed_str(),
-            is_final: matches!(failure, controller::Failure::Terminal(_)),
+            is_final: matches!(failure, controller::ReconcileFailure::Terminal(_)),
             is_conflict: failure.is_conflict(),
         }
     }
@@ -40,7 +40,7 @@ impl Note {
 
 /// A failing key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
+pub struct FailedKey {
     /// The controller.
     pub controller: &'static str,
     /// The object.
@@ -55,10 +55,10 @@ pub struct Failure {
     pub is_final: bool,
 }
 
-impl Failed {
+impl FailedKeys {
     /// The key failed. A conflict is everyday life, and the next look knows the new version.
-    pub(super) fn note(&mut self, key: &Key, note: Note, attempts: u32, now: Mono) {
-        let Note { error, is_final, is_conflict } = note;
+    pub(super) fn note(&mut self, key: &Key, note: FailureNote, attempts: u32, now: Mono) {
+        let FailureNote { error, is_final, is_conflict } = note;
         if let Some(entry) = self.0.get_mut(key) {
             (entry.error, entry.attempts, entry.is_final) = (error, attempts, is_final);
         } else if !is_conflict && self.0.len() < limits::FAILED_KEYS_MAX {
@@ -74,8 +74,8 @@ impl Failed {
         self.0 = SortedMap::new();
     }
 
-    pub(super) fn all(&self, controller: &'static str) -> impl Iterator<Item = Failure> {
-        self.0.iter().map(move |(key, entry)| Failure {
+    pub(super) fn all(&self, controller: &'static str) -> impl Iterator<Item = FailedKey> {
+        self.0.iter().map(move |(key, entry)| FailedKey {
             controller,
             key: key.clone(),
             error: entry.error.to_string(),
@@ -89,16 +89,16 @@ impl Failed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runtime::controller::Failure as Error;
+    use crate::runtime::controller::ReconcileFailure as Error;
 
     #[test]
     fn the_first_failure_of_a_row_gives_the_time_and_the_last_one_the_text() {
-        let (mut failed, key) = (Failed::default(), Key::new("n", "a"));
+        let (mut failed, key) = (FailedKeys::default(), Key::new("n", "a"));
         let s = std::time::Duration::from_secs;
-        failed.note(&key, Note::of(&Error::retry("first")), 1, s(5));
-        failed.note(&key, Note::of(&Error::terminal("second")), 0, s(9));
-        let all: Vec<Failure> = failed.all("c").collect();
-        let expected = Failure {
+        failed.note(&key, FailureNote::of(&Error::retry("first")), 1, s(5));
+        failed.note(&key, FailureNote::of(&Error::terminal("second")), 0, s(9));
+        let all: Vec<FailedKey> = failed.all("c").collect();
+        let expected = FailedKey {
             controller: "c",
             key: key.clone(),
             error: "second".to_owned(),
@@ -113,13 +113,13 @@ mod tests {
 
     #[test]
     fn keys_and_texts_have_a_maximum() {
-        let mut failed = Failed::default();
+        let mut failed = FailedKeys::default();
         let long = "\u{e4}".repeat(limits::FAILED_TEXT_BYTES_MAX);
         for n in 0..2 * limits::FAILED_KEYS_MAX {
-            let note = Note::of(&Error::retry(long.as_str()));
+            let note = FailureNote::of(&Error::retry(long.as_str()));
             failed.note(&Key::cluster(format!("k{n}")), note, 1, Mono::ZERO);
         }
-        let all: Vec<Failure> = failed.all("c").collect();
+        let all: Vec<FailedKey> = failed.all("c").collect();
         assert_eq!(all.len(), limits::FAILED_KEYS_MAX);
         assert!(all.iter().all(|one| one.error.len() <= limits::FAILED_TEXT_BYTES_MAX + 3));
         failed.clear();

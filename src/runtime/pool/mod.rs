@@ -14,13 +14,12 @@ use crate::base::stop::Stop;
 use crate::base::{metrics::Metrics, thread};
 use crate::limits;
 
-use super::controller::{Context, Failure, Outcome, Reconciler};
+use super::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome, Reconciler};
 use super::queue::{Queue, Retry};
 
 mod failed;
-
-pub use failed::Failure as FailedKey;
-use failed::{Failed, Note};
+pub use failed::FailedKey;
+use failed::{FailedKeys, FailureNote};
 
 struct LaneState {
     name: &'static str,
@@ -28,7 +27,7 @@ struct LaneState {
     permits: usize,
     /// The keys in progress, and when their work started.
     running: Vec<(Key, Mono)>,
-    failed: Failed,
+    failed: FailedKeys,
     /// `None` while the controller does not run: keys wait.
     work: Option<Work>,
 }
@@ -36,7 +35,7 @@ struct LaneState {
 #[derive(Clone)]
 struct Work {
     reconciler: Arc<dyn Reconciler>,
-    context: Context,
+    context: ReconcileContext,
 }
 
 #[derive(Default)]
@@ -48,7 +47,7 @@ struct State {
     timer_watched: bool,
 }
 
-struct Shared {
+struct SharedPool {
     clock: Clock,
     stop: Stop,
     metrics: Metrics,
@@ -60,7 +59,7 @@ struct Shared {
     settled: Condvar,
 }
 
-impl Shared {
+impl SharedPool {
     fn lock(&self) -> MutexGuard<'_, State> {
         // Reconcilers run outside of the lock, so a panic cannot leave the queues half changed.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -69,7 +68,7 @@ impl Shared {
 
 /// See the module. Dropping it does not end the workers; [`Stop`] does.
 pub struct Pool {
-    shared: Arc<Shared>,
+    shared: Arc<SharedPool>,
     workers: Vec<JoinHandle<()>>,
 }
 
@@ -102,15 +101,15 @@ pub struct LaneView {
 
 /// A view of the lanes of a pool. A clone is cheap and keeps nothing running.
 #[derive(Clone)]
-pub struct View(Arc<Shared>);
+pub struct PoolView(Arc<SharedPool>);
 
-impl std::fmt::Debug for View {
+impl std::fmt::Debug for PoolView {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("View")
+        f.write_str("PoolView")
     }
 }
 
-impl View {
+impl PoolView {
     /// The lanes, in the order in which they were made.
     pub fn lanes(&self) -> Vec<LaneView> {
         let now = self.0.clock.mono();
@@ -144,7 +143,7 @@ impl Pool {
     /// # Errors
     /// The error of the system, if it has no room for the threads.
     pub fn start(clock: Clock, stop: &Stop, metrics: Metrics, workers: usize) -> std::io::Result<Self> {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedPool {
             clock,
             stop: stop.clone(),
             metrics,
@@ -175,8 +174,8 @@ impl Pool {
     }
 
     /// Returns a view of the pool.
-    pub fn view(&self) -> View {
-        View(Arc::clone(&self.shared))
+    pub fn view(&self) -> PoolView {
+        PoolView(Arc::clone(&self.shared))
     }
 
     /// Waits until every worker has ended. The [`Stop`] must have been pulled.
@@ -191,7 +190,7 @@ impl Pool {
 
 /// Adds lanes to a pool. A clone is cheap and keeps nothing running.
 #[derive(Clone)]
-pub struct Lanes(Arc<Shared>);
+pub struct Lanes(Arc<SharedPool>);
 
 impl std::fmt::Debug for Lanes {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -210,7 +209,7 @@ impl Lanes {
                 queue: Queue::new(retry),
                 permits: permits.max(1),
                 running: Vec::new(),
-                failed: Failed::default(),
+                failed: FailedKeys::default(),
                 work: None,
             });
             state.lanes.len() - 1
@@ -222,7 +221,7 @@ impl Lanes {
 /// The queue of one controller. Cheap to clone.
 #[derive(Clone)]
 pub struct Lane {
-    shared: Arc<Shared>,
+    shared: Arc<SharedPool>,
     index: usize,
 }
 
@@ -258,7 +257,7 @@ impl Lane {
     }
 
     /// Starts the controller with this reconciler.
-    pub fn start(&self, reconciler: Arc<dyn Reconciler>, context: Context) {
+    pub fn start(&self, reconciler: Arc<dyn Reconciler>, context: ReconcileContext) {
         self.shared.lock().lanes[self.index].work = Some(Work { reconciler, context });
         self.shared.changed.notify_all();
     }
@@ -299,7 +298,7 @@ struct Job {
     work: Work,
 }
 
-fn work(shared: &Shared) {
+fn work(shared: &SharedPool) {
     while let Some(job) = next_job(shared) {
         let result = run(shared, &job);
         settle(shared, &job, &result);
@@ -307,7 +306,7 @@ fn work(shared: &Shared) {
 }
 
 /// Waits for the next key; `None` when the pool stops.
-fn next_job(shared: &Shared) -> Option<Job> {
+fn next_job(shared: &SharedPool) -> Option<Job> {
     let mut state = shared.lock();
     loop {
         if shared.stop.is_stopped() {
@@ -361,7 +360,7 @@ fn take(state: &mut State, now: Mono) -> Option<Job> {
     None
 }
 
-fn run(shared: &Shared, job: &Job) -> Result<Outcome, Failure> {
+fn run(shared: &SharedPool, job: &Job) -> Result<ReconcileOutcome, ReconcileFailure> {
     // A reconciler has no state of its own that a panic could leave half changed: only informers write to stores.
     let call = AssertUnwindSafe(|| job.work.reconciler.reconcile(&job.key, &job.work.context));
     catch_unwind(call).unwrap_or_else(|panic| {
@@ -371,7 +370,7 @@ fn run(shared: &Shared, job: &Job) -> Result<Outcome, Failure> {
             &[("controller", job.name)],
             1.0,
         );
-        Err(Failure::retry(format!("panic: {}", panic_text(&*panic))))
+        Err(ReconcileFailure::retry(format!("panic: {}", panic_text(&*panic))))
     })
 }
 
@@ -381,28 +380,28 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
 }
 
 /// This is the only place that turns results into calls of the queue.
-fn settle(shared: &Shared, job: &Job, result: &Result<Outcome, Failure>) {
+fn settle(shared: &SharedPool, job: &Job, result: &Result<ReconcileOutcome, ReconcileFailure>) {
     let now = shared.clock.mono();
     let failure = result.as_ref().err().filter(|failure| failure.postponed().is_none());
-    let note = failure.map(Note::of);
+    let note = failure.map(FailureNote::of);
     let mut state = shared.lock();
     let lane = &mut state.lanes[job.lane];
     let begun = lane.running.iter().find(|(key, _)| *key == job.key).map_or(now, |(_, since)| *since);
     lane.running.retain(|(key, _)| *key != job.key);
     let current = lane.work.is_some();
     let delay = match result {
-        Ok(Outcome::Done) => {
+        Ok(ReconcileOutcome::Done) => {
             lane.queue.forget(&job.key);
             None
         }
-        Ok(outcome @ (Outcome::After(_) | Outcome::At(_) | Outcome::GoOn(_))) => {
-            if !matches!(outcome, Outcome::GoOn(_)) {
+        Ok(outcome @ (ReconcileOutcome::After(_) | ReconcileOutcome::At(_) | ReconcileOutcome::GoOn(_))) => {
+            if !matches!(outcome, ReconcileOutcome::GoOn(_)) {
                 lane.queue.forget(&job.key);
             }
             let at = match outcome {
-                Outcome::At(at) => *at,
-                Outcome::After(d) | Outcome::GoOn(d) => now.saturating_add(*d),
-                Outcome::Done => now,
+                ReconcileOutcome::At(at) => *at,
+                ReconcileOutcome::After(d) | ReconcileOutcome::GoOn(d) => now.saturating_add(*d),
+                ReconcileOutcome::Done => now,
             };
             if current {
                 lane.queue.add_at(job.key.clone(), at);
@@ -415,7 +414,7 @@ fn settle(shared: &Shared, job: &Job, result: &Result<Outcome, Failure>) {
             }
             None
         }
-        Err(failure @ Failure::Retry(_)) if current => {
+        Err(failure @ ReconcileFailure::Retry(_)) if current => {
             let least = failure.retry_after().unwrap_or_default();
             Some(lane.queue.retry(job.key.clone(), now, least))
         }
@@ -427,7 +426,7 @@ fn settle(shared: &Shared, job: &Job, result: &Result<Outcome, Failure>) {
     let failures = lane.queue.failures(&job.key);
     lane.queue.done(&job.key);
     match (result, note) {
-        (Ok(Outcome::GoOn(_)), _) | (Err(_), None) => {}
+        (Ok(ReconcileOutcome::GoOn(_)), _) | (Err(_), None) => {}
         (Ok(_), _) => lane.failed.forget(&job.key),
         (Err(_), Some(note)) if current => lane.failed.note(&job.key, note, failures, now),
         (Err(_), Some(_)) => {}
@@ -452,15 +451,17 @@ const fn is_told(attempt: u32, is_conflict: bool) -> bool {
 }
 
 fn report(
-    shared: &Shared,
+    shared: &SharedPool,
     job: &Job,
-    result: &Result<Outcome, Failure>,
+    result: &Result<ReconcileOutcome, ReconcileFailure>,
     delay: Option<Duration>,
     attempt: u32,
 ) {
     let label = match result {
-        Ok(Outcome::Done) => "success",
-        Ok(Outcome::After(_) | Outcome::At(_) | Outcome::GoOn(_)) => "requeue_after",
+        Ok(ReconcileOutcome::Done) => "success",
+        Ok(ReconcileOutcome::After(_) | ReconcileOutcome::At(_) | ReconcileOutcome::GoOn(_)) => {
+            "requeue_after"
+        }
         Err(failure) if failure.postponed().is_some() => "postponed",
         Err(_) => "error",
     };

@@ -12,7 +12,7 @@ fn what_fails_for_weeks_is_told_now_and_then() {
     assert_eq!(conflicts, [4, 8], "somebody else may be first now and then");
 }
 
-type Answer = fn(&Key, usize) -> Result<Outcome, Failure>;
+type Answer = fn(&Key, usize) -> Result<ReconcileOutcome, ReconcileFailure>;
 
 struct Probe {
     calls: Mutex<Vec<Key>>,
@@ -21,7 +21,7 @@ struct Probe {
 }
 
 impl Reconciler for Probe {
-    fn reconcile(&self, key: &Key, _: &Context) -> Result<Outcome, Failure> {
+    fn reconcile(&self, key: &Key, _: &ReconcileContext) -> Result<ReconcileOutcome, ReconcileFailure> {
         let count = {
             let mut calls = self.calls.lock().unwrap();
             calls.push(key.clone());
@@ -66,8 +66,8 @@ fn bench(answer: Answer) -> Bench {
     let lane = pool.lanes().lane("probe", 1, super::super::queue::RETRY_DEFAULT);
     let (sender, seen) = channel();
     let probe = Probe { calls: Mutex::default(), seen: Mutex::new(sender), answer };
-    let context = Context {
-        events: super::super::events::Recorder::new("test"),
+    let context = ReconcileContext {
+        events: super::super::events::EventRecorder::new("test"),
         clock,
         stop: stop.child(),
         metrics: metrics.clone(),
@@ -90,7 +90,11 @@ impl Bench {
 #[test]
 fn a_key_is_worked_on_and_comes_back_when_it_asked_to() {
     let b = bench(|_, count| {
-        Ok(if count == 1 { Outcome::After(Duration::from_secs(3_600)) } else { Outcome::Done })
+        Ok(if count == 1 {
+            ReconcileOutcome::After(Duration::from_secs(3_600))
+        } else {
+            ReconcileOutcome::Done
+        })
     });
     b.lane.add(key("a"));
     assert_eq!(b.next(), (key("a"), 1));
@@ -108,9 +112,9 @@ fn a_moment_that_passed_meanwhile_has_come() {
     const HOUR: Duration = Duration::from_secs(3_600);
     let b = bench(|key, count| {
         Ok(match (key.name.as_str(), count) {
-            ("moment", 1) => Outcome::At(HOUR),
-            ("late", 1) => Outcome::At(3 * HOUR),
-            _ => Outcome::Done,
+            ("moment", 1) => ReconcileOutcome::At(HOUR),
+            ("late", 1) => ReconcileOutcome::At(3 * HOUR),
+            _ => ReconcileOutcome::Done,
         })
     });
     b.sim.advance(2 * HOUR);
@@ -129,10 +133,10 @@ fn what_goes_on_keeps_the_count_of_its_failures() {
     // Delayed work starts only when the test advances the clock, however slow the machine is.
     const LATER: Duration = Duration::from_secs(3_600);
     let b = bench(|_, count| match count {
-        1 | 3 => Err(Failure::retry("broken")),
-        2 | 4 => Ok(Outcome::GoOn(LATER)),
-        5 => Ok(Outcome::After(LATER)),
-        _ => Ok(Outcome::Done),
+        1 | 3 => Err(ReconcileFailure::retry("broken")),
+        2 | 4 => Ok(ReconcileOutcome::GoOn(LATER)),
+        5 => Ok(ReconcileOutcome::After(LATER)),
+        _ => Ok(ReconcileOutcome::Done),
     });
     b.lane.add(key("a"));
     for (count, failures) in [(1, 1), (2, 1), (3, 2), (4, 2), (5, 0)] {
@@ -149,7 +153,7 @@ fn what_goes_on_keeps_the_count_of_its_failures() {
 
 #[test]
 fn a_panic_costs_one_reconciliation() {
-    let b = bench(|_, count| if count == 1 { panic!("boom") } else { Ok(Outcome::Done) });
+    let b = bench(|_, count| if count == 1 { panic!("boom") } else { Ok(ReconcileOutcome::Done) });
     b.lane.add(key("a"));
     assert_eq!((b.next().1, b.next().1), (1, 2));
     let labels = [("controller", "probe")];
@@ -161,9 +165,9 @@ fn a_panic_costs_one_reconciliation() {
 #[test]
 fn a_write_that_the_lease_did_not_allow_is_no_failed_attempt() {
     let b = bench(|_, count| match count {
-        1 => Err(Failure::retry("broken")),
+        1 => Err(ReconcileFailure::retry("broken")),
         2..=40 => Err(crate::kube::Error::Fenced("not ours".to_owned()).into()),
-        _ => Ok(Outcome::Done),
+        _ => Ok(ReconcileOutcome::Done),
     });
     b.lane.add(key("a"));
     assert_eq!(b.next().1, 1);
@@ -185,7 +189,7 @@ fn a_write_that_the_lease_did_not_allow_is_no_failed_attempt() {
 
 #[test]
 fn a_terminal_failure_waits_for_a_change() {
-    let b = bench(|_, _| Err(Failure::terminal("no such chart")));
+    let b = bench(|_, _| Err(ReconcileFailure::terminal("no such chart")));
     b.lane.add(key("a"));
     assert_eq!(b.next().1, 1);
     while !b.lane.is_drained() {
@@ -199,7 +203,7 @@ fn a_terminal_failure_waits_for_a_change() {
 
 #[test]
 fn timers_of_a_lane_without_permits_are_not_waited_for() {
-    let b = bench(|_, _| Ok(Outcome::Done));
+    let b = bench(|_, _| Ok(ReconcileOutcome::Done));
     let mut state = State::default();
     let mut lane = b.pool.shared.lock().lanes.remove(0);
     lane.queue.add_at(key("due"), Mono::ZERO);
@@ -213,7 +217,7 @@ fn timers_of_a_lane_without_permits_are_not_waited_for() {
 
 #[test]
 fn an_ended_lane_drops_its_keys() {
-    let b = bench(|_, _| Ok(Outcome::Done));
+    let b = bench(|_, _| Ok(ReconcileOutcome::Done));
     b.lane.end();
     b.lane.add(key("late"));
     assert!(b.lane.is_idle());

@@ -14,7 +14,7 @@ use gardenlet::components::{crds, install, webhooks};
 use gardenlet::format::{base64, brotli};
 use gardenlet::kube::{Applier, Client, DeleteParams, Patch, Seed};
 use gardenlet::resources::{Resources, Settings};
-use gardenlet::runtime::controller::{Context, Outcome, Reconciler};
+use gardenlet::runtime::controller::{ReconcileContext, ReconcileOutcome, Reconciler};
 use serde_json::{Value, json};
 
 use crate::audit::Audit;
@@ -27,7 +27,7 @@ const NAME: &str = "applier";
 struct Rig {
     admin: Client,
     resources: Resources,
-    cx: Context,
+    cx: ReconcileContext,
 }
 
 /// Objects of twenty kinds are applied, not written while they are correct, repaired, replaced and removed.
@@ -177,11 +177,11 @@ impl Rig {
         )?;
         allow(lab, &admin)?;
         let clock = Clock::system();
-        let cx = Context {
+        let cx = ReconcileContext {
             clock: clock.clone(),
             stop: Stop::new(),
             metrics: Metrics::new(),
-            events: gardenlet::runtime::events::Recorder::new("test"),
+            events: gardenlet::runtime::events::EventRecorder::new("test"),
         };
         Ok(Self { admin, resources: applier(lab)?, cx })
     }
@@ -208,7 +208,7 @@ impl Rig {
         let key = Key::new(NAME, NAME);
         wait::until("the applier to settle", 60, || {
             match self.resources.applying().reconcile(&key, &self.cx) {
-                Ok(Outcome::After(d)) if d == Duration::from_secs(5) => Ok(None),
+                Ok(ReconcileOutcome::After(d)) if d == Duration::from_secs(5) => Ok(None),
                 Ok(_) => Ok(Some(())),
                 Err(failure) => Err(failure.text()),
             }

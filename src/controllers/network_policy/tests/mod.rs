@@ -8,8 +8,8 @@ use super::decide::Plan;
 use super::policy::{DENY_ALL, Policy};
 use super::*;
 use crate::format::yaml;
-use crate::runtime::informer::Keep;
-use crate::runtime::marks::{Listed, Mark};
+use crate::runtime::informer::InformerCache;
+use crate::runtime::marks::{ListedMarks, Mark};
 
 /// A seed as the watches deliver it, and the other inputs of policies.
 pub(super) struct Stage {
@@ -25,9 +25,9 @@ impl Stage {
     pub(super) fn new(networks: &Value) -> Self {
         let sight = Sight::default();
         for kept in [&sight.policies, &sight.services, &sight.pods] {
-            kept.retain(&Listed::new());
+            kept.retain(&ListedMarks::new());
         }
-        sight.namespaces().retain(&Listed::new());
+        sight.namespaces().retain(&ListedMarks::new());
         sight.set_whose(Whose::Ours);
         let endpoints = json!({"subsets": [{"addresses": [{"ip": "10.50.0.1"}], "ports": [{"port": 6443, "protocol": "TCP"}]}]});
         Self {
@@ -40,7 +40,7 @@ impl Stage {
         }
     }
 
-    fn put(&mut self, kept: &dyn Keep, mut object: Value) {
+    fn put(&mut self, kept: &dyn InformerCache, mut object: Value) {
         self.version += 1;
         object["metadata"]["resourceVersion"] = json!(self.version.to_string());
         let key = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
@@ -595,7 +595,7 @@ fn a_pod_among_many_equal_ones_is_no_change() {
     stage.end_pod("garden", "b");
     stage.end_pod("garden", "c");
     assert_eq!(told(), [false, true, false]);
-    let mut all = Listed::new();
+    let mut all = ListedMarks::new();
     all.insert(Mark::of(&Key::new("team-a", "a")));
     sight.pods.retain(&all);
     assert_eq!(told(), Vec::<bool>::new());

@@ -1,0 +1,221 @@
+//! Names of types that say what they are without their path, and parameters with a name each.
+
+use std::collections::BTreeMap;
+
+use super::{Source, assert_none, sources};
+
+/// A type name may be declared so often.
+const DECLARATIONS_MAX: usize = 3;
+/// Names that mean the same in each module, and may be declared as often as needed.
+const COMMON: &[&str] = &["Entry", "Error", "Kind", "Options", "State"];
+/// Other names that are declared more often, with their number. A number may only become smaller.
+const REPEATED: &[(&str, usize)] = &[
+    ("Answer", 4),
+    ("Asked", 5),
+    ("Check", 5),
+    ("Document", 4),
+    ("Entries", 4),
+    ("Facts", 6),
+    ("Files", 4),
+    ("Found", 4),
+    ("Given", 5),
+    ("Head", 4),
+    ("Held", 4),
+    ("Inner", 5),
+    ("Input", 5),
+    ("Known", 9),
+    ("Line", 5),
+    ("Lines", 4),
+    ("Listed", 4),
+    ("Memory", 5),
+    ("Node", 4),
+    ("Operation", 5),
+    ("Pace", 4),
+    ("Part", 4),
+    ("Place", 14),
+    ("Plan", 9),
+    ("Problem", 7),
+    ("Reader", 4),
+    ("Reference", 5),
+    ("Refusal", 4),
+    ("Report", 6),
+    ("Request", 5),
+    ("Resources", 4),
+    ("Round", 6),
+    ("Row", 5),
+    ("Rule", 5),
+    ("Run", 5),
+    ("Running", 4),
+    ("Seen", 7),
+    ("Served", 5),
+    ("Server", 6),
+    ("Shared", 12),
+    ("Status", 5),
+    ("Step", 10),
+    ("Table", 6),
+    ("Target", 5),
+    ("Task", 5),
+    ("Text", 5),
+    ("Turn", 4),
+    ("Verdict", 7),
+    ("View", 4),
+];
+
+/// The parameters in the signatures of each room that take a tuple apart. A number may only become smaller, and a room that is
+/// not listed has none.
+const TUPLES: &[(&str, usize)] = &[
+    ("app", 5),
+    ("backup", 1),
+    ("chart", 3),
+    ("cli", 8),
+    ("components", 3),
+    ("controllers", 19),
+    ("deployer", 4),
+    ("extension", 1),
+    ("format", 1),
+    ("kube", 2),
+    ("net", 1),
+    ("resources", 1),
+    ("secrets", 1),
+    ("shoot", 5),
+    ("snapshot", 1),
+];
+
+/// A place, or several.
+type Places = Vec<String>;
+
+/// The name of the type that a line declares. Associated types belong to their trait.
+fn declared(line: &str) -> Option<&str> {
+    let item = line.trim_start();
+    let item = match item.strip_prefix("pub") {
+        Some(rest) if rest.starts_with('(') => rest.split_once(") ")?.1,
+        Some(rest) => rest.trim_start(),
+        None => item,
+    };
+    let (word, rest) = item.split_once(' ')?;
+    let is_type = match word {
+        "struct" | "enum" | "trait" => true,
+        "type" => !line.starts_with(' '),
+        _ => false,
+    };
+    let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
+    Some(&rest[..end]).filter(|_| is_type)
+}
+
+fn repeated_types<'a>(sources: &'a [Source], allowed: &[(&'a str, usize)]) -> Vec<String> {
+    let mut found: BTreeMap<&str, Places> = BTreeMap::new();
+    for source in sources {
+        for (number, line) in source.statements() {
+            if let Some(name) = declared(line).filter(|name| !COMMON.contains(name)) {
+                found.entry(name).or_default().push(source.at(number, name));
+            }
+        }
+    }
+    found.retain(|_, places| places.len() > DECLARATIONS_MAX);
+    only_allowed("REPEATED", found, allowed)
+}
+
+/// The signatures of a file, from `fn` to the body, each with its first line.
+fn signatures(source: &Source) -> Vec<(usize, String)> {
+    let mut found: Vec<(usize, String)> = Vec::new();
+    let mut is_open = false;
+    for (number, line) in source.statements() {
+        let code = line.trim();
+        let starts = !is_open && (code.starts_with("fn ") || code.contains(" fn ")) && code.contains('(');
+        if starts {
+            found.push((number, String::new()));
+        }
+        if starts || is_open {
+            let (_, text) = found.last_mut().expect("a signature has begun");
+            text.push_str(code.split('{').next().unwrap_or(code));
+            text.push(' ');
+            is_open = !code.contains('{') && !code.ends_with(';');
+        }
+    }
+    found
+}
+
+/// The number of tuple patterns among the parameters of a signature: `(a, b): (A, B)`.
+fn tuples(signature: &str) -> usize {
+    let mut open: Vec<usize> = Vec::new();
+    let mut count = 0;
+    for (at, c) in signature.char_indices() {
+        match c {
+            '(' => open.push(at),
+            ')' => {
+                let inner = open.pop().map_or("", |start| &signature[start..at]);
+                count += usize::from(inner.contains(',') && signature[at + 1..].starts_with(": "));
+            }
+            _ => {}
+        }
+    }
+    count
+}
+
+fn tuple_parameters(sources: &[Source], allowed: &[(&str, usize)]) -> Vec<String> {
+    let rooms: Vec<String> = sources.iter().map(Source::module).collect();
+    let mut found: BTreeMap<&str, Places> = BTreeMap::new();
+    for (source, room) in sources.iter().zip(&rooms) {
+        for (number, signature) in signatures(source) {
+            let name = signature.split("fn ").nth(1).and_then(|rest| rest.split(['(', '<']).next());
+            let place = source.at(number, format_args!("fn {}", name.unwrap_or_default()));
+            found.entry(room).or_default().extend(vec![place; tuples(&signature)]);
+        }
+    }
+    found.retain(|_, places| !places.is_empty());
+    only_allowed("TUPLES", found, allowed)
+}
+
+/// Complaints about each name whose number of places is not the allowed one.
+fn only_allowed<'a>(
+    list: &str,
+    mut found: BTreeMap<&'a str, Places>,
+    allowed: &[(&'a str, usize)],
+) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for (name, count) in allowed {
+        let places = found.remove(name).unwrap_or_default();
+        if places.len() > *count {
+            complaints.push(format!("{name}: {} instead of {count}: {}", places.len(), places.join(", ")));
+        } else if places.len() < *count {
+            complaints.push(format!("{name}: only {} now: write this number into {list}", places.len()));
+        }
+    }
+    complaints.extend(found.into_iter().map(|(name, places)| format!("{name}: {}", places.join(", "))));
+    complaints
+}
+
+#[test]
+fn type_names_say_what_they_are() {
+    assert_none("a type name is declared too often", &repeated_types(&sources(&["src"]), REPEATED));
+    let declare = |name: &str, times: usize| {
+        let kinds = ["struct", "pub(crate) enum", "pub trait", "    pub struct", "pub(super) type"];
+        let lines = kinds.iter().cycle().take(times).map(|kind| format!("{kind} {name} {{\n"));
+        [Source::new("src/a.rs", lines.collect::<String>())]
+    };
+    assert_eq!(repeated_types(&declare("Plan", 3), &[]).len(), 0);
+    assert_eq!(repeated_types(&declare("Plan", 5), &[]).len(), 1);
+    assert_eq!(repeated_types(&declare("Plan", 5), &[("Plan", 5)]).len(), 0);
+    assert_eq!(repeated_types(&declare("Plan", 5), &[("Plan", 4)]).len(), 1);
+    assert_eq!(repeated_types(&declare("Plan", 5), &[("Plan", 6)]).len(), 1);
+    assert_eq!(repeated_types(&declare("Plan", 3), &[("Plan", 3)]).len(), 1, "3 need no entry");
+    assert_eq!(repeated_types(&declare("Error", 5), &[]).len(), 0);
+    let inner = "impl A for B {\n    type Item = u8;\n}\n".repeat(5);
+    assert_eq!(repeated_types(&[Source::new("src/a.rs", inner)], &[]).len(), 0);
+}
+
+#[test]
+fn parameters_are_no_tuples() {
+    assert_none("a parameter takes a tuple apart", &tuple_parameters(&sources(&["src"]), TUPLES));
+    let count = |text: &str| tuple_parameters(&[Source::new("src/a/b.rs", text)], &[]).len();
+    assert_eq!(count("fn f(pair: (u8, u8), (c): u8) {\n    let (a, b): (u8, u8) = pair;\n}\n"), 0);
+    assert_eq!(count("fn f(x: u8) {\n    g(|(a, b): (u8, u8)| a + b);\n}\n"), 0);
+    assert_eq!(count("pub fn f((a, b): (u8, u8)) -> u8 {\n    a\n}\n"), 1);
+    assert_eq!(count("    fn f(\n        &self,\n        (a, _b): (&str, &[u8]),\n    ) {\n    }\n"), 1);
+    assert_eq!(count("fn f(((a, b), c): ((u8, u8), u8)) { g(|(a, b): (u8, u8)| a) }\n"), 1);
+    let two = [Source::new("src/a/b.rs", "fn f((a, b): (u8, u8), (c, d): (u8, u8));\nfn g(a: u8) {}\n")];
+    assert_eq!(tuple_parameters(&two, &[("a", 2)]).len(), 0);
+    assert_eq!(tuple_parameters(&two, &[("a", 1)]).len(), 1);
+    assert_eq!(tuple_parameters(&two, &[("a", 3)]).len(), 1);
+    assert_eq!(tuple_parameters(&two, &[("a", 2), ("b", 1)]).len(), 1);
+}
