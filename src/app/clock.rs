@@ -9,7 +9,7 @@ use crate::base::state::StateDir;
 use crate::format::duration::rough;
 use crate::format::time::rfc3339;
 
-use super::{Environment, Status};
+use super::{AgentStatus, Environment};
 
 /// Name of this part on the status page.
 pub(super) const PART: &str = "clock";
@@ -47,7 +47,7 @@ impl Keeper {
     }
 
     /// Checks the clock; called at intervals.
-    pub(super) fn look(&mut self, env: &Environment, status: &Status) {
+    pub(super) fn look(&mut self, env: &Environment, status: &AgentStatus) {
         self.look_at_state(env, status);
         let skew = self.time.skew_nanos();
         if let Some(nanos) = skew {
@@ -72,7 +72,7 @@ impl Keeper {
         }
     }
 
-    fn look_at_state(&mut self, env: &Environment, status: &Status) {
+    fn look_at_state(&mut self, env: &Environment, status: &AgentStatus) {
         let now = env.clock.mono();
         if now >= self.retried.saturating_add(RETRY_PERIOD) {
             self.retried = now;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use lexopt::Arg::{Long, Short, Value};
 use lexopt::Parser;
 
-use super::bootstrap_token::Asked;
+use super::bootstrap_token::BootstrapTokenArguments;
 use super::help::{self, COMMANDS};
 use super::usage::Usage;
 use crate::format::duration;
@@ -50,7 +50,7 @@ pub(super) enum Command {
         way: Way,
     },
     /// Makes a bootstrap token for a seed.
-    BootstrapToken(Asked),
+    BootstrapToken(BootstrapTokenArguments),
     /// Tries each hop from this machine.
     Doctor {
         config: PathBuf,
@@ -110,7 +110,7 @@ const READERS: [&str; 5] = ["bundle", "etcd", "status", "support-bundle", "rende
 
 /// What was given.
 #[derive(Default)]
-struct Given {
+struct ParsedCommand {
     words: Vec<String>,
     /// The options of [`OWNERS`]: the long name and the form that the user wrote.
     options: Vec<(&'static str, &'static str)>,
@@ -141,7 +141,7 @@ pub(super) fn parse(args: Vec<OsString>, usual: Option<PathBuf>) -> Result<Comma
         "render-child" => return Ok(Command::RenderChild(others(args))),
         _ => {}
     }
-    let mut given = Given { usual, ..Given::default() };
+    let mut given = ParsedCommand { usual, ..ParsedCommand::default() };
     let reader = args.iter().find_map(|word| READERS.into_iter().find(|reader| word == reader));
     let read = given.read(args);
     let is_own = |reader: &&str| match (given.words.first(), &read) {
@@ -181,7 +181,7 @@ fn whole_command(words: &[String]) -> Result<&'static str, Usage> {
     }
 }
 
-impl Given {
+impl ParsedCommand {
     /// Parses all arguments. Returns true as soon as it finds a request for help.
     fn read(&mut self, args: Vec<OsString>) -> Result<bool, Usage> {
         let mut parser = Parser::from_args(args);
@@ -321,7 +321,12 @@ impl Given {
             "rebootstrap" => Command::Rebootstrap { config: used, way },
             "bootstrap-token" => {
                 let validity = validity(self.validity.as_deref().unwrap_or(VALIDITY))?;
-                Command::BootstrapToken(Asked { seed: seed(words)?, validity, way, to: self.to })
+                Command::BootstrapToken(BootstrapTokenArguments {
+                    seed: seed(words)?,
+                    validity,
+                    way,
+                    to: self.to,
+                })
             }
             "doctor" => Command::Doctor { config: used, way, as_json, is_before: self.is_before },
             "explain" => {
@@ -448,7 +453,7 @@ mod tests {
         let doctor = |config, way, as_json, is_before| Command::Doctor { config, way, as_json, is_before };
         let token = |hours: u64, way, to| {
             let validity = Duration::from_secs(hours * 3_600);
-            Command::BootstrapToken(Asked { seed: "edge-1".to_owned(), validity, way, to })
+            Command::BootstrapToken(BootstrapTokenArguments { seed: "edge-1".to_owned(), validity, way, to })
         };
         let table = [
             ("--config=c.yaml", Command::Run { config: config() }),

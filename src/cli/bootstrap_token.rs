@@ -18,7 +18,7 @@ use crate::kube::kubeconfig;
 
 /// The parsed arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Asked {
+pub(super) struct BootstrapTokenArguments {
     pub(super) seed: String,
     pub(super) validity: Duration,
     /// The way to the garden.
@@ -28,14 +28,14 @@ pub(super) struct Asked {
 }
 
 /// Runs the command.
-pub(super) fn main(io: &mut Io<'_>, asked: &Asked, variable: Variable<'_>) -> u8 {
+pub(super) fn main(io: &mut Io<'_>, asked: &BootstrapTokenArguments, variable: Variable<'_>) -> u8 {
     match make(io, asked, variable) {
         Ok(text) => print(io, &text),
         Err(why) => fail(io, format_args!("gardenlet bootstrap-token: {why}")),
     }
 }
 
-fn make(io: &mut Io<'_>, asked: &Asked, variable: Variable<'_>) -> Result<String, String> {
+fn make(io: &mut Io<'_>, asked: &BootstrapTokenArguments, variable: Variable<'_>) -> Result<String, String> {
     let path = asked.way.kubeconfig.clone();
     let path = path.or_else(|| clusters::set(variable, "GARDEN_KUBECONFIG").map(PathBuf::from)).ok_or(
         "the way to the garden is missing: name a kubeconfig with --kubeconfig or GARDEN_KUBECONFIG; the server and the CA \

@@ -190,7 +190,7 @@ fn is_same(one: &Path, other: &Path) -> bool {
 }
 
 /// The surroundings of a command: its own environment, and below it that of the unit if the command is run by hand.
-pub(super) struct Handed<'a> {
+pub(super) struct CommandEnvironment<'a> {
     own: Variable<'a>,
     config: &'a Path,
     /// The options of the command.
@@ -198,7 +198,7 @@ pub(super) struct Handed<'a> {
     unit: Option<(String, Service)>,
 }
 
-impl<'a> Handed<'a> {
+impl<'a> CommandEnvironment<'a> {
     pub(super) fn new(config: &'a Path, own: Variable<'a>, way: &'a Way) -> Self {
         let is_by_hand =
             ["CREDENTIALS_DIRECTORY", "KUBERNETES_SERVICE_HOST"].iter().all(|name| set(own, name).is_none());
@@ -215,7 +215,7 @@ impl<'a> Handed<'a> {
         set(self.own, name).or_else(|| self.unit.as_ref()?.1.variable(name))
     }
 
-    /// The variables that the unit sets, with the values that [`Handed::variable`] returns: an own one may replace them.
+    /// The variables that the unit sets, with the values that [`CommandEnvironment::variable`] returns: an own one may replace them.
     pub(super) fn variables(&self) -> Vec<(String, String)> {
         let service = self.unit.iter().map(|(_, service)| service);
         let names = service.flat_map(|service| service.variables.iter().chain(&service.from_files));
@@ -437,7 +437,7 @@ mod tests {
             _ => None,
         };
         let way = Way::default();
-        let all = Handed::new(&config, &own, &way).variables();
+        let all = CommandEnvironment::new(&config, &own, &way).variables();
         let expected = [("HTTPS_PROXY", "http://p:1"), ("NO_PROXY", "b"), ("HTTP_PROXY", "http://p:2")];
         assert_eq!(all, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
         fs::remove_dir_all(&folder).unwrap();

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::api::gardener::SEED;
-use crate::app::Shared;
-use crate::app::controllers::Running;
+use crate::app::AgentContext;
+use crate::app::controllers::RunningControllers;
 use crate::app::status::complain;
 use crate::base::backoff::Backoff;
 use crate::base::clock::{Mono, Timestamp};
@@ -24,7 +24,7 @@ use crate::kube::Connection;
 use crate::runtime::events::{About, News};
 
 use super::trust::{CA_LOOK, CA_OVERLAP};
-use super::{BringUp, Error, RETRY, Step, sources};
+use super::{BringUp, Error, RETRY, StageResult, sources};
 
 /// Name of this part on the status page: a certificate may fail while everything else works.
 const PART: &str = "garden certificate";
@@ -58,7 +58,7 @@ pub(super) struct Keeper {
 
 impl Keeper {
     /// `None` if there is no Secret to keep a certificate in.
-    pub(super) fn new(shared: &Shared, connection: Option<&Connection>) -> Option<Self> {
+    pub(super) fn new(shared: &AgentContext, connection: Option<&Connection>) -> Option<Self> {
         let settings = &shared.settings.garden_client_connection;
         let secret = settings.kubeconfig_secret.as_ref()?;
         let rotation = Rotation::new(
@@ -118,7 +118,7 @@ fn rotation_failed(not_after: Timestamp, now: Timestamp, cause: &str) -> String 
 
 impl BringUp {
     /// Runs a step of the rotation if one is due. Returns the time until the next step.
-    pub(super) fn keep_certificate(&mut self, running: Option<&Running>) -> Duration {
+    pub(super) fn keep_certificate(&mut self, running: Option<&RunningControllers>) -> Duration {
         let Some(mut keeper) = self.keeper.take() else { return rotation::LOOK };
         let now = self.shared.env.clock.mono();
         if now >= keeper.due || keeper.in_doubt {
@@ -155,7 +155,7 @@ impl BringUp {
         shared.events.tell(&shared.clients.seed, &shared.env.clock, about, news);
     }
 
-    fn keep(&mut self, keeper: &mut Keeper, running: Option<&Running>) -> Duration {
+    fn keep(&mut self, keeper: &mut Keeper, running: Option<&RunningControllers>) -> Duration {
         let shared = self.shared.clone();
         match self.look(keeper, running) {
             Ok(after) => {
@@ -175,7 +175,7 @@ impl BringUp {
         }
     }
 
-    fn look(&mut self, keeper: &mut Keeper, running: Option<&Running>) -> Result<Duration, Error> {
+    fn look(&mut self, keeper: &mut Keeper, running: Option<&RunningControllers>) -> Result<Duration, Error> {
         let shared = self.shared.clone();
         self.try_identity(keeper, running.is_some())?;
         let garden = self.garden()?.identity.clone();
@@ -209,10 +209,10 @@ impl BringUp {
     }
 
     /// The stage: removes the credentials that bootstrapped the certificate.
-    pub(super) fn clean_up(&mut self) -> Result<Step, Error> {
-        let Some(connection) = &self.connection else { return Ok(Step::Done) };
+    pub(super) fn clean_up(&mut self) -> Result<StageResult, Error> {
+        let Some(connection) = &self.connection else { return Ok(StageResult::Done) };
         if self.shared.settings.edge.bootstrap_keep {
-            return Ok(Step::Done);
+            return Ok(StageResult::Done);
         }
         let current = cleanup::certificate(connection)?;
         let Sources { kubeconfig_secret, bootstrap_secret: bootstrap, .. } =
@@ -222,7 +222,7 @@ impl BringUp {
                 .is_some_and(|stored| stored.operation == Operation::Rebootstrap)
         {
             // Keep the credentials for the next identity: a recreated token has the same name.
-            return Ok(Step::Done);
+            return Ok(StageResult::Done);
         }
         let garden = &self.garden()?.controllers;
         let seed = &self.shared.clients.seed;
@@ -231,7 +231,7 @@ impl BringUp {
         let (bootstrap, own) = (bootstrap.as_ref(), own.as_ref());
         self.left = cleanup::remove_bootstrap_credentials(garden, seed, &current, bootstrap, own)?;
         self.tell_left();
-        Ok(Step::Done)
+        Ok(StageResult::Done)
     }
 
     /// Tries to remove leftover credentials again: somebody may have deleted them, or allowed the agent to do it.
@@ -267,7 +267,7 @@ impl BringUp {
         &mut self,
         keeper: &mut Keeper,
         connection: &Connection,
-        running: Option<&Running>,
+        running: Option<&RunningControllers>,
     ) -> Result<Duration, Error> {
         let before = keeper.rotation.current().clone();
         self.adopt(connection.clone())?;
@@ -333,7 +333,11 @@ impl BringUp {
         })
     }
 
-    fn bootstrap_again(&mut self, keeper: &mut Keeper, running: Option<&Running>) -> Result<Duration, Error> {
+    fn bootstrap_again(
+        &mut self,
+        keeper: &mut Keeper,
+        running: Option<&RunningControllers>,
+    ) -> Result<Duration, Error> {
         let (shared, cause) = (self.shared.clone(), self.loss(keeper));
         let connect = |connection| shared.clients.garden_once(connection);
         let obtained = self.obtain.again(&shared.clients.seed, &connect);

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::app::controllers::Running;
+use crate::app::controllers::RunningControllers;
 use crate::kube::{Connection, Trust};
 
 use super::BringUp;
@@ -38,7 +38,7 @@ impl BringUp {
     }
 
     /// Passes it to the installations if it has changed.
-    pub(super) fn hand_on(&self, before: &mut Option<Handed>, running: &Running) {
+    pub(super) fn hand_on(&self, before: &mut Option<Handed>, running: &RunningControllers) {
         let Some(now) = self.handed() else { return };
         if before.as_ref() == Some(&now) {
             return;

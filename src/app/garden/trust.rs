@@ -10,7 +10,7 @@ use crate::kube::{self, Connection};
 
 use super::certificate::{Keeper, TRIAL_TIMEOUT};
 use super::withheld::CA;
-use super::{BringUp, Error, Step};
+use super::{BringUp, Error, StageResult};
 
 /// How often the garden's published CAs are read.
 pub(super) const CA_LOOK: Duration = Duration::from_secs(300);
@@ -56,8 +56,8 @@ impl BringUp {
     }
 
     /// The stage: adds the published CAs to the trusted ones.
-    pub(super) fn refresh_ca(&mut self) -> Result<Step, Error> {
-        let Some(connection) = self.connection.clone() else { return Ok(Step::Done) };
+    pub(super) fn refresh_ca(&mut self) -> Result<StageResult, Error> {
+        let Some(connection) = self.connection.clone() else { return Ok(StageResult::Done) };
         if self.owns_trust()?
             && let Some(published) = self.published()?
             && let Some(connection) = cleanup::widened(&connection, &published)
@@ -67,7 +67,7 @@ impl BringUp {
                 keeper.adopted(&connection)?;
             }
         }
-        Ok(Step::Done)
+        Ok(StageResult::Done)
     }
 
     /// Trusts other CAs from now on.

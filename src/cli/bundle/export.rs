@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use super::super::arguments::Way;
-use super::super::unit::Handed;
+use super::super::unit::CommandEnvironment;
 use super::super::{FAILURE, Io, Variable, clusters, fail, print, report, say};
 use super::Export;
 use crate::api::gardener::{CLOUD_PROFILE, CONTROLLER_DEPLOYMENT, ControllerDeployment, SEED, SHOOT};
@@ -18,7 +18,7 @@ use crate::base::stop::Stop;
 use crate::chart::child::{Archive, Renderer, Request};
 use crate::components::images;
 use crate::config::{Loaded, Settings};
-use crate::controllers::controller_installation::preview::{self, Preview};
+use crate::controllers::controller_installation::preview::{self, InstallationPreview};
 use crate::format::human;
 use crate::kube::{self, Client, Garden, ListParams};
 use crate::limits;
@@ -56,7 +56,7 @@ struct Collected {
 /// Runs the command and returns the exit code.
 pub(super) fn main(io: &mut Io<'_>, task: &Export, variable: Variable<'_>) -> u8 {
     let way = Way::default();
-    let handed = task.config.as_deref().map(|path| (path, Handed::new(path, variable, &way)));
+    let handed = task.config.as_deref().map(|path| (path, CommandEnvironment::new(path, variable, &way)));
     let loaded = match handed.as_ref().map(|(path, handed)| (path, handed.load())) {
         None => None,
         Some((_, Ok(loaded))) => Some(loaded),
@@ -311,7 +311,8 @@ fn of_garden(
     let seed = seed.unwrap_or_else(|| {
         json!({"metadata": settings.document["seedConfig"]["metadata"], "spec": settings.document["seedConfig"]["spec"]})
     });
-    let preview = Preview { garden: &garden, seed: &seed, feature_gates: &settings.feature_gates };
+    let preview =
+        InstallationPreview { garden: &garden, seed: &seed, feature_gates: &settings.feature_gates };
     let mut wanted = Vec::new();
     for (deployment, release, installation) in clusters::deployments(&garden, name, all).map_err(failed)? {
         let found: ControllerDeployment =
@@ -320,17 +321,17 @@ fn of_garden(
             say(io, format_args!("{deployment} has no chart\n"));
             continue;
         };
-        let raw =
-            Preview::raw_chart(helm).map_err(|why| format!("ControllerDeployment {deployment}: {why}"))?;
+        let raw = InstallationPreview::raw_chart(helm)
+            .map_err(|why| format!("ControllerDeployment {deployment}: {why}"))?;
         let chart = match (raw, &helm.oci_repository) {
             (Some(bytes), _) => Chart::Raw(bytes),
             (None, Some(repository)) => {
-                let order = Preview::order(&garden, repository);
+                let order = InstallationPreview::order(&garden, repository);
                 Chart::Order(order.map_err(|why| format!("ControllerDeployment {deployment}: {why}"))?)
             }
             (None, None) => continue,
         };
-        let request = preview.request(&found, helm, (&release, &installation));
+        let request = preview.request(&found, helm, &release, &installation);
         wanted.push(Wanted { name: deployment, chart, request });
     }
     if wanted.is_empty() {

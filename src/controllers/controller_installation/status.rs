@@ -14,13 +14,13 @@ use super::InstallationReconciler;
 
 /// The two conditions of this controller, as far as they are known.
 #[derive(Debug)]
-pub(super) struct Verdict {
+pub(super) struct InstallationConditions {
     now: Timestamp,
     pub(super) valid: Condition,
     pub(super) installed: Condition,
 }
 
-impl Verdict {
+impl InstallationConditions {
     pub(super) fn new(old: &[Condition], now: Timestamp) -> Self {
         let load = |kind| condition::find_or_init(old, kind, now);
         Self { now, valid: load("Valid"), installed: load("Installed") }
@@ -50,8 +50,13 @@ pub(super) fn settled(
 impl InstallationReconciler {
     /// Emits an event with the message of a failed condition. Transient errors without a condition emit none, for
     /// example a Seed without identity or a broken connection.
-    pub(super) fn tell(&self, installation: &ControllerInstallation, verdict: &Verdict, cx: &Context) {
-        let Verdict { valid, installed, .. } = verdict;
+    pub(super) fn tell(
+        &self,
+        installation: &ControllerInstallation,
+        verdict: &InstallationConditions,
+        cx: &Context,
+    ) {
+        let InstallationConditions { valid, installed, .. } = verdict;
         let (reason, note) = if valid.status == Status::False {
             (valid.reason.as_str(), valid.message.as_str())
         } else if installed.reason.ends_with("Failed") {
@@ -76,7 +81,7 @@ impl InstallationReconciler {
         &self,
         key: &Key,
         installation: &ControllerInstallation,
-        verdict: Verdict,
+        verdict: InstallationConditions,
     ) -> Result<(), kube::Error> {
         let old = &installation.status.conditions;
         let wanted = [verdict.valid, verdict.installed];

@@ -25,7 +25,7 @@ use crate::runtime::group::Group;
 use crate::runtime::queue::Retry;
 
 use super::Site;
-use decide::{Asked, Last};
+use decide::{DeploymentRequest, LastDeployment};
 
 /// Whether the object was deployed.
 const RECONCILED: &str = "GardenletReconciled";
@@ -43,7 +43,7 @@ struct Base {
     site: Arc<Site>,
     /// The object that the chart left for the first start was handled.
     is_started: AtomicBool,
-    last: Mutex<Option<Last>>,
+    last: Mutex<Option<LastDeployment>>,
 }
 
 /// Adds the controller.
@@ -70,12 +70,12 @@ impl Reconciler for Base {
             Err(error) => return Err(error.into()),
         };
         let metadata = view::look::<Metadata>(&object)?.metadata;
-        let (asked, now) = (Asked::by(&metadata), cx.clock.mono());
+        let (asked, now) = (DeploymentRequest::by(&metadata), cx.clock.mono());
         let is_over = metadata.deletion_timestamp.is_some();
         if is_over || !decide::is_due(self.last().as_ref(), &asked, now) {
             return Ok(Outcome::After(PERIOD));
         }
-        let mut round = Round { base: self, key, object, cx };
+        let mut round = GardenletReconciliation { base: self, key, object, cx };
         let (again, result) = round.reconcile();
         if let Some(again) = again {
             self.set_last(asked, now.saturating_add(again));
@@ -85,24 +85,24 @@ impl Reconciler for Base {
 }
 
 impl Base {
-    fn last(&self) -> Option<Last> {
+    fn last(&self) -> Option<LastDeployment> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn set_last(&self, asked: Asked, due: Mono) {
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(Last { asked, due });
+    fn set_last(&self, asked: DeploymentRequest, due: Mono) {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(LastDeployment { asked, due });
     }
 }
 
 /// One reconciliation of an object that has work to do.
-struct Round<'a> {
+struct GardenletReconciliation<'a> {
     base: &'a Base,
     key: &'a Key,
     object: Value,
     cx: &'a Context,
 }
 
-impl Round<'_> {
+impl GardenletReconciliation<'_> {
     /// Returns the result, and when the work is due again; `None` means as soon as the queue allows.
     fn reconcile(&mut self) -> (Option<Duration>, Result<(), Failure>) {
         if self.object["status"]["observedGeneration"] != self.object["metadata"]["generation"] {

@@ -18,7 +18,7 @@ use crate::runtime::store::Change;
 use crate::runtime::write;
 
 use super::subject::{Subject, USE_AS_SEED, read, stand_in};
-use super::{Base, CONTROLLER, RETRY, Round};
+use super::{Base, CONTROLLER, ManagedSeedReconciliation, RETRY};
 
 /// The annotation of a control plane's namespace in the seed: objects were created for the Shoot and must be deleted
 /// when its annotation is removed.
@@ -52,7 +52,8 @@ impl Reconciler for AnnotatedReconciler {
         let asked = asked.filter(|_| shoot["metadata"]["deletionTimestamp"].is_null());
         let plane = Key::cluster(text(&shoot["status"]["technicalID"]));
         let object = stand_in(&shoot, &base.site.settings.document, asked.unwrap_or_default());
-        let mut round = Round { base, subject: Subject { resource: SHOOT, object, shoot }, cx };
+        let mut round =
+            ManagedSeedReconciliation { base, subject: Subject { resource: SHOOT, object, shoot }, cx };
         for word in unknown {
             let note = format!("annotation {USE_AS_SEED} has the unknown word {word:?}, which is ignored");
             let news = News {

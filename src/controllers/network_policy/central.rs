@@ -122,7 +122,7 @@ fn texts(value: &Value) -> Vec<String> {
 
 /// The input of the central policies.
 #[derive(Debug)]
-pub(super) struct Given<'a> {
+pub(super) struct CentralPolicyInput<'a> {
     pub(super) networks: &'a Networks,
     /// `controllers.networkPolicy.additionalNamespaceSelectors`.
     pub(super) additional: &'a [Value],
@@ -183,7 +183,7 @@ const TABLE: [Row; 5] = [
 ];
 
 /// See [`Central`].
-pub(super) fn policies(namespace: &ObjectMeta, given: &Given<'_>) -> Central {
+pub(super) fn policies(namespace: &ObjectMeta, given: &CentralPolicyInput<'_>) -> Central {
     let classes = classes(namespace, given.additional);
     let mut central = Central::default();
     for (name, of, description) in TABLE {
@@ -214,7 +214,7 @@ pub(super) fn policies(namespace: &ObjectMeta, given: &Given<'_>) -> Central {
 }
 
 /// The rules of a policy of [`TABLE`]; `None` while they are unknown.
-fn egress(name: &str, namespace: &str, given: &Given<'_>) -> Option<Value> {
+fn egress(name: &str, namespace: &str, given: &CentralPolicyInput<'_>) -> Option<Value> {
     let networks = given.networks;
     match name {
         API_SERVER => given.api_server.map(|rules| json!(rules)),

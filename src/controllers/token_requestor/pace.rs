@@ -46,7 +46,7 @@ pub(super) struct Asker {
 
 /// The place in the queue: ordered by urgency, then by the time since it is due.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-struct Place {
+struct QueuePosition {
     urgency: Urgency,
     since: Timestamp,
     asker: Asker,
@@ -68,7 +68,7 @@ struct Away {
 
 #[derive(Default)]
 struct State {
-    waiting: SortedMap<Place, Waiting>,
+    waiting: SortedMap<QueuePosition, Waiting>,
     places: SortedMap<Asker, (Urgency, Timestamp)>,
     /// The times of turns in the last second, the oldest first.
     given: VecDeque<Mono>,
@@ -90,7 +90,7 @@ pub(super) enum Use {
     Used,
     /// No pods run in it.
     Unused,
-    /// The caller must list pods and call [`Pace::tell_users`].
+    /// The caller must list pods and call [`TokenRateLimit::tell_users`].
     Look,
     /// Another caller is listing pods.
     Wait,
@@ -101,15 +101,15 @@ const USERS_COUNT: Duration = Duration::from_secs(60);
 
 /// The shared rate limit. Cheap to clone.
 #[derive(Clone, Default)]
-pub struct Pace(Arc<Mutex<State>>);
+pub struct TokenRateLimit(Arc<Mutex<State>>);
 
-impl fmt::Debug for Pace {
+impl fmt::Debug for TokenRateLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Pace").field(&self.lock().waiting.len()).finish()
+        f.debug_tuple("TokenRateLimit").field(&self.lock().waiting.len()).finish()
     }
 }
 
-impl Pace {
+impl TokenRateLimit {
     fn lock(&self) -> MutexGuard<'_, State> {
         // A panic in between leaves a place that expires after a while.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -119,7 +119,7 @@ impl Pace {
     pub(super) fn still_waits(&self, asker: &Asker, now: Mono) -> Option<Duration> {
         let mut state = self.lock();
         let (urgency, since) = *state.places.get(asker)?;
-        let place = Place { urgency, since, asker: asker.clone() };
+        let place = QueuePosition { urgency, since, asker: asker.clone() };
         let server = state.waiting.get(&place)?.server.clone();
         let wait = state.wait(&place, &server, now);
         (!wait.is_zero()).then(|| state.keep(place, server, now, wait))
@@ -130,7 +130,8 @@ impl Pace {
         &self,
         asker: Asker,
         server: &str,
-        (urgency, since): (Urgency, Timestamp),
+        urgency: Urgency,
+        since: Timestamp,
         now: Mono,
     ) -> Option<Duration> {
         let mut state = self.lock();
@@ -138,7 +139,7 @@ impl Pace {
         let before = state.places.get(&asker).filter(|(known, _)| *known == urgency);
         let since = before.map_or(since, |(_, known)| since.min(*known));
         state.forget(&asker);
-        let place = Place { urgency, since, asker };
+        let place = QueuePosition { urgency, since, asker };
         let wait = state.wait(&place, server, now);
         if !wait.is_zero() {
             return Some(state.keep(place, server.to_owned(), now, wait));
@@ -202,11 +203,11 @@ fn is_away(error: &Error) -> bool {
 impl State {
     fn forget(&mut self, asker: &Asker) {
         if let Some((urgency, since)) = self.places.remove(asker) {
-            self.waiting.remove(&Place { urgency, since, asker: asker.clone() });
+            self.waiting.remove(&QueuePosition { urgency, since, asker: asker.clone() });
         }
     }
 
-    fn keep(&mut self, place: Place, server: String, now: Mono, wait: Duration) -> Duration {
+    fn keep(&mut self, place: QueuePosition, server: String, now: Mono, wait: Duration) -> Duration {
         self.places.insert(place.asker.clone(), (place.urgency, place.since));
         self.waiting.insert(place, Waiting { server, back_at: now.saturating_add(wait) });
         wait
@@ -217,7 +218,7 @@ impl State {
     }
 
     /// The present estimate of the time until the turn of a place.
-    fn wait(&mut self, place: &Place, server: &str, now: Mono) -> Duration {
+    fn wait(&mut self, place: &QueuePosition, server: &str, now: Mono) -> Duration {
         while self.given.front().is_some_and(|at| now.saturating_sub(*at) >= SECOND) {
             self.given.pop_front();
         }
@@ -274,7 +275,7 @@ mod tests {
     const SINCE: Timestamp = Timestamp::from_unix(1_000);
 
     /// Lets all waiting Secrets return at their time, and records the time of each turn.
-    fn play(pace: &Pace, mut askers: Vec<(Mono, Asker, Urgency)>) -> Vec<(Mono, Asker)> {
+    fn play(pace: &TokenRateLimit, mut askers: Vec<(Mono, Asker, Urgency)>) -> Vec<(Mono, Asker)> {
         let mut turns = Vec::new();
         while !askers.is_empty() {
             askers.sort();
@@ -282,7 +283,7 @@ mod tests {
             let wait = pace.still_waits(&asker, now);
             // It has been waiting since this time, according to its Secret.
             let since = Timestamp::default().plus(now);
-            match wait.or_else(|| pace.ask(asker.clone(), "", (urgency, since), now)) {
+            match wait.or_else(|| pace.ask(asker.clone(), "", urgency, since, now)) {
                 None => turns.push((now, asker)),
                 Some(wait) => {
                     assert!(!wait.is_zero());
@@ -295,7 +296,7 @@ mod tests {
 
     #[test]
     fn a_thousand_get_turns_at_five_a_second() {
-        let pace = Pace::default();
+        let pace = TokenRateLimit::default();
         let turns = play(&pace, (0..1_000).map(|n| (s(7), asker(n), Urgency::Due)).collect());
         assert_eq!(turns.len(), 1_000);
         for (at, _) in &turns {
@@ -310,7 +311,7 @@ mod tests {
     #[test]
     fn the_most_urgent_are_first() {
         let all = [Urgency::Check, Urgency::Unused, Urgency::Due, Urgency::Missing];
-        let pace = Pace::default();
+        let pace = TokenRateLimit::default();
         let turns = play(&pace, (0..100).map(|n| (s(7), asker(n), all[n % 4])).collect());
         // The first five had their turn before the others arrived.
         let of = |urgency: Urgency| {
@@ -326,9 +327,9 @@ mod tests {
 
     #[test]
     fn the_longest_due_is_first_and_a_single_one_does_not_wait() {
-        let pace = Pace::default();
+        let pace = TokenRateLimit::default();
         let ask =
-            |n: usize, since: i64| pace.ask(asker(n), "", (Urgency::Due, Timestamp::from_unix(since)), s(7));
+            |n: usize, since: i64| pace.ask(asker(n), "", Urgency::Due, Timestamp::from_unix(since), s(7));
         assert_eq!([0, 1, 2, 3, 4].map(|n| ask(n, 9)), [None; 5]);
         assert_eq!((ask(5, 9), ask(6, 8)), (Some(s(1)), Some(s(1))));
         assert_eq!([7, 8, 9].map(|n| ask(n, 1)), [Some(s(1)); 3]);
@@ -344,15 +345,15 @@ mod tests {
 
     #[test]
     fn one_tries_an_unavailable_server_and_the_others_wait() {
-        let pace = Pace::default();
-        let ask = |n: usize, now: u64| pace.ask(asker(n), "a", (Urgency::Due, SINCE), s(now));
+        let pace = TokenRateLimit::default();
+        let ask = |n: usize, now: u64| pace.ask(asker(n), "a", Urgency::Due, SINCE, s(now));
         let fail = |now: u64| drop(pace.hear("a", s(now), unreachable()));
         assert_eq!((ask(0, 7), ask(1, 7)), (None, None));
         fail(7);
         fail(7);
         // Both were in flight: this counts as one failure. Another server is usable meanwhile.
         assert_eq!(ask(0, 7), Some(s(1)));
-        assert_eq!(pace.ask(asker(9), "b", (Urgency::Check, SINCE), s(7)), None);
+        assert_eq!(pace.ask(asker(9), "b", Urgency::Check, SINCE, s(7)), None);
         // Delays of 1, 2, 4 ... seconds; one try at a time.
         let mut now = 8;
         for pause in [2, 4, 8, 16, 32, 60, 60] {
@@ -375,20 +376,20 @@ mod tests {
 
     #[test]
     fn secrets_of_an_unavailable_server_take_no_turns() {
-        let pace = Pace::default();
-        assert_eq!(pace.ask(asker(0), "away", (Urgency::Due, SINCE), s(7)), None);
+        let pace = TokenRateLimit::default();
+        assert_eq!(pace.ask(asker(0), "away", Urgency::Due, SINCE, s(7)), None);
         drop(pace.hear("away", s(7), unreachable()));
         for n in 1..100 {
-            assert!(pace.ask(asker(n), "away", (Urgency::Missing, SINCE), s(7)).is_some());
+            assert!(pace.ask(asker(n), "away", Urgency::Missing, SINCE, s(7)).is_some());
         }
-        assert_eq!(pace.ask(asker(200), "here", (Urgency::Check, SINCE), s(7)), None);
+        assert_eq!(pace.ask(asker(200), "here", Urgency::Check, SINCE, s(7)), None);
     }
 
     #[test]
     fn an_absent_secret_loses_its_place() {
-        let pace = Pace::default();
+        let pace = TokenRateLimit::default();
         for n in 0..20 {
-            pace.ask(asker(n), "", (Urgency::Due, SINCE), s(7));
+            pace.ask(asker(n), "", Urgency::Due, SINCE, s(7));
         }
         assert!(pace.still_waits(&asker(19), s(8)).is_some());
         // Only this one is left.
@@ -400,7 +401,7 @@ mod tests {
 
     #[test]
     fn one_caller_lists_used_namespaces() {
-        let pace = Pace::default();
+        let pace = TokenRateLimit::default();
         assert_eq!((pace.use_of("a", s(1)), pace.use_of("b", s(1))), (Use::Look, Use::Wait));
         pace.tell_users(None, s(2));
         assert_eq!(pace.use_of("a", s(2)), Use::Look, "the list has failed");

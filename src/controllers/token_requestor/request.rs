@@ -17,8 +17,8 @@ use crate::runtime::controller::{Context, Failure, Outcome};
 use crate::runtime::write;
 
 use super::content;
-use super::decide::{self, Plan};
-use super::pace::{Asker, Pace, Urgency, Use};
+use super::decide::{self, RenewalPlan};
+use super::pace::{Asker, TokenRateLimit, Urgency, Use};
 
 const TOKEN_REVIEW: Resource =
     Resource::new("authentication.k8s.io", "v1", "TokenReview", "tokenreviews", false);
@@ -50,10 +50,12 @@ struct ReviewStatus {
 
 /// A cluster, and the Secrets of the seed that need its tokens.
 pub(super) struct Requests<'a> {
-    /// The cluster, and its name in the pace.
-    pub(super) target: (&'a Client, &'a str),
+    /// The cluster.
+    pub(super) target: &'a Client,
+    /// The name of the cluster in the rate limit.
+    pub(super) target_name: &'a str,
     pub(super) seed: &'a Seed,
-    pub(super) pace: &'a Pace,
+    pub(super) pace: &'a TokenRateLimit,
     pub(super) class: &'static str,
     /// The namespace of all accounts; `None` if each Secret names it.
     pub(super) namespace: Option<&'a str>,
@@ -75,11 +77,11 @@ impl Requests<'_> {
         // A token may exist in another cluster.
         let has_token = target_of(&secret).is_some() || !content::token(&secret["data"])?.is_empty();
         let plan = decide::plan(annotation(&secret, RENEW_AT), has_token, now);
-        if let Some(wait) = take_turn(self.pace, self.seed, asker, self.target.1, plan, cx)? {
+        if let Some(wait) = take_turn(self.pace, self.seed, asker, self.target_name, plan, cx)? {
             return Ok(Outcome::GoOn(wait));
         }
         let bundle = self.bundle(&secret)?;
-        if let Plan::Keep(left) = plan
+        if let RenewalPlan::Keep(left) = plan
             && self.is_good(&secret, bundle.as_deref(), cx)?
         {
             return Ok(Outcome::At(begun.saturating_add(left)));
@@ -88,7 +90,7 @@ impl Requests<'_> {
         let made = &self.request(&account, &secret, cx)?["status"];
         let expires = time::parse_rfc3339(text(&made["expirationTimestamp"]))?;
         let wait = decide::renewal(expires.since(now), PERCENT, random::unit());
-        self.write(key, &secret, (text(&made["token"]), bundle.as_deref()), &time::rfc3339(now.plus(wait)))?;
+        self.write(key, &secret, text(&made["token"]), bundle.as_deref(), &time::rfc3339(now.plus(wait)))?;
         log::info!(account = account.to_string().as_str(), secret = key.to_string().as_str(), cluster = self.class; "Requested a token");
         Ok(Outcome::At(begun.saturating_add(wait)))
     }
@@ -96,20 +98,20 @@ impl Requests<'_> {
     /// The CA of the cluster, if the Secret wants it and there is one.
     fn bundle(&self, secret: &Value) -> Result<Option<Vec<u8>>, Failure> {
         let wanted = annotation(secret, "serviceaccount.resources.gardener.cloud/inject-ca-bundle");
-        match &self.target.0.connection().trust {
+        match &self.target.connection().trust {
             Trust::Bundle(bundle) if is_true(wanted) => Ok(Some(bundle.load()?.to_vec())),
             _ => Ok(None),
         }
     }
 
-    /// Reports the result to the pace.
+    /// Reports the result to the rate limit.
     fn hear<T>(&self, cx: &Context, result: Result<T, Error>) -> Result<T, Error> {
-        self.pace.hear(self.target.1, cx.clock.mono(), result)
+        self.pace.hear(self.target_name, cx.clock.mono(), result)
     }
 
     /// Whether the token exists together with the right CA, and the cluster accepts it.
     fn is_good(&self, secret: &Value, bundle: Option<&[u8]>, cx: &Context) -> Result<bool, Failure> {
-        let client = self.target.0;
+        let client = self.target;
         let target;
         let holder = match target_of(secret) {
             None => secret,
@@ -144,7 +146,7 @@ impl Requests<'_> {
             "" => Value::Null,
             text => serde_json::from_str(text)?,
         };
-        let written = write::ensure(self.target.0, &SERVICE_ACCOUNT, &key, |account| {
+        let written = write::ensure(self.target, &SERVICE_ACCOUNT, &key, |account| {
             account["metadata"]["labels"] = labels.clone();
             account["automountServiceAccountToken"] = json!(false);
         });
@@ -158,7 +160,7 @@ impl Requests<'_> {
             text => duration::parse(text)?,
         };
         let request = token_request(lifetime.as_secs());
-        let made = self.target.0.create_sub(&SERVICE_ACCOUNT, account, "token", &request);
+        let made = self.target.create_sub(&SERVICE_ACCOUNT, account, "token", &request);
         Ok(self.hear(cx, made)?)
     }
 
@@ -167,20 +169,21 @@ impl Requests<'_> {
         &self,
         key: &Key,
         secret: &Value,
-        (token, bundle): (&str, Option<&[u8]>),
+        token: &str,
+        bundle: Option<&[u8]>,
         renew_at: &str,
     ) -> Result<(), Failure> {
         let data = match target_of(secret) {
             None => content::filled(&secret["data"], token, bundle)?,
             Some(target) => {
-                let client = self.target.0;
+                let client = self.target;
                 let found = client.find::<Value>(&SECRET, &target)?;
                 let data = content::filled(&found.unwrap_or_default()["data"], token, bundle)?;
                 write::ensure(client, &SECRET, &target, |secret| content::put(secret, &data))?;
                 json!({"token": null, "bundle.crt": null, "kubeconfig": null})
             }
         };
-        put(self.seed, key, secret, (RENEW_AT, renew_at), &data)
+        put(self.seed, key, secret, RENEW_AT, renew_at, &data)
     }
 }
 
@@ -189,7 +192,8 @@ pub(super) fn put(
     seed: &Seed,
     key: &Key,
     secret: &Value,
-    (annotation, renew_at): (&str, &str),
+    annotation: &str,
+    renew_at: &str,
     data: &Value,
 ) -> Result<(), Failure> {
     let version = &secret["metadata"]["resourceVersion"];
@@ -201,19 +205,19 @@ pub(super) fn put(
 
 /// Requests a turn; returns how long to wait if there is none now.
 pub(super) fn take_turn(
-    pace: &Pace,
+    pace: &TokenRateLimit,
     seed: &Seed,
     asker: Asker,
     server: &str,
-    plan: Plan,
+    plan: RenewalPlan,
     cx: &Context,
 ) -> Result<Option<Duration>, Failure> {
     let (now, mono) = (cx.clock.now(), cx.clock.mono());
-    let wish = match plan {
-        Plan::Request => (Urgency::Missing, now),
-        Plan::Keep(left) => (Urgency::Check, now.plus(left)),
-        Plan::Renew(since) if now.since(since) < LATE => (Urgency::Due, since),
-        Plan::Renew(since) => match pace.use_of(&asker.key.namespace, mono) {
+    let (urgency, since) = match plan {
+        RenewalPlan::Request => (Urgency::Missing, now),
+        RenewalPlan::Keep(left) => (Urgency::Check, now.plus(left)),
+        RenewalPlan::Renew(since) if now.since(since) < LATE => (Urgency::Due, since),
+        RenewalPlan::Renew(since) => match pace.use_of(&asker.key.namespace, mono) {
             Use::Used => (Urgency::Due, since),
             Use::Unused => (Urgency::Unused, since),
             Use::Wait => return Ok(Some(LOOKING_AGAIN)),
@@ -225,7 +229,7 @@ pub(super) fn take_turn(
             }
         },
     };
-    Ok(pace.ask(asker, server, wish, mono))
+    Ok(pace.ask(asker, server, urgency, since, mono))
 }
 
 /// The namespaces that have pods.

@@ -3,7 +3,7 @@
 //! recovers even if all its tokens have expired.
 
 use super::request::Requests;
-use super::{Pace, Secrets, seen};
+use super::{TokenRateLimit, TokenSecrets, seen};
 use crate::api::meta::Key;
 use crate::kube::Seed;
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
@@ -17,7 +17,7 @@ const CLASS: &str = "shoot";
 const WORKERS: u32 = 5;
 
 /// Adds the controller.
-pub fn add(seed: &Seed, served: &Served, secrets: &Secrets, pace: &Pace, group: &mut Group) {
+pub fn add(seed: &Seed, served: &Served, secrets: &TokenSecrets, pace: &TokenRateLimit, group: &mut Group) {
     let lane = group.lane("token-requestor-shoot", WORKERS, RETRY_DEFAULT);
     served.renews_tokens(&lane);
     seen::wake(&lane, &secrets.shoot, group);
@@ -28,7 +28,7 @@ pub fn add(seed: &Seed, served: &Served, secrets: &Secrets, pace: &Pace, group: 
 struct ShootTokens {
     seed: Seed,
     served: Served,
-    pace: Pace,
+    pace: TokenRateLimit,
     lane: Lane,
 }
 
@@ -39,7 +39,8 @@ impl Reconciler for ShootTokens {
         }
         // Without a client, the Secret returns once its cluster is served.
         let Some(client) = self.served.client_for(key, cx.clock.now()) else { return Ok(Outcome::Done) };
-        let target = (&*client, key.namespace.as_str());
-        Requests { target, seed: &self.seed, pace: &self.pace, class: CLASS, namespace: None }.renew(key, cx)
+        let (target, target_name) = (&*client, key.namespace.as_str());
+        Requests { target, target_name, seed: &self.seed, pace: &self.pace, class: CLASS, namespace: None }
+            .renew(key, cx)
     }
 }
