@@ -1,4 +1,4 @@
-//! Packs the files that the agent installs (`src/components`, all except Rust) into one compressed stream for the binary,
+//! Packs the files that the agent installs (`src/components` and `src/operation/components`, all except Rust) into one compressed stream for the binary,
 //! and records the commit and the time of the build.
 //!
 //! The stream contains the files sorted by path. Each file is a line `<path> <bytes>`, followed by that many bytes.
@@ -21,7 +21,8 @@ use std::{env, fs};
 use flate2::Compression;
 use flate2::write::{DeflateEncoder, GzEncoder};
 
-const ROOT: &str = "src/components";
+/// The components of seeds, and those of Shoots.
+const ROOTS: [&str; 2] = ["src/components", "src/operation/components"];
 const CHART: &str = "packaging/chart";
 const HELP: &str = "src/cli/help";
 const COMPLETIONS: &str = "packaging/completions";
@@ -38,7 +39,8 @@ const COMMIT: &str = "GARDENLET_COMMIT";
 
 fn main() -> io::Result<()> {
     println!("cargo::rerun-if-changed=build.rs");
-    for path in [ROOT, CHART, HELP, COMPLETIONS].into_iter().chain(TABLES.map(|(_, path)| path)) {
+    let folders = ROOTS.into_iter().chain([CHART, HELP, COMPLETIONS]);
+    for path in folders.chain(TABLES.map(|(_, path)| path)) {
         println!("cargo::rerun-if-changed={path}");
     }
     for variable in ["SOURCE_DATE_EPOCH", COMMIT] {
@@ -46,7 +48,9 @@ fn main() -> io::Result<()> {
     }
 
     let mut files = BTreeMap::new();
-    collect(Path::new(ROOT), "", &mut files)?;
+    for root in ROOTS {
+        collect(Path::new(root), "", &mut files)?;
+    }
     let (packed, bytes) = pack(&files)?;
 
     let out = PathBuf::from(env::var_os("OUT_DIR").ok_or(io::ErrorKind::NotFound)?);

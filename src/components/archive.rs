@@ -14,7 +14,7 @@ const TEXTS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/texts"));
 /// A file among the components.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct File {
-    /// Path below `src/components`, with `/`.
+    /// Path below `src/components` or `src/operation/components`, with `/`.
     pub path: String,
     /// Its text.
     pub text: String,

@@ -16,8 +16,6 @@ use crate::limits;
 /// The environment variable with the path of the file.
 pub const VARIABLE: &str = "IMAGEVECTOR_OVERWRITE";
 
-/// The images of a control plane without workers.
-const NAMES: [&str; 3] = ["etcd", "kube-apiserver", "kube-controller-manager"];
 /// Major and minor version of the oldest Kubernetes that Gardener supports.
 const OLDEST: (u64, u64) = (1, 32);
 /// Major and minor version of the newest one.
@@ -71,11 +69,15 @@ impl Images {
         Ok(Self { entries })
     }
 
-    /// The references of all images of a control plane without workers for a Kubernetes version.
+    /// The references of the images with these names for a Kubernetes version: all images of a control plane.
     ///
     /// # Errors
     /// One of them has no image, or the version is not supported.
-    pub fn of_control_plane(&self, version: &str) -> Result<Vec<String>, String> {
+    pub fn of_control_plane<'a>(
+        &self,
+        names: impl IntoIterator<Item = &'a str>,
+        version: &str,
+    ) -> Result<Vec<String>, String> {
         let parsed = Version::parse(version).map_err(|error| format!("version {version:?}: {error}"))?;
         if (parsed.major, parsed.minor) < OLDEST || (parsed.major, parsed.minor) > NEWEST {
             let ((major, oldest), (_, newest)) = (OLDEST, NEWEST);
@@ -83,7 +85,7 @@ impl Images {
                 "Kubernetes {version} is not supported: {major}.{oldest} to {major}.{newest} are"
             ));
         }
-        NAMES.iter().map(|name| self.find(name, version)).collect()
+        names.into_iter().map(|name| self.find(name, version)).collect()
     }
 
     /// The reference of an image for a Kubernetes version. An entry without a tag uses that version as its tag. An
@@ -221,19 +223,16 @@ mod tests {
     }
 
     #[test]
-    fn a_control_plane_has_three_images() {
+    fn a_control_plane_has_images_for_supported_versions() {
         let own = Images::default();
-        let expected = [
-            "gcr.io/etcd-development/etcd:v3.5.27",
-            "registry.k8s.io/kube-apiserver:v1.35.4",
-            "registry.k8s.io/kube-controller-manager:v1.35.4",
-        ];
-        assert_eq!(own.of_control_plane("1.35.4").unwrap(), expected);
+        let names = ["etcd", "kube-apiserver"];
+        let expected = ["gcr.io/etcd-development/etcd:v3.5.27", "registry.k8s.io/kube-apiserver:v1.35.4"];
+        assert_eq!(own.of_control_plane(names, "1.35.4").unwrap(), expected);
         for version in ["1.31.9", "1.37.0", "2.34.0"] {
-            let why = own.of_control_plane(version).unwrap_err();
+            let why = own.of_control_plane(names, version).unwrap_err();
             assert_eq!(why, format!("Kubernetes {version} is not supported: 1.32 to 1.36 are"));
         }
-        assert!(own.of_control_plane("new").is_err());
+        assert!(own.of_control_plane(names, "new").is_err());
     }
 
     #[test]

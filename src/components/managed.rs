@@ -10,12 +10,19 @@ use crate::api::gardener::OPERATION;
 use crate::api::meta::{Key, Metadata};
 use crate::api::resources::{GARBAGE_COLLECTABLE, GARDEN_NAMESPACE, MANAGED_RESOURCE, REFERENCE_PREFIX};
 use crate::base::sorted::SortedMap;
+use crate::format::yaml::{self, Dialect};
 use crate::format::{base64, brotli, hex};
 use crate::kube::{Error, Patch, Seed};
 use crate::runtime::write;
 
 const ROLE_LABEL: &str = "gardener.cloud/role";
 const COMPONENT_ROLE: &str = "seed-system-component";
+
+/// Objects as one text.
+pub fn manifests(objects: &[Value]) -> String {
+    let texts: Vec<String> = objects.iter().map(|object| yaml::emit(object, Dialect::V4)).collect();
+    texts.join("---\n")
+}
 
 /// A ManagedResource, in the namespace of its Secret.
 #[derive(Clone, Debug)]
@@ -75,8 +82,6 @@ impl Managed {
     /// The ManagedResource and the content of its Secret, like a golden file of the tests.
     #[cfg(test)]
     pub(crate) fn golden(&self) -> String {
-        use crate::format::yaml::{self, Dialect};
-
         let (key, secret) = &self.secret;
         let mut object = json!({"apiVersion": "resources.gardener.cloud/v1alpha1", "kind": "ManagedResource",
             "metadata": {"name": self.name, "namespace": key.namespace}});
@@ -88,6 +93,24 @@ impl Managed {
             golden.push_str(&format!("---\n# {entry}\n{content}"));
         }
         golden
+    }
+
+    /// Checks a ManagedResource for the cluster of a Shoot against the manifests of a Go gardenlet.
+    #[cfg(test)]
+    pub(crate) fn assert_for_shoot(&self, manifests: &str, keeps_objects: bool) {
+        let golden = self.golden();
+        let (object, own) = golden.split_once("---\n# data.yaml.br\n").unwrap();
+        let object = yaml::parse(object).unwrap();
+        assert_eq!(own.trim_end(), manifests.trim_end(), "{}", self.name);
+        assert_eq!(object["metadata"]["namespace"], "shoot--p--s2");
+        assert_eq!(object["metadata"]["labels"], json!({"origin": "gardener"}));
+        let secret = &object["spec"]["secretRefs"][0]["name"];
+        assert_eq!(
+            object["spec"],
+            json!({"injectLabels": {"shoot.gardener.cloud/no-cleanup": "true"}, "keepObjects": keeps_objects,
+                "secretRefs": [{"name": secret}]})
+        );
+        assert!(secret.as_str().unwrap().starts_with(&format!("managedresource-{}-", self.name)));
     }
 
     fn set(&self, object: &mut Value, secret: &str) {

@@ -7,22 +7,14 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::etcd::{Role, druid};
-use super::{kube_apiserver, kube_controller_manager, rollout};
-use crate::api::core::{DEPLOYMENT, STATEFUL_SET};
+use super::rollout;
 use crate::api::meta::{Key, Resource, text};
-use crate::base::clock::Timestamp;
-use crate::config::control_plane::EtcdMode;
-use crate::extension::together;
 use crate::flow::{Failed, Step};
 use crate::format::human;
 use crate::kube::{Error, Patch, Seed};
 
 /// How often terminating pods are checked.
 const AGAIN: Duration = Duration::from_secs(1);
-
-/// The applier of a Shoot that another gardenlet deployed.
-pub const RESOURCE_MANAGER: &str = "gardener-resource-manager";
 
 /// The desired number of replicas; `None` if there is no such workload.
 ///
@@ -62,15 +54,6 @@ pub fn wait_down(seed: &Seed, resource: &Resource, key: &Key) -> Result<Step, Fa
     Ok(remains(&live, &rollout::pods(seed, key, &live)?).map_or(Step::Done, |why| Step::again(AGAIN, why)))
 }
 
-/// Does both in one step: no replicas, and no pods.
-///
-/// # Errors
-/// A request fails.
-pub fn down(seed: &Seed, resource: &Resource, key: &Key) -> Result<Step, Failed> {
-    to(seed, resource, key, 0)?;
-    wait_down(seed, resource, key)
-}
-
 /// What is left of a workload that must have no pods.
 fn remains(workload: &Value, pods: &[Value]) -> Option<String> {
     let (metadata, status) = (&workload["metadata"], &workload["status"]);
@@ -98,70 +81,6 @@ fn remains(workload: &Value, pods: &[Value]) -> Option<String> {
 
 fn wanted(workload: &Value) -> i64 {
     workload["spec"]["replicas"].as_i64().unwrap_or(1)
-}
-
-/// Scales both etcds of a control plane.
-///
-/// # Errors
-/// A request fails.
-pub fn etcds(
-    seed: &Seed,
-    mode: EtcdMode,
-    namespace: &str,
-    replicas: i64,
-    now: Timestamp,
-) -> Result<(), Error> {
-    for role in Role::ALL {
-        match mode {
-            EtcdMode::Plain => to(seed, &STATEFUL_SET, &Key::new(namespace, role.name()), replicas)?,
-            EtcdMode::Druid => druid::scale(seed, namespace, role, replicas, now)?,
-        }
-    }
-    Ok(())
-}
-
-/// Checks once whether the pods of both etcds are gone.
-///
-/// # Errors
-/// A request fails.
-pub fn wait_etcds_down(seed: &Seed, mode: EtcdMode, namespace: &str) -> Result<Step, Failed> {
-    let looks = Role::ALL.map(|role| {
-        let key = Key::new(namespace, role.name());
-        if mode == EtcdMode::Druid && replicas(seed, &druid::ETCD, &key)?.is_some() {
-            let step = druid::wait(seed, namespace, role)?;
-            if step != Step::Done {
-                return Ok(step);
-            }
-        }
-        // A druid names its StatefulSet after the Etcd.
-        wait_down(seed, &STATEFUL_SET, &key)
-    });
-    together(looks.into())
-}
-
-/// Shuts a control plane down: first the clients of the API server, then the API server, then etcd. Each step waits
-/// until the previous pods are gone, so that no acknowledged write is lost.
-///
-/// # Errors
-/// A request fails.
-pub fn control_plane_down(
-    seed: &Seed,
-    mode: EtcdMode,
-    namespace: &str,
-    now: Timestamp,
-) -> Result<Step, Failed> {
-    let deployment = |name: &str| down(seed, &DEPLOYMENT, &Key::new(namespace, name));
-    let clients = [RESOURCE_MANAGER, kube_controller_manager::NAME].map(deployment);
-    let step = together(clients.into())?;
-    if step != Step::Done {
-        return Ok(step);
-    }
-    let server = deployment(kube_apiserver::NAME)?;
-    if server != Step::Done {
-        return Ok(server);
-    }
-    etcds(seed, mode, namespace, 0, now)?;
-    wait_etcds_down(seed, mode, namespace)
 }
 
 #[cfg(test)]

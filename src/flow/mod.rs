@@ -20,6 +20,7 @@ mod table;
 pub use held::Held;
 pub use report::{Pacer, Progress};
 pub use table::{Row, Run, When, outline, problems};
+use table::{of_ordered, ordered};
 
 /// The result of a step.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -212,8 +213,16 @@ const TURN_MAX: Duration = Duration::from_secs(2);
 
 impl<C> Flow<C> {
     /// The flow of a table without [`problems`]. The facts decide which of its tasks are skipped.
-    pub fn new<F, E>(name: &'static str, rows: &[Row<C, F, E>], facts: &F) -> Self {
-        let outline = outline(rows, facts);
+    pub fn new<'a, F: 'a, E: 'a>(
+        name: &'static str,
+        rows: impl IntoIterator<Item = &'a Row<C, F, E>>,
+        facts: &F,
+    ) -> Self
+    where
+        C: 'a,
+    {
+        let rows = ordered(rows);
+        let outline = of_ordered(&rows, facts);
         let state = |task: &Outline| if task.is_skipped { State::Skipped } else { State::Pending };
         let states = outline.iter().map(state).collect();
         let tasks = rows.iter().zip(outline).map(|(row, outline)| row.task(outline.needs, facts)).collect();

@@ -48,7 +48,7 @@ impl<C, F, E> Row<C, F, E> {
         }
     }
 
-    /// It starts when these tasks are done. They come earlier in the table.
+    /// It starts when these tasks are done.
     #[must_use]
     pub const fn after(mut self, names: &'static [&'static str]) -> Self {
         self.after = names;
@@ -107,6 +107,12 @@ impl<C, F, E> Row<C, F, E> {
         &self.evidence
     }
 
+    /// The tasks that it may wait for.
+    fn names(&self) -> impl Iterator<Item = &'static str> {
+        let also = self.also.map_or(&[][..], |(_, names)| names);
+        self.after.iter().chain(also).copied()
+    }
+
     /// The tasks that it waits for.
     fn needs(&self, facts: &F) -> impl Iterator<Item = &'static str> {
         let also = self.also.filter(|(when, _)| when(facts)).map_or(&[][..], |(_, names)| names);
@@ -120,10 +126,34 @@ impl<C, F, E> Row<C, F, E> {
     }
 }
 
-/// The tasks of a flow in the order of its table.
-pub fn outline<C, F, E>(rows: &[Row<C, F, E>], facts: &F) -> Vec<Outline> {
+/// Rows in an order in which each comes after those that it may wait for. Otherwise they stay in the order of the table. Rows
+/// that wait for each other come last.
+pub(super) fn ordered<'a, C, F, E>(
+    rows: impl IntoIterator<Item = &'a Row<C, F, E>>,
+) -> Vec<&'a Row<C, F, E>> {
+    let mut open: Vec<_> = rows.into_iter().collect();
+    let mut ordered = Vec::with_capacity(open.len());
+    while !open.is_empty() {
+        let can_start =
+            |row: &Row<C, F, E>| row.names().all(|name| open.iter().all(|other| other.name != name));
+        let Some(next) = open.iter().position(|row| can_start(row)) else { break };
+        ordered.push(open.remove(next));
+    }
+    ordered.append(&mut open);
+    ordered
+}
+
+/// The tasks of a flow, each after those that it waits for.
+pub fn outline<'a, C: 'a, F: 'a, E: 'a>(
+    rows: impl IntoIterator<Item = &'a Row<C, F, E>>,
+    facts: &F,
+) -> Vec<Outline> {
+    of_ordered(&ordered(rows), facts)
+}
+
+pub(super) fn of_ordered<C, F, E>(rows: &[&Row<C, F, E>], facts: &F) -> Vec<Outline> {
     let place = |name: &str| rows.iter().position(|row| row.name == name);
-    let of = |row: &Row<C, F, E>| Outline {
+    let of = |row: &&Row<C, F, E>| Outline {
         name: row.name,
         needs: row.needs(facts).filter_map(place).collect(),
         is_skipped: row.when.is_some_and(|when| !when(facts)),
@@ -132,24 +162,22 @@ pub fn outline<C, F, E>(rows: &[Row<C, F, E>], facts: &F) -> Vec<Outline> {
 }
 
 /// What is wrong with a table, for the tests of tables. Without problems, each task of a flow can start.
-pub fn problems<C, F, E>(rows: &[Row<C, F, E>]) -> Vec<String> {
+pub fn problems<'a, C: 'a, F: 'a, E: 'a>(rows: impl IntoIterator<Item = &'a Row<C, F, E>>) -> Vec<String> {
     let mut problems = Vec::new();
+    let rows = ordered(rows);
     let place = |name: &str| rows.iter().position(|row| row.name == name);
-    let needs = |row: &Row<C, F, E>| {
-        row.after.iter().chain(row.also.map_or(&[][..], |(_, names)| names)).copied().collect::<Vec<_>>()
-    };
-    let all: Vec<&str> = rows.iter().flat_map(needs).collect();
+    let all: Vec<&str> = rows.iter().flat_map(|row| row.names()).collect();
     for (index, row) in rows.iter().enumerate() {
         let name = row.name;
         if place(name) != Some(index) {
             problems.push(format!("two tasks have the name {name:?}"));
         }
-        for need in needs(row) {
+        for need in row.names() {
             match place(need) {
+                Some(_) if need == name => problems.push(format!("{name:?} waits for itself")),
                 None => problems.push(format!("{name:?} waits for {need:?}, which is no task")),
-                Some(at) if at == index => problems.push(format!("{name:?} waits for itself")),
                 Some(at) if at > index => {
-                    problems.push(format!("{name:?} waits for {need:?}, which comes later"));
+                    problems.push(format!("{name:?} waits for {need:?}, which waits for it"));
                 }
                 Some(_) => {}
             }

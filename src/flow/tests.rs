@@ -354,13 +354,22 @@ fn a_wrong_table_has_problems() {
     assert_eq!(
         problems(&wrong),
         [
-            "\"a\" waits for \"c\", which comes later",
+            "\"a\" is the last one, but others wait for it",
+            "two tasks have the name \"a\"",
+            "\"a\" waits for \"c\", which waits for it",
             "\"a\" waits for \"x\", which is no task",
             "\"a\" waits for itself",
             "\"b\" is not waited for",
             "\"c\" waits for \"y\", which is no task",
-            "two tasks have the name \"a\"",
-            "\"a\" is the last one, but others wait for it",
         ]
     );
+}
+
+#[test]
+fn the_order_of_a_table_does_not_matter() {
+    let rows = [does!("c").after(&["b"]).last(), does!("b").also_after(|()| false, &["a"]), does!("a")];
+    assert_eq!(problems(&rows), [""; 0]);
+    let outline = outline(&rows, &());
+    assert_eq!(outline.iter().map(|task| task.name).collect::<Vec<_>>(), ["a", "b", "c"]);
+    assert_eq!(outline.iter().map(|task| task.needs.clone()).collect::<Vec<_>>(), [vec![], vec![], vec![1]]);
 }

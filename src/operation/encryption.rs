@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 use crate::api::core::DEPLOYMENT;
 use crate::api::gardener::SHOOT;
 use crate::api::meta::{Key, Metadata, text};
-use crate::components::kube_apiserver::{self, KeyOrder};
 use crate::flow::{Attempt, Failed, Step};
 use crate::format::time::parse_rfc3339;
 use crate::kube::{Client, Patch};
@@ -16,6 +15,7 @@ use crate::shoot::rewrite;
 use crate::shoot::rewrite::accounts::SigningKey;
 use crate::shoot::rotation::{ENCRYPTION_KEY, SERVICE_ACCOUNT_KEY};
 
+use super::components::kube_apiserver::{self, KeyOrder};
 use super::status;
 use super::work::Work;
 

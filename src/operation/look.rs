@@ -8,7 +8,6 @@ use crate::api::gardener::{
     CONTROLLER_INSTALLATION, CONTROLLER_REGISTRATION, ControllerInstallation, ControllerRegistration,
 };
 use crate::api::meta::{ALL_NAMESPACES, text};
-use crate::components::kube_apiserver;
 use crate::extension::required;
 use crate::flow::Failed;
 use crate::kube::{Error, Garden, ListParams};
@@ -41,14 +40,4 @@ pub fn required_extensions(garden: &Garden, seed: &Value, shoot: &Value) -> Resu
     let (dns, backup) = (view.dns_types(), view.backup["provider"].as_str());
     let required = required::of_shoot(shoot, seed, (&dns, backup), &registrations);
     Ok(required::missing(&required, &registrations, &installations))
-}
-
-/// Checks that the settings of the API server, and the garden objects that they refer to, are valid.
-///
-/// # Errors
-/// A request fails; or the problem.
-pub fn settings(garden: &Garden, shoot: &Value) -> Result<(), Failed> {
-    let kubernetes = &shoot["spec"]["kubernetes"];
-    let texts = kube_apiserver::read(garden, text(&shoot["metadata"]["namespace"]), kubernetes)?;
-    Ok(kube_apiserver::check(kubernetes, &texts)?)
 }

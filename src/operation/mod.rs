@@ -10,7 +10,7 @@ use crate::shoot::{Sources, View};
 
 mod backups;
 pub mod cluster;
-mod components;
+pub mod components;
 mod create;
 mod delete;
 mod encryption;
@@ -24,8 +24,10 @@ pub mod look;
 mod objects;
 mod pods;
 mod records;
+mod referenced;
 pub mod requests;
 mod results;
+mod row;
 pub mod sleep;
 mod snapshots;
 pub(crate) mod status;
@@ -77,7 +79,7 @@ mod tests {
     #[test]
     fn each_table_can_run() {
         for table in [&create::TABLE, &delete::TABLE, &force::TABLE] {
-            assert_eq!(flow::problems(table.rows), [""; 0], "{}", table.name);
+            assert_eq!(flow::problems(table.rows()), [""; 0], "{}", table.name);
         }
     }
 

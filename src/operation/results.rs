@@ -1,9 +1,11 @@
 //! What tasks leave for later ones.
 
-use crate::components::kube_apiserver;
+use crate::config::control_plane::EtcdMode;
 use crate::flow::Failed;
 use crate::shoot::Outside;
 use crate::shoot::secrets::Made;
+
+use super::components::kube_apiserver;
 
 /// The result of a task, once it is there.
 #[derive(Clone, Debug)]
@@ -38,6 +40,8 @@ impl<T> Slot<T> {
 pub(super) struct Results {
     /// The Secrets of the control plane.
     pub(super) secrets: Slot<Made>,
+    /// Who runs the etcds.
+    pub(super) etcd: Slot<EtcdMode>,
     /// The address of the API server outside the seed.
     pub(super) outside: Slot<Outside>,
     /// How the API server presents itself within the Shoot.

@@ -4,26 +4,63 @@
 
 use serde_json::Value;
 
-use crate::components::scale;
+use crate::base::clock::Timestamp;
+use crate::extension::together;
 use crate::flow::{Attempt, Failed, Step};
+use crate::kube::Seed;
 
+use super::components::COMPONENTS;
+use super::components::component::Turn;
+use super::components::workload::Workload;
+use super::evidence::{Found, Looker, Seen, all, missing};
 use super::times::STORE_PERIOD;
 use super::work::Work;
 
 /// Shuts the control plane down. Its Services stay, so that the address stays the same for the owner.
 pub(super) fn control_plane(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
-    let (mode, now) = (work.env.settings.edge.etcd.mode, work.now());
+    let now = work.now();
     // Writes of the applier must not fail because the server stops: they would not be retried before the Shoot is
     // awake.
     if !work.env.served.let_go(work.plane(), now) {
         return Ok(Step::again(STORE_PERIOD, "the applier has not seen the hibernation of the Shoot yet"));
     }
-    let step = scale::control_plane_down(&work.env.seed, mode, work.plane(), now)?;
+    let step = stop(&work.env.seed, work.plane(), now)?;
     if step != Step::Done {
         return Ok(step);
     }
     work.env.connector.forget(work.plane());
     Ok(Step::Done)
+}
+
+fn workloads(turn: Turn) -> impl Iterator<Item = Workload> {
+    let components = COMPONENTS.iter().filter(move |component| component.stops == turn);
+    components.flat_map(|component| component.workloads).copied()
+}
+
+/// Stops the workloads of all components, turn by turn.
+fn stop(seed: &Seed, namespace: &str, now: Timestamp) -> Result<Step, Failed> {
+    for turn in Turn::ALL {
+        let steps = workloads(turn).map(|workload| {
+            workload.stop(seed, namespace, now)?;
+            workload.wait_stopped(seed, namespace)
+        });
+        let step = together(steps.collect())?;
+        if step != Step::Done {
+            return Ok(step);
+        }
+    }
+    Ok(Step::Done)
+}
+
+/// The workloads that still run, in the order in which they stop.
+pub(super) fn control_plane_seen(seen: &Looker<'_>) -> Found {
+    let looks = Turn::ALL.into_iter().flat_map(workloads).map(|workload| {
+        Ok(match workload.wait_stopped(seen.seed, seen.plane())? {
+            Step::Done => Seen::There,
+            Step::Again { why, .. } => missing(why.text),
+        })
+    });
+    Ok(all(looks.collect::<Result<_, Failed>>()?))
 }
 
 /// Whether a Shoot is hibernated according to its status, and must stay so.
@@ -36,6 +73,14 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn no_write_is_lost_because_a_server_stops_before_its_clients() {
+        let names = |turn| workloads(turn).map(Workload::name).collect::<Vec<_>>();
+        assert_eq!(names(Turn::Client), ["gardener-resource-manager", "kube-controller-manager"]);
+        assert_eq!(names(Turn::Server), ["kube-apiserver"]);
+        assert_eq!(names(Turn::Store), ["etcd-main", "etcd-events"]);
+    }
 
     #[test]
     fn a_shoot_is_asleep_once_status_and_spec_agree() {

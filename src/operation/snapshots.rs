@@ -5,13 +5,13 @@ use serde_json::Value;
 use crate::api::core::SECRET;
 use crate::api::meta::Key;
 use crate::backup::garden;
-use crate::components::etcd::plain::snapshots::{self, Snapshots, Store};
 use crate::config::control_plane;
 use crate::deployer;
 use crate::flow::Failed;
 use crate::format::time::time_of_day;
 use crate::shoot::View;
 
+use super::components::etcd::plain::snapshots::{self, Snapshots, Store};
 use super::work::Work;
 
 /// The start time of a pod, in minutes.

@@ -2,34 +2,42 @@
 
 use crate::flow::{self, Flow, Outline};
 
+use super::components::COMPONENTS;
+use super::components::component::Component;
 use super::evidence::{Evidence, only_in_the_log};
 use super::facts::Facts;
+use super::row::Row;
 use super::work::Work;
 
-/// A task of an operation.
-pub(super) type Row = flow::Row<Work, Facts, Evidence>;
-
-/// The tasks of an operation. A task comes after those that it waits for.
+/// The tasks of an operation: those of the Shoot as a whole, and those of its components.
 #[derive(Debug)]
 pub struct Table {
     /// The name of the flow, in upstream's words.
     pub(super) name: &'static str,
+    /// The tasks that belong to no component.
     pub(super) rows: &'static [Row],
+    /// The tasks of a component in this operation.
+    pub(super) of: fn(&Component) -> &'static [Row],
 }
 
 impl Table {
+    /// All tasks, those of components last.
+    pub(super) fn rows(&self) -> impl Iterator<Item = &'static Row> {
+        self.rows.iter().chain(COMPONENTS.iter().flat_map(|component| (self.of)(component)))
+    }
+
     /// The flow for a Shoot.
     pub fn flow(&self, facts: &Facts) -> Flow<Work> {
-        Flow::new(self.name, self.rows, facts)
+        Flow::new(self.name, self.rows(), facts)
     }
 
     /// Lists the tasks, to describe a flow that runs elsewhere.
     pub fn outline(&self, facts: &Facts) -> Vec<Outline> {
-        flow::outline(self.rows, facts)
+        flow::outline(self.rows(), facts)
     }
 
     /// Where the result of a task can be seen.
     pub fn evidence(&self, task: &str) -> Evidence {
-        self.rows.iter().find(|row| row.name() == task).map_or(only_in_the_log, |row| *row.evidence())
+        self.rows().find(|row| row.name() == task).map_or(only_in_the_log, |row| *row.evidence())
     }
 }

@@ -1,5 +1,4 @@
-//! Objects for the cluster of a Shoot that depend on the view: `shoot-info`, the rules of readers, and copies of the
-//! garden objects that the Shoot refers to. The rest is in `components::shoot`.
+//! What the cluster of a Shoot says about itself: the entries of `shoot-info`, and the rules of readers.
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -8,37 +7,19 @@ use serde_json::{Value, json};
 use super::view::View;
 use crate::api::meta::or_default;
 use crate::base::sorted::{SortedMap, SortedSet};
-use crate::components::managed::{self, Managed};
-use crate::components::references::{self, Referrer};
-use crate::components::shoot;
-use crate::flow::Failed;
-use crate::format::semver::Version;
-use crate::kube::{Client, Error, Garden, Method, Seed};
+use crate::kube::{Client, Error, Method};
 use crate::limits;
 
-/// ManagedResource `shoot-core-system`. `extensions` are the types of the Shoot's Extensions.
+/// The rules of readers for all resources that the API server of a Shoot serves, except `encrypted` ones.
 ///
 /// # Errors
 /// A request to the API server of the Shoot fails.
-pub fn system(view: &View, extensions: &[String], shoot: &Client) -> Result<Managed, Failed> {
-    let minor = Version::parse(&view.kubernetes_version).map_or(0, |version| version.minor);
-    let rules = rules(&served(shoot)?, &view.encrypted);
-    Ok(shoot::system(&view.technical_id, &info(view, extensions), minor, &rules))
-}
-
-/// Copies the objects that the Shoot's `spec.resources` names to the namespace of its control plane.
-///
-/// # Errors
-/// A referenced object is missing; or those of both clusters.
-pub fn deploy_referenced(garden: &Garden, seed: &Seed, view: &View) -> Result<(), Failed> {
-    let (references, from, to) = (&view.resources, &*view.namespace, &*view.technical_id);
-    let copies = references::copies(garden, &Referrer { kind: "Shoot", references, from, to })?;
-    managed::deploy(seed, &shoot::referenced(&view.technical_id, &copies))?;
-    Ok(())
+pub fn rules_of_readers(shoot: &Client, encrypted: &[String]) -> Result<Vec<Value>, Error> {
+    Ok(rules(&served(shoot)?, encrypted))
 }
 
 /// The entries of `shoot-info`.
-fn info(view: &View, extensions: &[String]) -> Value {
+pub fn info(view: &View, extensions: &[String]) -> Value {
     let mut info = json!({
         "extensions": extensions.join(","),
         "kubernetesVersion": view.kubernetes_version,

@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use super::addresses::{Outside, server_names, service_names};
 use super::rotation::{
     AUTHORITIES, CA_CLIENT, ENCRYPTION_KEY, SERVICE_ACCOUNT_KEY, STATIC_TOKEN, of_authority, of_key,
 };
@@ -65,42 +64,6 @@ impl Made {
         tokens.into_iter().find(own).map_or("", |(token, _)| token)
     }
 
-    /// Names by volume of the kube-apiserver's Deployment.
-    pub fn of_kube_apiserver(&self) -> SortedMap<&'static str, String> {
-        [
-            ("ca", self.bundle("ca")),
-            (CA_CLIENT, self.bundle(CA_CLIENT)),
-            ("ca-front-proxy", self.bundle("ca-front-proxy")),
-            ("ca-etcd", self.bundle("ca-etcd")),
-            ("service-account-key-bundle", self.bundle(SERVICE_ACCOUNT_KEY)),
-            (SERVICE_ACCOUNT_KEY, self.current(SERVICE_ACCOUNT_KEY)),
-            ("static-token", self.current(STATIC_TOKEN)),
-            ("kube-aggregator", self.current("kube-aggregator")),
-            ("etcd-client", self.current("etcd-client")),
-            ("server", self.current(SERVER)),
-        ]
-        .map(|(volume, name)| (volume, name.to_owned()))
-        .into()
-    }
-
-    /// Names by volume of the kube-controller-manager's Deployment, without the kubeconfig.
-    pub fn of_kube_controller_manager(&self) -> SortedMap<&'static str, String> {
-        [
-            ("ca", self.bundle("ca")),
-            (CA_CLIENT, self.current(CA_CLIENT)),
-            (SERVICE_ACCOUNT_KEY, self.current(SERVICE_ACCOUNT_KEY)),
-            ("server", self.current("kube-controller-manager-server")),
-        ]
-        .map(|(volume, name)| (volume, name.to_owned()))
-        .into()
-    }
-
-    /// Names of the Secrets of an etcd (`main` or `events`): the bundle of its CA, its own certificate, its clients'
-    /// certificate.
-    pub fn of_etcd(&self, role: &str) -> [&str; 3] {
-        [self.bundle("ca-etcd"), self.current(&format!("etcd-server-{role}")), self.current("etcd-client")]
-    }
-
     /// The name of the kubeconfig's Secret, for annotation `generic-token-kubeconfig.secret.gardener.cloud/name` of the
     /// `Cluster`.
     pub fn generic_kubeconfig(&self) -> &str {
@@ -131,11 +94,9 @@ fn count_of_keys(configs: &[(Config, Options)]) -> usize {
 
 /// Finds all Secrets, or creates missing ones.
 ///
-/// The certificate of the API server contains the address of the exposure, so it is created once `outside` is known.
-///
 /// # Errors
 /// The secrets manager fails.
-pub fn ensure(secrets: &mut Secrets, view: &View, outside: Option<&Outside>) -> Result<Ensured, Failed> {
+pub fn ensure(secrets: &mut Secrets, view: &View, certificates: &[Certificate]) -> Result<Ensured, Failed> {
     let first: Vec<_> = authorities(view).into_iter().chain(keys(view)).collect();
     for (index, (config, options)) in first.iter().enumerate() {
         if secrets.ensure(config, options)?.is_none() {
@@ -146,11 +107,13 @@ pub fn ensure(secrets: &mut Secrets, view: &View, outside: Option<&Outside>) -> 
     let bundle = bundle.as_ref().map_or(&[][..], |bundle| bundle.get("bundle.crt"));
     let (kubeconfig, options) = generic_kubeconfig(view, bundle);
     secrets.ensure(&kubeconfig, &options)?;
-    for (config, ca) in certificates(view, outside) {
-        secrets.ensure(&config, &signed_by(ca))?;
+    let mut names: Vec<String> = first.iter().map(|(config, _)| config.name().to_owned()).collect();
+    names.push(GENERIC_KUBECONFIG.to_owned());
+    for Certificate { config, authority } in certificates {
+        secrets.ensure(config, &signed_by(authority))?;
+        names.push(config.name().to_owned());
     }
-    let all = names(view, outside);
-    let sets = all.into_iter().filter_map(|name| secrets.get(&name).cloned().map(|set| (name, set)));
+    let sets = names.into_iter().filter_map(|name| secrets.get(&name).cloned().map(|set| (name, set)));
     Ok(Ensured::All(Made(sets.collect())))
 }
 
@@ -162,15 +125,6 @@ pub fn clean_up(secrets: &mut Secrets) -> Result<(), Error> {
     // The certificate is in use even if it was not requested because no address was known.
     let is_complete = secrets.get(SERVER).is_some();
     if is_complete { secrets.clean_up() } else { secrets.clean_up_asked() }
-}
-
-/// The name of each configuration.
-fn names(view: &View, outside: Option<&Outside>) -> Vec<String> {
-    let first = authorities(view).into_iter().chain(keys(view)).map(|(config, _)| config);
-    let leaves = certificates(view, outside).into_iter().map(|(config, _)| config);
-    let mut all: Vec<String> = first.chain(leaves).map(|config| config.name().to_owned()).collect();
-    all.push(GENERIC_KUBECONFIG.to_owned());
-    all
 }
 
 fn authorities(view: &View) -> Vec<(Config, Options)> {
@@ -226,45 +180,39 @@ fn signed_by(ca: &str) -> Options {
     Options { signed_by: Some(ca.to_owned()), ..Options::default() }
 }
 
-/// Certificates with the CA that signs each of them.
-fn certificates(view: &View, outside: Option<&Outside>) -> Vec<(Config, &'static str)> {
-    let namespace = &view.technical_id;
-    let leaf = |name: &str, common_name: &str, usage: Usage, names: Names| Config::Leaf {
-        name: name.to_owned(),
-        common_name: common_name.to_owned(),
-        organizations: Vec::new(),
-        usage,
-        names,
-        validity: None,
-        skip_ca: true,
-        with_chain: name == SERVER,
-    };
-    let service = |name: &str| Names { dns: service_names(name, namespace), addresses: Vec::new() };
-    let etcd = |role: &str| {
-        leaf(&format!("etcd-server-{role}"), "etcd-server", Usage::Both, etcd_names(role, namespace))
-    };
-    let manager = "kube-controller-manager";
-    let mut all = vec![
-        (etcd("main"), "ca-etcd"),
-        (etcd("events"), "ca-etcd"),
-        (leaf("etcd-client", "etcd-client", Usage::Client, Names::default()), "ca-etcd"),
-        (
-            leaf("kube-aggregator", "system:kube-aggregator", Usage::Client, Names::default()),
-            "ca-front-proxy",
-        ),
-        (leaf("kube-controller-manager-server", manager, Usage::Server, service(manager)), "ca"),
-    ];
-    if outside.is_some() {
-        all.push((leaf(SERVER, SERVER, Usage::Server, server_names(view, outside)), "ca"));
-    }
-    all
+/// A certificate of a control plane.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Certificate {
+    /// Its configuration.
+    pub config: Config,
+    /// The CA that signs it.
+    pub authority: &'static str,
 }
 
-fn etcd_names(role: &str, namespace: &str) -> Names {
-    let mut dns = vec![format!("etcd-{role}-local")];
-    dns.extend(service_names(&format!("etcd-{role}-client"), namespace));
-    dns.extend(service_names(&format!("*.etcd-{role}-peer"), namespace));
-    Names { dns, addresses: vec![[127, 0, 0, 1].into(), [0, 0, 0, 0, 0, 0, 0, 1].into()] }
+impl Certificate {
+    /// A certificate of this name that a CA signs.
+    pub fn new(authority: &'static str, name: &str, common_name: &str, usage: Usage, names: Names) -> Self {
+        let config = Config::Leaf {
+            name: name.to_owned(),
+            common_name: common_name.to_owned(),
+            organizations: Vec::new(),
+            usage,
+            names,
+            validity: None,
+            skip_ca: true,
+            with_chain: false,
+        };
+        Self { config, authority }
+    }
+
+    /// The CA follows the certificate in `tls.crt`.
+    #[must_use]
+    pub fn with_chain(mut self) -> Self {
+        if let Config::Leaf { with_chain, .. } = &mut self.config {
+            *with_chain = true;
+        }
+        self
+    }
 }
 
 #[cfg(test)]
@@ -303,15 +251,13 @@ mod tests {
                 assert_eq!(serde_json::to_value(&plan.labels).unwrap(), Value::Object(labels), "{config:?}");
             }
         }
-        let mut ours = names(&golden("s2"), Some(&Outside { host: "192.0.2.1".into(), port: 443 }));
+        // Certificates and the kubeconfig are missing: their names do not depend on the rotation.
+        let ours = authorities(&golden("s2")).into_iter().chain(keys(&golden("s2")));
+        let mut ours: Vec<String> = ours.map(|(config, _)| config.name().to_owned()).collect();
         ours.sort();
-        // Only gardener-resource-manager's are missing from the golden list, because the agent does its work.
-        let expected = "ca,ca-client,ca-etcd,ca-etcd-peer,ca-front-proxy,ca-istio-basic-auth-server,etcd-client,\
-                        etcd-server-events,etcd-server-main,generic-token-kubeconfig,kube-aggregator,kube-apiserver,\
-                        kube-apiserver-etcd-encryption-key,kube-apiserver-static-token,kube-controller-manager-server,\
-                        service-account-key";
+        let expected = "ca,ca-client,ca-etcd,ca-etcd-peer,ca-front-proxy,ca-istio-basic-auth-server,\
+                        kube-apiserver-etcd-encryption-key,kube-apiserver-static-token,service-account-key";
         assert_eq!(ours.join(","), expected);
-        assert!(!names(&golden("s2"), None).contains(&SERVER.to_owned()));
     }
 
     #[test]
@@ -325,14 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn certificates_have_the_names_of_the_golden_ones() {
-        let names = etcd_names("main", "shoot--p--s2");
-        assert_eq!(
-            names.dns.join(","),
-            "etcd-main-local,etcd-main-client,etcd-main-client.shoot--p--s2,etcd-main-client.shoot--p--s2.svc,\
-             etcd-main-client.shoot--p--s2.svc.cluster.local,*.etcd-main-peer,*.etcd-main-peer.shoot--p--s2,\
-             *.etcd-main-peer.shoot--p--s2.svc,*.etcd-main-peer.shoot--p--s2.svc.cluster.local"
-        );
+    fn the_kubeconfig_names_the_server_as_pods_see_it() {
         let (config, options) = generic_kubeconfig(&golden("s2"), b"AB");
         assert!(options.keep_old && !options.persist);
         let Config::Kubeconfig { server, context, .. } = config else { panic!() };
@@ -365,9 +304,7 @@ mod tests {
         assert_eq!(made.health_check_token(), "abc");
         assert_eq!(made.ca_bundle(), b"PEM");
         assert_eq!((made.current(CA_CLIENT), made.bundle(CA_CLIENT)), ("ca-client-1", "ca-client-1-bundle"));
-        assert_eq!(made.of_kube_apiserver()[CA_CLIENT], "ca-client-1-bundle");
-        assert_eq!(made.of_kube_controller_manager()[CA_CLIENT], "ca-client-1");
-        assert_eq!(made.of_kube_apiserver()["server"], "");
+        assert_eq!(made.current("not requested yet"), "");
         assert_eq!(made.old_data("ca").map(SortedMap::len), Some(1));
     }
 }

@@ -6,7 +6,6 @@ use super::view::View;
 use crate::api::core::SECRET;
 use crate::api::meta::{Key, text};
 use crate::api::resources::GARDEN_NAMESPACE;
-use crate::components::kube_apiserver::Wildcard;
 use crate::flow::Failed;
 use crate::kube::{ListParams, Seed};
 use crate::runtime::write;
@@ -14,6 +13,15 @@ use crate::runtime::write;
 const LABEL: &str = "gardener.cloud/role=controlplane-cert";
 /// The prefix of control plane namespaces, which host names omit.
 const PREFIX: &str = "shoot--";
+
+/// A certificate in addition to the server's own.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Wildcard {
+    /// The Secret, in the namespace of the control plane.
+    pub secret: String,
+    /// The server name for which it is used.
+    pub host: String,
+}
 
 /// Copies the certificate to the namespace of the control plane, if the seed has one.
 ///

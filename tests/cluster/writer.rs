@@ -10,12 +10,12 @@ use gardenlet::api::extensions::{
     SELF_HOSTED_SHOOT_EXPOSURE, WORKER,
 };
 use gardenlet::api::meta::{Key, Resource};
-use gardenlet::components::etcd::plain::snapshots::{self, Snapshots, Store};
-use gardenlet::components::etcd::{Input, Role, Secrets, claims, druid};
 use gardenlet::config::control_plane::Volume;
 use gardenlet::extension::HEARTBEAT;
 use gardenlet::format::yaml;
 use gardenlet::kube::{self, Client, DeleteParams, Discovery, ListParams, Method, Patch, Seed};
+use gardenlet::operation::components::etcd::plain::snapshots::{self, Snapshots, Store};
+use gardenlet::operation::components::etcd::{Input, Role, Secrets, claims, druid};
 use gardenlet::runtime::write;
 use serde_json::{Value, json};
 

@@ -234,7 +234,7 @@ fn scraped_services_exist() {
     let chart = packaging::rendered("bootstrap");
     let agent =
         chart.iter().find(|o| o["kind"] == "Service" && o["metadata"]["name"] == "gardenlet").unwrap();
-    let etcd = read("src/components/etcd/plain/service-client.yaml");
+    let etcd = read("src/operation/components/etcd/plain/service-client.yaml");
     let etcd = yaml::parse(&etcd.replace("${", "").replace('}', "")).unwrap();
     let monitors: Vec<Value> = yaml::parse_all(&read("packaging/monitoring/servicemonitor.yaml"))
         .into_iter()

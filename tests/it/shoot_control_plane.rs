@@ -7,9 +7,10 @@ use std::time::Duration;
 use gardenlet::api::core::{CONFIG_MAP, DEPLOYMENT, NAMESPACE, STATEFUL_SET};
 use gardenlet::api::meta::Key;
 use gardenlet::base::clock::{Clock, Simulated, Timestamp};
-use gardenlet::components::{kube_apiserver, kube_controller_manager, rollout};
+use gardenlet::components::rollout;
 use gardenlet::flow::{Attempt, Step};
 use gardenlet::kube::{self, Client, Connection, Seed};
+use gardenlet::operation::components::{self, kube_apiserver, kube_controller_manager};
 use gardenlet::pki::AnyKey;
 use gardenlet::pki::issue::{Authority, Issuer, Names, Template, Usage, subject};
 use gardenlet::secrets::{self, Secrets};
@@ -68,7 +69,9 @@ impl Rig {
         };
         let mut secrets = Secrets::load(place, &rotation(&view)).unwrap();
         let outside = expose(&seed, &view.technical_id);
-        let Ensured::All(made) = ensure(&mut secrets, &view, Some(&outside)).unwrap() else {
+        let Ensured::All(made) =
+            ensure(&mut secrets, &view, &components::certificates(&view, Some(&outside))).unwrap()
+        else {
             panic!("the keys are there");
         };
         Self { site, seed, client, view, made }
@@ -96,7 +99,7 @@ impl Rig {
             advertise_address: None,
             writes_endpoints: true,
             health_check_token: made.health_check_token(),
-            secrets: &made.of_kube_apiserver(),
+            secrets: &kube_apiserver::volumes(made),
             encryption: &encryption.unwrap(),
             texts: &kube_apiserver::Texts::new(),
         });
@@ -112,7 +115,7 @@ impl Rig {
             image: &format!("registry.k8s.io/kube-controller-manager:v{VERSION}"),
             replicas: 1,
             services: &[SERVICES.to_owned()],
-            secrets: &made.of_kube_controller_manager(),
+            secrets: &kube_controller_manager::volumes(made),
             generic_kubeconfig: made.generic_kubeconfig(),
         });
         kube_controller_manager::deploy(&self.client, &view.technical_id, &deployment.unwrap()).unwrap();

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use gardenlet::base::sorted::SortedMap;
-use gardenlet::components::{kube_apiserver, kube_controller_manager};
+use gardenlet::operation::components::{kube_apiserver, kube_controller_manager};
 use serde_json::{Value, json};
 
 use crate::world::{AGENT, Agent, CORE, Options, World};

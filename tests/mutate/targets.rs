@@ -24,6 +24,7 @@ use gardenlet::kube::request::{ListParams, WatchParams};
 use gardenlet::limits::{RENDER_STACK_BYTES, WATCH_STACK_BYTES, WORKER_STACK_BYTES};
 use gardenlet::net::{Dial, ProxyPolicy, SystemCas, Url};
 use gardenlet::oci::{Cache, Digest, Keychain, Network, Order, Puller, Reference, SILENCE};
+use gardenlet::operation::components;
 use gardenlet::pki::{Certificate, PrivateKey, request};
 use gardenlet::snapshot::name::Name;
 use gardenlet::snapshot::s3::xml;
@@ -216,7 +217,7 @@ fn kubeconfig(input: &[u8], _: &Path) -> Result<(), String> {
 /// An image vector that is accepted can be read.
 fn images(input: &[u8], _: &Path) -> Result<(), String> {
     if let Ok(images) = Images::overwritten(&text(input)) {
-        images.of_control_plane("1.34.3")?;
+        images.of_control_plane(components::images(), "1.34.3")?;
     }
     Ok(())
 }

@@ -24,6 +24,7 @@ use crate::kube::{self, Client, Garden, ListParams};
 use crate::limits;
 use crate::oci::bundle::{Blobs, Bundle, Charts, Form, Images, beside, pack};
 use crate::oci::{Content, Digest, Keychain, Order, Puller, Reference};
+use crate::operation::components;
 
 /// A chart and its values.
 struct Wanted {
@@ -153,13 +154,16 @@ fn control_planes(
             let known =
                 found.map_err(|error| format!("{}; name the versions with --kubernetes", chain(&error)))?;
             // A garden may offer versions that this gardenlet does not support.
-            known.into_iter().filter(|version| images.of_control_plane(version).is_ok()).collect()
+            known
+                .into_iter()
+                .filter(|version| images.of_control_plane(components::images(), version).is_ok())
+                .collect()
         }
         _ => SortedSet::new(),
     };
     let mut found = Images::new();
     for version in versions {
-        found.extend(images.of_control_plane(&version)?);
+        found.extend(images.of_control_plane(components::images(), &version)?);
     }
     Ok(found)
 }

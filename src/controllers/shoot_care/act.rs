@@ -10,6 +10,7 @@ use crate::base::error::chain;
 use crate::base::random;
 use crate::config::settings::ResourceManager;
 use crate::kube::{Patch, Verdict};
+use crate::operation::components::component::Duty;
 use crate::runtime::controller::{Context, Failure, Outcome};
 
 use super::CareReconciler;
@@ -240,7 +241,9 @@ impl CareReconciler {
             server: &look.server,
             plane: look.plane.as_ref().map_err(String::as_str),
             managed: &managed,
-            needs_manager: self.site.settings.edge.resource_manager == ResourceManager::External,
+            duty: Duty {
+                has_own_applier: self.site.settings.edge.resource_manager == ResourceManager::External,
+            },
             applier: look.applier.as_deref(),
         };
         let authorities = known.rarely.authorities.as_ref().map(|(_, found)| found);

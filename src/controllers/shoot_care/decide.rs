@@ -12,6 +12,9 @@ use crate::base::clock::Timestamp;
 use crate::base::sorted::SortedMap;
 use crate::config::care::ShootCare;
 use crate::format::time::parse_rfc3339;
+use crate::operation::components::component::Duty;
+use crate::operation::components::workload::Workload;
+use crate::operation::components::{COMPONENTS, kube_apiserver};
 use crate::resources::{Fault, Watched};
 
 use super::reports::{self, Report};
@@ -27,8 +30,6 @@ pub(super) const SYSTEM: &str = "SystemComponentsHealthy";
 /// The conditions of a Shoot without workers.
 pub(super) const CONDITIONS: [&str; 4] = [API_SERVER, CONTROL_PLANE, OBSERVABILITY, SYSTEM];
 
-/// The etcds of a control plane.
-const ETCDS: [&str; 2] = ["etcd-events", "etcd-main"];
 /// How long a control plane may take to become healthy after a successful operation. Upstream's chart configures the same
 /// time for all conditions.
 const SETTLES: Duration = Duration::from_secs(60);
@@ -54,7 +55,7 @@ pub(super) enum Server {
 
 /// A Deployment of a control plane.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Workload {
+pub(super) struct SeenWorkload {
     /// What is wrong with it.
     pub(super) health: Result<(), String>,
     /// It should have pods: it has replicas and is not being deleted.
@@ -65,7 +66,7 @@ pub(super) struct Workload {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Plane {
     /// Deployments of the control plane by name.
-    pub(super) deployments: SortedMap<String, Workload>,
+    pub(super) deployments: SortedMap<String, SeenWorkload>,
     /// Its etcds by name: what is wrong with them.
     pub(super) etcds: SortedMap<String, Result<(), String>>,
     /// The conditions that extensions report; empty unless all of them are known.
@@ -75,7 +76,7 @@ pub(super) struct Plane {
 impl Plane {
     /// Whether the API server should run.
     pub(super) fn has_server(&self) -> bool {
-        self.deployments.get("kube-apiserver").is_some_and(|server| server.is_to_run)
+        self.deployments.get(kube_apiserver::NAME).is_some_and(|server| server.is_to_run)
     }
 }
 
@@ -98,8 +99,8 @@ pub(super) struct Facts<'a> {
     pub(super) plane: Result<&'a Plane, &'a str>,
     /// The ManagedResources in it.
     pub(super) managed: &'a [Arc<Watched>],
-    /// A gardener-resource-manager should run in the namespace.
-    pub(super) needs_manager: bool,
+    /// What decides which workloads the namespace must have.
+    pub(super) duty: Duty,
     /// Why the embedded applier does not do that program's work although it should.
     pub(super) applier: Option<&'a str>,
 }
@@ -184,7 +185,7 @@ impl Facts<'_> {
         };
         let found = self
             .report(CONTROL_PLANE)
-            .or_else(|| etcds(plane).map(Verdict::Failed))
+            .or_else(|| self.etcds(plane).map(Verdict::Failed))
             .or_else(|| self.deployments(plane).map(Verdict::Failed))
             .or_else(|| self.applier().map(Verdict::Failed))
             .or_else(|| self.managed(|m| !m.spec.class.is_empty() && feeds(m, CONTROL_PLANE, true)));
@@ -193,11 +194,21 @@ impl Facts<'_> {
         })
     }
 
+    fn etcds(&self, plane: &Plane) -> Option<Finding> {
+        let is_etcd = |workload: &Workload| matches!(workload, Workload::Etcd(_));
+        let required = required(self.duty, is_etcd).into_iter();
+        let missing: Vec<&str> = required.filter(|name| !plane.etcds.contains_key(*name)).collect();
+        if !missing.is_empty() {
+            let text = format!("Missing required etcds: [{}]", missing.join(" "));
+            return Some(Finding::new("EtcdMissing", text));
+        }
+        first_ill(plane.etcds.iter(), "Etcd").map(|text| Finding::new("EtcdUnhealthy", text))
+    }
+
     fn deployments(&self, plane: &Plane) -> Option<Finding> {
-        let required = ["gardener-resource-manager", "kube-apiserver", "kube-controller-manager"];
-        let required = required.iter().skip(usize::from(!self.needs_manager));
-        let missing: Vec<&str> =
-            required.copied().filter(|name| !plane.deployments.contains_key(*name)).collect();
+        let is_deployment = |workload: &Workload| matches!(workload, Workload::Deployment(_));
+        let required = required(self.duty, is_deployment).into_iter();
+        let missing: Vec<&str> = required.filter(|name| !plane.deployments.contains_key(*name)).collect();
         if !missing.is_empty() {
             let text = format!("Missing required deployments: [{}]", missing.join(" "));
             return Some(Finding::new("DeploymentMissing", text));
@@ -259,13 +270,13 @@ fn feeds(managed: &Watched, kind: &str, or_none: bool) -> bool {
     said == kind || (or_none && said.is_empty())
 }
 
-fn etcds(plane: &Plane) -> Option<Finding> {
-    let missing: Vec<&str> = ETCDS.into_iter().filter(|name| !plane.etcds.contains_key(*name)).collect();
-    if !missing.is_empty() {
-        let text = format!("Missing required etcds: [{}]", missing.join(" "));
-        return Some(Finding::new("EtcdMissing", text));
-    }
-    first_ill(plane.etcds.iter(), "Etcd").map(|text| Finding::new("EtcdUnhealthy", text))
+/// The names of the workloads that the components of a control plane must have, in their order.
+fn required(duty: Duty, is_meant: impl Fn(&Workload) -> bool) -> Vec<&'static str> {
+    let components = COMPONENTS.iter().filter(|component| (component.is_required)(duty));
+    let workloads = components.flat_map(|component| component.workloads);
+    let mut names: Vec<&str> = workloads.filter(|each| is_meant(each)).map(|each| each.name()).collect();
+    names.sort_unstable();
+    names
 }
 
 fn first_ill<'a>(

@@ -14,18 +14,18 @@ use crate::api::meta::{ALL_NAMESPACES, Key, Resource, text};
 use crate::base::clock::{Mono, Timestamp};
 use crate::base::error::chain;
 use crate::base::sorted::{SortedMap, SortedSet};
-use crate::components::etcd::druid::ETCD;
 use crate::config::control_plane::EtcdMode;
 use crate::controllers::Site;
 use crate::extension::HEARTBEAT;
 use crate::format::time::parse_rfc3339;
 use crate::kube::{Error, ListItem, ListParams};
+use crate::operation::components;
+use crate::operation::components::etcd::druid::ETCD;
+use crate::operation::components::workload::Workload;
 use crate::resources::check_object;
 
-use super::decide::{Plane, Workload};
+use super::decide::{Plane, SeenWorkload};
 use super::reports::{self, Report};
-
-const ETCDS: [&str; 2] = ["etcd-events", "etcd-main"];
 
 /// The cached state of all namespaces.
 pub(super) struct Planes {
@@ -84,7 +84,7 @@ impl Planes {
                 let (namespace, name) = place(&object);
                 let is_to_run =
                     object["spec"]["replicas"] != 0 && object["metadata"]["deletionTimestamp"].is_null();
-                let workload = Workload { health: check_object(&object), is_to_run };
+                let workload = SeenWorkload { health: check_object(&object), is_to_run };
                 planes.entry(namespace).or_default().deployments.insert(name, workload);
             }
         })?;
@@ -107,22 +107,30 @@ impl Planes {
         Ok(planes)
     }
 
-    /// By namespace and name.
+    /// By namespace and name. An Etcd object says more than the StatefulSet that its druid has made.
     fn etcds(&self, namespace: &str) -> Result<SortedMap<(String, String), Health>, Error> {
         let mut found = SortedMap::new();
-        let (resource, check): (_, fn(&Value) -> Health) = match self.site.settings.edge.etcd.mode {
-            EtcdMode::Plain => (&STATEFUL_SET, check_object),
-            EtcdMode::Druid => (&ETCD, etcd_health),
-        };
-        self.each(resource, namespace, &mut |object| match object {
+        let mut has_druid = self.site.settings.edge.etcd.mode == EtcdMode::Druid;
+        self.each(&STATEFUL_SET, namespace, &mut |object| match object {
             None => found.clear(),
             Some(object) => {
                 let place = place(&object);
-                if self.site.settings.edge.etcd.mode == EtcdMode::Druid || ETCDS.contains(&place.1.as_str()) {
-                    found.insert(place, check(&object));
+                let is_etcd =
+                    |each: Workload| matches!(each, Workload::Etcd(_)) && each.name() == place.1.as_str();
+                if components::workloads().any(is_etcd) {
+                    has_druid |= has_etcd_as_owner(&object);
+                    found.insert(place, check_object(&object));
                 }
             }
         })?;
+        if has_druid {
+            let mut of_druids = Vec::new();
+            self.each(&ETCD, namespace, &mut |object| match object {
+                None => of_druids.clear(),
+                Some(object) => of_druids.push((place(&object), etcd_health(&object))),
+            })?;
+            found.extend(of_druids);
+        }
         Ok(found)
     }
 
@@ -249,6 +257,11 @@ fn add(voices: &mut Voices, kind: &'static str, object: &Value) {
 fn place(object: &Value) -> (String, String) {
     let field = |name: &str| text(&object["metadata"][name]).to_owned();
     (field("namespace"), field("name"))
+}
+
+fn has_etcd_as_owner(object: &Value) -> bool {
+    let owners = object["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+    owners.into_iter().any(|owner| owner["kind"] == *ETCD.kind)
 }
 
 /// Whether an Etcd of etcd-druid is healthy.

@@ -12,10 +12,10 @@ use crate::base::clock::{Mono, Timestamp};
 use crate::base::error::chain;
 use crate::base::metrics::Metrics;
 use crate::base::sorted::SortedMap;
-use crate::components::etcd::plain::snapshots::{NAME, SELECTOR, SINCE};
 use crate::format::cron::Cron;
 use crate::format::time::{parse_rfc3339, rfc3339};
 use crate::kube::{Error, ListParams};
+use crate::operation::components::etcd::plain::snapshots::{NAME, SELECTOR, SINCE};
 use crate::runtime::controller::Context;
 
 use super::pace;

@@ -7,7 +7,9 @@ use serde_json::{Value, json};
 
 use super::basis::Basis;
 use super::constraints::{Inside, More, constraints};
-use super::decide::{CONDITIONS, Facts, Plane, Server, Workload, not_running, pardon};
+use crate::operation::components::component::Duty;
+
+use super::decide::{CONDITIONS, Facts, Plane, SeenWorkload, Server, not_running, pardon};
 use super::reports::{self, Report};
 use super::webhooks::Problem;
 use super::{Reason, planes, reason};
@@ -44,13 +46,13 @@ struct Scene {
     server: Server,
     plane: Result<Plane, String>,
     managed: Vec<Arc<Watched>>,
-    needs_manager: bool,
+    duty: Duty,
     applier: Option<String>,
 }
 
 impl Default for Scene {
     fn default() -> Self {
-        let well = || Workload { health: Ok(()), is_to_run: true };
+        let well = || SeenWorkload { health: Ok(()), is_to_run: true };
         let deployments = ["kube-apiserver", "kube-controller-manager"].map(|name| (name.to_owned(), well()));
         let etcds = ["etcd-events", "etcd-main"].map(|name| (name.to_owned(), Ok(())));
         let plane = Plane { deployments: deployments.into(), etcds: etcds.into(), reports: Vec::new() };
@@ -62,7 +64,7 @@ impl Default for Scene {
             server: Server::Well,
             plane: Ok(plane),
             managed: Vec::new(),
-            needs_manager: false,
+            duty: Duty::default(),
             applier: None,
         }
     }
@@ -79,7 +81,7 @@ impl Scene {
             server: &self.server,
             plane: self.plane.as_ref().map_err(String::as_str),
             managed: &self.managed,
-            needs_manager: self.needs_manager,
+            duty: self.duty,
             applier: self.applier.as_deref(),
         }
     }
@@ -156,11 +158,11 @@ fn each_check_has_its_reason() {
             False,
             "DeploymentMissing",
         ),
-        ("no manager", |s| s.needs_manager = true, 1, False, "DeploymentMissing"),
+        ("no manager", |s| s.duty.has_own_applier = true, 1, False, "DeploymentMissing"),
         (
             "any deployment",
             |s| {
-                let ill = Workload { health: Err("x".into()), is_to_run: true };
+                let ill = SeenWorkload { health: Err("x".into()), is_to_run: true };
                 s.plane().deployments.insert("foreign".into(), ill);
             },
             1,

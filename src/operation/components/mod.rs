@@ -1,44 +1,81 @@
-//! The tasks of components, one file for each. They write, await and delete what `crate::components` describes.
+//! The components of a Shoot. Each is a folder that says everything about itself; [`component::Component`] says what that is.
 
-pub(super) mod etcd;
-pub(super) mod kube_apiserver;
-pub(super) mod kube_controller_manager;
+pub mod cluster_identity;
+pub mod component;
+pub mod etcd;
+pub mod gardener_access;
+pub mod kube_apiserver;
+pub mod kube_controller_manager;
 mod managed_resource;
-pub(super) mod resource_manager;
-pub(super) mod system;
+pub mod namespaces;
+pub mod resource_manager;
+pub mod shoot_system;
+pub mod workload;
 
-use std::time::Duration;
+use crate::shoot::secrets::Certificate;
+use crate::shoot::{Outside, View};
 
-use crate::api::meta::{Key, Metadata, Resource};
-use crate::components::scale;
-use crate::flow::{Failed, Step};
-use crate::kube::{Error, Seed};
+use component::Component;
+use workload::Workload;
 
-use super::work::Work;
+/// All components, in upstream's order.
+pub static COMPONENTS: [&Component; 8] = [
+    &etcd::tasks::COMPONENT,
+    &kube_apiserver::tasks::COMPONENT,
+    &resource_manager::COMPONENT,
+    &namespaces::COMPONENT,
+    &gardener_access::COMPONENT,
+    &kube_controller_manager::tasks::COMPONENT,
+    &shoot_system::COMPONENT,
+    &cluster_identity::COMPONENT,
+];
 
-/// How soon to check again whether something is gone.
-const SOON: Duration = Duration::from_secs(1);
-
-pub(super) fn wait_gone(seed: &Seed, resource: &Resource, key: &Key) -> Result<Step, Failed> {
-    let Some(found) = seed.find::<Metadata>(resource, key)? else {
-        return Ok(Step::Done);
-    };
-    let finalizers = found.metadata.finalizers.join(", ");
-    let why = match finalizers.as_str() {
-        "" => String::new(),
-        finalizers => {
-            format!(": it has finalizers {finalizers}, and the controllers that set them must remove them")
-        }
-    };
-    Ok(Step::again(SOON, format!("{} {key} is still there{why}", resource.kind)))
+/// The names of all images in the image vector.
+pub fn images() -> impl Iterator<Item = &'static str> {
+    COMPONENTS.iter().flat_map(|component| component.images).copied()
 }
 
-fn replicas(work: &Work, resource: &Resource, name: &str) -> Result<Option<i64>, Error> {
-    scale::replicas(&work.env.seed, resource, &Key::new(work.plane(), name))
+/// The certificates of all components.
+pub fn certificates(view: &View, outside: Option<&Outside>) -> Vec<Certificate> {
+    COMPONENTS.iter().flat_map(|component| (component.certificates)(view, outside)).collect()
 }
 
-/// The replicas of a workload of a Shoot that is being hibernated. A running workload keeps running until the end of
-/// the flow, and one that an earlier try has stopped does not start again.
-fn kept(work: &Work, resource: &Resource, name: &str) -> Result<i64, Error> {
-    Ok(replicas(work, resource, name)?.unwrap_or(0))
+/// The workloads of all components.
+pub fn workloads() -> impl Iterator<Item = Workload> {
+    COMPONENTS.iter().flat_map(|component| component.workloads).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_control_plane_without_workers_has_three_images() {
+        assert_eq!(images().collect::<Vec<_>>(), ["etcd", "kube-apiserver", "kube-controller-manager"]);
+    }
+
+    #[test]
+    fn the_certificate_of_the_api_server_waits_for_its_address() {
+        let view = crate::shoot::view::tests::golden("s2");
+        let names = |outside: Option<&Outside>| {
+            let all = certificates(&view, outside).into_iter();
+            all.map(|each| format!("{} {}", each.config.name(), each.authority)).collect::<Vec<_>>()
+        };
+        let early = [
+            "etcd-server-main ca-etcd",
+            "etcd-server-events ca-etcd",
+            "etcd-client ca-etcd",
+            "kube-aggregator ca-front-proxy",
+            "kube-controller-manager-server ca",
+        ];
+        assert_eq!(names(None), early);
+        let late = names(Some(&Outside { host: "192.0.2.1".into(), port: 443 }));
+        assert_eq!((late.len(), late[4].as_str()), (6, "kube-apiserver ca"));
+    }
+
+    #[test]
+    fn components_have_different_names() {
+        let names: std::collections::BTreeSet<&str> = COMPONENTS.iter().map(|each| each.name).collect();
+        assert_eq!(names.len(), COMPONENTS.len());
+    }
 }

@@ -5,19 +5,18 @@
 
 pub(super) mod tasks;
 
-use crate::components::shoot as managed;
 use crate::extension::Moment;
 
-use super::components::{etcd, kube_apiserver, kube_controller_manager, resource_manager, system};
+use super::components::kube_apiserver::tasks as kube_apiserver;
 use super::evidence::only_in_the_log;
 use super::facts::Facts;
-use super::table::{Row, Table};
-use super::times::{
-    FIVE_MINUTES, FIVE_SECONDS, MINUTE, SECOND, SHORT, TEN_MINUTES, TEN_SECONDS, THREE_MINUTES, TWO_MINUTES,
-};
-use super::{backups, encryption, extensions, records, sleep};
+use super::row::Row;
+use super::table::Table;
+use super::times::{FIVE_MINUTES, FIVE_SECONDS, MINUTE, SECOND, SHORT, TEN_MINUTES, TEN_SECONDS};
+use super::{backups, encryption, extensions, records, referenced, sleep};
 
-pub(super) static TABLE: Table = Table { name: "Shoot cluster reconciliation", rows: &ROWS };
+pub(super) static TABLE: Table =
+    Table { name: "Shoot cluster reconciliation", rows: &ROWS, of: |component| component.create };
 
 // rustfmt leaves a table with longer lines as it is.
 const LABEL: &str = "Labeling resources after modification of encryption config or to encrypt them with new ETCD encryption key";
@@ -25,9 +24,9 @@ const UNLABEL: &str = "Removing label from resources after modification of encry
 
 // A method of `Looker<'_>` has one lifetime, and the closure has all.
 #[allow(clippy::redundant_closure_for_method_calls)]
-static ROWS: [Row; 47] = [
+static ROWS: [Row; 28] = [
     // Upstream creates all components before its flow, in a step of this name, and retries for ten minutes.
-    Row::new("Create botanist", kube_apiserver::settings, |seen| seen.settings())
+    Row::new("Create botanist", kube_apiserver::settings, kube_apiserver::settings_seen)
         .retrying(TEN_SECONDS, MINUTE),
     Row::new("Check required extensions", tasks::required_extensions, |seen| seen.required_extensions())
         .after(&["Create botanist"])
@@ -38,33 +37,16 @@ static ROWS: [Row; 47] = [
         .after(&["Deploying control plane namespace"])
         .retrying(FIVE_SECONDS, SHORT),
     // Cloud provider account secret: only with workers.
-    Row::new("Deploying referenced resources", tasks::referenced, |seen| seen.written(managed::REFERENCED))
-        .after(&["Deploying control plane namespace"])
-        .retrying(FIVE_SECONDS, SHORT),
-    // Shoot infrastructure: only with workers.
-    Row::new(
-        "Deploying Kubernetes API server service in the Seed cluster",
-        kube_apiserver::service,
-        |seen| seen.service(kube_apiserver::NAME),
-    )
-    .after(&["Deploying control plane namespace", "Ensuring Shoot cluster identity"])
+    Row::new("Deploying referenced resources", referenced::deploy, |seen| {
+        seen.written(referenced::MANAGED_RESOURCE)
+    })
+    .after(&["Deploying control plane namespace"])
     .retrying(FIVE_SECONDS, SHORT),
-    Row::new(
-        "Waiting until Kubernetes API server service in the Seed cluster has reported readiness",
-        kube_apiserver::wait_exposed,
-        |seen| seen.exposure(),
-    )
-    .after(&["Deploying Kubernetes API server service in the Seed cluster"])
-    .within(TEN_MINUTES),
     // Upstream creates the server certificate with its Deployment. Here the certificate contains the address of the
     // Service.
     Row::new("Initializing secrets management", tasks::secrets, only_in_the_log)
         .after(&["Waiting until Kubernetes API server service in the Seed cluster has reported readiness"])
         .within(TEN_MINUTES),
-    Row::new("Ensuring advertised addresses for the Shoot", kube_apiserver::advertise, |seen| {
-        seen.status("advertisedAddresses")
-    })
-    .after(&["Initializing secrets management"]),
     Row::new(
         "Deploying internal domain DNS record",
         |work, attempt| records::INTERNAL_RECORD.deploy_and_wait(work, attempt),
@@ -97,17 +79,6 @@ static ROWS: [Row; 47] = [
     )
     .after(&["Deploying BackupEntry for ETCD data"])
     .when(|facts| facts.has_backup && facts.waits()),
-    Row::new("Deploying main and events ETCDs", etcd::deploy, |seen| seen.etcds_written())
-        .after(&[
-            "Initializing secrets management",
-            "Deploying referenced resources",
-            "Waiting until the BackupEntry for ETCD data has been reconciled",
-        ])
-        .retrying(FIVE_SECONDS, SHORT),
-    Row::new("Waiting until main and event ETCDs have been reconciled", etcd::wait, |seen| seen.etcds())
-        .after(&["Deploying main and events ETCDs"])
-        .when(Facts::waits_awake)
-        .within(FIVE_MINUTES),
     Row::new(
         "Deploying extension resources before kube-apiserver",
         |work, _| extensions::BEFORE.deploy(work),
@@ -123,88 +94,6 @@ static ROWS: [Row; 47] = [
     )
     .after(&["Deploying extension resources before kube-apiserver"])
     .when(Facts::waits_awake),
-    // While a new encryption key is prepared, a rollout with the old key comes first.
-    Row::new("Deploying Kubernetes API server", kube_apiserver::deploy, |seen| {
-        seen.deployment(kube_apiserver::NAME)
-    })
-    .after(&[
-        "Initializing secrets management",
-        "Deploying main and events ETCDs",
-        "Waiting until main and event ETCDs have been reconciled",
-        "Waiting until extension resources handled before kube-apiserver are ready",
-    ])
-    .retrying(FIVE_SECONDS, SHORT)
-    .longer(Facts::prepares_encryption_key, FIVE_MINUTES),
-    // Rewritten objects must not reach a server that still encrypts with the old key.
-    Row::new("Waiting until Kubernetes API server rolled out", kube_apiserver::wait, |seen| {
-        seen.rolled_out(kube_apiserver::NAME)
-    })
-    .after(&["Deploying Kubernetes API server"])
-    .when(|facts| facts.is_awake() && (facts.waits() || facts.rewrites_objects()))
-    .within(FIVE_MINUTES),
-    // The applier is part of this program: this wakes it, and it starts to serve.
-    Row::new("Deploying gardener-resource-manager", resource_manager::deploy, |seen| {
-        seen.written(managed::RESOURCE_MANAGER)
-    })
-    .after(&["Initializing secrets management", "Waiting until Kubernetes API server rolled out"]),
-    Row::new("Waiting until gardener-resource-manager reports readiness", resource_manager::wait, |seen| {
-        seen.applied()
-    })
-    .after(&["Deploying gardener-resource-manager"])
-    .when(Facts::waits_awake)
-    .within(FIVE_MINUTES),
-    Row::new(
-        "Renewing shoot access secrets after creation of new ServiceAccount signing key",
-        resource_manager::renew_tokens,
-        only_in_the_log,
-    )
-    .after(&["Waiting until gardener-resource-manager reports readiness"])
-    .when(Facts::prepares_service_account_key)
-    .retrying(FIVE_SECONDS, SHORT),
-    Row::new("Deploying shoot namespaces system component", system::namespaces, |seen| {
-        seen.written(managed::NAMESPACES)
-    })
-    .after(&["Renewing shoot access secrets after creation of new ServiceAccount signing key"])
-    .retrying(FIVE_SECONDS, SHORT),
-    Row::new("Waiting until shoot namespaces have been reconciled", system::wait_namespaces, |seen| {
-        seen.healthy(managed::NAMESPACES)
-    })
-    .after(&["Deploying shoot namespaces system component"])
-    .when(Facts::waits_awake)
-    .within(TWO_MINUTES)
-    .last(),
-    Row::new("Deploying Gardener shoot access resources", system::access, |seen| {
-        seen.written(managed::GARDENER_ACCESS)
-    })
-    .after(&["Renewing shoot access secrets after creation of new ServiceAccount signing key"])
-    .retrying(FIVE_SECONDS, SHORT),
-    Row::new("Initializing connection to Shoot", kube_apiserver::connect, only_in_the_log)
-        .after(&["Deploying internal domain DNS record", "Deploying Gardener shoot access resources"])
-        .retrying(FIVE_SECONDS, TWO_MINUTES),
-    Row::new(
-        "Sync public service account signing keys to Garden cluster",
-        kube_apiserver::publish_keys,
-        only_in_the_log,
-    )
-    .after(&["Initializing connection to Shoot"])
-    .when(|facts| facts.is_awake() && facts.publishes_keys)
-    .last(),
-    // The flow does not wait for the API server of a Shoot that is being hibernated, and its controllers must not be
-    // newer than the server.
-    Row::new("Deploying Kubernetes controller manager", kube_controller_manager::deploy, |seen| {
-        seen.deployment(kube_controller_manager::NAME)
-    })
-    .after(&["Renewing shoot access secrets after creation of new ServiceAccount signing key"])
-    .also_after(|facts| facts.is_hibernated, &["Initializing connection to Shoot"])
-    .retrying(FIVE_SECONDS, SHORT),
-    Row::new(
-        "Waiting until kube-controller-manager reports readiness",
-        kube_controller_manager::wait,
-        |seen| seen.rolled_out(kube_controller_manager::NAME),
-    )
-    .after(&["Deploying Kubernetes controller manager"])
-    .when(Facts::waits_for_controllers)
-    .within(THREE_MINUTES),
     // Rewrites stored objects after a change of their encryption.
     Row::new(LABEL, encryption::label, only_in_the_log)
         .after(&["Initializing connection to Shoot"])
@@ -265,24 +154,7 @@ static ROWS: [Row; 47] = [
     )
     .after(&["Hibernating extension resources before kube-apiserver hibernation"])
     .when(|facts| facts.is_hibernated && facts.waits()),
-    // Worker pools, machine controllers, network plugin, CoreDNS, kube-proxy and VPN: only with workers.
-    Row::new("Deploying shoot system resources", system::system, |seen| seen.written(managed::SYSTEM))
-        .after(&[
-            "Deploying referenced resources",
-            "Waiting until extension resources handled after kube-apiserver are ready",
-            "Initializing connection to Shoot",
-        ])
-        .when(Facts::is_awake)
-        .retrying(FIVE_SECONDS, SHORT)
-        .last(),
-    Row::new("Deploying shoot cluster identity", system::cluster_identity, |seen| {
-        seen.written(managed::CLUSTER_IDENTITY)
-    })
-    .after(&["Ensuring Shoot cluster identity", "Initializing connection to Shoot"])
-    .when(Facts::is_awake)
-    .retrying(FIVE_SECONDS, SHORT)
-    .last(),
-    Row::new("Hibernating control plane", sleep::control_plane, |seen| seen.control_plane_down())
+    Row::new("Hibernating control plane", sleep::control_plane, sleep::control_plane_seen)
         .after(&[
             "Initializing connection to Shoot",
             "Waiting until extension resources hibernated before kube-apiserver hibernation are ready",

@@ -10,10 +10,10 @@ use crate::flow::{Attempt, Failed, Step};
 use crate::kube::{ListParams, Patch};
 use crate::runtime::write;
 use crate::secrets::{KEY_AGAIN, Secrets};
-use crate::shoot::rotation::{self};
-use crate::shoot::secrets::{self};
-use crate::shoot::{garden, inside, namespace as plane};
+use crate::shoot::{garden, namespace as plane};
+use crate::shoot::{rotation, secrets};
 
+use super::super::components;
 use super::super::work::Work;
 use super::super::{cluster, status};
 
@@ -45,17 +45,14 @@ pub(in crate::operation) fn identity(work: &mut Work, _: &Attempt) -> Result<Ste
     Ok(Step::Done)
 }
 
-pub(in crate::operation) fn referenced(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
-    inside::deploy_referenced(&work.env.garden, &work.env.seed, &work.view)?;
-    Ok(Step::Done)
-}
-
 pub(in crate::operation) fn secrets(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     if work.session.is_none() {
         work.session = Some(Secrets::load(work.place.clone(), &rotation::rotation(&work.view))?);
     }
     let Some(session) = &mut work.session else { return Ok(Step::Done) };
-    let made = match secrets::ensure(session, &work.view, work.results.outside.get())? {
+    let outside = work.results.outside.get();
+    let certificates = components::certificates(&work.view, outside);
+    let made = match secrets::ensure(session, &work.view, &certificates)? {
         secrets::Ensured::All(made) => made,
         secrets::Ensured::Making(why) => return Ok(Step::again(KEY_AGAIN, why)),
     };

@@ -4,9 +4,10 @@ use serde_json::Value;
 
 use crate::api::core::{DEPLOYMENT, NAMESPACE};
 use crate::api::meta::{Key, Metadata};
-use crate::components::{kube_apiserver, kube_controller_manager};
 use crate::kube::{Error, Seed};
 use crate::shoot::access;
+
+use super::super::components::{kube_apiserver, kube_controller_manager};
 
 /// The state in the seed before the flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

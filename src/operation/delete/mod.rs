@@ -8,26 +8,26 @@
 pub(super) mod found;
 pub(super) mod tasks;
 
-use crate::components::shoot as managed;
 use crate::shoot::cleaner::Stage;
 
-use super::components::{etcd, kube_apiserver, kube_controller_manager, resource_manager, system};
+use super::components::kube_apiserver::tasks as kube_apiserver;
 use super::create::tasks as create;
 use super::evidence::only_in_the_log;
 use super::facts::Facts;
-use super::table::{Row, Table};
+use super::row::Row;
+use super::table::Table;
 use super::times::{
-    FIFTEEN_MINUTES, FIVE_MINUTES, FIVE_SECONDS, MINUTE, NINETY_SECONDS, SHORT, TEN_MINUTES, TEN_SECONDS,
-    TWO_MINUTES,
+    FIFTEEN_MINUTES, FIVE_MINUTES, FIVE_SECONDS, MINUTE, SHORT, TEN_MINUTES, TEN_SECONDS, TWO_MINUTES,
 };
-use super::{extensions, records};
+use super::{extensions, records, referenced};
 
-pub(super) static TABLE: Table = Table { name: "Shoot cluster deletion", rows: &ROWS };
+pub(super) static TABLE: Table =
+    Table { name: "Shoot cluster deletion", rows: &ROWS, of: |component| component.delete };
 
 // A method of `Looker<'_>` has one lifetime, and the closure has all.
 #[allow(clippy::redundant_closure_for_method_calls)]
-static ROWS: [Row; 46] = [
-    Row::new("Create botanist", tasks::settings, |seen| seen.settings())
+static ROWS: [Row; 26] = [
+    Row::new("Create botanist", kube_apiserver::settings_if_possible, kube_apiserver::settings_seen)
         .when(Facts::cleans)
         .retrying(TEN_SECONDS, MINUTE),
     Row::new("Check required extensions exist", create::required_extensions, |seen| {
@@ -42,36 +42,16 @@ static ROWS: [Row; 46] = [
     Row::new("Ensuring Shoot cluster identity", create::identity, |seen| seen.status("clusterIdentity"))
         .after(&["Deploying Shoot namespace in Seed"])
         .retrying(FIVE_SECONDS, SHORT),
-    Row::new(
-        "Deploying Kubernetes API server service in the Seed cluster",
-        kube_apiserver::service,
-        |seen| seen.service(kube_apiserver::NAME),
-    )
-    .after(&["Deploying Shoot namespace in Seed", "Ensuring Shoot cluster identity"])
-    .when(Facts::cleans)
-    .retrying(FIVE_SECONDS, SHORT),
-    Row::new(
-        "Waiting until Kubernetes API LoadBalancer in the Seed cluster has reported readiness",
-        kube_apiserver::wait_exposed,
-        |seen| seen.exposure(),
-    )
-    .after(&["Deploying Kubernetes API server service in the Seed cluster"])
-    .when(Facts::cleans)
-    .within(TEN_MINUTES),
     Row::new("Initializing secrets management", create::secrets, only_in_the_log)
         .after(&["Waiting until Kubernetes API LoadBalancer in the Seed cluster has reported readiness"])
         .when(Facts::cleans)
         .within(TEN_MINUTES),
-    Row::new("Ensuring advertised addresses for the Shoot", kube_apiserver::advertise, |seen| {
-        seen.status("advertisedAddresses")
+    Row::new("Deploying referenced resources", referenced::deploy, |seen| {
+        seen.written(referenced::MANAGED_RESOURCE)
     })
-    .after(&["Initializing secrets management"])
+    .after(&["Deploying Shoot namespace in Seed"])
     .when(Facts::cleans)
-    .last(),
-    Row::new("Deploying referenced resources", create::referenced, |seen| seen.written(managed::REFERENCED))
-        .after(&["Deploying Shoot namespace in Seed"])
-        .when(Facts::cleans)
-        .retrying(FIVE_SECONDS, SHORT),
+    .retrying(FIVE_SECONDS, SHORT),
     Row::new(
         "Deploying internal domain DNS record",
         |work, attempt| records::INTERNAL_RECORD.deploy_and_wait(work, attempt),
@@ -83,54 +63,6 @@ static ROWS: [Row; 46] = [
     ])
     .when(Facts::cleans)
     .within(FIVE_MINUTES),
-    Row::new("Deploying main and events etcd", etcd::deploy, |seen| seen.etcds_written())
-        .after(&["Initializing secrets management"])
-        .when(Facts::cleans)
-        .retrying(FIVE_SECONDS, SHORT),
-    Row::new("Waiting until main and event etcd report readiness", etcd::wait, |seen| seen.etcds())
-        .after(&["Deploying main and events etcd"])
-        .when(Facts::cleans)
-        .within(FIVE_MINUTES),
-    // While a new encryption key is prepared, a rollout with the old key comes first.
-    Row::new("Deploying Kubernetes API server", tasks::keep_or_deploy_server, |seen| {
-        seen.deployment(kube_apiserver::NAME)
-    })
-    .after(&["Waiting until main and event etcd report readiness"])
-    .when(Facts::cleans)
-    .retrying(FIVE_SECONDS, FIVE_MINUTES),
-    Row::new("Waiting until Kubernetes API server reports readiness", kube_apiserver::wait, |seen| {
-        seen.rolled_out(kube_apiserver::NAME)
-    })
-    .after(&["Deploying Kubernetes API server"])
-    .when(Facts::cleans)
-    .within(FIVE_MINUTES),
-    Row::new("Deploying gardener-resource-manager", resource_manager::deploy, |seen| {
-        seen.written(managed::RESOURCE_MANAGER)
-    })
-    .after(&["Waiting until Kubernetes API server reports readiness"])
-    .when(Facts::cleans),
-    Row::new("Waiting until gardener-resource-manager reports readiness", resource_manager::wait, |seen| {
-        seen.applied()
-    })
-    .after(&["Deploying gardener-resource-manager"])
-    .when(Facts::cleans)
-    .within(FIVE_MINUTES),
-    Row::new("Deploying Gardener shoot access resources", system::access, |seen| {
-        seen.written(managed::GARDENER_ACCESS)
-    })
-    .after(&["Waiting until gardener-resource-manager reports readiness"])
-    .when(Facts::cleans)
-    .retrying(FIVE_SECONDS, SHORT),
-    Row::new("Initializing connection to Shoot", kube_apiserver::connect, only_in_the_log)
-        .after(&["Deploying internal domain DNS record", "Deploying Gardener shoot access resources"])
-        .when(Facts::cleans)
-        .retrying(FIVE_SECONDS, TWO_MINUTES),
-    Row::new("Deploying Kubernetes controller manager", kube_controller_manager::deploy, |seen| {
-        seen.deployment(kube_controller_manager::NAME)
-    })
-    .after(&["Initializing connection to Shoot"])
-    .when(Facts::cleans)
-    .retrying(FIVE_SECONDS, SHORT),
     // Everything in the cluster, and then its controllers.
     Row::new(
         "Cleaning up webhooks",
@@ -140,14 +72,6 @@ static ROWS: [Row; 46] = [
     .after(&["Initializing connection to Shoot"])
     .when(Facts::cleans)
     .retrying(FIVE_SECONDS, TEN_MINUTES),
-    Row::new(
-        "Waiting until kube-controller-manager is active",
-        kube_controller_manager::wait_active,
-        only_in_the_log,
-    )
-    .after(&["Cleaning up webhooks", "Deploying Kubernetes controller manager"])
-    .when(|facts| facts.cleans() && facts.found.has_controllers)
-    .retrying(FIVE_SECONDS, NINETY_SECONDS),
     Row::new(
         "Cleaning extended API groups",
         |work, _| tasks::sweep(work, Stage::Apis),
@@ -203,15 +127,6 @@ static ROWS: [Row; 46] = [
         "Waiting until all stale extension resources have been deleted",
     ])
     .retrying(FIVE_SECONDS, SHORT),
-    // The API server, and everything that works without it.
-    Row::new("Deleting Kubernetes API server", kube_apiserver::delete, only_in_the_log)
-        .after(&["Waiting until shoot managed resources have been deleted"])
-        .retrying(FIVE_SECONDS, SHORT),
-    Row::new("Waiting until Kubernetes API server has been deleted", kube_apiserver::wait_deleted, |seen| {
-        seen.deployment_left(kube_apiserver::NAME)
-    })
-    .after(&["Deleting Kubernetes API server"])
-    .within(FIVE_MINUTES),
     Row::new(
         "Deleting extension resources after kube-apiserver",
         |work, _| extensions::AFTER.delete(work),
@@ -231,22 +146,6 @@ static ROWS: [Row; 46] = [
         |seen| seen.extensions_left(),
     )
     .after(&["Waiting until Kubernetes API server has been deleted"]),
-    Row::new("Destroying Kubernetes API server service", kube_apiserver::delete_services, only_in_the_log)
-        .after(&["Waiting until Kubernetes API server has been deleted"])
-        .retrying(FIVE_SECONDS, SHORT)
-        .last(),
-    Row::new("Destroying gardener-resource-manager", resource_manager::delete, only_in_the_log)
-        .after(&["Waiting until Kubernetes API server has been deleted"])
-        .retrying(FIVE_SECONDS, SHORT)
-        .last(),
-    Row::new(
-        "Delete public service account signing keys from Garden cluster",
-        kube_apiserver::withdraw_keys,
-        only_in_the_log,
-    )
-    .after(&["Waiting until Kubernetes API server has been deleted"])
-    .retrying(FIVE_SECONDS, SHORT)
-    .last(),
     Row::new(
         "Destroying external domain DNS record",
         |work, attempt| records::EXTERNAL_RECORD.delete_and_wait(work, attempt),
@@ -266,14 +165,6 @@ static ROWS: [Row; 46] = [
         .after(&GONE)
         .when(|facts| facts.found.has_namespace)
         .within(TWO_MINUTES),
-    Row::new("Destroying main and events etcd", etcd::delete, only_in_the_log)
-        .after(&GONE)
-        .retrying(FIVE_SECONDS, SHORT),
-    Row::new("Waiting until main and event etcd have been destroyed", etcd::wait_deleted, |seen| {
-        seen.etcds_left()
-    })
-    .after(&["Destroying main and events etcd"])
-    .within(FIVE_MINUTES),
     Row::new("Deleting shoot namespace in Seed", tasks::namespace, only_in_the_log)
         .after(&[
             "Destroying internal domain DNS record",
@@ -397,6 +288,6 @@ mod tests {
         assert!(short.contains(&"Deleting managed resources"));
         let gone = names(Found::default());
         assert!(!gone.iter().any(|name| name.contains("DNS record")));
-        assert_eq!(gone.last(), Some(&"Deleting Shoot State"));
+        assert!(gone.contains(&"Deleting Shoot State"));
     }
 }

@@ -4,12 +4,11 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::api::core::{CONFIG_MAP, DEPLOYMENT, NAMESPACE, SECRET};
+use crate::api::core::{CONFIG_MAP, NAMESPACE, SECRET};
 use crate::api::extensions::CLUSTER;
 use crate::api::meta::{Key, Metadata, Resource, text};
 use crate::api::resources::{MANAGED_RESOURCE, ManagedResource};
 use crate::components::managed::{self, Removal};
-use crate::components::{kube_apiserver, shoot as managed_resources};
 use crate::extension::together;
 use crate::flow::{Attempt, Failed, Step};
 use crate::kube::{ListParams, Patch, Seed};
@@ -18,44 +17,13 @@ use crate::runtime::write;
 use crate::shoot::cleaner::{self, Stage, Sweep, Terms};
 use crate::shoot::state;
 
-use super::super::components::kube_apiserver as server;
-use super::super::extensions;
 use super::super::work::Work;
+use super::super::{extensions, referenced as copies};
 
 /// How soon to check again whether something is gone.
 const SOON: Duration = Duration::from_secs(1);
 
 const AGAIN: Duration = Duration::from_secs(5);
-
-/// Objects that the settings refer to may be deleted before the Shoot. The API server then keeps its settings.
-pub(in crate::operation) fn settings(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
-    match server::settings(work, attempt) {
-        Err(failed) if failed.postponed.is_none() => {
-            let (shoot, err) = (work.view.name.as_str(), failed.text.as_str());
-            log::warn!(shoot, err; "The API server of a Shoot that is being deleted keeps its settings");
-            work.keeps_server = true;
-            Ok(Step::Done)
-        }
-        other => other,
-    }
-}
-
-/// Runs the API server with at least one replica.
-pub(in crate::operation) fn keep_or_deploy_server(
-    work: &mut Work,
-    attempt: &Attempt,
-) -> Result<Step, Failed> {
-    if !work.keeps_server {
-        return server::deploy(work, attempt);
-    }
-    let key = Key::new(work.plane(), kube_apiserver::NAME);
-    let live: Value = work.env.seed.get(&DEPLOYMENT, &key)?;
-    if live["spec"]["replicas"] == 0 {
-        let patch = Patch::Merge(json!({"spec": {"replicas": 1}}));
-        work.env.seed.patch_blindly(&DEPLOYMENT, &key, &patch)?;
-    }
-    Ok(Step::Done)
-}
 
 /// A step of the clean-up.
 pub(in crate::operation) fn sweep(work: &mut Work, stage: Stage) -> Result<Step, Failed> {
@@ -170,7 +138,7 @@ pub(in crate::operation) fn wait_stale_extensions(
 }
 
 pub(in crate::operation) fn referenced(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
-    let key = Key::new(work.plane(), managed_resources::REFERENCED);
+    let key = Key::new(work.plane(), copies::MANAGED_RESOURCE);
     Ok(match managed::remove(&work.env.seed, &key)? {
         Removal::Gone => Step::Done,
         _ => Step::again(SOON, format!("ManagedResource {key} is still there")),

@@ -7,14 +7,13 @@ use crate::api::extensions::{DNS_RECORD, EXTENSION};
 use crate::api::meta::{Key, Resource, text};
 use crate::api::resources::{MANAGED_RESOURCE, ManagedResource};
 use crate::base::error::chain;
-use crate::components::etcd::Role;
 use crate::format::duration;
 use crate::kube::ListParams;
 use crate::limits;
 use crate::shoot::cleaner::{self, Stage};
 
 use super::super::kinds::Operation;
-use super::{Found, Looker, Seen, all, etcd_resource, missing};
+use super::{Found, Looker, Seen, missing};
 
 impl Looker<'_> {
     /// What the cluster of the Shoot still contains, if its API server is reachable from here.
@@ -35,23 +34,18 @@ impl Looker<'_> {
         Ok(Seen::Missing(said))
     }
 
-    fn is_gone(&self, resource: &Resource, key: &Key) -> Found {
-        let found = self.seed.find::<Value>(resource, key)?;
+    /// An object in the namespace of the control plane is gone.
+    pub(in crate::operation) fn is_gone(&self, resource: &Resource, name: &str) -> Found {
+        let found = self.seed.find::<Value>(resource, &self.key(name))?;
         Ok(found.map_or(Seen::There, |object| missing(held(resource, &object))))
     }
 
     pub(in crate::operation) fn deployment_left(&self, name: &str) -> Found {
-        self.is_gone(&DEPLOYMENT, &self.key(name))
-    }
-
-    pub(in crate::operation) fn etcds_left(&self) -> Found {
-        let written = etcd_resource(self.settings.edge.etcd.mode);
-        let each = |role: Role| self.is_gone(&written, &self.key(role.name()));
-        Ok(all(Role::ALL.into_iter().map(each).collect::<Result<_, _>>()?))
+        self.is_gone(&DEPLOYMENT, name)
     }
 
     pub(in crate::operation) fn record_left(&self, role: &str) -> Found {
-        self.is_gone(&DNS_RECORD, &self.target(role).key)
+        self.is_gone(&DNS_RECORD, &self.target(role).key.name)
     }
 
     pub(in crate::operation) fn extensions_left(&self) -> Found {

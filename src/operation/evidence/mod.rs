@@ -4,27 +4,22 @@ mod leaving;
 
 use serde_json::Value;
 
-use crate::api::core::{DEPLOYMENT, NAMESPACE, SERVICE, STATEFUL_SET};
+use crate::api::core::{DEPLOYMENT, NAMESPACE, SERVICE};
 use crate::api::extensions::{DNS_RECORD, EXTENSION};
 use crate::api::gardener::BACKUP_ENTRY;
 use crate::api::meta::{Key, Resource, text};
 use crate::api::resources::MANAGED_RESOURCE;
 use crate::backup;
 use crate::base::clock::Timestamp;
-use crate::base::error::chain;
 use crate::components::rollout::{self, Account};
-use crate::components::shoot as managed;
-use crate::components::{etcd, exposure, kube_apiserver, kube_controller_manager, scale};
 use crate::config::Settings;
-use crate::config::control_plane::EtcdMode;
 use crate::extension::{self, Class, Moment, Target};
-use crate::flow::{Failed, Step};
+use crate::flow::Failed;
 use crate::kube::{Garden, Seed};
 use crate::resources::Watched;
 use crate::runtime::events;
 use crate::shoot::client::Connector;
 
-use super::components::etcd::resource as etcd_resource;
 use super::kinds::Operation;
 use super::{look, records};
 
@@ -78,7 +73,7 @@ pub(super) fn missing(why: impl Into<String>) -> Seen {
     Seen::Missing(vec![why.into()])
 }
 
-fn all(parts: Vec<Seen>) -> Seen {
+pub(super) fn all(parts: Vec<Seen>) -> Seen {
     let mut missing = Vec::new();
     for part in parts {
         match part {
@@ -94,10 +89,6 @@ impl Looker<'_> {
     /// Looks for the result of a task.
     pub fn look(&self, evidence: Evidence) -> Seen {
         evidence(self).unwrap_or_else(|failed| Seen::Unread(failed.text))
-    }
-
-    pub(super) fn settings(&self) -> Found {
-        Ok(look::settings(self.garden, self.shoot).err().map_or(Seen::There, |why| missing(why.text)))
     }
 
     pub(super) fn required_extensions(&self) -> Found {
@@ -119,17 +110,6 @@ impl Looker<'_> {
 
     pub(super) fn rolled_out(&self, name: &str) -> Found {
         self.rollout(&DEPLOYMENT, name)
-    }
-
-    pub(super) fn etcds_written(&self) -> Found {
-        let written = etcd_resource(self.settings.edge.etcd.mode);
-        let each = |role: etcd::Role| self.exists(&written, role.name());
-        Ok(all(etcd::Role::ALL.into_iter().map(each).collect::<Result<_, _>>()?))
-    }
-
-    pub(super) fn etcds(&self) -> Found {
-        let each = |role: etcd::Role| self.etcd(role);
-        Ok(all(etcd::Role::ALL.into_iter().map(each).collect::<Result<_, _>>()?))
     }
 
     /// A ManagedResource exists.
@@ -159,7 +139,7 @@ impl Looker<'_> {
         })
     }
 
-    fn exists(&self, resource: &Resource, name: &str) -> Found {
+    pub(super) fn exists(&self, resource: &Resource, name: &str) -> Found {
         let namespace = if resource.namespaced { self.plane() } else { "" };
         let found: Option<Value> = self.seed.find(resource, &Key::new(namespace, name))?;
         Ok(match found {
@@ -171,33 +151,7 @@ impl Looker<'_> {
         })
     }
 
-    pub(super) fn exposure(&self) -> Found {
-        Ok(match exposure::look(self.seed, self.plane(), &self.settings.edge.exposure) {
-            Ok(exposure::Exposed::At(_)) => Seen::There,
-            Ok(exposure::Exposed::Waiting(Step::Again { why, .. })) | Err(why) => missing(why.text),
-            Ok(exposure::Exposed::Waiting(Step::Done)) => Seen::Nowhere,
-        })
-    }
-
-    fn etcd(&self, role: etcd::Role) -> Found {
-        let name = role.name();
-        if self.settings.edge.etcd.mode == EtcdMode::Druid {
-            return Ok(match etcd::druid::wait(self.seed, self.plane(), role)? {
-                Step::Done => Seen::There,
-                Step::Again { why, .. } => missing(why.text),
-            });
-        }
-        let mut seen = self.rollout(&STATEFUL_SET, name)?;
-        if let Seen::Missing(lines) = &mut seen
-            && let Some(set) = self.seed.find::<Value>(&STATEFUL_SET, &Key::new(self.plane(), name))?
-            && let Some(why) = etcd::claims::look(self.seed, &set)?
-        {
-            lines.insert(0, why.text);
-        }
-        Ok(seen)
-    }
-
-    fn rollout(&self, resource: &Resource, name: &str) -> Found {
+    pub(super) fn rollout(&self, resource: &Resource, name: &str) -> Found {
         let key = self.key(name);
         let found = rollout::look(self.seed, resource, &key)?;
         Ok(found.map_or(Seen::There, |(why, account)| Seen::Missing(self.account(why, &account))))
@@ -231,19 +185,6 @@ impl Looker<'_> {
         Ok(unhealthy.map_or(Seen::There, |why| missing(format!("ManagedResource {name} {why}"))))
     }
 
-    /// The applier begins when it reaches the API server of the Shoot.
-    pub(super) fn applied(&self) -> Found {
-        let mut seen = self.managed(managed::RESOURCE_MANAGER, true)?;
-        if let Seen::Missing(lines) = &mut seen
-            && let Err(error) = self.shoots.open(self.plane())
-        {
-            let doubt = exposure::examine(self.seed, &self.settings.edge.exposure).ok().and_then(Result::err);
-            let why = format!("its API server cannot be reached from here: {}", chain(&error));
-            lines.splice(0..0, std::iter::once(why).chain(doubt));
-        }
-        Ok(seen)
-    }
-
     pub(super) fn backup_entry(&self, must_be_ready: bool) -> Found {
         let uid = text(&self.shoot["status"]["uid"]);
         let entry = backup::garden::entry(
@@ -275,24 +216,6 @@ impl Looker<'_> {
         records::target(self.plane(), text(&self.shoot["metadata"]["name"]), role)
     }
 
-    /// The workloads that still run, in the order in which they end.
-    pub(super) fn control_plane_down(&self) -> Found {
-        let left = |resource: &Resource, name: &str| -> Found {
-            Ok(match scale::wait_down(self.seed, resource, &self.key(name))? {
-                Step::Done => Seen::There,
-                Step::Again { why, .. } => missing(why.text),
-            })
-        };
-        let mut parts = Vec::new();
-        for name in [scale::RESOURCE_MANAGER, kube_controller_manager::NAME, kube_apiserver::NAME] {
-            parts.push(left(&DEPLOYMENT, name)?);
-        }
-        for role in etcd::Role::ALL {
-            parts.push(left(&STATEFUL_SET, role.name())?);
-        }
-        Ok(all(parts))
-    }
-
     pub(super) fn extensions(&self, moment: Moment, must_be_ready: bool) -> Found {
         let registrations = look::registrations(self.garden)?;
         let wanted = extension::enabled(&self.shoot["spec"]["extensions"], &registrations, Class::Shoot);
@@ -315,18 +238,6 @@ fn ready(resource: &Resource, name: &str, object: &Value) -> Seen {
         Err(unready) => {
             let why = unready.into_failed().text;
             missing(format!("{} {name}: {why}: look at its extension, with gardenlet explain", resource.kind))
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_druid_makes_the_stateful_sets() {
-        for (mode, kind) in [(EtcdMode::Plain, "StatefulSet"), (EtcdMode::Druid, "Etcd")] {
-            assert_eq!(etcd_resource(mode).kind, kind);
         }
     }
 }

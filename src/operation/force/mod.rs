@@ -1,19 +1,20 @@
 //! The tasks that delete a Shoot by force (Gardener's `reconciler_force_delete.go`): they do not use its API server, and
 //! resources outside the seed may be left behind. A Shoot without workers has no machines.
 
-use super::components::{etcd, kube_apiserver};
 use super::create::tasks as create;
 use super::delete::tasks as delete;
 use super::evidence::only_in_the_log;
-use super::table::{Row, Table};
+use super::row::Row;
+use super::table::Table;
 use super::times::{FIFTEEN_MINUTES, FIVE_MINUTES, FIVE_SECONDS, MINUTE, SHORT};
 use super::{extensions, records};
 
-pub(super) static TABLE: Table = Table { name: "Shoot cluster force deletion", rows: &ROWS };
+pub(super) static TABLE: Table =
+    Table { name: "Shoot cluster force deletion", rows: &ROWS, of: |component| component.force_delete };
 
 // A method of `Looker<'_>` has one lifetime, and the closure has all.
 #[allow(clippy::redundant_closure_for_method_calls)]
-static ROWS: [Row; 16] = [
+static ROWS: [Row; 13] = [
     Row::new("Check required extensions exist", create::required_extensions, |seen| {
         seen.required_extensions()
     })
@@ -64,25 +65,12 @@ static ROWS: [Row; 16] = [
             "Waiting until managed resources have been deleted",
         ])
         .retrying(FIVE_SECONDS, SHORT),
-    Row::new("Deleting Etcd resources", etcd::delete, only_in_the_log)
-        .after(&["Deleting Cluster resource"])
-        .retrying(FIVE_SECONDS, SHORT),
-    Row::new("Waiting until Etcd resources have been deleted", etcd::wait_deleted, |seen| seen.etcds_left())
-        .after(&["Deleting Etcd resources"])
-        .within(FIVE_MINUTES),
     Row::new("Deleting Kubernetes resources", delete::force_resources, only_in_the_log)
         .after(&["Waiting until Etcd resources have been deleted"])
         .retrying(FIVE_SECONDS, SHORT),
     Row::new("Deleting shoot namespace", delete::namespace, only_in_the_log)
         .after(&["Deleting Kubernetes resources"])
         .retrying(FIVE_SECONDS, SHORT),
-    Row::new(
-        "Delete public service account signing keys from Garden cluster",
-        kube_apiserver::withdraw_keys,
-        only_in_the_log,
-    )
-    .after(&["Deleting Cluster resource"])
-    .last(),
     Row::new("Waiting until shoot namespace has been deleted", delete::wait_namespace_gone, |seen| {
         seen.namespace_left()
     })

@@ -9,7 +9,7 @@ use gardenlet::kube::{Client, ListParams};
 use serde_json::Value;
 
 use gardenlet::api::resources::MANAGED_RESOURCE;
-use gardenlet::components::shoot as managed;
+use gardenlet::operation::components::namespaces;
 use gardenlet::secrets::labels;
 
 use super::owner::Owner;
@@ -28,7 +28,7 @@ const MOMENTS: [(&Resource, &str); 4] = [
     (&NAMESPACE, ""),
     (&STATEFUL_SET, "etcd-main"),
     (&DEPLOYMENT, "kube-apiserver"),
-    (&MANAGED_RESOURCE, managed::NAMESPACES),
+    (&MANAGED_RESOURCE, namespaces::MANAGED_RESOURCE),
 ];
 
 /// The longest time until the ShootState of the last reconciliation is written, and all conditions are reported.

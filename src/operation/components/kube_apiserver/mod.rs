@@ -4,17 +4,21 @@
 
 use serde_json::{Value, json};
 
-use super::bring::{Keep, bring, bring_keeping};
-use super::{archive, content};
 use crate::api::core::{CONFIG_MAP, DEPLOYMENT, POD_DISRUPTION_BUDGET, SECRET, SERVICE};
 use crate::api::meta::Resource;
 use crate::base::sorted::SortedMap;
+use crate::components::bring::{Keep, bring, bring_keeping};
+use crate::components::{archive, content};
 use crate::kube::{Error, Seed};
+use crate::shoot::rotation::{CA_CLIENT, SERVICE_ACCOUNT_KEY, STATIC_TOKEN};
+use crate::shoot::secrets::Made;
+use crate::shoot::wildcard::Wildcard;
 
 mod arguments;
 mod encryption;
 mod references;
 mod settings;
+pub(in crate::operation) mod tasks;
 #[cfg(test)]
 mod tests;
 
@@ -65,15 +69,6 @@ pub struct Input<'a> {
     pub texts: &'a Texts,
 }
 
-/// A certificate in addition to the server's own.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Wildcard {
-    /// The Secret, in the namespace of the control plane.
-    pub secret: String,
-    /// The server name for which it is used.
-    pub host: String,
-}
-
 /// The objects for the seed; the Deployment is the last one.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Objects(pub Vec<(Resource, Value)>);
@@ -99,6 +94,24 @@ pub fn fill(input: &Input<'_>) -> Result<Objects, String> {
     objects.push((POD_DISRUPTION_BUDGET, pdb));
     objects.push((DEPLOYMENT, deployment(input, &names)?));
     Ok(Objects(objects))
+}
+
+/// The names of Secrets by volume of the Deployment.
+pub fn volumes(made: &Made) -> SortedMap<&'static str, String> {
+    [
+        ("ca", made.bundle("ca")),
+        (CA_CLIENT, made.bundle(CA_CLIENT)),
+        ("ca-front-proxy", made.bundle("ca-front-proxy")),
+        ("ca-etcd", made.bundle("ca-etcd")),
+        ("service-account-key-bundle", made.bundle(SERVICE_ACCOUNT_KEY)),
+        (SERVICE_ACCOUNT_KEY, made.current(SERVICE_ACCOUNT_KEY)),
+        ("static-token", made.current(STATIC_TOKEN)),
+        ("kube-aggregator", made.current("kube-aggregator")),
+        ("etcd-client", made.current("etcd-client")),
+        ("server", made.current(NAME)),
+    ]
+    .map(|(volume, name)| (volume, name.to_owned()))
+    .into()
 }
 
 /// Checks that settings can be built from a Shoot's `spec.kubernetes` and the texts that [`read`] found.

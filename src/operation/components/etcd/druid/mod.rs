@@ -207,8 +207,8 @@ fn guards(configuration: &Value) -> bool {
 mod tests {
     use super::*;
     use crate::components::archive;
-    use crate::components::etcd::tests::input;
     use crate::config::control_plane::Volume;
+    use crate::operation::components::etcd::tests::input;
 
     #[test]
     fn is_as_in_the_golden_files() {
@@ -216,7 +216,7 @@ mod tests {
         let events = Volume { storage_class: Some("local".to_owned()), size: "2Gi".to_owned() };
         let inputs = [input(Role::Main, &main), input(Role::Events, &events)];
         let all = inputs.map(|input| fill(&input, "38 12 * * *"));
-        let golden = include_str!("../../../../tests/fixtures/components/etcd-druid.yaml");
+        let golden = include_str!("../../../../../tests/fixtures/components/etcd-druid.yaml");
         assert_eq!(archive::golden(&all), golden);
     }
 

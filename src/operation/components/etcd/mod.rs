@@ -3,12 +3,14 @@
 
 use serde_json::{Value, json};
 
-use super::archive;
+use crate::components::archive;
 use crate::config::control_plane::Volume;
 
 pub mod claims;
 pub mod druid;
+pub mod mode;
 pub mod plain;
+pub(in crate::operation) mod tasks;
 
 /// Which of the two etcds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -78,7 +78,7 @@ fn arguments(deployment: &Value) -> SortedSet<String> {
 
 /// Checks that docs/differences.md has a row for a difference and its reason.
 fn listed(what: &str) {
-    let mut rows = include_str!("../../../docs/differences.md").lines();
+    let mut rows = include_str!("../../../../docs/differences.md").lines();
     assert!(rows.any(|row| row.starts_with(&format!("| {what}"))), "{what}");
 }
 
@@ -92,7 +92,7 @@ fn same_marks(ours: &Value, golden: &Value) {
 #[test]
 fn the_deployment_is_the_golden_one_except_for_listed_differences() {
     let mut golden =
-        golden(include_str!("../../../tests/fixtures/control-plane/deployment-kube-apiserver.yaml"));
+        golden(include_str!("../../../../tests/fixtures/control-plane/deployment-kube-apiserver.yaml"));
     let mut ours = deployment_of(&defaulted());
     assert_eq!(arguments(&ours), arguments(&golden));
 
@@ -131,7 +131,8 @@ fn the_deployment_is_the_golden_one_except_for_listed_differences() {
 
 #[test]
 fn references_are_those_of_gardener() {
-    let golden = golden(include_str!("../../../tests/fixtures/control-plane/deployment-kube-apiserver.yaml"));
+    let golden =
+        golden(include_str!("../../../../tests/fixtures/control-plane/deployment-kube-apiserver.yaml"));
     let mut again = golden.clone();
     again["metadata"]["annotations"] = json!({"deployment.kubernetes.io/revision": "1"});
     again["spec"]["template"]["metadata"]["annotations"] = Value::Null;
@@ -142,14 +143,15 @@ fn references_are_those_of_gardener() {
 #[test]
 fn service_and_budget_are_the_golden_ones() {
     let mut golden_service =
-        golden(include_str!("../../../tests/fixtures/control-plane/service-kube-apiserver.yaml"));
+        golden(include_str!("../../../../tests/fixtures/control-plane/service-kube-apiserver.yaml"));
     listed("annotation `networking.istio.io/exportTo` of the Service");
     golden_service["metadata"]["annotations"].as_object_mut().unwrap().remove("networking.istio.io/exportTo");
     let ours = service("shoot--p--s2");
     assert_eq!(bring::patch(&golden_service, &ours, Keep::default()), None);
     same_marks(&ours, &golden_service);
-    let golden_budget =
-        golden(include_str!("../../../tests/fixtures/control-plane/poddisruptionbudget-kube-apiserver.yaml"));
+    let golden_budget = golden(include_str!(
+        "../../../../tests/fixtures/control-plane/poddisruptionbudget-kube-apiserver.yaml"
+    ));
     let all = objects(&defaulted(), &Texts::new()).unwrap();
     let budget = all.iter().find(|object| object["kind"] == "PodDisruptionBudget").unwrap();
     assert_eq!(*budget, golden_budget);

@@ -2,16 +2,24 @@
 
 use serde_json::{Value, json};
 
-use super::bring::{Keep, bring, bring_keeping};
-use super::content::{CIPHER_SUITES, name_volumes, switches};
-use super::{archive, kube_apiserver};
+use super::kube_apiserver::runtime_config;
 use crate::api::core::{DEPLOYMENT, POD_DISRUPTION_BUDGET, SERVICE};
 use crate::base::sorted::{SortedMap, SortedSet};
+use crate::components::archive;
+use crate::components::bring::{Keep, bring, bring_keeping};
+use crate::components::content::{CIPHER_SUITES, name_volumes, switches};
 use crate::format::semver::Version;
 use crate::kube::{Error, Seed};
+use crate::shoot::rotation::{CA_CLIENT, SERVICE_ACCOUNT_KEY};
+use crate::shoot::secrets::Made;
+
+pub(in crate::operation) mod tasks;
 
 /// The name of Deployment, Service and PodDisruptionBudget.
 pub const NAME: &str = "kube-controller-manager";
+
+/// Its certificate.
+const SERVER: &str = "kube-controller-manager-server";
 
 /// The input of the objects.
 #[derive(Clone, Debug)]
@@ -33,6 +41,18 @@ pub struct Input<'a> {
     pub secrets: &'a SortedMap<&'static str, String>,
     /// The name of the generic kubeconfig's Secret.
     pub generic_kubeconfig: &'a str,
+}
+
+/// The names of Secrets by volume of the Deployment, without the kubeconfig.
+pub fn volumes(made: &Made) -> SortedMap<&'static str, String> {
+    [
+        ("ca", made.bundle("ca")),
+        (CA_CLIENT, made.current(CA_CLIENT)),
+        (SERVICE_ACCOUNT_KEY, made.current(SERVICE_ACCOUNT_KEY)),
+        ("server", made.current(SERVER)),
+    ]
+    .map(|(volume, name)| (volume, name.to_owned()))
+    .into()
 }
 
 /// Controllers that are useless without workers, with the minor version that introduced them.
@@ -96,7 +116,7 @@ fn controllers(version: &str, kubernetes: &Value) -> Result<String, String> {
     let minor = parsed.map_err(|error| format!("version {version:?} of Kubernetes: {error}"))?.minor;
     let since = WITHOUT_WORKERS.into_iter().filter(|(_, since)| minor >= *since);
     let mut off: SortedSet<&str> = since.map(|(name, _)| name).collect();
-    let switched = kube_apiserver::runtime_config(&kubernetes["kubeAPIServer"]);
+    let switched = runtime_config(&kubernetes["kubeAPIServer"]);
     for (api, names) in OF_APIS {
         if switched[api] == false {
             off.extend(names);

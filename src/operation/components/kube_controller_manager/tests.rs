@@ -34,8 +34,9 @@ fn command(deployment: &Value) -> SortedSet<String> {
 #[test]
 fn the_deployment_is_the_golden_one() {
     let path = "/spec/template/spec/containers/0/command";
-    let mut golden =
-        golden(include_str!("../../../tests/fixtures/control-plane/deployment-kube-controller-manager.yaml"));
+    let mut golden = golden(include_str!(
+        "../../../../tests/fixtures/control-plane/deployment-kube-controller-manager.yaml"
+    ));
     let mut ours = deployment(&json!({}), "1.34.3");
     assert_eq!(command(&ours), command(&golden));
     // The program ignores the order of arguments.
@@ -51,9 +52,9 @@ fn the_deployment_is_the_golden_one() {
 #[test]
 fn service_and_budget_are_the_golden_ones() {
     let goldens = [
-        include_str!("../../../tests/fixtures/control-plane/service-kube-controller-manager.yaml"),
+        include_str!("../../../../tests/fixtures/control-plane/service-kube-controller-manager.yaml"),
         include_str!(
-            "../../../tests/fixtures/control-plane/poddisruptionbudget-kube-controller-manager.yaml"
+            "../../../../tests/fixtures/control-plane/poddisruptionbudget-kube-controller-manager.yaml"
         ),
     ];
     for (ours, text) in others("shoot--p--s2").iter().zip(goldens) {

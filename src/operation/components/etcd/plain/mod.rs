@@ -114,8 +114,8 @@ mod tests {
     use super::*;
     use crate::components::archive;
     use crate::components::bring::{Keep, patch};
-    use crate::components::etcd::tests::input;
     use crate::config::control_plane::Volume;
+    use crate::operation::components::etcd::tests::input;
 
     const IMAGE: &str = "gcr.io/etcd-development/etcd:v3.5.27";
 
@@ -126,7 +126,7 @@ mod tests {
         let main = objects(&input(Role::Main, &main), IMAGE, DRUID);
         let events = objects(&input(Role::Events, &events), IMAGE, AGENT);
         let all: Vec<Value> = main.into_iter().chain(events).map(|(_, object)| object).collect();
-        let golden = include_str!("../../../../tests/fixtures/components/etcd-plain.yaml");
+        let golden = include_str!("../../../../../tests/fixtures/components/etcd-plain.yaml");
         assert_eq!(archive::golden(&all), golden);
     }
 
@@ -160,7 +160,7 @@ mod tests {
             assert_eq!(patch(&awake, &asleep, Keep::default()), Some(expected));
             all.extend([set, awake]);
         }
-        let golden = include_str!("../../../../tests/fixtures/components/etcd-plain-snapshots.yaml");
+        let golden = include_str!("../../../../../tests/fixtures/components/etcd-plain-snapshots.yaml");
         assert_eq!(archive::golden(&all), golden);
     }
 

@@ -1,0 +1,258 @@
+//! The tasks of the etcds, and what is seen of them.
+
+use serde_json::Value;
+
+use super::super::super::evidence::{Found, Looker, Seen, all, missing, only_in_the_log};
+use super::super::super::facts::Facts;
+use super::super::super::row::Row;
+use super::super::super::times::{FIVE_MINUTES, FIVE_SECONDS, SHORT};
+use super::super::super::work::Work;
+use super::super::super::{pods, snapshots};
+use super::super::component::{Component, Turn};
+use super::super::workload::{Workload, kept, wait_gone};
+use super::{Input, Role, Secrets, claims, druid, mode, plain};
+use crate::api::core::STATEFUL_SET;
+use crate::api::meta::{Key, Resource};
+use crate::components::rollout;
+use crate::config::control_plane::EtcdMode;
+use crate::extension::together;
+use crate::flow::{Attempt, Failed, Step};
+use crate::pki::issue::{Names, Usage};
+use crate::shoot::addresses::service_names;
+use crate::shoot::secrets::Certificate;
+use crate::shoot::{Outside, View};
+
+pub(in crate::operation) static COMPONENT: Component = Component {
+    images: &["etcd"],
+    certificates,
+    workloads: &[Workload::Etcd(Role::Main), Workload::Etcd(Role::Events)],
+    stops: Turn::Store,
+    create: &[
+        Row::new("Deploying main and events ETCDs", deploy, written)
+            .after(&[
+                "Initializing secrets management",
+                "Deploying referenced resources",
+                "Waiting until the BackupEntry for ETCD data has been reconciled",
+            ])
+            .retrying(FIVE_SECONDS, SHORT),
+        Row::new("Waiting until main and event ETCDs have been reconciled", wait, ready)
+            .after(&["Deploying main and events ETCDs"])
+            .when(Facts::waits_awake)
+            .within(FIVE_MINUTES),
+    ],
+    delete: &[
+        Row::new("Deploying main and events etcd", deploy, written)
+            .after(&["Initializing secrets management"])
+            .when(Facts::cleans)
+            .retrying(FIVE_SECONDS, SHORT),
+        Row::new("Waiting until main and event etcd report readiness", wait, ready)
+            .after(&["Deploying main and events etcd"])
+            .when(Facts::cleans)
+            .within(FIVE_MINUTES),
+        Row::new("Destroying main and events etcd", delete, only_in_the_log)
+            .after(&[
+                "Waiting until extension resources that should be handled after kube-apiserver have been deleted",
+                "Waiting until all extension resources have been deleted",
+                "Destroying external domain DNS record",
+            ])
+            .retrying(FIVE_SECONDS, SHORT),
+        Row::new("Waiting until main and event etcd have been destroyed", wait_deleted, left)
+            .after(&["Destroying main and events etcd"])
+            .within(FIVE_MINUTES),
+    ],
+    force_delete: &[
+        Row::new("Deleting Etcd resources", delete, only_in_the_log)
+            .after(&["Deleting Cluster resource"])
+            .retrying(FIVE_SECONDS, SHORT),
+        Row::new("Waiting until Etcd resources have been deleted", wait_deleted, left)
+            .after(&["Deleting Etcd resources"])
+            .within(FIVE_MINUTES),
+    ],
+    ..Component::new("etcd")
+};
+
+fn certificates(view: &View, _: Option<&Outside>) -> Vec<Certificate> {
+    let server = |word: &str| {
+        let (name, names) = (format!("etcd-server-{word}"), names(word, &view.technical_id));
+        Certificate::new("ca-etcd", &name, "etcd-server", Usage::Both, names)
+    };
+    let client = Certificate::new("ca-etcd", "etcd-client", "etcd-client", Usage::Client, Names::default());
+    vec![server("main"), server("events"), client]
+}
+
+fn names(word: &str, namespace: &str) -> Names {
+    let mut dns = vec![format!("etcd-{word}-local")];
+    dns.extend(service_names(&format!("etcd-{word}-client"), namespace));
+    dns.extend(service_names(&format!("*.etcd-{word}-peer"), namespace));
+    Names { dns, addresses: vec![[127, 0, 0, 1].into(), [0, 0, 0, 0, 0, 0, 0, 1].into()] }
+}
+
+/// Who runs the etcds of the Shoot. Looks once in an operation.
+fn mode_of(work: &mut Work) -> Result<EtcdMode, Failed> {
+    if let Some(mode) = work.results.etcd.get() {
+        return Ok(*mode);
+    }
+    let configured = work.env.settings.edge.etcd.mode;
+    let mode = mode::of(&work.env.seed, work.plane(), configured)?;
+    Ok(*work.results.etcd.set(mode))
+}
+
+fn deploy(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+    let mode = mode::choose(&work.env.seed, work.plane(), work.env.settings.edge.etcd.mode)?;
+    work.results.etcd.set(mode);
+    let (view, made, settings) = (&work.view, work.secrets()?, &work.env.settings.edge.etcd);
+    let image = work.env.images.find("etcd", &view.kubernetes_version)?;
+    let availability = pods::availability(work)?;
+    let snapshots = snapshots::wanted(work)?;
+    for role in Role::ALL {
+        let volume = match role {
+            Role::Main => &settings.main,
+            Role::Events => &settings.events,
+        };
+        let server = format!("etcd-server-{}", role.as_str());
+        let secrets = Secrets {
+            ca: made.bundle("ca-etcd"),
+            server: made.current(&server),
+            client: made.current("etcd-client"),
+        };
+        let input =
+            Input { namespace: work.plane(), role, replicas: replicas(work, mode, role)?, secrets, volume };
+        match mode {
+            EtcdMode::Plain => {
+                let finish = |set: &mut Value| pods::set(availability.as_ref(), Some(set));
+                let may_label = || druid::may_label(&work.env.seed);
+                let snapshots = snapshots.as_ref().filter(|_| role == Role::Main);
+                let snapshots = snapshots.map(|wanted| wanted.input(work));
+                plain::deploy(&work.env.seed, &input, (&image, snapshots.as_ref()), &finish, &may_label)?;
+            }
+            EtcdMode::Druid => {
+                druid::deploy(&work.env.seed, &input, &schedule(&work.view), work.now())?;
+            }
+        }
+    }
+    Ok(Step::Done)
+}
+
+fn wait(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
+    let mode = mode_of(work)?;
+    let looks = Role::ALL.map(|role| match mode {
+        EtcdMode::Plain => wait_plain(work, role, attempt),
+        EtcdMode::Druid => druid::wait(&work.env.seed, work.plane(), role),
+    });
+    together(looks.into())
+}
+
+/// While it does not run, check whether its volume is the reason.
+fn wait_plain(work: &Work, role: Role, attempt: &Attempt) -> Result<Step, Failed> {
+    let key = Key::new(work.plane(), role.name());
+    let set = rollout::find(&work.env.seed, &STATEFUL_SET, &key)?;
+    let step = rollout::wait_for(&work.env.seed, &key, &set, attempt)?;
+    let Step::Again { after, .. } = step else { return Ok(step) };
+    Ok(claims::look(&work.env.seed, &set)?.map_or(step, |why| Step::Again { after, why }))
+}
+
+fn delete(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+    let mode = mode_of(work)?;
+    for role in Role::ALL {
+        let key = Key::new(work.plane(), role.name());
+        match mode {
+            EtcdMode::Plain => plain::delete(&work.env.seed, work.plane(), role)?,
+            EtcdMode::Druid => druid::delete(&work.env.seed, &key)?,
+        }
+    }
+    Ok(Step::Done)
+}
+
+fn wait_deleted(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+    let resource = resource(mode_of(work)?);
+    let looks =
+        Role::ALL.map(|role| wait_gone(&work.env.seed, &resource, &Key::new(work.plane(), role.name())));
+    together(looks.into())
+}
+
+/// The current number of replicas for an etcd.
+fn replicas(work: &Work, mode: EtcdMode, role: Role) -> Result<u32, Failed> {
+    if !work.facts.is_hibernated {
+        return Ok(1);
+    }
+    Ok(u32::try_from(kept(work, &resource(mode), role.name())?).unwrap_or(0))
+}
+
+/// The object that the agent writes for an etcd. Its volumes are deleted with the namespace.
+const fn resource(mode: EtcdMode) -> Resource {
+    match mode {
+        EtcdMode::Plain => STATEFUL_SET,
+        EtcdMode::Druid => druid::ETCD,
+    }
+}
+
+/// The cron schedule of a druid's defragmentation: once a day, in the maintenance time window. The minute differs
+/// between Shoots.
+fn schedule(view: &View) -> String {
+    let digits = |range| view.maintenance_begin.get(range).and_then(|text: &str| text.parse::<u32>().ok());
+    let spread = view.uid.bytes().map(u32::from).sum::<u32>() % 60;
+    format!("{spread} {} * * *", digits(0..2).unwrap_or(0) % 24)
+}
+
+fn mode_seen(seen: &Looker<'_>) -> Result<EtcdMode, Failed> {
+    Ok(mode::of(seen.seed, seen.plane(), seen.settings.edge.etcd.mode)?)
+}
+
+fn each(look: impl FnMut(Role) -> Found) -> Found {
+    Ok(all(Role::ALL.into_iter().map(look).collect::<Result<_, _>>()?))
+}
+
+fn written(seen: &Looker<'_>) -> Found {
+    let resource = resource(mode_seen(seen)?);
+    each(|role| seen.exists(&resource, role.name()))
+}
+
+fn ready(seen: &Looker<'_>) -> Found {
+    let mode = mode_seen(seen)?;
+    each(|role| match mode {
+        EtcdMode::Plain => ready_plain(seen, role),
+        EtcdMode::Druid => Ok(match druid::wait(seen.seed, seen.plane(), role)? {
+            Step::Done => Seen::There,
+            Step::Again { why, .. } => missing(why.text),
+        }),
+    })
+}
+
+fn ready_plain(seen: &Looker<'_>, role: Role) -> Found {
+    let name = role.name();
+    let mut found = seen.rollout(&STATEFUL_SET, name)?;
+    if let Seen::Missing(lines) = &mut found
+        && let Some(set) = seen.seed.find::<Value>(&STATEFUL_SET, &Key::new(seen.plane(), name))?
+        && let Some(why) = claims::look(seen.seed, &set)?
+    {
+        lines.insert(0, why.text);
+    }
+    Ok(found)
+}
+
+fn left(seen: &Looker<'_>) -> Found {
+    let resource = resource(mode_seen(seen)?);
+    each(|role| seen.is_gone(&resource, role.name()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_druid_makes_the_stateful_sets() {
+        for (mode, kind) in [(EtcdMode::Plain, "StatefulSet"), (EtcdMode::Druid, "Etcd")] {
+            assert_eq!(resource(mode).kind, kind);
+        }
+    }
+
+    #[test]
+    fn certificates_have_the_names_of_the_golden_ones() {
+        assert_eq!(
+            names("main", "shoot--p--s2").dns.join(","),
+            "etcd-main-local,etcd-main-client,etcd-main-client.shoot--p--s2,etcd-main-client.shoot--p--s2.svc,\
+             etcd-main-client.shoot--p--s2.svc.cluster.local,*.etcd-main-peer,*.etcd-main-peer.shoot--p--s2,\
+             *.etcd-main-peer.shoot--p--s2.svc,*.etcd-main-peer.shoot--p--s2.svc.cluster.local"
+        );
+    }
+}
