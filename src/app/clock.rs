@@ -34,14 +34,14 @@ pub(super) fn garden_time(env: &Environment, state: &StateDir) -> GardenTime {
 }
 
 /// Checks the clock while the agent runs.
-pub(super) struct Keeper {
+pub(super) struct ClockWatch {
     time: GardenTime,
     state: StateDir,
     stored: Option<Mono>,
     retried: Mono,
 }
 
-impl Keeper {
+impl ClockWatch {
     pub(super) const fn new(time: GardenTime, state: StateDir) -> Self {
         Self { time, state, stored: None, retried: Mono::ZERO }
     }
@@ -141,7 +141,7 @@ mod tests {
         let sim = Simulated::new(begin, 1);
         let time = GardenTime::new(Clock::new(sim.clone()), Timestamp::default(), None);
         let state = StateDir::in_memory();
-        let mut keeper = Keeper::new(time.clone(), state.clone());
+        let mut keeper = ClockWatch::new(time.clone(), state.clone());
         let kept = || String::from_utf8(state.read(SLOT)?).unwrap().parse::<i64>().ok();
         keeper.store_when_due();
         keeper.store();

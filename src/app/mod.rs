@@ -44,7 +44,7 @@ use crate::chart::child::Renderer;
 use crate::components::images::{self, Images};
 use crate::config::settings::Settings;
 use crate::controllers::network_policy::NetworkPolicyWatches;
-use crate::controllers::seed::Registration;
+use crate::controllers::seed::SeedRegistration;
 use crate::controllers::token_requestor;
 use crate::kube;
 use crate::limits;
@@ -128,7 +128,7 @@ struct AgentContext {
     fence: Fence,
     events: Recorder,
     status: AgentStatus,
-    registration: Registration,
+    registration: SeedRegistration,
     /// Charts of registries.
     charts: oci::Cache,
     /// The applied ManagedResources of the seed during a term.
@@ -247,7 +247,7 @@ fn run_round(
         lanes: pool.lanes(),
         fence,
         status,
-        registration: Registration::default(),
+        registration: SeedRegistration::default(),
         charts,
         managed,
         policy_watches: NetworkPolicyWatches::default(),
@@ -450,7 +450,7 @@ fn govern(shared: &Arc<AgentContext>, leading: &Leading) {
     let (env, status) = (&shared.env, &shared.status);
     let mut term: Option<Term> = None;
     let mut backoff = Backoff::new(TERM_RETRY.0, TERM_RETRY.1);
-    let mut keeper = clock::Keeper::new(shared.time.clone(), shared.state.clone());
+    let mut keeper = clock::ClockWatch::new(shared.time.clone(), shared.state.clone());
     while !env.stop.is_stopped() {
         keeper.look(env, status);
         let seen = leading.changed.wakes();

@@ -10,7 +10,7 @@ use crate::controllers::lease::LeaseHealth;
 
 /// What keeps the agent from a renewal, and since when.
 #[derive(Debug, Default)]
-pub(super) struct Owed {
+pub(super) struct OwedRenewal {
     beat: LeaseHealth,
     /// The time for the first renewal. Later ones have as long, and the heartbeat knows about them.
     patience: Duration,
@@ -29,7 +29,7 @@ fn is_over(since: Option<Mono>, patience: Duration, now: Mono) -> bool {
     since.is_some_and(|since| now >= since.saturating_add(patience))
 }
 
-impl Owed {
+impl OwedRenewal {
     /// For an agent that has just started.
     pub(super) fn new(beat: LeaseHealth, now: Mono) -> Self {
         Self { beat, patience: Duration::MAX, adrift_since: Some(now), ..Self::default() }
@@ -122,10 +122,10 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(20);
 
     /// An agent that has just started, with this tolerance.
-    fn fresh(is_tolerant: bool) -> (Arc<Simulated>, Clock, LeaseHealth, Owed) {
+    fn fresh(is_tolerant: bool) -> (Arc<Simulated>, Clock, LeaseHealth, OwedRenewal) {
         let time = Simulated::new(Timestamp::from_unix(0), 1);
         let (clock, beat) = (Clock::new(time.clone()), LeaseHealth::new());
-        let mut owed = Owed::new(beat.clone(), clock.mono());
+        let mut owed = OwedRenewal::new(beat.clone(), clock.mono());
         owed.allow(PATIENCE, is_tolerant);
         (time, clock, beat, owed)
     }

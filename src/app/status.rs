@@ -17,7 +17,7 @@ use crate::runtime::store::StoreView;
 use crate::serve::{Checks, Response, Routes, Server};
 
 use super::listen::listen;
-use super::owed::Owed;
+use super::owed::OwedRenewal;
 use super::report::{self, Call, Sources, StatusReport, Stores};
 use super::{Environment, Error};
 
@@ -76,7 +76,7 @@ struct State {
     leading: bool,
     /// The leader's Lease.
     fence: Option<Fence>,
-    owed: Owed,
+    owed: OwedRenewal,
     /// The leader, if it is another agent.
     leader: Option<String>,
     /// Whether the agent was ready before; see [`AgentStatus::is_ready`].
@@ -144,7 +144,7 @@ impl AgentStatus {
     /// The state of an agent that has not started.
     pub fn new(clock: Clock) -> Self {
         let (progress, beat) = (Progress::new(clock.clone()), LeaseHealth::new());
-        let state = State { owed: Owed::new(beat.clone(), clock.mono()), ..State::default() };
+        let state = State { owed: OwedRenewal::new(beat.clone(), clock.mono()), ..State::default() };
         Self { progress, begun: clock.mono(), clock, beat, state: Arc::new(Mutex::new(state)) }
     }
 

@@ -7,7 +7,7 @@ use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::arguments::Way;
+use super::arguments::ClusterOptions;
 use super::{Io, Variable, clusters, fail, print, say};
 use crate::base::clock::Clock;
 use crate::base::error::chain;
@@ -22,7 +22,7 @@ pub(super) struct BootstrapTokenArguments {
     pub(super) seed: String,
     pub(super) validity: Duration,
     /// The way to the garden.
-    pub(super) way: Way,
+    pub(super) way: ClusterOptions,
     /// The file for the kubeconfig.
     pub(super) to: Option<PathBuf>,
 }

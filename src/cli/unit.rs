@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::Variable;
-use super::arguments::{CONFIG, Way};
+use super::arguments::{CONFIG, ClusterOptions};
 use super::clusters::set;
 use crate::api::meta::text;
 use crate::base::capped;
@@ -194,12 +194,12 @@ pub(super) struct CommandEnvironment<'a> {
     own: Variable<'a>,
     config: &'a Path,
     /// The options of the command.
-    way: &'a Way,
+    way: &'a ClusterOptions,
     unit: Option<(String, Service)>,
 }
 
 impl<'a> CommandEnvironment<'a> {
-    pub(super) fn new(config: &'a Path, own: Variable<'a>, way: &'a Way) -> Self {
+    pub(super) fn new(config: &'a Path, own: Variable<'a>, way: &'a ClusterOptions) -> Self {
         let is_by_hand =
             ["CREDENTIALS_DIRECTORY", "KUBERNETES_SERVICE_HOST"].iter().all(|name| set(own, name).is_none());
         // systemd has this variable, too.
@@ -436,7 +436,7 @@ mod tests {
             "HTTP_PROXY" => Some(String::new()),
             _ => None,
         };
-        let way = Way::default();
+        let way = ClusterOptions::default();
         let all = CommandEnvironment::new(&config, &own, &way).variables();
         let expected = [("HTTPS_PROXY", "http://p:1"), ("NO_PROXY", "b"), ("HTTP_PROXY", "http://p:2")];
         assert_eq!(all, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));

@@ -35,7 +35,7 @@ use crate::shoot;
 // Their files, not their folders, because the controllers there import this file.
 use super::lease::beat::LeaseHealth;
 use super::seed::decide::Agent;
-use super::seed::registration::Registration;
+use super::seed::registration::SeedRegistration;
 use super::token_requestor::shared::TokenRequestorState as Tokens;
 
 /// The shared state.
@@ -51,7 +51,7 @@ pub struct Site {
     /// Our identity: the Seed's `status.gardener`.
     pub agent: Agent,
     /// The Seed that is served.
-    pub registration: Registration,
+    pub registration: SeedRegistration,
     /// The heartbeat.
     pub beat: LeaseHealth,
     /// A sentence for the messages of conditions, if there is something to report.

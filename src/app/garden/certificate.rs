@@ -39,7 +39,7 @@ const TRIAL: Duration = Duration::from_secs(3);
 pub(super) const TRIAL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The rotation, and when it is checked next.
-pub(super) struct Keeper {
+pub(super) struct CertificateRotation {
     rotation: Rotation,
     due: Mono,
     retry: Backoff,
@@ -56,7 +56,7 @@ pub(super) struct Keeper {
     pub(super) narrow_at: Mono,
 }
 
-impl Keeper {
+impl CertificateRotation {
     /// `None` if there is no Secret to keep a certificate in.
     pub(super) fn new(shared: &AgentContext, connection: Option<&Connection>) -> Option<Self> {
         let settings = &shared.settings.garden_client_connection;
@@ -91,7 +91,7 @@ impl Keeper {
     }
 }
 
-impl Keeper {
+impl CertificateRotation {
     /// Keeps the same identity with other CAs.
     pub(super) fn adopted(&mut self, connection: &Connection) -> Result<(), Error> {
         Ok(self.rotation.adopted(connection)?)
@@ -155,7 +155,7 @@ impl BringUp {
         shared.events.tell(&shared.clients.seed, &shared.env.clock, about, news);
     }
 
-    fn keep(&mut self, keeper: &mut Keeper, running: Option<&RunningControllers>) -> Duration {
+    fn keep(&mut self, keeper: &mut CertificateRotation, running: Option<&RunningControllers>) -> Duration {
         let shared = self.shared.clone();
         match self.look(keeper, running) {
             Ok(after) => {
@@ -175,7 +175,11 @@ impl BringUp {
         }
     }
 
-    fn look(&mut self, keeper: &mut Keeper, running: Option<&RunningControllers>) -> Result<Duration, Error> {
+    fn look(
+        &mut self,
+        keeper: &mut CertificateRotation,
+        running: Option<&RunningControllers>,
+    ) -> Result<Duration, Error> {
         let shared = self.shared.clone();
         self.try_identity(keeper, running.is_some())?;
         let garden = self.garden()?.identity.clone();
@@ -235,7 +239,7 @@ impl BringUp {
     }
 
     /// Tries to remove leftover credentials again: somebody may have deleted them, or allowed the agent to do it.
-    fn look_for_left(&mut self, keeper: &mut Keeper) {
+    fn look_for_left(&mut self, keeper: &mut CertificateRotation) {
         let now = self.shared.env.clock.mono();
         if self.left.is_empty() || now < keeper.left_due {
             return;
@@ -265,7 +269,7 @@ impl BringUp {
     /// Switches to another identity.
     fn exchange(
         &mut self,
-        keeper: &mut Keeper,
+        keeper: &mut CertificateRotation,
         connection: &Connection,
         running: Option<&RunningControllers>,
     ) -> Result<Duration, Error> {
@@ -293,7 +297,7 @@ impl BringUp {
     }
 
     /// Checks with the garden whether it still accepts the identity, if there is doubt.
-    fn try_identity(&mut self, keeper: &mut Keeper, is_running: bool) -> Result<(), Error> {
+    fn try_identity(&mut self, keeper: &mut CertificateRotation, is_running: bool) -> Result<(), Error> {
         let shared = &self.shared;
         let expired = shared.time.garden_clock().now() >= keeper.rotation.current().not_after;
         let unauthorized = shared.clients.unauthorized.wakes();
@@ -317,7 +321,7 @@ impl BringUp {
     }
 
     /// Describes why an identity must be replaced.
-    fn loss(&self, keeper: &Keeper) -> String {
+    fn loss(&self, keeper: &CertificateRotation) -> String {
         if !keeper.rotation.lost {
             return "a new identity was asked for".to_owned();
         }
@@ -335,7 +339,7 @@ impl BringUp {
 
     fn bootstrap_again(
         &mut self,
-        keeper: &mut Keeper,
+        keeper: &mut CertificateRotation,
         running: Option<&RunningControllers>,
     ) -> Result<Duration, Error> {
         let (shared, cause) = (self.shared.clone(), self.loss(keeper));

@@ -190,7 +190,7 @@ struct BringUp {
     registered_at: Mono,
     /// When the Seed was last compared with the fact that its namespace is missing.
     told_at: Mono,
-    keeper: Option<certificate::Keeper>,
+    keeper: Option<certificate::CertificateRotation>,
     withheld: withheld::Withheld,
     /// When the configured address of Shoots is compared with the nodes next.
     exposure_due: Mono,
@@ -344,7 +344,7 @@ impl BringUp {
             Obtained::Ready(connection) => {
                 cleanup::certificate(&connection)?;
                 self.adopt(connection)?;
-                self.keeper = certificate::Keeper::new(&shared, self.connection.as_ref());
+                self.keeper = certificate::CertificateRotation::new(&shared, self.connection.as_ref());
                 // Before the first request, so that problems visible from here are reported by name.
                 self.tell_problem();
                 Ok(StageResult::Done)

@@ -9,7 +9,7 @@ use crate::api::gardener::{SEED, seed_namespace};
 use crate::api::meta::{CLUSTER_SCOPED, Key, Metadata};
 use crate::base::error::chain;
 use crate::controllers::seed::register::{self, Action};
-use crate::controllers::seed::{self, Absence, GET_NAMESPACE, without_namespace};
+use crate::controllers::seed::{self, GET_NAMESPACE, SeedAbsence, without_namespace};
 use crate::kube::request::ListParams;
 use crate::kube::{self, Patch};
 
@@ -34,11 +34,11 @@ impl BringUp {
         let live = garden.find::<Value>(&SEED, &key).map_err(wrong())?;
         if live.is_none() {
             match shared.registration.absence() {
-                Absence::Never => {}
-                Absence::Lost => {
+                SeedAbsence::Never => {}
+                SeedAbsence::Lost => {
                     log::warn!(seed = name; "The garden has lost the Seed; registering it again");
                 }
-                Absence::Deleted => return Ok(self.deleted()),
+                SeedAbsence::Deleted => return Ok(self.deleted()),
             }
         }
         let seed = match (register::decide(live.as_ref(), config), live) {

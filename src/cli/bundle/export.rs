@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::super::arguments::Way;
+use super::super::arguments::ClusterOptions;
 use super::super::unit::CommandEnvironment;
 use super::super::{FAILURE, Io, Variable, clusters, fail, print, report, say};
 use super::Export;
@@ -27,7 +27,7 @@ use crate::oci::{Content, Digest, Keychain, Order, Puller, Reference};
 use crate::operation::components;
 
 /// A chart and its values.
-struct Wanted {
+struct WantedChart {
     name: String,
     chart: Chart,
     request: Result<Request, String>,
@@ -56,7 +56,7 @@ struct Collected {
 
 /// Runs the command and returns the exit code.
 pub(super) fn main(io: &mut Io<'_>, task: &Export, variable: Variable<'_>) -> u8 {
-    let way = Way::default();
+    let way = ClusterOptions::default();
     let handed = task.config.as_deref().map(|path| (path, CommandEnvironment::new(path, variable, &way)));
     let loaded = match handed.as_ref().map(|(path, handed)| (path, handed.load())) {
         None => None,
@@ -187,7 +187,13 @@ fn versions(garden: &Garden, settings: &Settings, all: bool) -> Result<SortedSet
 }
 
 /// Pulls all charts and prints one line for each on standard error.
-fn collect(io: &mut Io<'_>, wanted: &[Wanted], puller: &Puller, bundle: &Bundle, stop: &Stop) -> Collected {
+fn collect(
+    io: &mut Io<'_>,
+    wanted: &[WantedChart],
+    puller: &Puller,
+    bundle: &Bundle,
+    stop: &Stop,
+) -> Collected {
     let mut collected = Collected::default();
     for (index, one) in wanted.iter().enumerate() {
         // The whole reference: charts of several registries may have one name.
@@ -282,7 +288,7 @@ fn walk(value: &Value, found: &mut Images) {
 }
 
 /// The charts of the command line, with their own values.
-fn named(task: &Export) -> Result<Vec<Wanted>, String> {
+fn named(task: &Export) -> Result<Vec<WantedChart>, String> {
     let mut logins = Keychain::default();
     if let Some(path) = &task.logins {
         let bad = |why: &dyn Display| format!("--registry-config {}: {why}", path.display());
@@ -293,7 +299,7 @@ fn named(task: &Export) -> Result<Vec<Wanted>, String> {
         let name = reference.repository.rsplit('/').next().unwrap_or_default().to_owned();
         let request = Ok(preview::request(&name, &name, Value::Null, None));
         let order = Order { reference: reference.clone(), keychain: logins.clone(), ca_bundle: None };
-        Wanted { name, chart: Chart::Order(order), request }
+        WantedChart { name, chart: Chart::Order(order), request }
     };
     Ok(task.charts.iter().map(wanted).collect())
 }
@@ -304,7 +310,7 @@ fn of_garden(
     settings: &Settings,
     all: bool,
     variable: Variable<'_>,
-) -> Result<Vec<Wanted>, String> {
+) -> Result<Vec<WantedChart>, String> {
     let failed = |error: kube::Error| {
         format!("ask the garden: {}; gardenlet doctor shows which hop fails", chain(&error))
     };
@@ -336,7 +342,7 @@ fn of_garden(
             (None, None) => continue,
         };
         let request = preview.request(&found, helm, &release, &installation);
-        wanted.push(Wanted { name: deployment, chart, request });
+        wanted.push(WantedChart { name: deployment, chart, request });
     }
     if wanted.is_empty() {
         return Err(format!(

@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use lexopt::Arg::{Long, Short};
 use lexopt::Parser;
 
-use super::arguments::{CONFIG, Way, path};
+use super::arguments::{CONFIG, ClusterOptions, path};
 use super::unit::CommandEnvironment;
 use super::usage::Usage;
 use super::{
@@ -131,9 +131,10 @@ fn collect(order: &Order, input: &mut dyn Read, variable: Variable<'_>) -> Strin
     let problems = loaded.as_ref().err().map(|problems| lines(&order.config, problems));
     let doctor = match &problems {
         Some(problems) => problems.clone(),
-        None => {
-            doctor::told(&order.config, &CommandEnvironment::new(&order.config, variable, &Way::default()))
-        }
+        None => doctor::told(
+            &order.config,
+            &CommandEnvironment::new(&order.config, variable, &ClusterOptions::default()),
+        ),
     };
     let log = log(&order.log, input).unwrap_or_else(|why| why);
     let parts = [

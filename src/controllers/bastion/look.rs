@@ -76,7 +76,7 @@ struct PollMemory {
 }
 
 /// See the module. The controller has one key.
-pub(super) struct Looker {
+pub(super) struct BastionPoller {
     pub(super) seed: Seed,
     pub(super) bastions: Store<BastionHead>,
     pub(super) seen: SeenVersions,
@@ -85,7 +85,7 @@ pub(super) struct Looker {
     memory: Mutex<PollMemory>,
 }
 
-impl Looker {
+impl BastionPoller {
     pub(super) fn new(seed: Seed, bastions: Store<BastionHead>, seen: SeenVersions, wake: Lane) -> Self {
         Self { seed, bastions, seen, wake, memory: Mutex::default() }
     }
@@ -114,7 +114,7 @@ impl Looker {
     }
 }
 
-impl Reconciler for Looker {
+impl Reconciler for BastionPoller {
     fn reconcile(&self, _: &Key, cx: &Context) -> Result<Outcome, Failure> {
         let now = cx.clock.mono();
         let Some(period) = self.period(now) else { return Ok(Outcome::Done) };

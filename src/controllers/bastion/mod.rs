@@ -32,7 +32,7 @@ use crate::runtime::write;
 
 use super::Site;
 use decide::{BastionPlan, State, plan, spec_of};
-use look::{Looker, SeenVersions};
+use look::{BastionPoller, SeenVersions};
 use status::{BastionHead, BastionReport, FORCE};
 
 const FINALIZER: &str = "gardener";
@@ -48,7 +48,7 @@ pub fn add(site: &Arc<Site>, group: &mut Group) {
         let asks = |head: &Option<Arc<BastionHead>>| head.as_ref().map(|head| head.asks());
         (asks(&change.old) != asks(&change.new)).then(|| change.key.clone())
     });
-    group.wake(&looks, &bastions, |change| change.new.as_ref().map(|_| Looker::key()));
+    group.wake(&looks, &bastions, |change| change.new.as_ref().map(|_| BastionPoller::key()));
     let known = bastions.store().clone();
     group.wake(&lane, &site.heads, move |change| {
         let place = |head: &Option<Arc<ShootHead>>| {
@@ -70,7 +70,7 @@ pub fn add(site: &Arc<Site>, group: &mut Group) {
     };
     group.watch(&site.garden, ours, &bastions);
     let seen = SeenVersions::default();
-    let looker = Looker::new(site.seed.clone(), bastions.store().clone(), seen.clone(), lane.clone());
+    let looker = BastionPoller::new(site.seed.clone(), bastions.store().clone(), seen.clone(), lane.clone());
     let reconciler = BastionReconciler { site: Arc::clone(site), bastions: bastions.store().clone(), seen };
     group.run(lane, reconciler);
     group.run(looks, looker);

@@ -39,7 +39,7 @@ const PERIOD: Duration = Duration::from_secs(60);
 const LONG_PERIOD: Duration = Duration::from_secs(300);
 
 /// The state of the controller.
-struct Base {
+struct GardenletReconciler {
     site: Arc<Site>,
     /// The object that the chart left for the first start was handled.
     is_started: AtomicBool,
@@ -48,14 +48,18 @@ struct Base {
 
 /// Adds the controller.
 pub fn add(site: &Arc<Site>, group: &mut Group) {
-    let base = Base { site: Arc::clone(site), is_started: AtomicBool::new(false), last: Mutex::default() };
+    let base = GardenletReconciler {
+        site: Arc::clone(site),
+        is_started: AtomicBool::new(false),
+        last: Mutex::default(),
+    };
     // The object is read each time, so a failure must not delay it for long.
     let lane = group.lane("gardenlet", 1, Retry { first: Duration::from_secs(5), max: PERIOD });
     lane.add(Key::new(KEY_NAMESPACE, site.seed_name()));
     group.run(lane, base);
 }
 
-impl Reconciler for Base {
+impl Reconciler for GardenletReconciler {
     fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
         if !self.is_started.load(Ordering::Acquire) {
             if let Some(again) = start::hand_over(self)? {
@@ -84,7 +88,7 @@ impl Reconciler for Base {
     }
 }
 
-impl Base {
+impl GardenletReconciler {
     fn last(&self) -> Option<LastDeployment> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -96,7 +100,7 @@ impl Base {
 
 /// One reconciliation of an object that has work to do.
 struct GardenletReconciliation<'a> {
-    base: &'a Base,
+    base: &'a GardenletReconciler,
     key: &'a Key,
     object: Value,
     cx: &'a Context,

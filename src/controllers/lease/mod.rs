@@ -132,7 +132,7 @@ pub struct Heartbeat {
 
 /// State of the previous beats.
 #[derive(Debug, Default)]
-struct Past {
+struct PreviousBeats {
     /// The last one failed.
     failing: bool,
     /// One has succeeded.
@@ -169,7 +169,7 @@ impl Heartbeat {
     /// Beats until `stop`. Runs on a thread of its own.
     pub fn run(&self, stop: &Stop) {
         let mut known = KnownLease::default();
-        let mut past = Past::default();
+        let mut past = PreviousBeats::default();
         let o = &self.options;
         let mut pace = HeartbeatPace::new(o.resync, o.interval_max, o.miss_threshold);
         let mut unregistered = Backoff::new(UNREGISTERED_RETRY, o.resync);
@@ -315,7 +315,7 @@ impl Heartbeat {
         if self.may_write().is_err() { Err(conflict) } else { self.renew_known(garden, known, now) }
     }
 
-    fn report(&self, result: &Result<(), MissedBeat>, past: &mut Past, threshold: Duration) {
+    fn report(&self, result: &Result<(), MissedBeat>, past: &mut PreviousBeats, threshold: Duration) {
         let is_cut_off = matches!(result, Err(MissedBeat::Lease(error)) if error.is_cut_off());
         // The garden is unreachable: the Lease gets priority. Limited in time, because this thread may hang.
         self.garden.go_first(is_cut_off.then(|| self.clock.mono().saturating_add(threshold)));
@@ -351,7 +351,7 @@ impl Heartbeat {
 
     /// Handles a missing Seed. Before the first beat, its registration is in progress and has as long as any other
     /// beat. A Seed that existed was deleted: no beat is due then, and a failing probe would only restart the agent.
-    fn pause(&self, past: &mut Past) {
+    fn pause(&self, past: &mut PreviousBeats) {
         let seed = self.options.seed_name.as_str();
         if !past.beaten {
             log::debug!(seed; "There is no Seed yet");

@@ -11,7 +11,7 @@ use crate::flow::Failed;
 use crate::runtime::controller::Context;
 use crate::runtime::write;
 
-use super::Base;
+use super::ManagedSeedContext;
 use super::act::{is_owned, objects, target};
 use super::subject::Subject;
 
@@ -29,7 +29,11 @@ pub(super) enum DeletionProgress {
 ///
 /// # Errors
 /// A request fails.
-pub(super) fn step(base: &Base, subject: &Subject, cx: &Context) -> Result<DeletionProgress, Failed> {
+pub(super) fn step(
+    base: &ManagedSeedContext,
+    subject: &Subject,
+    cx: &Context,
+) -> Result<DeletionProgress, Failed> {
     let name = subject.name();
     let key = Key::cluster(name);
     if let Some(seed) = base.site.garden.find::<Value>(&SEED, &key)? {
@@ -66,7 +70,7 @@ pub(super) fn step(base: &Base, subject: &Subject, cx: &Context) -> Result<Delet
 }
 
 /// Backup credentials that an older gardenlet has copied.
-fn backup_secret(base: &Base, subject: &Subject) -> Result<Option<Key>, Failed> {
+fn backup_secret(base: &ManagedSeedContext, subject: &Subject) -> Result<Option<Key>, Failed> {
     let Ok(config) = subject.config() else { return Ok(None) };
     let reference = &config["seedConfig"]["spec"]["backup"]["credentialsRef"];
     if reference["kind"] != "Secret" || reference["apiVersion"] != "v1" {

@@ -51,7 +51,7 @@ const ABSENT_PERIOD: Duration = Duration::from_secs(300);
 const RETRY: Retry = Retry { first: Duration::from_secs(5), max: Duration::from_secs(300) };
 
 /// The state that the controllers of this folder share.
-struct Base {
+struct ManagedSeedContext {
     site: Arc<Site>,
     known: KnownManagedSeeds,
 }
@@ -137,7 +137,7 @@ fn waits(head: &ManagedSeedHead, settings: &ManagedSeedController) -> bool {
 /// Adds the controllers.
 pub fn add(site: &Arc<Site>, group: &mut Group) {
     let settings = site.settings.controllers.managed_seed;
-    let base = Arc::new(Base { site: Arc::clone(site), known: KnownManagedSeeds::default() });
+    let base = Arc::new(ManagedSeedContext { site: Arc::clone(site), known: KnownManagedSeeds::default() });
     let lane = group.lane("managed-seed", settings.workers, RETRY);
     let lister = group.lane("managed-seed-list", 1, Retry::up_to(ABSENT_PERIOD));
     lister.add(Key::new("", "managedseeds"));
@@ -154,7 +154,7 @@ pub fn add(site: &Arc<Site>, group: &mut Group) {
 
 /// Lists ManagedSeeds periodically.
 struct Lister {
-    base: Arc<Base>,
+    base: Arc<ManagedSeedContext>,
     wake: Lane,
 }
 
@@ -190,7 +190,7 @@ impl Reconciler for Lister {
     }
 }
 
-struct SeedReconciler(Arc<Base>);
+struct SeedReconciler(Arc<ManagedSeedContext>);
 
 impl Reconciler for SeedReconciler {
     fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
@@ -242,7 +242,7 @@ impl Reconciler for SeedReconciler {
     }
 }
 
-impl Base {
+impl ManagedSeedContext {
     fn controller(&self) -> &ManagedSeedController {
         &self.site.settings.controllers.managed_seed
     }
@@ -267,7 +267,7 @@ impl Base {
 
 /// One reconciliation of a subject.
 struct ManagedSeedReconciliation<'a> {
-    base: &'a Base,
+    base: &'a ManagedSeedContext,
     subject: Subject,
     cx: &'a Context,
 }

@@ -134,7 +134,7 @@ pub(super) struct CentralPolicyInput<'a> {
 
 /// The central policies of a namespace, and the names of the missing ones that cannot be created yet.
 #[derive(Debug, Default)]
-pub(super) struct Central {
+pub(super) struct CentralPolicies {
     pub(super) policies: Vec<Policy>,
     pub(super) unknown: Vec<&'static str>,
 }
@@ -182,10 +182,10 @@ const TABLE: [Row; 5] = [
     ),
 ];
 
-/// See [`Central`].
-pub(super) fn policies(namespace: &ObjectMeta, given: &CentralPolicyInput<'_>) -> Central {
+/// See [`CentralPolicies`].
+pub(super) fn policies(namespace: &ObjectMeta, given: &CentralPolicyInput<'_>) -> CentralPolicies {
     let classes = classes(namespace, given.additional);
-    let mut central = Central::default();
+    let mut central = CentralPolicies::default();
     for (name, of, description) in TABLE {
         if classes & of == 0 {
             continue;

@@ -23,7 +23,7 @@ pub enum ServicePolicyWriter {
 
 /// The desired state of a namespace, as far as it is known.
 #[derive(Debug, Default)]
-pub(super) struct Wanted {
+pub(super) struct DesiredPolicies {
     pub(super) policies: Vec<Policy>,
     /// The names of central policies that cannot be created yet.
     pub(super) unknown: Vec<&'static str>,
@@ -51,7 +51,7 @@ pub(super) struct PolicyPlan {
 }
 
 /// Plans the steps. `live` has the digests of the namespace's policies.
-pub(super) fn plan(namespace: &str, wanted: Wanted, live: &[Arc<str>]) -> PolicyPlan {
+pub(super) fn plan(namespace: &str, wanted: DesiredPolicies, live: &[Arc<str>]) -> PolicyPlan {
     let there: SortedMap<String, (LivePolicy, &str)> = live
         .iter()
         .filter_map(|look| seen(look, namespace).map(|seen| (seen.name.clone(), (seen, look.as_ref()))))

@@ -36,8 +36,8 @@ use crate::runtime::pool::Lane;
 use crate::runtime::queue::Retry;
 use crate::shoot::Served;
 
-use central::{Central, CentralPolicyInput, Networks, ShootNetworks};
-use decide::{PolicyWrite, Wanted};
+use central::{CentralPolicies, CentralPolicyInput, Networks, ShootNetworks};
+use decide::{DesiredPolicies, PolicyWrite};
 use server::KnownApiServer;
 
 pub use decide::ServicePolicyWriter;
@@ -239,11 +239,11 @@ impl NetworkPolicies {
         &self,
         namespace: &ObjectMeta,
         known: &KnownApiServer,
-    ) -> Result<(Wanted, Option<Failure>), Failure> {
+    ) -> Result<(DesiredPolicies, Option<Failure>), Failure> {
         let host = self.policy_watches.namespace("kube-system");
         let is_hosted = host.is_some_and(|namespace| hosting::has_role_shoot(&namespace.metadata));
         if known.is_garden || is_hosted {
-            return Ok((Wanted::default(), None));
+            return Ok((DesiredPolicies::default(), None));
         }
         let shoot = if central::is_of_shoot(&namespace.name) { self.shoot(&namespace.name)? } else { None };
         let given = CentralPolicyInput {
@@ -252,7 +252,7 @@ impl NetworkPolicies {
             api_server: known.rules.as_ref().map(|rules| rules.as_slice()),
             shoot: shoot.as_ref(),
         };
-        let Central { policies, unknown } = central::policies(namespace, &given);
+        let CentralPolicies { policies, unknown } = central::policies(namespace, &given);
         let is_missing = shoot.is_none() && unknown.iter().any(|name| name.ends_with("private-networks"));
         let missing = is_missing.then(|| {
             Failure::retry(format!(
@@ -260,7 +260,7 @@ impl NetworkPolicies {
                 namespace.name
             ))
         });
-        Ok((Wanted { policies, unknown, has_central: true, ..Wanted::default() }, missing))
+        Ok((DesiredPolicies { policies, unknown, has_central: true, ..DesiredPolicies::default() }, missing))
     }
 
     /// The networks of a Shoot.

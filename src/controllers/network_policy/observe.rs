@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::decide::{ServicePolicyWriter, Wanted};
+use super::decide::{DesiredPolicies, ServicePolicyWriter};
 use super::services::{Service, carried};
 use super::{central, policy, services};
 use crate::api::core::{NETWORK_POLICY, POD, SERVICE};
@@ -109,7 +109,7 @@ impl NetworkPolicyWatches {
     }
 
     /// Adds the policies that Services request in a namespace.
-    pub(super) fn ask(&self, namespace: &ObjectMeta, wanted: &mut Wanted) -> Result<(), Failure> {
+    pub(super) fn ask(&self, namespace: &ObjectMeta, wanted: &mut DesiredPolicies) -> Result<(), Failure> {
         let name = namespace.name.as_str();
         let mut read = |of: &str, look: &str| {
             Service::read(of, look).unwrap_or_else(|unclear| {

@@ -29,7 +29,7 @@ use crate::runtime::write;
 use crate::secrets::{Place, Secrets};
 
 use super::decide;
-use super::operations::{self, Operation};
+use super::operations::{self, SeedOperation};
 use super::{authorities, extensions, garden_secrets, ingress, references};
 
 /// The state of the tasks.
@@ -80,16 +80,16 @@ impl Work {
 
 /// State between reconciliations.
 #[derive(Debug, Default)]
-pub(super) struct Memory {
+pub(super) struct SeedMemory {
     /// When all tasks were last done, and the Extension objects of that time: registrations change.
     complete: Mutex<Option<(Mono, Vec<Enabled>)>>,
     /// When each of them was last found as it must be.
-    seen: Mutex<SortedMap<Seldom, Mono>>,
+    seen: Mutex<SortedMap<RarelyChecked, Mono>>,
 }
 
 /// What rarely changes, and is not read again in each reconciliation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Seldom {
+pub(super) enum RarelyChecked {
     /// The Seed's namespace in the garden.
     SeedNamespace,
     /// The labels of the seed's own namespaces.
@@ -102,18 +102,18 @@ const SELDOM_PERIOD: Duration = Duration::from_secs(600);
 /// How long deployed objects are assumed to be correct.
 const COMPLETE_PERIOD: Duration = Duration::from_secs(3_600);
 
-impl Memory {
+impl SeedMemory {
     /// Makes the next reconciliation run all tasks.
     pub(super) fn forget(&self) {
         *self.complete.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    pub(super) fn was_seen(&self, what: Seldom, now: Mono) -> bool {
+    pub(super) fn was_seen(&self, what: RarelyChecked, now: Mono) -> bool {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         seen.get(&what).is_some_and(|at| now < at.saturating_add(SELDOM_PERIOD))
     }
 
-    pub(super) fn saw(&self, what: Seldom, now: Mono) {
+    pub(super) fn saw(&self, what: RarelyChecked, now: Mono) {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).insert(what, now);
     }
 
@@ -142,7 +142,7 @@ const EXTENSIONS_WITHIN: Duration = Duration::from_secs(60);
 
 /// What decides which tasks are needed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Facts {
+pub(super) struct SeedTaskFacts {
     /// All tasks run, not only those that check what may change without a new generation.
     is_complete: bool,
     is_labelled: bool,
@@ -155,7 +155,7 @@ pub(super) struct Facts {
     has_ingress_record: bool,
 }
 
-impl Facts {
+impl SeedTaskFacts {
     fn new(work: &Work, is_complete: bool) -> Self {
         let spec = &work.live["spec"];
         Self {
@@ -164,7 +164,7 @@ impl Facts {
             deploys_system: !work.lacks(system::NAME),
             deploys_identity: !work.lacks(cluster_identity::NAME),
             has_own_vpa: has_own_vpa(&work.live),
-            has_operation: Operation::named(work.asked()).is_some(),
+            has_operation: SeedOperation::named(work.asked()).is_some(),
             has_backup: !spec["backup"].is_null(),
             has_ingress_record: ingress::is_managed(&work.live),
         }
@@ -185,10 +185,10 @@ fn has_own_vpa(seed: &Value) -> bool {
 
 /// The flow of one reconciliation. Without `is_complete`, it checks only what may change without a new generation.
 pub(super) fn build(work: &Work, is_complete: bool) -> Flow<Work> {
-    Flow::new("Seed reconciliation", &ROWS, &Facts::new(work, is_complete))
+    Flow::new("Seed reconciliation", &ROWS, &SeedTaskFacts::new(work, is_complete))
 }
 
-type Row = flow::Row<Work, Facts, ()>;
+type Row = flow::Row<Work, SeedTaskFacts, ()>;
 
 static ROWS: [Row; 19] = [
     Row::new("Labelling namespaces", |work, _| namespaces(work), ())
@@ -196,18 +196,18 @@ static ROWS: [Row; 19] = [
     // No component of this agent needs these certificates, and a key takes half a minute on a small board.
     Row::new("Generating CA certificates for seed cluster", |work, _| authorities::ensure(work), ())
         .after(&["Labelling namespaces"])
-        .when(Facts::is_complete)
+        .when(SeedTaskFacts::is_complete)
         .within(authorities::WITHIN),
     Row::new("Reading the Secrets of the seed's namespace", |work, _| read_secrets(work), ())
         .after(&["Labelling namespaces"])
-        .when(Facts::is_complete),
+        .when(SeedTaskFacts::is_complete),
     Row::new("Performing the operation of the annotation", |work, _| perform(work), ())
         .when(|facts| facts.has_operation),
     Row::new("Deploying custom resource definitions", install_own, ())
-        .when(Facts::is_complete)
+        .when(SeedTaskFacts::is_complete)
         .within(DEFINITIONS_WITHIN),
     Row::new("Deploying custom resource definitions of other projects", install_foreign, ())
-        .when(Facts::is_complete)
+        .when(SeedTaskFacts::is_complete)
         .within(DEFINITIONS_WITHIN),
     Row::new("Looking for VerticalPodAutoscaler", |work, _| require_vpa(work), ())
         .when(|facts| facts.is_complete && !facts.has_own_vpa),
@@ -222,7 +222,7 @@ static ROWS: [Row; 19] = [
         .within(MANAGED_WITHIN),
     Row::new("Deploying referenced resources", |work, _| deploy_referenced(work), ())
         .after(&["Deploying system resources"])
-        .when(Facts::is_complete),
+        .when(SeedTaskFacts::is_complete),
     Row::new("Waiting until required extensions are ready", |work, _| required_extensions(work), ())
         .after(&["Deploying referenced resources"])
         .within(EXTENSIONS_WITHIN),
@@ -233,27 +233,27 @@ static ROWS: [Row; 19] = [
     // The objects that extensions reconcile for the seed itself.
     Row::new("Deploying extension resources", |work, _| extensions::deploy(work), ())
         .after(&["Waiting until required extensions are ready"])
-        .when(Facts::is_complete),
+        .when(SeedTaskFacts::is_complete),
     Row::new(
         "Waiting until extension resources are ready",
         |work, attempt| extensions::wait(work, attempt),
         (),
     )
     .after(&["Deploying extension resources"])
-    .when(Facts::is_complete),
+    .when(SeedTaskFacts::is_complete),
     Row::new("Deleting stale extension resources", |work, _| extensions::delete_stale(work), ())
         .after(&["Waiting until extension resources are ready", "Deploying cluster-identity"])
-        .when(Facts::is_complete),
+        .when(SeedTaskFacts::is_complete),
     Row::new(
         "Waiting until stale extension resources are deleted",
         |work, attempt| extensions::wait_gone(work, attempt),
         (),
     )
     .after(&["Deleting stale extension resources"])
-    .when(Facts::is_complete),
+    .when(SeedTaskFacts::is_complete),
     Row::new("Deploying managed ingress DNS record", ingress::deploy, ())
         .after(&["Waiting until extension resources are ready", "Deploying cluster-identity"])
-        .when(Facts::writes_ingress_record)
+        .when(SeedTaskFacts::writes_ingress_record)
         .within(ingress::WITHIN),
     Row::new(
         "Waiting until managed ingress DNS record is reconciled",
@@ -261,7 +261,7 @@ static ROWS: [Row; 19] = [
         (),
     )
     .after(&["Deploying managed ingress DNS record"])
-    .when(Facts::writes_ingress_record),
+    .when(SeedTaskFacts::writes_ingress_record),
     Row::new("Deploying BackupBucket for seed", |work, _| deploy_bucket(work), ())
         .after(&["Waiting until required extensions are ready"])
         .when(|facts| facts.is_complete && facts.has_backup)
@@ -274,7 +274,7 @@ static ROWS: [Row; 19] = [
             "Waiting until stale extension resources are deleted",
             "Waiting until managed ingress DNS record is reconciled",
         ])
-        .when(Facts::is_complete)
+        .when(SeedTaskFacts::is_complete)
         .last(),
 ];
 
@@ -309,7 +309,7 @@ fn read_secrets(work: &Work) -> Result<Step, Failed> {
 }
 
 fn perform(work: &Work) -> Result<Step, Failed> {
-    if let Some(operation) = Operation::named(work.asked()) {
+    if let Some(operation) = SeedOperation::named(work.asked()) {
         let kubeconfig = &work.site.settings.garden_client_connection.kubeconfig_secret;
         operations::perform(&work.site.seed, operation, kubeconfig.as_ref())?;
     }
@@ -458,13 +458,18 @@ mod tests {
 
     #[test]
     fn what_rarely_changes_is_read_again_after_a_while() {
-        let memory = Memory::default();
+        let memory = SeedMemory::default();
         let at = |seconds| Mono::default().saturating_add(Duration::from_secs(seconds));
-        assert!(!memory.was_seen(Seldom::Labels, at(0)), "never seen");
-        memory.saw(Seldom::Labels, at(10));
-        assert!(memory.was_seen(Seldom::Labels, at(10)) && memory.was_seen(Seldom::Labels, at(609)));
-        assert!(!memory.was_seen(Seldom::Labels, at(610)) && !memory.was_seen(Seldom::SeedNamespace, at(10)));
-        memory.saw(Seldom::Labels, at(610));
-        assert!(memory.was_seen(Seldom::Labels, at(700)));
+        assert!(!memory.was_seen(RarelyChecked::Labels, at(0)), "never seen");
+        memory.saw(RarelyChecked::Labels, at(10));
+        assert!(
+            memory.was_seen(RarelyChecked::Labels, at(10)) && memory.was_seen(RarelyChecked::Labels, at(609))
+        );
+        assert!(
+            !memory.was_seen(RarelyChecked::Labels, at(610))
+                && !memory.was_seen(RarelyChecked::SeedNamespace, at(10))
+        );
+        memory.saw(RarelyChecked::Labels, at(610));
+        assert!(memory.was_seen(RarelyChecked::Labels, at(700)));
     }
 }

@@ -40,7 +40,7 @@ use super::Site;
 use decide::Phase;
 pub use decide::{Agent, without_namespace};
 pub use error::{Error, GET_NAMESPACE};
-pub use registration::{Absence, Registration};
+pub use registration::{SeedAbsence, SeedRegistration};
 
 /// The finalizer of objects that Gardener manages.
 pub const FINALIZER: &str = "gardener";
@@ -54,7 +54,7 @@ pub fn add(site: &Arc<Site>, group: &mut Group) {
     });
     let key = site.seed_key();
     group.wake_on(&lane, &site.certificate_changed, move || [key.clone()]);
-    let memory = Arc::new(flow::Memory::default());
+    let memory = Arc::new(flow::SeedMemory::default());
     let (key, forget) = (site.seed_key(), Arc::clone(&memory));
     let own = own_managed_resources(&key.name);
     group.wake(&lane, &site.managed, move |change| {
@@ -83,9 +83,9 @@ fn own_managed_resources(seed: &str) -> [Key; 3] {
 struct SeedReconciler {
     site: Arc<Site>,
     origins: clean::Origins,
-    memory: Arc<flow::Memory>,
+    memory: Arc<flow::SeedMemory>,
     /// The reconciliation that waits for its next turn.
-    running: Mutex<Option<act::Running>>,
+    running: Mutex<Option<act::RunningSeedFlow>>,
 }
 
 /// The delay after a write conflict.

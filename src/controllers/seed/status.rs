@@ -19,17 +19,17 @@ impl SeedReconciler {
         key: &Key,
         observed: &Observed,
         phase: Phase,
-        result: Result<delete::Step, Failure>,
+        result: Result<delete::SeedReconciliationResult, Failure>,
         cx: &Context,
     ) -> Result<Outcome, Failure> {
         match result {
-            Ok(delete::Step::Gone) => Ok(Outcome::Done),
-            Ok(delete::Step::Again(after)) => Ok(Outcome::After(after)),
-            Ok(delete::Step::Blocked(why, after)) => {
+            Ok(delete::SeedReconciliationResult::Gone) => Ok(Outcome::Done),
+            Ok(delete::SeedReconciliationResult::Again(after)) => Ok(Outcome::After(after)),
+            Ok(delete::SeedReconciliationResult::Blocked(why, after)) => {
                 self.tell_blocked(key, observed, &why, cx)?;
                 Ok(Outcome::After(after))
             }
-            Ok(delete::Step::Wait(after)) => {
+            Ok(delete::SeedReconciliationResult::Wait(after)) => {
                 if matches!(phase, Phase::Begin) && !observed.deleting() {
                     let patch = decide::succeeded(observed, cx.clock.now());
                     self.site.garden.patch_status::<Value>(&SEED, key, &Patch::Strategic(patch))?;
@@ -40,7 +40,7 @@ impl SeedReconciler {
             Err(failure) if failure.postponed().is_some() => Err(failure),
             Err(failure) => {
                 let reason = if observed.deleting() { "DeleteError" } else { "ReconcileError" };
-                self.tell(key, observed, (true, reason, &failure.text()), cx);
+                self.tell(key, observed, true, reason, &failure.text(), cx);
                 let patch = decide::failed(observed, &failure.text(), cx.clock.now());
                 if let Err(e) = self.site.garden.patch_status::<Value>(&SEED, key, &Patch::Strategic(patch)) {
                     let err = chain(&e);
@@ -51,13 +51,7 @@ impl SeedReconciler {
         }
     }
 
-    fn tell(
-        &self,
-        key: &Key,
-        observed: &Observed,
-        (warning, reason, note): (bool, &str, &str),
-        cx: &Context,
-    ) {
+    fn tell(&self, key: &Key, observed: &Observed, warning: bool, reason: &str, note: &str, cx: &Context) {
         let uid = observed.live["metadata"]["uid"].as_str().unwrap_or_default();
         let about = About { resource: &SEED, namespace: "", name: &key.name, uid };
         let action = if observed.deleting() { "Delete" } else { "Reconcile" };
@@ -74,7 +68,7 @@ impl SeedReconciler {
         log::warn!(seed = key.name.as_str(), why; "The Seed cannot be deleted yet");
         let now = cx.clock.now();
         // Upstream uses the same reason.
-        self.tell(key, observed, (false, "ResourceReferenced", why), cx);
+        self.tell(key, observed, false, "ResourceReferenced", why, cx);
         let patch = Patch::Strategic(decide::blocked(why, now));
         self.site.garden.patch_status::<Value>(&SEED, key, &patch)?;
         Ok(())

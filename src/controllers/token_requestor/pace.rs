@@ -39,7 +39,7 @@ pub(super) enum Urgency {
 
 /// A Secret that needs a token, with its class.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct Asker {
+pub(super) struct TokenSecret {
     pub(super) class: &'static str,
     pub(super) key: Key,
 }
@@ -49,18 +49,18 @@ pub(super) struct Asker {
 struct QueuePosition {
     urgency: Urgency,
     since: Timestamp,
-    asker: Asker,
+    asker: TokenSecret,
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct WaitingSecret {
     server: String,
     back_at: Mono,
 }
 
 /// A server that failed the last time.
 #[derive(Debug, Default)]
-struct Away {
+struct FailedServer {
     failures: u32,
     until: Mono,
     is_probed: bool,
@@ -68,24 +68,24 @@ struct Away {
 
 #[derive(Default)]
 struct State {
-    waiting: SortedMap<QueuePosition, Waiting>,
-    places: SortedMap<Asker, (Urgency, Timestamp)>,
+    waiting: SortedMap<QueuePosition, WaitingSecret>,
+    places: SortedMap<TokenSecret, (Urgency, Timestamp)>,
     /// The times of turns in the last second, the oldest first.
     given: VecDeque<Mono>,
-    away: SortedMap<String, Away>,
-    users: Users,
+    away: SortedMap<String, FailedServer>,
+    users: NamespacesWithPods,
 }
 
 /// The namespaces with running pods, cached.
 #[derive(Default)]
-struct Users {
+struct NamespacesWithPods {
     known: Option<(Mono, SortedSet<String>)>,
     is_looking: bool,
 }
 
 /// Whether pods run in a namespace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Use {
+pub(super) enum NamespaceUse {
     /// Pods run in it.
     Used,
     /// No pods run in it.
@@ -116,7 +116,7 @@ impl TokenRateLimit {
     }
 
     /// How long a waiting Secret must continue to wait; `None` if it may be its turn, or it does not wait.
-    pub(super) fn still_waits(&self, asker: &Asker, now: Mono) -> Option<Duration> {
+    pub(super) fn still_waits(&self, asker: &TokenSecret, now: Mono) -> Option<Duration> {
         let mut state = self.lock();
         let (urgency, since) = *state.places.get(asker)?;
         let place = QueuePosition { urgency, since, asker: asker.clone() };
@@ -128,7 +128,7 @@ impl TokenRateLimit {
     /// Requests a turn; `None` grants one request now.
     pub(super) fn ask(
         &self,
-        asker: Asker,
+        asker: TokenSecret,
         server: &str,
         urgency: Urgency,
         since: Timestamp,
@@ -152,7 +152,7 @@ impl TokenRateLimit {
     }
 
     /// Removes a Secret that needs no further requests.
-    pub(super) fn forget(&self, asker: &Asker) {
+    pub(super) fn forget(&self, asker: &TokenSecret) {
         self.lock().forget(asker);
     }
 
@@ -168,28 +168,28 @@ impl TokenRateLimit {
     }
 
     /// Whether pods run in a namespace of the seed.
-    pub(super) fn use_of(&self, namespace: &str, now: Mono) -> Use {
+    pub(super) fn use_of(&self, namespace: &str, now: Mono) -> NamespaceUse {
         let users = &mut self.lock().users;
         match &users.known {
             Some((at, all)) if now.saturating_sub(*at) < USERS_COUNT => {
                 if all.contains(namespace) {
-                    Use::Used
+                    NamespaceUse::Used
                 } else {
-                    Use::Unused
+                    NamespaceUse::Unused
                 }
             }
-            _ if users.is_looking => Use::Wait,
+            _ if users.is_looking => NamespaceUse::Wait,
             _ => {
                 users.is_looking = true;
-                Use::Look
+                NamespaceUse::Look
             }
         }
     }
 
-    /// The answer to [`Use::Look`]. After a failure, the next caller lists again.
+    /// The answer to [`NamespaceUse::Look`]. After a failure, the next caller lists again.
     pub(super) fn tell_users(&self, found: Option<SortedSet<String>>, now: Mono) {
         let known = found.map(|all| (now, all));
-        self.lock().users = Users { known, is_looking: false };
+        self.lock().users = NamespacesWithPods { known, is_looking: false };
     }
 }
 
@@ -201,7 +201,7 @@ fn is_away(error: &Error) -> bool {
 }
 
 impl State {
-    fn forget(&mut self, asker: &Asker) {
+    fn forget(&mut self, asker: &TokenSecret) {
         if let Some((urgency, since)) = self.places.remove(asker) {
             self.waiting.remove(&QueuePosition { urgency, since, asker: asker.clone() });
         }
@@ -209,7 +209,7 @@ impl State {
 
     fn keep(&mut self, place: QueuePosition, server: String, now: Mono, wait: Duration) -> Duration {
         self.places.insert(place.asker.clone(), (place.urgency, place.since));
-        self.waiting.insert(place, Waiting { server, back_at: now.saturating_add(wait) });
+        self.waiting.insert(place, WaitingSecret { server, back_at: now.saturating_add(wait) });
         wait
     }
 
@@ -222,13 +222,14 @@ impl State {
         while self.given.front().is_some_and(|at| now.saturating_sub(*at) >= SECOND) {
             self.given.pop_front();
         }
-        let is_lost = |waiting: &Waiting| waiting.back_at.saturating_add(PATIENCE) < now;
+        let is_lost = |waiting: &WaitingSecret| waiting.back_at.saturating_add(PATIENCE) < now;
         let lost = self.waiting.iter().filter(|(other, waiting)| *other != place && is_lost(waiting));
-        let lost: Vec<Asker> = lost.map(|(place, _)| place.asker.clone()).collect();
+        let lost: Vec<TokenSecret> = lost.map(|(place, _)| place.asker.clone()).collect();
         lost.iter().for_each(|asker| self.forget(asker));
         // Secrets of an unavailable server take no turns from the others.
-        let counts =
-            |waiting: &Waiting| waiting.server == server || self.is_held(&waiting.server, now).is_zero();
+        let counts = |waiting: &WaitingSecret| {
+            waiting.server == server || self.is_held(&waiting.server, now).is_zero()
+        };
         let earlier = self.waiting.iter().take_while(|(other, _)| *other < place);
         let ahead = earlier.filter(|(_, waiting)| counts(waiting)).count();
         let held = self.is_held(server, now);
@@ -251,7 +252,7 @@ impl State {
             return;
         }
         let pause = delay_after(PAUSE.0, PAUSE.1, away.failures).max(after.unwrap_or_default());
-        *away = Away {
+        *away = FailedServer {
             failures: away.failures.saturating_add(1),
             until: now.saturating_add(pause),
             is_probed: false,
@@ -264,8 +265,8 @@ mod tests {
     use super::*;
     use crate::kube::Failure;
 
-    fn asker(n: usize) -> Asker {
-        Asker { class: "garden", key: Key::new("ns", format!("s{n:04}")) }
+    fn asker(n: usize) -> TokenSecret {
+        TokenSecret { class: "garden", key: Key::new("ns", format!("s{n:04}")) }
     }
 
     fn s(seconds: u64) -> Duration {
@@ -275,7 +276,10 @@ mod tests {
     const SINCE: Timestamp = Timestamp::from_unix(1_000);
 
     /// Lets all waiting Secrets return at their time, and records the time of each turn.
-    fn play(pace: &TokenRateLimit, mut askers: Vec<(Mono, Asker, Urgency)>) -> Vec<(Mono, Asker)> {
+    fn play(
+        pace: &TokenRateLimit,
+        mut askers: Vec<(Mono, TokenSecret, Urgency)>,
+    ) -> Vec<(Mono, TokenSecret)> {
         let mut turns = Vec::new();
         while !askers.is_empty() {
             askers.sort();
@@ -315,7 +319,7 @@ mod tests {
         let turns = play(&pace, (0..100).map(|n| (s(7), asker(n), all[n % 4])).collect());
         // The first five had their turn before the others arrived.
         let of = |urgency: Urgency| {
-            let n = |asker: &Asker| asker.key.name[1..].parse::<usize>().unwrap();
+            let n = |asker: &TokenSecret| asker.key.name[1..].parse::<usize>().unwrap();
             let times =
                 turns[5..].iter().filter(|(_, asker)| all[n(asker) % 4] == urgency).map(|(at, _)| *at);
             (times.clone().min().unwrap(), times.max().unwrap())
@@ -402,11 +406,17 @@ mod tests {
     #[test]
     fn one_caller_lists_used_namespaces() {
         let pace = TokenRateLimit::default();
-        assert_eq!((pace.use_of("a", s(1)), pace.use_of("b", s(1))), (Use::Look, Use::Wait));
+        assert_eq!(
+            (pace.use_of("a", s(1)), pace.use_of("b", s(1))),
+            (NamespaceUse::Look, NamespaceUse::Wait)
+        );
         pace.tell_users(None, s(2));
-        assert_eq!(pace.use_of("a", s(2)), Use::Look, "the list has failed");
+        assert_eq!(pace.use_of("a", s(2)), NamespaceUse::Look, "the list has failed");
         pace.tell_users(Some(SortedSet::from(["a".to_owned()])), s(3));
-        assert_eq!((pace.use_of("a", s(62)), pace.use_of("b", s(62))), (Use::Used, Use::Unused));
-        assert_eq!(pace.use_of("a", s(63)), Use::Look);
+        assert_eq!(
+            (pace.use_of("a", s(62)), pace.use_of("b", s(62))),
+            (NamespaceUse::Used, NamespaceUse::Unused)
+        );
+        assert_eq!(pace.use_of("a", s(63)), NamespaceUse::Look);
     }
 }

@@ -18,7 +18,7 @@ use crate::runtime::write;
 
 use super::content;
 use super::decide::{self, RenewalPlan};
-use super::pace::{Asker, TokenRateLimit, Urgency, Use};
+use super::pace::{NamespaceUse, TokenRateLimit, TokenSecret, Urgency};
 
 const TOKEN_REVIEW: Resource =
     Resource::new("authentication.k8s.io", "v1", "TokenReview", "tokenreviews", false);
@@ -64,7 +64,7 @@ pub(super) struct Requests<'a> {
 impl Requests<'_> {
     /// Writes a new token to a Secret if it is due, and returns when to check again.
     pub(super) fn renew(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
-        let asker = Asker { class: self.class, key: key.clone() };
+        let asker = TokenSecret { class: self.class, key: key.clone() };
         if let Some(wait) = self.pace.still_waits(&asker, cx.clock.mono()) {
             return Ok(Outcome::GoOn(wait));
         }
@@ -207,7 +207,7 @@ pub(super) fn put(
 pub(super) fn take_turn(
     pace: &TokenRateLimit,
     seed: &Seed,
-    asker: Asker,
+    asker: TokenSecret,
     server: &str,
     plan: RenewalPlan,
     cx: &Context,
@@ -218,10 +218,10 @@ pub(super) fn take_turn(
         RenewalPlan::Keep(left) => (Urgency::Check, now.plus(left)),
         RenewalPlan::Renew(since) if now.since(since) < LATE => (Urgency::Due, since),
         RenewalPlan::Renew(since) => match pace.use_of(&asker.key.namespace, mono) {
-            Use::Used => (Urgency::Due, since),
-            Use::Unused => (Urgency::Unused, since),
-            Use::Wait => return Ok(Some(LOOKING_AGAIN)),
-            Use::Look => {
+            NamespaceUse::Used => (Urgency::Due, since),
+            NamespaceUse::Unused => (Urgency::Unused, since),
+            NamespaceUse::Wait => return Ok(Some(LOOKING_AGAIN)),
+            NamespaceUse::Look => {
                 let found = users(seed);
                 pace.tell_users(found.as_ref().ok().cloned(), cx.clock.mono());
                 let is_used = found?.contains(&asker.key.namespace);

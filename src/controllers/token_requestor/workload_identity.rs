@@ -25,7 +25,7 @@ use crate::runtime::marks::Marks;
 use crate::runtime::queue::Retry;
 
 use super::decide::{self, RenewalPlan};
-use super::pace::Asker;
+use super::pace::TokenSecret;
 use super::request::{put, refuse, take_turn};
 use super::{GARDEN, Site};
 
@@ -58,7 +58,7 @@ struct Requestor {
 impl Reconciler for Requestor {
     fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
         let (seed, pace) = (&self.site.seed, &self.site.tokens.pace);
-        let asker = Asker { class: "identity", key: key.clone() };
+        let asker = TokenSecret { class: "identity", key: key.clone() };
         if let Some(wait) = pace.still_waits(&asker, cx.clock.mono()) {
             return Ok(Outcome::GoOn(wait));
         }

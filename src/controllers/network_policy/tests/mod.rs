@@ -83,7 +83,7 @@ impl Stage {
         self.put(&policies, object);
     }
 
-    fn wanted(&self, namespace: &str) -> Wanted {
+    fn wanted(&self, namespace: &str) -> DesiredPolicies {
         let namespace = self.policy_watches.namespace(namespace).unwrap();
         let given = CentralPolicyInput {
             networks: &self.networks,
@@ -91,9 +91,10 @@ impl Stage {
             api_server: self.rules.as_deref(),
             shoot: self.shoot.as_ref(),
         };
-        let Central { policies, unknown } = central::policies(&namespace.metadata, &given);
+        let CentralPolicies { policies, unknown } = central::policies(&namespace.metadata, &given);
         let writer = self.policy_watches.writer();
-        let mut wanted = Wanted { policies, unknown, writer, has_central: true, ..Wanted::default() };
+        let mut wanted =
+            DesiredPolicies { policies, unknown, writer, has_central: true, ..DesiredPolicies::default() };
         if writer == ServicePolicyWriter::Ours {
             self.policy_watches.ask(&namespace.metadata, &mut wanted).unwrap();
         }
