@@ -19,8 +19,8 @@ use crate::base::thread;
 use crate::components::webhooks::{self, Blocking};
 use crate::config::settings::ResourceManager;
 use crate::controllers::is_garden;
-use crate::controllers::network_policy::Whose;
-use crate::controllers::shoot_serving::{self as serving, Serving};
+use crate::controllers::network_policy::ServicePolicyWriter;
+use crate::controllers::shoot_serving::{self as serving, ShootServing};
 use crate::controllers::token_requestor::shoot as shoot_tokens;
 use crate::kube::{self, Applier, Patch};
 use crate::limits;
@@ -32,7 +32,7 @@ use crate::runtime::marks::Marks;
 
 use super::controllers::group;
 use super::status::complain;
-use super::{Shared, join, seed, started};
+use super::{AgentContext, join, seed, started};
 
 /// Name of this part on the status page.
 pub(super) const PART: &str = "managedresource-applier";
@@ -99,7 +99,7 @@ impl std::error::Error for Error {
 }
 
 /// Keeps the applier's identity and its lease until `stop`. The elector starts and ends the reconcilers.
-pub(super) fn run(shared: &Arc<Shared>, stop: &Stop) {
+pub(super) fn run(shared: &Arc<AgentContext>, stop: &Stop) {
     shared.status.stage(PART, "getting an identity");
     let clock = &shared.env.clock;
     let mut backoff = Backoff::new(RETRY.0, RETRY.1);
@@ -151,7 +151,7 @@ pub(super) fn run(shared: &Arc<Shared>, stop: &Stop) {
 
 /// Scales gardener-resource-manager to 0 and removes its webhooks if the configuration asks for it explicitly. The
 /// default must not end a program that an operator deployed. Returns false if this is not done yet.
-fn retire(shared: &Shared) -> bool {
+fn retire(shared: &AgentContext) -> bool {
     if shared.settings.edge.resource_manager != ResourceManager::Embedded {
         return true;
     }
@@ -195,7 +195,7 @@ fn replace(seed: &kube::Client) -> Result<Replaced, Error> {
 
 /// Reports webhooks that refuse writes on the status page, in the log and in the Seed's conditions. Returns true if
 /// there are any.
-fn look_at_webhooks(shared: &Shared) -> bool {
+fn look_at_webhooks(shared: &AgentContext) -> bool {
     let status = &shared.status;
     match webhooks::blocking(&shared.clients.seed) {
         Ok(None) => {
@@ -215,7 +215,7 @@ fn look_at_webhooks(shared: &Shared) -> bool {
 }
 
 /// Whether the status of a ManagedResource reports a webhook that did not answer.
-fn is_refused(shared: &Shared) -> bool {
+fn is_refused(shared: &AgentContext) -> bool {
     let conditions = |watched: &Watched| {
         watched.status.conditions.iter().any(|condition| webhooks::is_unanswered(&condition.message))
     };
@@ -245,7 +245,7 @@ struct Identity {
 /// Gets a fresh token for the applier's clients; the first token creates the clients. They wake `refused` when the
 /// server refuses the token, for example because the account was recreated.
 fn renew(
-    shared: &Shared,
+    shared: &AgentContext,
     identity: &mut Option<Identity>,
     fence: &Fence,
     refused: &Stop,
@@ -272,7 +272,7 @@ fn renew(
 }
 
 fn start_elector(
-    shared: &Arc<Shared>,
+    shared: &Arc<AgentContext>,
     stop: &Stop,
     identity: &Identity,
     fence: &Fence,
@@ -318,7 +318,7 @@ fn start_elector(
 
 /// Since when another program holds the lease, and when to check on that program next.
 #[derive(Clone, Copy)]
-struct Standing {
+struct OtherHolder {
     since: Mono,
     retire_at: Mono,
 }
@@ -332,7 +332,7 @@ struct Shoots {
 }
 
 impl Shoots {
-    fn end(&mut self, shared: &Shared) {
+    fn end(&mut self, shared: &AgentContext) {
         shared.served.end();
         self.is_over.store(true, Ordering::SeqCst);
         self.stop.stop();
@@ -342,11 +342,11 @@ impl Shoots {
 
 /// The reconcilers of the applier. They start and end with its lease.
 struct ApplierPart {
-    shared: Arc<Shared>,
+    shared: Arc<AgentContext>,
     stop: Stop,
     resources: Resources,
     lease: Fence,
-    standing: Mutex<Option<Standing>>,
+    standing: Mutex<Option<OtherHolder>>,
     /// Secrets with manifests.
     secrets: Marks,
     /// The last entry serves now, or served last.
@@ -368,14 +368,14 @@ impl ElectionListener for ApplierPart {
             let mut group = group(shared, &self.stop);
             resources::watch_secrets(&shared.clients.seed, &self.secrets, &mut group);
             resources::watch_workloads(&self.resources, &mut group);
-            shared.sight.watch_services(&shared.clients.seed, &mut group);
+            shared.policy_watches.watch_services(&shared.clients.seed, &mut group);
             group
         });
         let mut working = group(shared, &self.stop);
         resources::add(&self.resources, &shared.managed, &self.secrets, &mut working);
         *self.working.lock().unwrap_or_else(PoisonError::into_inner) = Some(working);
         self.shoots.lock().unwrap_or_else(PoisonError::into_inner).push(self.serve_shoots());
-        shared.sight.set_whose(Whose::Ours);
+        shared.policy_watches.set_service_policy_writer(ServicePolicyWriter::Ours);
     }
 
     fn lost(&self) {
@@ -389,7 +389,7 @@ impl ElectionListener for ApplierPart {
         let explicit = self.shared.settings.edge.resource_manager == ResourceManager::Embedded;
         let mut standing = {
             let known = *self.standing.lock().unwrap_or_else(PoisonError::into_inner);
-            known.unwrap_or(Standing { since: now, retire_at: now + RETIRE_AGAIN })
+            known.unwrap_or(OtherHolder { since: now, retire_at: now + RETIRE_AGAIN })
         };
         if now >= standing.retire_at {
             standing.retire_at = now + RETIRE_AGAIN;
@@ -400,7 +400,7 @@ impl ElectionListener for ApplierPart {
         // A shorter time does not prove that the holder is alive.
         let lives = now.saturating_sub(standing.since) > self.shared.settings.leader_election.lease_duration;
         if lives {
-            self.shared.sight.set_whose(Whose::Others);
+            self.shared.policy_watches.set_service_policy_writer(ServicePolicyWriter::Others);
         }
         status.remark(lives.then(|| format!("The embedded applier of ManagedResources is passive: {held}.")));
         let is_news = if explicit {
@@ -444,17 +444,17 @@ impl ApplierPart {
         });
         let (seed, served) = (&shared.clients.seed_of_workers, &shared.served);
         let mut group = group(shared, &stop);
-        let spaces = shared.sight.namespaces().clone();
+        let spaces = shared.policy_watches.namespaces().clone();
         let connector = shared.clients.served_shoots(&self.lease);
         let (resources, managed) = (self.resources.clone(), shared.managed.clone());
-        let serving = Serving::new(seed.clone(), connector, served.clone(), resources, managed, spaces);
+        let serving = ShootServing::new(seed.clone(), connector, served.clone(), resources, managed, spaces);
         serving::add(serving, &mut group);
         shoot_tokens::add(seed, served, &shared.tokens.secrets, &shared.tokens.pace, &mut group);
         Shoots { group, stop, is_over }
     }
 
     fn end(&self) {
-        self.shared.sight.set_whose(Whose::Unknown);
+        self.shared.policy_watches.set_service_policy_writer(ServicePolicyWriter::Unknown);
         if let Some(shoots) = self.shoots.lock().unwrap_or_else(PoisonError::into_inner).last_mut() {
             shoots.end(&self.shared);
         }

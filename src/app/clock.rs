@@ -9,7 +9,7 @@ use crate::base::state::StateDir;
 use crate::format::duration::rough;
 use crate::format::time::rfc3339;
 
-use super::{Environment, Status};
+use super::{AgentStatus, Environment};
 
 /// Name of this part on the status page.
 pub(super) const PART: &str = "clock";
@@ -34,20 +34,20 @@ pub(super) fn garden_time(env: &Environment, state: &StateDir) -> GardenTime {
 }
 
 /// Checks the clock while the agent runs.
-pub(super) struct Keeper {
+pub(super) struct ClockWatch {
     time: GardenTime,
     state: StateDir,
     stored: Option<Mono>,
     retried: Mono,
 }
 
-impl Keeper {
+impl ClockWatch {
     pub(super) const fn new(time: GardenTime, state: StateDir) -> Self {
         Self { time, state, stored: None, retried: Mono::ZERO }
     }
 
     /// Checks the clock; called at intervals.
-    pub(super) fn look(&mut self, env: &Environment, status: &Status) {
+    pub(super) fn look(&mut self, env: &Environment, status: &AgentStatus) {
         self.look_at_state(env, status);
         let skew = self.time.skew_nanos();
         if let Some(nanos) = skew {
@@ -72,7 +72,7 @@ impl Keeper {
         }
     }
 
-    fn look_at_state(&mut self, env: &Environment, status: &Status) {
+    fn look_at_state(&mut self, env: &Environment, status: &AgentStatus) {
         let now = env.clock.mono();
         if now >= self.retried.saturating_add(RETRY_PERIOD) {
             self.retried = now;
@@ -141,7 +141,7 @@ mod tests {
         let sim = Simulated::new(begin, 1);
         let time = GardenTime::new(Clock::new(sim.clone()), Timestamp::default(), None);
         let state = StateDir::in_memory();
-        let mut keeper = Keeper::new(time.clone(), state.clone());
+        let mut keeper = ClockWatch::new(time.clone(), state.clone());
         let kept = || String::from_utf8(state.read(SLOT)?).unwrap().parse::<i64>().ok();
         keeper.store_when_due();
         keeper.store();

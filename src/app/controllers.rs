@@ -20,12 +20,12 @@ use crate::runtime::controller::ReconcileContext;
 use crate::runtime::group::ControllerGroup;
 use crate::runtime::source::{Listening, Notice, WatchSource};
 
-use super::Shared;
+use super::AgentContext;
 use super::clients::{GardenClients, write_deadline};
 use super::report::Stores;
 
 /// A group whose informers end with `stop`.
-pub(super) fn group(shared: &Shared, stop: &Stop) -> ControllerGroup {
+pub(super) fn group(shared: &AgentContext, stop: &Stop) -> ControllerGroup {
     let context = ReconcileContext {
         clock: shared.env.clock.clone(),
         stop: stop.clone(),
@@ -42,14 +42,14 @@ pub(super) fn group(shared: &Shared, stop: &Stop) -> ControllerGroup {
 
 /// Starts the heartbeat on its own thread.
 pub(super) fn start_heartbeat(
-    shared: &Shared,
+    shared: &AgentContext,
     garden: &GardenClients,
     stop: &Stop,
 ) -> Option<JoinHandle<()>> {
     let (settings, all) = (&shared.settings.controllers.seed, &shared.settings.edge);
     let edge = &all.heartbeat;
     let heartbeat = Heartbeat {
-        options: lease::Options {
+        options: lease::HeartbeatOptions {
             seed_name: shared.settings.seed_config.name.clone(),
             resync: settings.lease_resync,
             interval_max: edge.interval_max,
@@ -75,8 +75,8 @@ pub(super) fn start_heartbeat(
 }
 
 /// The controllers of the garden side while they run.
-pub(super) struct Running {
-    shared: Arc<Shared>,
+pub(super) struct RunningControllers {
+    shared: Arc<AgentContext>,
     site: Arc<Site>,
     certificate_expiry: Arc<Mutex<Option<Timestamp>>>,
     group: ControllerGroup,
@@ -84,7 +84,7 @@ pub(super) struct Running {
     _identity: Listening,
 }
 
-impl Running {
+impl RunningControllers {
     /// Called when the rotation has replaced the certificate: the Seed's status shows its expiry time.
     pub(super) fn certificate_changed(&self, not_after: Timestamp) {
         *self.certificate_expiry.lock().unwrap_or_else(PoisonError::into_inner) = Some(not_after);
@@ -115,11 +115,11 @@ impl Running {
 
 /// Starts the controllers and their triggers.
 pub(super) fn start_garden(
-    shared: &Arc<Shared>,
+    shared: &Arc<AgentContext>,
     garden: &GardenClients,
     stop: &Stop,
     certificate_expiry: Option<Timestamp>,
-) -> Running {
+) -> RunningControllers {
     let expiry = Arc::new(Mutex::new(certificate_expiry));
     let site = Arc::new(site(shared, garden, stop, &expiry));
     let mut group = group(shared, stop);
@@ -135,11 +135,17 @@ pub(super) fn start_garden(
         shoots: site.heads.clone(),
         buckets: site.buckets.clone(),
     }));
-    Running { shared: Arc::clone(shared), site, certificate_expiry: expiry, group, _identity: identity }
+    RunningControllers {
+        shared: Arc::clone(shared),
+        site,
+        certificate_expiry: expiry,
+        group,
+        _identity: identity,
+    }
 }
 
 fn site(
-    shared: &Arc<Shared>,
+    shared: &Arc<AgentContext>,
     garden: &GardenClients,
     stop: &Stop,
     expiry: &Arc<Mutex<Option<Timestamp>>>,
@@ -182,7 +188,7 @@ fn site(
 }
 
 /// What an agent in a Shoot inherits, besides the configuration.
-fn parent(shared: &Shared) -> Parent {
+fn parent(shared: &AgentContext) -> Parent {
     let path = |name: &str| shared.env.variable(name).filter(|path| !path.is_empty()).map(PathBuf::from);
     Parent {
         images: path(images::VARIABLE),
@@ -192,7 +198,7 @@ fn parent(shared: &Shared) -> Parent {
 }
 
 /// Pulls charts from registries, over the same dialer and proxies as everything else.
-fn puller(shared: &Shared, stop: &Stop) -> Puller {
+fn puller(shared: &AgentContext, stop: &Stop) -> Puller {
     let env = &shared.env;
     let network = oci::Network {
         dialer: Arc::clone(&env.dialer),

@@ -10,20 +10,21 @@ use super::{Environment, Error};
 
 /// Listens for requests until the agent stops. `field` is the part of the configuration that has address and port.
 pub(super) fn listen(
-    (what, field): (&str, &str),
+    what: &str,
+    field: &str,
     at: &Listener,
     routes: Routes,
     env: &Environment,
 ) -> Result<Server, Error> {
     let server = serve::start(&at.bind_address, at.port, routes, &env.stop)
-        .map_err(|source| Error::System { operation: listening((what, field), at, &source), source })?;
+        .map_err(|source| Error::System { operation: listening(what, field, at, &source), source })?;
     let address = server.addr().to_string();
     log::info!(what = what, address = address.as_str(); "Listening");
     Ok(server)
 }
 
 /// What failed, with the field to change.
-fn listening((what, field): (&str, &str), at: &Listener, error: &io::Error) -> String {
+fn listening(what: &str, field: &str, at: &Listener, error: &io::Error) -> String {
     let (address, port) = (&at.bind_address, at.port);
     let (part, remedy) = match error.kind() {
         io::ErrorKind::AddrInUse => ("port", "another program has the port, so choose another one"),
@@ -60,7 +61,7 @@ mod tests {
             ),
         ];
         for (address, kind, expected) in table {
-            let found = listening(("probes", "server.healthProbes"), &at(address), &error(kind));
+            let found = listening("probes", "server.healthProbes", &at(address), &error(kind));
             assert!(found.starts_with(expected), "{found}");
         }
     }

@@ -43,8 +43,8 @@ use crate::base::thread;
 use crate::chart::child::Renderer;
 use crate::components::images::{self, Images};
 use crate::config::settings::Settings;
-use crate::controllers::network_policy::Sight;
-use crate::controllers::seed::Registration;
+use crate::controllers::network_policy::NetworkPolicyWatches;
+use crate::controllers::seed::SeedRegistration;
 use crate::controllers::token_requestor;
 use crate::kube;
 use crate::limits;
@@ -63,9 +63,9 @@ pub use error::Error;
 pub use process::{ask_for_identity, process};
 pub use rebootstrap::rebootstrap;
 pub use reload::Reloader;
-pub use report::{BRIEF, RUN, State as Verdict};
+pub use report::{BRIEF, RUN, State as AgentState};
 pub use service::Service;
-pub use status::Status;
+pub use status::AgentStatus;
 
 /// What the surroundings (`main`, a test, the playground) give to the agent.
 #[derive(Clone)]
@@ -115,7 +115,7 @@ impl fmt::Debug for Environment {
 }
 
 /// What all parts share.
-struct Shared {
+struct AgentContext {
     settings: Arc<Settings>,
     env: Environment,
     state: StateDir,
@@ -127,18 +127,18 @@ struct Shared {
     lanes: Lanes,
     fence: Fence,
     events: EventRecorder,
-    status: Status,
-    registration: Registration,
+    status: AgentStatus,
+    registration: SeedRegistration,
     /// Charts of registries.
     charts: oci::Cache,
     /// The applied ManagedResources of the seed during a term.
     managed: WatchSource<Watched>,
     /// The inputs of the seed's NetworkPolicies.
-    sight: Sight,
+    policy_watches: NetworkPolicyWatches,
     /// The clusters of Shoots that the applier serves.
     served: Served,
     /// What the requestors of tokens share.
-    tokens: token_requestor::Shared,
+    tokens: token_requestor::TokenRequestorState,
     /// The images of control planes.
     images: Images,
     /// Set when all parts are about to restart.
@@ -149,7 +149,7 @@ struct Shared {
 ///
 /// # Errors
 /// [`Error`] if the agent cannot start.
-pub fn run(settings: Settings, env: &Environment, status: &Status) -> Result<(), Error> {
+pub fn run(settings: Settings, env: &Environment, status: &AgentStatus) -> Result<(), Error> {
     run_reloading(Arc::new(settings), env, status, &Reloader::new(), &Service::default())
 }
 
@@ -160,7 +160,7 @@ pub fn run(settings: Settings, env: &Environment, status: &Status) -> Result<(),
 pub fn run_reloading(
     settings: Arc<Settings>,
     env: &Environment,
-    status: &Status,
+    status: &AgentStatus,
     reloader: &Reloader,
     service: &Service,
 ) -> Result<(), Error> {
@@ -176,7 +176,7 @@ fn run_rounds(
     mut settings: Arc<Settings>,
     env: &Environment,
     late: &Stop,
-    status: &Status,
+    status: &AgentStatus,
     reloader: &Reloader,
     service: &Service,
 ) -> Result<(), Error> {
@@ -213,8 +213,8 @@ fn run_round(
     settings: &Arc<Settings>,
     env: &Environment,
     release: &Stop,
-    status: &Status,
-    round: &reload::Round,
+    status: &AgentStatus,
+    round: &reload::RestartSignals,
     kept: &mut Option<StateDir>,
 ) -> Result<(), Error> {
     let (mut env, status) = (Environment { stop: round.stop.clone(), ..env.clone() }, status.clone());
@@ -232,11 +232,11 @@ fn run_round(
     };
     let mut pool = Pool::start(env.clock.clone(), &env.stop, env.metrics.clone(), settings.edge.workers)
         .map_err(system("start workers"))?;
-    let sources = report::Sources::new(settings, &env, (&pool, &state, &time));
+    let sources = report::Sources::new(settings, &env, &pool, &state, &time);
     let (managed, charts) = (sources.managed.clone(), sources.charts.clone());
     // The workers end with the agent.
     let servers = status::serve(settings, &env, &status, sources).inspect_err(|_| env.stop.stop())?;
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(AgentContext {
         settings: Arc::clone(settings),
         events: EventRecorder::new(&env.hostname),
         env,
@@ -247,12 +247,12 @@ fn run_round(
         lanes: pool.lanes(),
         fence,
         status,
-        registration: Registration::default(),
+        registration: SeedRegistration::default(),
         charts,
         managed,
-        sight: Sight::default(),
+        policy_watches: NetworkPolicyWatches::default(),
         served: Served::default(),
-        tokens: token_requestor::Shared::default(),
+        tokens: token_requestor::TokenRequestorState::default(),
         images,
         keep_leases: round.keep_leases.clone(),
     });
@@ -277,7 +277,7 @@ const ELECTION: &str = "leader-election";
 struct Leading {
     now: AtomicBool,
     changed: Stop,
-    status: Status,
+    status: AgentStatus,
     /// The watches that start again after a restore of the seed.
     seed: kube::Seed,
     /// The limit for one attempt of the election and the wait before it.
@@ -285,7 +285,7 @@ struct Leading {
 }
 
 impl Leading {
-    fn new(shared: &Shared) -> Self {
+    fn new(shared: &AgentContext) -> Self {
         let election = &shared.settings.leader_election;
         let patience = (election.renew_deadline + election.renew_period) * 2;
         Self {
@@ -325,7 +325,7 @@ impl ElectionListener for Leading {
 
 /// Starts the elector. Without an election this process leads at once.
 fn campaign(
-    shared: &Arc<Shared>,
+    shared: &Arc<AgentContext>,
     leading: &Arc<Leading>,
     release: &Stop,
 ) -> std::io::Result<Option<JoinHandle<()>>> {
@@ -375,11 +375,11 @@ struct Term {
 }
 
 impl Term {
-    fn new(shared: &Shared) -> Self {
+    fn new(shared: &AgentContext) -> Self {
         Self { stop: shared.env.stop.child(), threads: Vec::new(), begun: shared.env.clock.mono() }
     }
 
-    fn begin(shared: &Arc<Shared>, changed: &Stop) -> Self {
+    fn begin(shared: &Arc<AgentContext>, changed: &Stop) -> Self {
         let mut term = Self::new(shared);
         let (changed, stop) = (changed.clone(), term.stop.clone());
         stop.on_stop(move || changed.wake());
@@ -396,7 +396,7 @@ impl Term {
         }
     }
 
-    fn end(self, status: &Status, metrics: &Metrics) {
+    fn end(self, status: &AgentStatus, metrics: &Metrics) {
         // Do this first: the stores are empty when their threads have ended.
         status.forget_informers("");
         self.stop.stop();
@@ -446,11 +446,11 @@ const TERM_RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from
 const LONG_TERM: Duration = Duration::from_secs(60);
 
 /// Starts and ends terms until the agent stops.
-fn govern(shared: &Arc<Shared>, leading: &Leading) {
+fn govern(shared: &Arc<AgentContext>, leading: &Leading) {
     let (env, status) = (&shared.env, &shared.status);
     let mut term: Option<Term> = None;
     let mut backoff = Backoff::new(TERM_RETRY.0, TERM_RETRY.1);
-    let mut keeper = clock::Keeper::new(shared.time.clone(), shared.state.clone());
+    let mut keeper = clock::ClockWatch::new(shared.time.clone(), shared.state.clone());
     while !env.stop.is_stopped() {
         keeper.look(env, status);
         let seen = leading.changed.wakes();
@@ -516,7 +516,7 @@ mod tests {
         term.spawn("too large", usize::MAX / 2, || {});
         assert!(term.stop.is_stopped());
         assert_eq!(term.threads.len(), 1);
-        let (status, metrics) = (Status::new(Clock::system()), Metrics::new());
+        let (status, metrics) = (AgentStatus::new(Clock::system()), Metrics::new());
         status.problem("garden", "away");
         metrics.set(kube::REACHABLE, "", &[("peer", "garden")], 0.0);
         term.end(&status, &metrics);

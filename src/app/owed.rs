@@ -6,12 +6,12 @@
 use std::time::Duration;
 
 use crate::base::clock::{Clock, Mono};
-use crate::controllers::lease::Beat;
+use crate::controllers::lease::LeaseHealth;
 
 /// What keeps the agent from a renewal, and since when.
 #[derive(Debug, Default)]
-pub(super) struct Owed {
-    beat: Beat,
+pub(super) struct OwedRenewal {
+    beat: LeaseHealth,
     /// The time for the first renewal. Later ones have as long, and the heartbeat knows about them.
     patience: Duration,
     /// A garden that does not answer does not matter.
@@ -29,9 +29,9 @@ fn is_over(since: Option<Mono>, patience: Duration, now: Mono) -> bool {
     since.is_some_and(|since| now >= since.saturating_add(patience))
 }
 
-impl Owed {
+impl OwedRenewal {
     /// For an agent that has just started.
-    pub(super) fn new(beat: Beat, now: Mono) -> Self {
+    pub(super) fn new(beat: LeaseHealth, now: Mono) -> Self {
         Self { beat, patience: Duration::MAX, adrift_since: Some(now), ..Self::default() }
     }
 
@@ -117,15 +117,15 @@ mod tests {
 
     use super::*;
     use crate::base::clock::{Simulated, Timestamp};
-    use crate::controllers::lease::Outcome;
+    use crate::controllers::lease::BeatOutcome;
 
     const PATIENCE: Duration = Duration::from_secs(20);
 
     /// An agent that has just started, with this tolerance.
-    fn fresh(is_tolerant: bool) -> (Arc<Simulated>, Clock, Beat, Owed) {
+    fn fresh(is_tolerant: bool) -> (Arc<Simulated>, Clock, LeaseHealth, OwedRenewal) {
         let time = Simulated::new(Timestamp::from_unix(0), 1);
-        let (clock, beat) = (Clock::new(time.clone()), Beat::new());
-        let mut owed = Owed::new(beat.clone(), clock.mono());
+        let (clock, beat) = (Clock::new(time.clone()), LeaseHealth::new());
+        let mut owed = OwedRenewal::new(beat.clone(), clock.mono());
         owed.allow(PATIENCE, is_tolerant);
         (time, clock, beat, owed)
     }
@@ -138,7 +138,7 @@ mod tests {
             let (time, clock, beat, mut owed) = fresh(is_tolerant);
             owed.mark_leader(true, false, clock.mono());
             beat.begin(clock.mono(), PATIENCE);
-            beat.record(Outcome::Renewed, clock.mono(), PATIENCE);
+            beat.record(BeatOutcome::Renewed, clock.mono(), PATIENCE);
             let mut failed = Vec::new();
             for second in 0..200 {
                 match second {
@@ -154,7 +154,7 @@ mod tests {
                         owed.mark_garden(false, clock.mono());
                         beat.begin(clock.mono(), PATIENCE);
                     }
-                    190 => beat.record(Outcome::Renewed, clock.mono(), PATIENCE),
+                    190 => beat.record(BeatOutcome::Renewed, clock.mono(), PATIENCE),
                     _ => {}
                 }
                 if !owed.passes(&clock) {
@@ -175,7 +175,7 @@ mod tests {
         assert!(!owed.passes(&clock), "it leads, and has not renewed");
         beat.begin(clock.mono(), PATIENCE);
         assert!(!owed.passes(&clock), "the first renewal was due before");
-        beat.record(Outcome::Renewed, clock.mono(), PATIENCE);
+        beat.record(BeatOutcome::Renewed, clock.mono(), PATIENCE);
         assert!(owed.passes(&clock));
         // The next time is as good as the first one.
         time.advance(Duration::from_secs(1));
@@ -195,7 +195,7 @@ mod tests {
         owed.mark_leader(true, false, clock.mono());
         beat.begin(clock.mono(), PATIENCE);
         assert!(!owed.passes(&clock));
-        beat.record(Outcome::Offline, clock.mono(), PATIENCE);
+        beat.record(BeatOutcome::Offline, clock.mono(), PATIENCE);
         assert!(owed.passes(&clock));
         time.advance(PATIENCE);
         assert!(!owed.passes(&clock));

@@ -26,7 +26,7 @@ use crate::pki::keys::Stock;
 
 use super::reload::{self, Files, Reloader, needs_restart};
 use super::report::Call;
-use super::{Environment, Error, Service, Status, rebootstrap, run_reloading};
+use super::{AgentStatus, Environment, Error, Service, rebootstrap, run_reloading};
 
 /// Exit code after a signal, and after an error or an overrun grace period.
 const SUCCESS: u8 = 0;
@@ -46,7 +46,7 @@ pub fn process(
     log::info!(version = PROGRAM, gardener = GARDENER, seed = seed.as_str(); "Starting the gardenlet");
     warn(&loaded);
     let env = environment(clock, Stop::new(), variables);
-    let status = Status::new(env.clock.clone());
+    let status = AgentStatus::new(env.clock.clone());
     status.called(Call::new(config, &|name| env.variable(name).map(str::to_owned)));
     let settings = Arc::new(loaded.settings);
     let (service, reloader) = (Service::new(&env, &status), Reloader::new());
@@ -114,7 +114,7 @@ struct Reloading {
     present: Mutex<Arc<Settings>>,
     files: Mutex<Option<Files>>,
     service: Service,
-    status: Status,
+    status: AgentStatus,
     reloader: Reloader,
 }
 

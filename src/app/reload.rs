@@ -11,11 +11,11 @@ use crate::limits;
 use crate::runtime::leader::{KeepLease, KeptLeases};
 
 use super::clients;
-use super::{Environment, Error, Status};
+use super::{AgentStatus, Environment, Error};
 
 /// Signals for the parts between two restarts.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Round {
+pub(super) struct RestartSignals {
     /// Stops the parts.
     pub(super) stop: Stop,
     /// The parts restart at once, so leases are not released.
@@ -26,7 +26,7 @@ pub(super) struct Round {
 pub(super) const PART: &str = "configuration";
 
 /// Notes that a configuration was refused, until a good one comes.
-pub(super) fn refused(status: &Status, why: &str) {
+pub(super) fn refused(status: &AgentStatus, why: &str) {
     status.doing(PART, "the last good one is in use");
     status.problem(PART, &format!("{why}: correct it and reload, or the next start of the agent fails"));
 }
@@ -36,7 +36,7 @@ struct State {
     next: Option<Arc<Settings>>,
     /// The parts could not start with the last settings.
     has_returned: bool,
-    round: Option<(Round, Arc<Settings>)>,
+    round: Option<(RestartSignals, Arc<Settings>)>,
     left: KeptLeases,
 }
 
@@ -67,9 +67,9 @@ impl Reloader {
     }
 
     /// Starts a round with `settings`.
-    pub(super) fn begin(&self, settings: &Arc<Settings>, stop: &Stop) -> Round {
+    pub(super) fn begin(&self, settings: &Arc<Settings>, stop: &Stop) -> RestartSignals {
         let mut state = self.lock();
-        let round = Round { stop: stop.child(), keep_leases: KeepLease::new(stop, &state.left) };
+        let round = RestartSignals { stop: stop.child(), keep_leases: KeepLease::new(stop, &state.left) };
         if state.next.is_some() {
             round.stop.stop();
         }

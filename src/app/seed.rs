@@ -11,7 +11,7 @@ use crate::base::backoff::{Backoff, delay_after};
 use crate::base::stop::Stop;
 use crate::components::{crds, hosting, install};
 use crate::config::settings::ResourceManager;
-use crate::controllers::network_policy::{self, Server, Whose};
+use crate::controllers::network_policy::{self, ApiServerCheck, ServicePolicyWriter};
 use crate::controllers::{is_garden, token_requestor, watch_namespaces};
 use crate::kube;
 use crate::runtime::group::ControllerGroup;
@@ -19,7 +19,7 @@ use crate::runtime::informer::Options;
 
 use super::controllers::group;
 use super::status::complain;
-use super::{Shared, applier};
+use super::{AgentContext, applier};
 
 /// Name of the thread in progress reports.
 pub(super) const PART: &str = "seed";
@@ -65,7 +65,7 @@ impl Error {
 }
 
 /// Runs until `stop`.
-pub(super) fn run(shared: &Arc<Shared>, stop: &Stop) {
+pub(super) fn run(shared: &Arc<AgentContext>, stop: &Stop) {
     let mut group = group(shared, stop);
     let options = Options::all("seed/managedresources", MANAGED_RESOURCE);
     // Start the watch first: the agent is not ready without it.
@@ -79,7 +79,7 @@ pub(super) fn run(shared: &Arc<Shared>, stop: &Stop) {
         match shared.settings.edge.resource_manager {
             ResourceManager::Auto | ResourceManager::Embedded => applier::run(shared, stop),
             ResourceManager::External => {
-                shared.sight.set_whose(Whose::Others);
+                shared.policy_watches.set_service_policy_writer(ServicePolicyWriter::Others);
                 shared.status.stage(applier::PART, "left to gardener-resource-manager");
             }
         }
@@ -92,18 +92,25 @@ pub(super) fn run(shared: &Arc<Shared>, stop: &Stop) {
 }
 
 /// Starts to write NetworkPolicies.
-fn control_traffic(shared: &Shared, group: &mut ControllerGroup) {
-    let (clients, env, sight) = (&shared.clients, &shared.env, &shared.sight);
+fn control_traffic(shared: &AgentContext, group: &mut ControllerGroup) {
+    let (clients, env, policy_watches) = (&shared.clients, &shared.env, &shared.policy_watches);
     let port = env.variable("KUBERNETES_SERVICE_PORT");
     let name =
         network_policy::name(&clients.seed_connection.server, env.variable("KUBERNETES_SERVICE_HOST"), port);
-    let server = Server::new(clients.seed_of_workers.clone(), Arc::clone(&env.dialer), name);
-    watch_namespaces(&clients.seed, sight.namespaces(), group);
-    sight.watch_policies(&clients.seed, group);
-    network_policy::add(&shared.settings, &clients.seed_of_workers, sight, server, &shared.served, group);
+    let server = ApiServerCheck::new(clients.seed_of_workers.clone(), Arc::clone(&env.dialer), name);
+    watch_namespaces(&clients.seed, policy_watches.namespaces(), group);
+    policy_watches.watch_policies(&clients.seed, group);
+    network_policy::add(
+        &shared.settings,
+        &clients.seed_of_workers,
+        policy_watches,
+        server,
+        &shared.served,
+        group,
+    );
 }
 
-fn install_definitions(shared: &Shared, stop: &Stop) -> bool {
+fn install_definitions(shared: &AgentContext, stop: &Stop) -> bool {
     shared.status.stage(PART, "installing custom resource definitions");
     let (mut backoff, mut looks) = (Backoff::new(RETRY.0, RETRY.1), 0);
     while !stop.is_stopped() {

@@ -14,7 +14,7 @@ use crate::base::stop::Stop;
 use crate::base::thread;
 use crate::limits;
 
-use super::{Environment, Status};
+use super::{AgentStatus, Environment};
 
 /// How often to check for a change to report.
 const LOOK: Duration = Duration::from_secs(1);
@@ -23,7 +23,7 @@ const START_PATIENCE: &str = "EXTEND_TIMEOUT_USEC=60000000";
 
 /// The state to report.
 #[derive(Clone, Debug, Default)]
-struct Seen {
+struct CurrentState {
     /// The agent leads, or is a standby.
     is_up: bool,
     /// No thread is stuck.
@@ -34,7 +34,7 @@ struct Seen {
 
 /// The state that was reported.
 #[derive(Debug, Default)]
-struct Told {
+struct ReportedState {
     ready: bool,
     /// A reload has started, but the parts have not restarted yet.
     reloading: bool,
@@ -43,7 +43,7 @@ struct Told {
 }
 
 /// The lines to send now.
-fn decide(seen: &Seen, told: &mut Told, watchdog: Option<Duration>) -> Vec<String> {
+fn decide(seen: &CurrentState, told: &mut ReportedState, watchdog: Option<Duration>) -> Vec<String> {
     let mut lines = Vec::new();
     if seen.is_up && !told.ready && !told.reloading {
         told.ready = true;
@@ -63,19 +63,19 @@ fn decide(seen: &Seen, told: &mut Told, watchdog: Option<Duration>) -> Vec<Strin
     lines
 }
 
-struct Inner {
+struct ServiceNotifier {
     notifier: Notifier,
     watchdog: Option<Duration>,
     clock: Clock,
-    status: Status,
-    told: Mutex<Told>,
+    status: AgentStatus,
+    told: Mutex<ReportedState>,
     /// Woken by a change.
     news: Stop,
 }
 
 /// The service manager, if there is one. Cheap to clone.
 #[derive(Clone, Default)]
-pub struct Service(Option<Arc<Inner>>);
+pub struct Service(Option<Arc<ServiceNotifier>>);
 
 impl std::fmt::Debug for Service {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -85,7 +85,7 @@ impl std::fmt::Debug for Service {
 
 impl Service {
     /// Configured by the environment.
-    pub fn new(env: &Environment, status: &Status) -> Self {
+    pub fn new(env: &Environment, status: &AgentStatus) -> Self {
         let Some(address) = env.variable("NOTIFY_SOCKET") else { return Self::default() };
         let notifier = match Notifier::new(address) {
             Ok(notifier) => notifier,
@@ -96,7 +96,7 @@ impl Service {
             }
         };
         let (usec, pid) = (env.variable("WATCHDOG_USEC"), env.variable("WATCHDOG_PID"));
-        Self(Some(Arc::new(Inner {
+        Self(Some(Arc::new(ServiceNotifier {
             notifier,
             watchdog: notify::watchdog(usec, pid, std::process::id()),
             clock: env.clock.clone(),
@@ -149,14 +149,14 @@ impl Service {
     }
 }
 
-impl Inner {
-    fn told(&self) -> std::sync::MutexGuard<'_, Told> {
+impl ServiceNotifier {
+    fn told(&self) -> std::sync::MutexGuard<'_, ReportedState> {
         // Plain values: a panic does not leave them half changed.
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn tell(&self) {
-        let seen = Seen {
+        let seen = CurrentState {
             is_up: self.status.is_up(),
             is_alive: self.status.progress.stuck().is_empty(),
             line: self.status.line(),
@@ -182,15 +182,15 @@ impl Inner {
 mod tests {
     use super::*;
 
-    fn seen(is_up: bool, is_alive: bool, line: &str, seconds: u64) -> Seen {
-        Seen { is_up, is_alive, line: line.to_owned(), now: Duration::from_secs(seconds) }
+    fn seen(is_up: bool, is_alive: bool, line: &str, seconds: u64) -> CurrentState {
+        CurrentState { is_up, is_alive, line: line.to_owned(), now: Duration::from_secs(seconds) }
     }
 
     #[test]
     fn notifications_of_a_service_manager() {
-        let mut told = Told::default();
+        let mut told = ReportedState::default();
         let watchdog = Some(Duration::from_secs(10));
-        let mut tell = |seen: &Seen| decide(seen, &mut told, watchdog).join(" ");
+        let mut tell = |seen: &CurrentState| decide(seen, &mut told, watchdog).join(" ");
         assert_eq!(
             tell(&seen(false, true, "begins", 1)),
             format!("{START_PATIENCE} STATUS=begins WATCHDOG=1")
@@ -206,8 +206,8 @@ mod tests {
 
     #[test]
     fn a_reload_ends_with_the_parts_that_it_restarts() {
-        let mut told = Told { ready: false, reloading: true, ..Told::default() };
-        let tell = |seen: &Seen, told: &mut Told| decide(seen, told, None).join(" ");
+        let mut told = ReportedState { ready: false, reloading: true, ..ReportedState::default() };
+        let tell = |seen: &CurrentState, told: &mut ReportedState| decide(seen, told, None).join(" ");
         let up = seen(true, true, "", 1);
         assert_eq!(tell(&up, &mut told), START_PATIENCE);
         told.reloading = false;

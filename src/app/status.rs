@@ -10,15 +10,15 @@ use crate::base::garden_time::GardenTime;
 use crate::base::process;
 use crate::base::sorted::SortedMap;
 use crate::config::settings::Settings;
-use crate::controllers::lease::Beat;
+use crate::controllers::lease::LeaseHealth;
 use crate::runtime::fence::Fence;
 use crate::runtime::health::ThreadProgress;
 use crate::runtime::store::StoreView;
 use crate::serve::{Checks, Response, Routes, Server};
 
 use super::listen::listen;
-use super::owed::Owed;
-use super::report::{self, Call, Report, Sources, Stores};
+use super::owed::OwedRenewal;
+use super::report::{self, Call, Sources, StatusReport, Stores};
 use super::{Environment, Error};
 
 /// Time for the first list of a watch. After it, `/healthz` and `/readyz` fail (Gardener's `runtime-informer-sync`).
@@ -29,7 +29,7 @@ const LINE_CHARS_MAX: usize = 400;
 
 /// The stage of a part of the agent, and its problem.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Part {
+pub struct PartStatus {
     /// What the part is doing.
     pub stage: String,
     /// Why the part cannot continue, if it cannot.
@@ -58,7 +58,7 @@ pub(super) struct Snapshot {
     pub(super) leader: Option<String>,
     pub(super) adrift_since: Option<Mono>,
     pub(super) was_ready: bool,
-    pub(super) parts: SortedMap<&'static str, Part>,
+    pub(super) parts: SortedMap<&'static str, PartStatus>,
     pub(super) watches: Vec<Watch>,
     pub(super) stuck: Vec<&'static str>,
     pub(super) lease_age: Option<Duration>,
@@ -76,16 +76,16 @@ struct State {
     leading: bool,
     /// The leader's Lease.
     fence: Option<Fence>,
-    owed: Owed,
+    owed: OwedRenewal,
     /// The leader, if it is another agent.
     leader: Option<String>,
-    /// Whether the agent was ready before; see [`Status::is_ready`].
+    /// Whether the agent was ready before; see [`AgentStatus::is_ready`].
     was_ready: bool,
     remark: Option<String>,
     clock_remark: Option<String>,
     garden_remark: Option<String>,
     webhook_remark: Option<String>,
-    parts: SortedMap<&'static str, Part>,
+    parts: SortedMap<&'static str, PartStatus>,
     informers: SortedMap<&'static str, (Look, Mono)>,
     /// The start and the end of the validity of the client certificate for the garden.
     validity: Option<(Timestamp, Timestamp)>,
@@ -123,44 +123,44 @@ impl State {
 
 /// All parts share this. A clone is cheap.
 #[derive(Clone)]
-pub struct Status {
+pub struct AgentStatus {
     clock: Clock,
     /// When the process began.
     begun: Mono,
     /// The heartbeat.
-    pub beat: Beat,
+    pub beat: LeaseHealth,
     /// Threads that promise progress. They report each turn.
     pub progress: ThreadProgress,
     state: Arc<Mutex<State>>,
 }
 
-impl std::fmt::Debug for Status {
+impl std::fmt::Debug for AgentStatus {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Status").field("parts", &self.parts()).finish_non_exhaustive()
+        f.debug_struct("AgentStatus").field("parts", &self.parts()).finish_non_exhaustive()
     }
 }
 
-impl Status {
+impl AgentStatus {
     /// The state of an agent that has not started.
     pub fn new(clock: Clock) -> Self {
-        let (progress, beat) = (ThreadProgress::new(clock.clone()), Beat::new());
-        let state = State { owed: Owed::new(beat.clone(), clock.mono()), ..State::default() };
+        let (progress, beat) = (ThreadProgress::new(clock.clone()), LeaseHealth::new());
+        let state = State { owed: OwedRenewal::new(beat.clone(), clock.mono()), ..State::default() };
         Self { progress, begun: clock.mono(), clock, beat, state: Arc::new(Mutex::new(state)) }
     }
 
     /// The stage and the problem of each part.
-    pub fn parts(&self) -> SortedMap<&'static str, Part> {
+    pub fn parts(&self) -> SortedMap<&'static str, PartStatus> {
         self.lock().parts.clone()
     }
 
     /// Notes that a part has reached a stage.
     pub(super) fn stage(&self, part: &'static str, stage: &str) {
         let mut state = self.lock();
-        state.parts.insert(part, Part { stage: stage.to_owned(), ..Part::default() });
+        state.parts.insert(part, PartStatus { stage: stage.to_owned(), ..PartStatus::default() });
         state.mark_garden(self.clock.mono());
     }
 
-    /// Like [`Status::stage`], but keeps the problem if the part has reached this stage before. True if the stage is new.
+    /// Like [`AgentStatus::stage`], but keeps the problem if the part has reached this stage before. True if the stage is new.
     pub(super) fn doing(&self, part: &'static str, stage: &str) -> bool {
         let mut state = self.lock();
         let known = &mut state.parts.entry(part).or_default().stage;
@@ -417,8 +417,8 @@ impl Status {
     }
 
     /// The status page.
-    fn report(&self, sources: Option<&Sources>) -> Report {
-        Report::of(&self.snapshot(sources.map(|sources| &sources.time)), sources)
+    fn report(&self, sources: Option<&Sources>) -> StatusReport {
+        StatusReport::of(&self.snapshot(sources.map(|sources| &sources.time)), sources)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
@@ -431,7 +431,7 @@ impl Status {
 pub(super) fn serve(
     settings: &Settings,
     env: &Environment,
-    status: &Status,
+    status: &AgentStatus,
     sources: Sources,
 ) -> Result<Vec<Server>, Error> {
     let tolerant = settings.edge.liveness_tolerate_offline;
@@ -450,8 +450,8 @@ pub(super) fn serve(
         metrics = metrics.get("/debug/pprof", |_| Response::text(200, process::profile()));
     }
     Ok(vec![
-        listen(("probes", "server.healthProbes"), &settings.health_probes, probes, env)?,
-        listen(("metrics", "server.metrics"), &settings.metrics, metrics, env)?,
+        listen("probes", "server.healthProbes", &settings.health_probes, probes, env)?,
+        listen("metrics", "server.metrics", &settings.metrics, metrics, env)?,
     ])
 }
 
@@ -462,7 +462,7 @@ fn patience(settings: &Settings) -> Duration {
 }
 
 /// With `tolerant`, `/healthz` does not fail for a garden that does not answer.
-fn checks(status: &Status, tolerant: bool) -> Checks {
+fn checks(status: &AgentStatus, tolerant: bool) -> Checks {
     let (patient, ready, beat, alive) = (status.clone(), status.clone(), status.clone(), status.clone());
     let joined = status.clone();
     Checks::new()
@@ -475,7 +475,7 @@ fn checks(status: &Status, tolerant: bool) -> Checks {
 }
 
 /// Sets the problem of a part, and logs it if it is new.
-pub(super) fn complain(status: &Status, part: &'static str, error: &(dyn std::error::Error + 'static)) {
+pub(super) fn complain(status: &AgentStatus, part: &'static str, error: &(dyn std::error::Error + 'static)) {
     let err = chain(error);
     let stage = status.parts().get(part).map(|p| p.stage.clone()).unwrap_or_default();
     if status.problem(part, &err) {
@@ -489,9 +489,9 @@ mod tests {
 
     use super::*;
     use crate::base::clock::Simulated;
-    use crate::controllers::lease::Outcome;
+    use crate::controllers::lease::BeatOutcome;
 
-    fn informer(status: &Status, name: &'static str) -> Arc<AtomicBool> {
+    fn informer(status: &AgentStatus, name: &'static str) -> Arc<AtomicBool> {
         let synced = Arc::new(AtomicBool::new(false));
         let asked = Arc::clone(&synced);
         let look = move || StoreView { synced: asked.load(Ordering::SeqCst), ..StoreView::default() };
@@ -502,7 +502,7 @@ mod tests {
     #[test]
     fn readiness_comes_with_the_first_lists_and_stays() {
         let time = Simulated::new(Timestamp::from_unix(0), 1);
-        let status = Status::new(Clock::new(time.clone()));
+        let status = AgentStatus::new(Clock::new(time.clone()));
         assert!(!status.is_ready());
         status.leading(true);
         let (a, b) = (informer(&status, "a"), informer(&status, "b"));
@@ -529,18 +529,18 @@ mod tests {
         let patience = Duration::from_secs(20);
         // A plain agent, and one whose garden may be offline.
         let both = [false, true].map(|is_tolerant| {
-            let status = Status::new(Clock::new(time.clone()));
+            let status = AgentStatus::new(Clock::new(time.clone()));
             status.allow(patience, is_tolerant);
             status
         });
-        let health = |act: &dyn Fn(&Status)| {
+        let health = |act: &dyn Fn(&AgentStatus)| {
             both.iter().for_each(act);
             (both[0].is_beating(), both[1].is_beating())
         };
         let problem = |why: &'static str| {
-            move |status: &Status| assert!(status.problem("garden", why), "{why} is news")
+            move |status: &AgentStatus| assert!(status.problem("garden", why), "{why} is news")
         };
-        let gone = |is_gone| move |status: &Status| assert!(status.seed_is_gone(is_gone), "it is news");
+        let gone = |is_gone| move |status: &AgentStatus| assert!(status.seed_is_gone(is_gone), "it is news");
         let later = |seconds| time.advance(Duration::from_secs(seconds));
         let (good, bad, offline) = ((true, true), (false, false), (false, true));
         assert_eq!(health(&|_| {}), good);
@@ -560,7 +560,7 @@ mod tests {
         assert_eq!(health(&|status| status.recovered("garden")), offline, "it has not renewed yet");
         health(&|status| status.beat.begin(status.clock.mono(), patience));
         assert_eq!(health(&|_| {}), offline);
-        health(&|status| status.beat.record(Outcome::Renewed, status.clock.mono(), patience));
+        health(&|status| status.beat.record(BeatOutcome::Renewed, status.clock.mono(), patience));
         assert_eq!(health(&|_| {}), good);
         health(&problem("refused"));
         later(19);
@@ -576,7 +576,7 @@ mod tests {
     fn who_does_not_hold_the_lease_does_not_lead() {
         let time = Simulated::new(Timestamp::from_unix(0), 1);
         let clock = Clock::new(time.clone());
-        let (status, fence) = (Status::new(clock.clone()), Fence::new(clock.clone(), "l"));
+        let (status, fence) = (AgentStatus::new(clock.clone()), Fence::new(clock.clone(), "l"));
         status.leaders_lease("garden/l".to_owned(), &fence);
         let leads = || {
             let line = status.line().starts_with("leading");
@@ -598,7 +598,7 @@ mod tests {
 
     #[test]
     fn a_leader_that_loses_its_lease_leaves_its_problems_behind() {
-        let status = Status::new(Clock::new(Simulated::new(Timestamp::from_unix(100), 1)));
+        let status = AgentStatus::new(Clock::new(Simulated::new(Timestamp::from_unix(100), 1)));
         status.leading(true);
         status.problem("seed", "denied");
         status.problem("clock", "wrong");
@@ -627,9 +627,9 @@ mod tests {
         let hour = 3_600;
         for off in [-hour, hour] {
             let machine = Clock::new(Simulated::new(Timestamp::from_unix(NOW + off), 1));
-            let status = Status::new(machine.clone());
+            let status = AgentStatus::new(machine.clone());
             let time = GardenTime::new(machine.clone(), Timestamp::from_unix(NOW - 10 * hour), None);
-            let seen = |status: &Status| status.snapshot(Some(&time)).now.unix() - NOW;
+            let seen = |status: &AgentStatus| status.snapshot(Some(&time)).now.unix() - NOW;
             assert_eq!(seen(&status), off, "nobody knows better");
             time.learn(Timestamp::from_unix(NOW), machine.mono(), machine.mono());
             assert!((0..=1).contains(&seen(&status)), "{off}: {}", seen(&status));
@@ -639,7 +639,7 @@ mod tests {
                 let at = |unix| Timestamp::from_unix(NOW + unix);
                 status.certificate(Some((at(-hour), at(until))));
                 let snapshot = status.snapshot(Some(&time));
-                Report::of(&snapshot, None).text(false)
+                StatusReport::of(&snapshot, None).text(false)
             };
             assert!(!validity(hour / 2).contains("expired"), "{off}");
             assert!(validity(-hour / 2).contains("the certificate has expired"), "{off}");
@@ -648,7 +648,7 @@ mod tests {
 
     #[test]
     fn the_stage_is_one_line() {
-        let status = Status::new(Clock::new(Simulated::new(Timestamp::from_unix(0), 1)));
+        let status = AgentStatus::new(Clock::new(Simulated::new(Timestamp::from_unix(0), 1)));
         assert!(!status.is_up());
         assert_eq!(status.line(), "looking for the leader's lease in the seed");
         status.standing_by("host-2");
@@ -666,7 +666,7 @@ mod tests {
 
     #[test]
     fn who_stands_by_is_ready_and_names_the_leader() {
-        let status = Status::new(Clock::new(Simulated::new(Timestamp::from_unix(0), 1)));
+        let status = AgentStatus::new(Clock::new(Simulated::new(Timestamp::from_unix(0), 1)));
         status.standing_by("host-2_0a1b");
         assert!(status.is_ready());
         let page = || status.report(None).text(false);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use lexopt::Arg::{Long, Short, Value};
 use lexopt::Parser;
 
-use super::bootstrap_token::Asked;
+use super::bootstrap_token::BootstrapTokenArguments;
 use super::help::{self, COMMANDS};
 use super::usage::Usage;
 use crate::format::duration;
@@ -21,7 +21,7 @@ const VALIDITY_MAX: Duration = Duration::from_secs(8_760 * 3_600);
 
 /// The way to a cluster, if options name it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Way {
+pub(super) struct ClusterOptions {
     pub(super) kubeconfig: Option<PathBuf>,
     /// The context of the kubeconfig; empty for the current one.
     pub(super) context: String,
@@ -47,14 +47,14 @@ pub(super) enum Command {
     /// Requests a new identity.
     Rebootstrap {
         config: PathBuf,
-        way: Way,
+        way: ClusterOptions,
     },
     /// Makes a bootstrap token for a seed.
-    BootstrapToken(Asked),
+    BootstrapToken(BootstrapTokenArguments),
     /// Tries each hop from this machine.
     Doctor {
         config: PathBuf,
-        way: Way,
+        way: ClusterOptions,
         as_json: bool,
         /// Before the agent is installed.
         is_before: bool,
@@ -62,7 +62,7 @@ pub(super) enum Command {
     /// Explains whether an object is ready, and why not.
     Explain {
         config: PathBuf,
-        way: Way,
+        way: ClusterOptions,
         as_json: bool,
         kind: String,
         name: String,
@@ -110,7 +110,7 @@ const READERS: [&str; 5] = ["bundle", "etcd", "status", "support-bundle", "rende
 
 /// What was given.
 #[derive(Default)]
-struct Given {
+struct ParsedCommand {
     words: Vec<String>,
     /// The options of [`OWNERS`]: the long name and the form that the user wrote.
     options: Vec<(&'static str, &'static str)>,
@@ -141,7 +141,7 @@ pub(super) fn parse(args: Vec<OsString>, usual: Option<PathBuf>) -> Result<Comma
         "render-child" => return Ok(Command::RenderChild(others(args))),
         _ => {}
     }
-    let mut given = Given { usual, ..Given::default() };
+    let mut given = ParsedCommand { usual, ..ParsedCommand::default() };
     let reader = args.iter().find_map(|word| READERS.into_iter().find(|reader| word == reader));
     let read = given.read(args);
     let is_own = |reader: &&str| match (given.words.first(), &read) {
@@ -181,7 +181,7 @@ fn whole_command(words: &[String]) -> Result<&'static str, Usage> {
     }
 }
 
-impl Given {
+impl ParsedCommand {
     /// Parses all arguments. Returns true as soon as it finds a request for help.
     fn read(&mut self, args: Vec<OsString>) -> Result<bool, Usage> {
         let mut parser = Parser::from_args(args);
@@ -299,7 +299,7 @@ impl Given {
 
     fn with_words(self, command: &str, words: &[String]) -> Result<Command, Usage> {
         let Self { config, usual, as_json, strict, namespace, kubeconfig, context, .. } = self;
-        let way = Way { kubeconfig, context };
+        let way = ClusterOptions { kubeconfig, context };
         let wanted = match command {
             "explain" | "help" => usize::MAX,
             "completion" | "bootstrap-token" => 1,
@@ -321,7 +321,12 @@ impl Given {
             "rebootstrap" => Command::Rebootstrap { config: used, way },
             "bootstrap-token" => {
                 let validity = validity(self.validity.as_deref().unwrap_or(VALIDITY))?;
-                Command::BootstrapToken(Asked { seed: seed(words)?, validity, way, to: self.to })
+                Command::BootstrapToken(BootstrapTokenArguments {
+                    seed: seed(words)?,
+                    validity,
+                    way,
+                    to: self.to,
+                })
             }
             "doctor" => Command::Doctor { config: used, way, as_json, is_before: self.is_before },
             "explain" => {
@@ -430,7 +435,7 @@ mod tests {
         let (kind, namespace, name) = (kind.to_owned(), namespace.to_owned(), name.to_owned());
         Command::Explain {
             config: PathBuf::from("c.yaml"),
-            way: Way::default(),
+            way: ClusterOptions::default(),
             as_json: false,
             kind,
             name,
@@ -444,11 +449,11 @@ mod tests {
         let validate = |config, strict, as_json| Command::ConfigValidate { config, strict, as_json };
         let help = |about: &str| Command::Help(about.to_owned());
         let usual = || PathBuf::from(CONFIG);
-        let way = || Way { kubeconfig: Some(PathBuf::from("k")), context: "c".to_owned() };
+        let way = || ClusterOptions { kubeconfig: Some(PathBuf::from("k")), context: "c".to_owned() };
         let doctor = |config, way, as_json, is_before| Command::Doctor { config, way, as_json, is_before };
         let token = |hours: u64, way, to| {
             let validity = Duration::from_secs(hours * 3_600);
-            Command::BootstrapToken(Asked { seed: "edge-1".to_owned(), validity, way, to })
+            Command::BootstrapToken(BootstrapTokenArguments { seed: "edge-1".to_owned(), validity, way, to })
         };
         let table = [
             ("--config=c.yaml", Command::Run { config: config() }),
@@ -468,13 +473,13 @@ mod tests {
             ("config validate --config c.yaml", validate(config(), false, false)),
             ("config --config c.yaml validate", validate(config(), false, false)),
             ("config validate --strict --config=- --output=json", validate(PathBuf::from("-"), true, true)),
-            ("doctor --config=c.yaml -o json", doctor(config(), Way::default(), true, false)),
-            ("doctor", doctor(usual(), Way::default(), false, false)),
+            ("doctor --config=c.yaml -o json", doctor(config(), ClusterOptions::default(), true, false)),
+            ("doctor", doctor(usual(), ClusterOptions::default(), false, false)),
             ("doctor --pre --kubeconfig=k --context c", doctor(usual(), way(), false, true)),
             ("rebootstrap --context=c --kubeconfig k", Command::Rebootstrap { config: usual(), way: way() }),
             ("run", Command::Run { config: usual() }),
             ("config validate", validate(usual(), false, false)),
-            ("bootstrap-token edge-1", token(24, Way::default(), None)),
+            ("bootstrap-token edge-1", token(24, ClusterOptions::default(), None)),
             (
                 "bootstrap-token edge-1 --validity=48h --kubeconfig=k --context=c --to=b",
                 token(48, way(), Some(PathBuf::from("b"))),
@@ -606,7 +611,8 @@ mod tests {
         assert_eq!(parsed(""), run("e.yaml"));
         assert_eq!(parsed("run"), run("e.yaml"));
         assert_eq!(parsed("--config=c.yaml"), run("c.yaml"));
-        let rebootstrap = Command::Rebootstrap { config: PathBuf::from("e.yaml"), way: Way::default() };
+        let rebootstrap =
+            Command::Rebootstrap { config: PathBuf::from("e.yaml"), way: ClusterOptions::default() };
         assert_eq!(parsed("rebootstrap"), Ok(rebootstrap));
         // This one prints the defaults alone.
         assert_eq!(

@@ -7,7 +7,7 @@ use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::arguments::Way;
+use super::arguments::ClusterOptions;
 use super::{Io, Variable, clusters, fail, print, say};
 use crate::base::clock::Clock;
 use crate::base::error::chain;
@@ -18,24 +18,24 @@ use crate::kube::kubeconfig;
 
 /// The parsed arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Asked {
+pub(super) struct BootstrapTokenArguments {
     pub(super) seed: String,
     pub(super) validity: Duration,
     /// The way to the garden.
-    pub(super) way: Way,
+    pub(super) way: ClusterOptions,
     /// The file for the kubeconfig.
     pub(super) to: Option<PathBuf>,
 }
 
 /// Runs the command.
-pub(super) fn main(io: &mut Io<'_>, asked: &Asked, variable: Variable<'_>) -> u8 {
+pub(super) fn main(io: &mut Io<'_>, asked: &BootstrapTokenArguments, variable: Variable<'_>) -> u8 {
     match make(io, asked, variable) {
         Ok(text) => print(io, &text),
         Err(why) => fail(io, format_args!("gardenlet bootstrap-token: {why}")),
     }
 }
 
-fn make(io: &mut Io<'_>, asked: &Asked, variable: Variable<'_>) -> Result<String, String> {
+fn make(io: &mut Io<'_>, asked: &BootstrapTokenArguments, variable: Variable<'_>) -> Result<String, String> {
     let path = asked.way.kubeconfig.clone();
     let path = path.or_else(|| clusters::set(variable, "GARDEN_KUBECONFIG").map(PathBuf::from)).ok_or(
         "the way to the garden is missing: name a kubeconfig with --kubeconfig or GARDEN_KUBECONFIG; the server and the CA \

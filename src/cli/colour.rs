@@ -42,12 +42,12 @@ pub(super) fn paint(on: bool, tone: Tone, text: &str) -> String {
 
 /// A coloured result. It escapes its text piece by piece, so that only its own colours control the terminal.
 #[derive(Debug)]
-pub(super) struct Text {
+pub(super) struct ColouredText {
     on: bool,
     out: String,
 }
 
-impl Text {
+impl ColouredText {
     pub(super) const fn new(on: bool) -> Self {
         Self { on, out: String::new() }
     }
@@ -90,11 +90,11 @@ mod tests {
 
     #[test]
     fn only_the_colours_are_obeyed() {
-        let mut text = Text::new(true);
+        let mut text = ColouredText::new(true);
         text.plain("a\u{1b}[2J");
         text.toned(Tone::Bad, "b\u{1b}");
         assert_eq!(text.as_str(), "a\\u001b[2J\u{1b}[31mb\\u001b\u{1b}[0m");
-        let mut text = Text::new(false);
+        let mut text = ColouredText::new(false);
         text.toned(Tone::Good, "b\n");
         assert_eq!(text.as_str(), "b\n");
     }

@@ -33,8 +33,8 @@ mod yaml;
 
 use arguments::Command;
 pub use colour::is_wanted as is_coloured;
-use colour::{Text, Tone};
-use unit::Handed;
+use colour::{ColouredText, Tone};
+use unit::CommandEnvironment;
 use usage::Usage;
 use visible::visible;
 
@@ -106,7 +106,7 @@ fn perform(
             Err(problems) => report(io, &config, &problems),
         },
         Command::Rebootstrap { config, way } => {
-            let handed = Handed::new(&config, variable, &way);
+            let handed = CommandEnvironment::new(&config, variable, &way);
             let asked = handed.load().map(|loaded| {
                 if let Some(other) = handed.other_seed(&loaded) {
                     say(io, format_args!("The kubeconfig of the seed is {other}\n"));
@@ -127,11 +127,11 @@ fn perform(
         Command::ConfigPrintDefaults { config, as_json } => print_defaults(io, config.as_deref(), as_json),
         Command::BootstrapToken(asked) => bootstrap_token::main(io, &asked, variable),
         Command::Doctor { config, way, as_json, is_before } => {
-            doctor::main(io, &config, &Handed::new(&config, variable, &way), (as_json, is_before))
+            doctor::main(io, &config, &CommandEnvironment::new(&config, variable, &way), as_json, is_before)
         }
         Command::Explain { config, way, as_json, kind, name, namespace } => {
             let question = explain::Question { kind, name, namespace };
-            let handed = Handed::new(&config, variable, &way);
+            let handed = CommandEnvironment::new(&config, variable, &way);
             let variable = |name: &str| handed.variable(name);
             match handed.load() {
                 Ok(loaded) => explain::main(io, &loaded.settings, &variable, &question, as_json),
@@ -164,7 +164,7 @@ fn print(io: &mut Io<'_>, text: &str) -> u8 {
 
 /// Prints what was made visible before.
 #[must_use]
-fn print_text(io: &mut Io<'_>, text: &Text) -> u8 {
+fn print_text(io: &mut Io<'_>, text: &ColouredText) -> u8 {
     write(io, text.as_str())
 }
 
@@ -246,7 +246,7 @@ fn validate(io: &mut Io<'_>, path: &Path, strict: bool, as_json: bool) -> u8 {
     if is_refused {
         return fail(io, format_args!("{name} has warnings, which --strict does not allow"));
     }
-    let mut text = Text::new(io.colour);
+    let mut text = ColouredText::new(io.colour);
     text.plain(&format!("{name} is "));
     text.toned(Tone::Good, "valid");
     text.plain("\n");

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::Variable;
-use super::arguments::{CONFIG, Way};
+use super::arguments::{CONFIG, ClusterOptions};
 use super::clusters::set;
 use crate::api::meta::text;
 use crate::base::capped;
@@ -190,16 +190,16 @@ fn is_same(one: &Path, other: &Path) -> bool {
 }
 
 /// The surroundings of a command: its own environment, and below it that of the unit if the command is run by hand.
-pub(super) struct Handed<'a> {
+pub(super) struct CommandEnvironment<'a> {
     own: Variable<'a>,
     config: &'a Path,
     /// The options of the command.
-    way: &'a Way,
+    way: &'a ClusterOptions,
     unit: Option<(String, Service)>,
 }
 
-impl<'a> Handed<'a> {
-    pub(super) fn new(config: &'a Path, own: Variable<'a>, way: &'a Way) -> Self {
+impl<'a> CommandEnvironment<'a> {
+    pub(super) fn new(config: &'a Path, own: Variable<'a>, way: &'a ClusterOptions) -> Self {
         let is_by_hand =
             ["CREDENTIALS_DIRECTORY", "KUBERNETES_SERVICE_HOST"].iter().all(|name| set(own, name).is_none());
         // systemd has this variable, too.
@@ -215,7 +215,7 @@ impl<'a> Handed<'a> {
         set(self.own, name).or_else(|| self.unit.as_ref()?.1.variable(name))
     }
 
-    /// The variables that the unit sets, with the values that [`Handed::variable`] returns: an own one may replace them.
+    /// The variables that the unit sets, with the values that [`CommandEnvironment::variable`] returns: an own one may replace them.
     pub(super) fn variables(&self) -> Vec<(String, String)> {
         let service = self.unit.iter().map(|(_, service)| service);
         let names = service.flat_map(|service| service.variables.iter().chain(&service.from_files));
@@ -436,8 +436,8 @@ mod tests {
             "HTTP_PROXY" => Some(String::new()),
             _ => None,
         };
-        let way = Way::default();
-        let all = Handed::new(&config, &own, &way).variables();
+        let way = ClusterOptions::default();
+        let all = CommandEnvironment::new(&config, &own, &way).variables();
         let expected = [("HTTPS_PROXY", "http://p:1"), ("NO_PROXY", "b"), ("HTTP_PROXY", "http://p:2")];
         assert_eq!(all, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
         fs::remove_dir_all(&folder).unwrap();

@@ -2,15 +2,23 @@
 
 use std::io;
 
-/// Lines and columns of the terminal at standard output, if there is one.
-pub(super) fn size() -> Option<(usize, usize)> {
+/// The size of a terminal.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WindowSize {
+    pub(super) lines: usize,
+    pub(super) columns: usize,
+}
+
+/// The size of the terminal at standard output, if there is one.
+pub(super) fn size() -> Option<WindowSize> {
     let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
     let (lines, columns) = (usize::from(size.ws_row), usize::from(size.ws_col));
-    (lines > 0 && columns > 0).then_some((lines, columns))
+    (lines > 0 && columns > 0).then_some(WindowSize { lines, columns })
 }
 
 /// The beginning of a text, as much as the window shows. The last line counts what is missing.
-pub(super) fn fit(text: &str, (lines, columns): (usize, usize)) -> String {
+pub(super) fn fit(text: &str, window: WindowSize) -> String {
+    let WindowSize { lines, columns } = window;
     let all = text.lines().count();
     let shown = if all <= lines { all } else { lines.saturating_sub(1) };
     let cut = |line: &str| match line.char_indices().nth(columns) {
@@ -37,7 +45,8 @@ mod tests {
             ((3, 2), "a\nbb\nc\u{2026}\n"),
             ((0, 5), "\u{2026} an\u{2026}\n"),
         ];
-        for (window, expected) in table {
+        for ((lines, columns), expected) in table {
+            let window = WindowSize { lines, columns };
             assert_eq!(fit("a\nbb\nccc\n", window), expected, "{window:?}");
         }
     }

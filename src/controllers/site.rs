@@ -33,10 +33,10 @@ use crate::runtime::store::Change;
 use crate::shoot;
 
 // Their files, not their folders, because the controllers there import this file.
-use super::lease::beat::Beat;
+use super::lease::beat::LeaseHealth;
 use super::seed::decide::Agent;
-use super::seed::registration::Registration;
-use super::token_requestor::shared::Shared as Tokens;
+use super::seed::registration::SeedRegistration;
+use super::token_requestor::shared::TokenRequestorState as Tokens;
 
 /// The shared state.
 pub struct Site {
@@ -51,9 +51,9 @@ pub struct Site {
     /// Our identity: the Seed's `status.gardener`.
     pub agent: Agent,
     /// The Seed that is served.
-    pub registration: Registration,
+    pub registration: SeedRegistration,
     /// The heartbeat.
-    pub beat: Beat,
+    pub beat: LeaseHealth,
     /// A sentence for the messages of conditions, if there is something to report.
     pub remarks: Arc<dyn Fn() -> Option<String> + Send + Sync>,
     /// The expiry of the agent's certificate. The rotation replaces it.

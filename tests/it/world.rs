@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use gardenlet::app::{self, Environment, Reloader, Service, Status};
+use gardenlet::app::{self, AgentStatus, Environment, Reloader, Service};
 use gardenlet::base::clock::{Clock, Mono, Simulated, Timestamp};
 use gardenlet::base::metrics::Metrics;
 use gardenlet::base::sorted::SortedMap;
@@ -605,7 +605,7 @@ pub struct Agent {
     renderer: Renderer,
     pub keys: Arc<FixtureKeys>,
     /// Those of the current life.
-    pub status: Mutex<Status>,
+    pub status: Mutex<AgentStatus>,
     pub metrics: Mutex<Metrics>,
     life: Mutex<Option<Life>>,
     /// See [`Cable`].
@@ -631,7 +631,7 @@ impl Agent {
             built: BUILT,
             renderer: Renderer::Child { program: env!("CARGO_BIN_EXE_gardenlet").into() },
             keys: Arc::default(),
-            status: Mutex::new(Status::new(world.clock.clone())),
+            status: Mutex::new(AgentStatus::new(world.clock.clone())),
             metrics: Mutex::new(Metrics::new()),
             life: Mutex::new(None),
             routes: BTreeMap::new(),
@@ -663,7 +663,7 @@ impl Agent {
     pub fn launch(&self) {
         let (routes, site) = (self.routes.clone(), self.site.clone());
         let (stop, cable) = (Stop::new(), Arc::new(Cable { routes, site, ..Cable::default() }));
-        let (metrics, status) = (Metrics::new(), Status::new(self.clock.clone()));
+        let (metrics, status) = (Metrics::new(), AgentStatus::new(self.clock.clone()));
         let env = Environment {
             clock: self.clock.clone(),
             built: self.built,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use gardenlet::app::{self, Environment, Status};
+use gardenlet::app::{self, AgentStatus, Environment};
 use gardenlet::base::clock::{Clock, Timestamp};
 use gardenlet::base::log as logging;
 use gardenlet::base::metrics::Metrics;
@@ -50,7 +50,7 @@ impl Agent {
             keys: Arc::new(stock(&stop)),
             service_account_dir: PathBuf::new(),
         };
-        let status = Status::new(world.clock.clone());
+        let status = AgentStatus::new(world.clock.clone());
         tell(screen, &stop);
         let (told, ended) = (screen.clone(), stop.clone());
         let body = move || {

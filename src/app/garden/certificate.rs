@@ -5,8 +5,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::api::gardener::SEED;
-use crate::app::Shared;
-use crate::app::controllers::Running;
+use crate::app::AgentContext;
+use crate::app::controllers::RunningControllers;
 use crate::app::status::complain;
 use crate::base::backoff::Backoff;
 use crate::base::clock::{Mono, Timestamp};
@@ -24,7 +24,7 @@ use crate::kube::Connection;
 use crate::runtime::events::{Event, InvolvedObject};
 
 use super::trust::{CA_LOOK, CA_OVERLAP};
-use super::{BringUp, Error, RETRY, Step, sources};
+use super::{BringUp, Error, RETRY, StageResult, sources};
 
 /// Name of this part on the status page: a certificate may fail while everything else works.
 const PART: &str = "garden certificate";
@@ -39,7 +39,7 @@ const TRIAL: Duration = Duration::from_secs(3);
 pub(super) const TRIAL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The rotation, and when it is checked next.
-pub(super) struct Keeper {
+pub(super) struct CertificateRotation {
     rotation: Rotation,
     due: Mono,
     retry: Backoff,
@@ -56,9 +56,9 @@ pub(super) struct Keeper {
     pub(super) narrow_at: Mono,
 }
 
-impl Keeper {
+impl CertificateRotation {
     /// `None` if there is no Secret to keep a certificate in.
-    pub(super) fn new(shared: &Shared, connection: Option<&Connection>) -> Option<Self> {
+    pub(super) fn new(shared: &AgentContext, connection: Option<&Connection>) -> Option<Self> {
         let settings = &shared.settings.garden_client_connection;
         let secret = settings.kubeconfig_secret.as_ref()?;
         let rotation = Rotation::new(
@@ -91,7 +91,7 @@ impl Keeper {
     }
 }
 
-impl Keeper {
+impl CertificateRotation {
     /// Keeps the same identity with other CAs.
     pub(super) fn adopted(&mut self, connection: &Connection) -> Result<(), Error> {
         Ok(self.rotation.adopted(connection)?)
@@ -118,7 +118,7 @@ fn rotation_failed(not_after: Timestamp, now: Timestamp, cause: &str) -> String 
 
 impl BringUp {
     /// Runs a step of the rotation if one is due. Returns the time until the next step.
-    pub(super) fn keep_certificate(&mut self, running: Option<&Running>) -> Duration {
+    pub(super) fn keep_certificate(&mut self, running: Option<&RunningControllers>) -> Duration {
         let Some(mut keeper) = self.keeper.take() else { return rotation::LOOK };
         let now = self.shared.env.clock.mono();
         if now >= keeper.due || keeper.in_doubt {
@@ -155,7 +155,7 @@ impl BringUp {
         shared.events.tell(&shared.clients.seed, &shared.env.clock, about, news);
     }
 
-    fn keep(&mut self, keeper: &mut Keeper, running: Option<&Running>) -> Duration {
+    fn keep(&mut self, keeper: &mut CertificateRotation, running: Option<&RunningControllers>) -> Duration {
         let shared = self.shared.clone();
         match self.look(keeper, running) {
             Ok(after) => {
@@ -175,7 +175,11 @@ impl BringUp {
         }
     }
 
-    fn look(&mut self, keeper: &mut Keeper, running: Option<&Running>) -> Result<Duration, Error> {
+    fn look(
+        &mut self,
+        keeper: &mut CertificateRotation,
+        running: Option<&RunningControllers>,
+    ) -> Result<Duration, Error> {
         let shared = self.shared.clone();
         self.try_identity(keeper, running.is_some())?;
         let garden = self.garden()?.identity.clone();
@@ -209,10 +213,10 @@ impl BringUp {
     }
 
     /// The stage: removes the credentials that bootstrapped the certificate.
-    pub(super) fn clean_up(&mut self) -> Result<Step, Error> {
-        let Some(connection) = &self.connection else { return Ok(Step::Done) };
+    pub(super) fn clean_up(&mut self) -> Result<StageResult, Error> {
+        let Some(connection) = &self.connection else { return Ok(StageResult::Done) };
         if self.shared.settings.edge.bootstrap_keep {
-            return Ok(Step::Done);
+            return Ok(StageResult::Done);
         }
         let current = cleanup::certificate(connection)?;
         let Sources { kubeconfig_secret, bootstrap_secret: bootstrap, .. } =
@@ -222,7 +226,7 @@ impl BringUp {
                 .is_some_and(|stored| stored.operation == Operation::Rebootstrap)
         {
             // Keep the credentials for the next identity: a recreated token has the same name.
-            return Ok(Step::Done);
+            return Ok(StageResult::Done);
         }
         let garden = &self.garden()?.controllers;
         let seed = &self.shared.clients.seed;
@@ -231,11 +235,11 @@ impl BringUp {
         let (bootstrap, own) = (bootstrap.as_ref(), own.as_ref());
         self.left = cleanup::remove_bootstrap_credentials(garden, seed, &current, bootstrap, own)?;
         self.tell_left();
-        Ok(Step::Done)
+        Ok(StageResult::Done)
     }
 
     /// Tries to remove leftover credentials again: somebody may have deleted them, or allowed the agent to do it.
-    fn look_for_left(&mut self, keeper: &mut Keeper) {
+    fn look_for_left(&mut self, keeper: &mut CertificateRotation) {
         let now = self.shared.env.clock.mono();
         if self.left.is_empty() || now < keeper.left_due {
             return;
@@ -265,9 +269,9 @@ impl BringUp {
     /// Switches to another identity.
     fn exchange(
         &mut self,
-        keeper: &mut Keeper,
+        keeper: &mut CertificateRotation,
         connection: &Connection,
-        running: Option<&Running>,
+        running: Option<&RunningControllers>,
     ) -> Result<Duration, Error> {
         let before = keeper.rotation.current().clone();
         self.adopt(connection.clone())?;
@@ -293,7 +297,7 @@ impl BringUp {
     }
 
     /// Checks with the garden whether it still accepts the identity, if there is doubt.
-    fn try_identity(&mut self, keeper: &mut Keeper, is_running: bool) -> Result<(), Error> {
+    fn try_identity(&mut self, keeper: &mut CertificateRotation, is_running: bool) -> Result<(), Error> {
         let shared = &self.shared;
         let expired = shared.time.garden_clock().now() >= keeper.rotation.current().not_after;
         let unauthorized = shared.clients.unauthorized.wakes();
@@ -317,7 +321,7 @@ impl BringUp {
     }
 
     /// Describes why an identity must be replaced.
-    fn loss(&self, keeper: &Keeper) -> String {
+    fn loss(&self, keeper: &CertificateRotation) -> String {
         if !keeper.rotation.lost {
             return "a new identity was asked for".to_owned();
         }
@@ -333,7 +337,11 @@ impl BringUp {
         })
     }
 
-    fn bootstrap_again(&mut self, keeper: &mut Keeper, running: Option<&Running>) -> Result<Duration, Error> {
+    fn bootstrap_again(
+        &mut self,
+        keeper: &mut CertificateRotation,
+        running: Option<&RunningControllers>,
+    ) -> Result<Duration, Error> {
         let (shared, cause) = (self.shared.clone(), self.loss(keeper));
         let connect = |connection| shared.clients.garden_once(connection);
         let obtained = self.obtain.again(&shared.clients.seed, &connect);

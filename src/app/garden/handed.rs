@@ -3,20 +3,20 @@
 
 use std::sync::Arc;
 
-use crate::app::controllers::Running;
+use crate::app::controllers::RunningControllers;
 use crate::kube::{Connection, Trust};
 
 use super::BringUp;
 
 /// The address and the CAs. Without CAs, the system's CAs are trusted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Handed {
+pub(super) struct GardenEndpoint {
     server: String,
     is_insecure: bool,
     cas: Option<Arc<[u8]>>,
 }
 
-impl Handed {
+impl GardenEndpoint {
     /// Takes both from a connection; a configured address replaces its address. Returns `None` if the CAs cannot be
     /// read now.
     fn new(connection: &Connection, address: Option<&str>) -> Option<Self> {
@@ -32,13 +32,13 @@ impl Handed {
 
 impl BringUp {
     /// What installations get now.
-    pub(super) fn handed(&self) -> Option<Handed> {
+    pub(super) fn handed(&self) -> Option<GardenEndpoint> {
         let address = self.shared.settings.garden_client_connection.garden_cluster_address.as_deref();
-        Handed::new(&self.garden().ok()?.controllers.connection(), address)
+        GardenEndpoint::new(&self.garden().ok()?.controllers.connection(), address)
     }
 
     /// Passes it to the installations if it has changed.
-    pub(super) fn hand_on(&self, before: &mut Option<Handed>, running: &Running) {
+    pub(super) fn hand_on(&self, before: &mut Option<GardenEndpoint>, running: &RunningControllers) {
         let Some(now) = self.handed() else { return };
         if before.as_ref() == Some(&now) {
             return;
@@ -72,10 +72,10 @@ mod tests {
             (&at("https://a"), &insecure, None, false),
         ];
         for (one, other, address, same) in table {
-            let handed = |connection| Handed::new(connection, address).unwrap();
+            let handed = |connection| GardenEndpoint::new(connection, address).unwrap();
             assert_eq!(handed(one) == handed(other), same, "{one:?} {other:?} {address:?}");
         }
         let unreadable = first.clone().with_trust(Trust::Bundle(Material::File("/nowhere/ca.crt".into())));
-        assert_eq!(Handed::new(&unreadable, None), None);
+        assert_eq!(GardenEndpoint::new(&unreadable, None), None);
     }
 }

@@ -31,7 +31,7 @@ use crate::kube::{self, Connection, Verdict};
 use super::clients::GardenClients;
 use super::networks::{self, Mismatch};
 use super::status::complain;
-use super::{Environment, Shared, controllers, host, versions};
+use super::{AgentContext, Environment, controllers, host, versions};
 
 pub(super) const PART: &str = "garden";
 /// The first and the longest delay after a failed stage.
@@ -150,7 +150,7 @@ fn failed(operation: impl Into<String>) -> impl FnOnce(kube::Error) -> Error {
 }
 
 /// How a stage ended.
-enum Step {
+enum StageResult {
     Done,
     Again(Duration),
     /// Another party must do something first.
@@ -172,10 +172,10 @@ const REGISTRATION: [(&str, Stage); 2] = [
     ("waiting for the seed's namespace", BringUp::await_namespace),
 ];
 
-type Stage = fn(&mut BringUp) -> Result<Step, Error>;
+type Stage = fn(&mut BringUp) -> Result<StageResult, Error>;
 
 struct BringUp {
-    shared: Arc<Shared>,
+    shared: Arc<AgentContext>,
     stop: Stop,
     obtain: Obtain,
     /// The connection that the kubeconfig describes.
@@ -190,7 +190,7 @@ struct BringUp {
     registered_at: Mono,
     /// When the Seed was last compared with the fact that its namespace is missing.
     told_at: Mono,
-    keeper: Option<certificate::Keeper>,
+    keeper: Option<certificate::CertificateRotation>,
     withheld: withheld::Withheld,
     /// When the configured address of Shoots is compared with the nodes next.
     exposure_due: Mono,
@@ -199,7 +199,7 @@ struct BringUp {
 }
 
 /// Runs until `stop`.
-pub(super) fn run(shared: &Arc<Shared>, stop: &Stop) {
+pub(super) fn run(shared: &Arc<AgentContext>, stop: &Stop) {
     let mut bring_up = BringUp::new(shared, stop);
     bring_up.forget_withheld();
     if bring_up.pass(&ACCESS) {
@@ -212,7 +212,7 @@ pub(super) fn run(shared: &Arc<Shared>, stop: &Stop) {
 }
 
 impl BringUp {
-    fn new(shared: &Arc<Shared>, stop: &Stop) -> Self {
+    fn new(shared: &Arc<AgentContext>, stop: &Stop) -> Self {
         let settings = &shared.settings.garden_client_connection;
         let sources = sources(&shared.settings, &shared.env);
         let seed_name = shared.settings.seed_config.name.clone();
@@ -265,16 +265,16 @@ impl BringUp {
         while !self.stop.is_stopped() {
             shared.status.progress.beat(PART, PATIENCE);
             let wait = match stage(self) {
-                Ok(Step::Done) => {
+                Ok(StageResult::Done) => {
                     shared.status.recovered(PART);
                     return true;
                 }
-                Ok(Step::Again(after)) => {
+                Ok(StageResult::Again(after)) => {
                     shared.status.recovered(PART);
                     backoff.reset();
                     after
                 }
-                Ok(Step::Waiting(why, after)) => {
+                Ok(StageResult::Waiting(why, after)) => {
                     if shared.status.problem(PART, &why) {
                         log::info!(stage = name, why = why.as_str(); "Waiting for the garden");
                     }
@@ -317,7 +317,7 @@ impl BringUp {
     }
 
     /// Checks that the configured networks match the seed's.
-    fn check_networks(&mut self) -> Result<Step, Error> {
+    fn check_networks(&mut self) -> Result<StageResult, Error> {
         let operation = "read namespace kube-system of the seed";
         if hosting::is_self_hosted_shoot(&self.shared.clients.seed).map_err(failed(operation))? {
             return Err(Error::Config(hosting::SELF_HOSTED.to_owned()));
@@ -326,28 +326,28 @@ impl BringUp {
         match networks::check(&self.shared.clients.seed, networks) {
             Ok(()) => {
                 self.doubt_exposure();
-                Ok(Step::Done)
+                Ok(StageResult::Done)
             }
             Err(Mismatch::Differs(why)) => Err(Error::Config(why)),
             Err(Mismatch::Kube(operation, source)) => Err(failed(operation)(source)),
         }
     }
 
-    fn obtain(&mut self) -> Result<Step, Error> {
+    fn obtain(&mut self) -> Result<StageResult, Error> {
         let shared = Arc::clone(&self.shared);
         let connect = |connection| shared.clients.garden_once(connection);
         match self.obtain.step(&shared.clients.seed, &connect)? {
             Obtained::Waiting { after, what } => {
                 shared.status.stage(PART, &format!("getting an identity: waiting for {what}"));
-                Ok(Step::Again(after))
+                Ok(StageResult::Again(after))
             }
             Obtained::Ready(connection) => {
                 cleanup::certificate(&connection)?;
                 self.adopt(connection)?;
-                self.keeper = certificate::Keeper::new(&shared, self.connection.as_ref());
+                self.keeper = certificate::CertificateRotation::new(&shared, self.connection.as_ref());
                 // Before the first request, so that problems visible from here are reported by name.
                 self.tell_problem();
-                Ok(Step::Done)
+                Ok(StageResult::Done)
             }
         }
     }
@@ -379,17 +379,17 @@ impl BringUp {
         used
     }
 
-    fn find_host(&mut self) -> Result<Step, Error> {
+    fn find_host(&mut self) -> Result<StageResult, Error> {
         let found = host::inside(&self.shared.clients.seed);
         self.host = found.map_err(failed("check whether the garden runs in the seed cluster"))?;
         if let (Some(host), Some(connection)) = (self.host, self.connection.clone()) {
             log::info!(server = host; "The garden is in the seed cluster");
             self.adopt(connection)?;
         }
-        Ok(Step::Done)
+        Ok(StageResult::Done)
     }
 
-    fn compare_versions(&mut self) -> Result<Step, Error> {
+    fn compare_versions(&mut self) -> Result<StageResult, Error> {
         if self.shared.env.variable(versions::SWITCH) != Some("true") {
             for (cluster, client) in
                 [("garden", &*self.garden()?.controllers), ("seed", &*self.shared.clients.seed)]
@@ -401,11 +401,11 @@ impl BringUp {
                 versions::check_kubernetes(cluster, &version.git_version).map_err(Error::Version)?;
             }
         }
-        let Some(info) = self.gardener_info()? else { return Ok(Step::Done) };
+        let Some(info) = self.gardener_info()? else { return Ok(StageResult::Done) };
         let theirs = versions::gardener(&info);
         self.shared.status.know("garden version", &theirs);
         versions::check_skew(GARDENER, &theirs).map_err(Error::Version)?;
-        Ok(Step::Done)
+        Ok(StageResult::Done)
     }
 
     /// Starts the controllers and watches certificate and Seed until the registered Seed is gone or replaced.

@@ -9,11 +9,11 @@ use crate::api::gardener::{SEED, seed_namespace};
 use crate::api::meta::{CLUSTER_SCOPED, Key, Metadata};
 use crate::base::error::chain;
 use crate::controllers::seed::register::{self, Action};
-use crate::controllers::seed::{self, Absence, GET_NAMESPACE, without_namespace};
+use crate::controllers::seed::{self, GET_NAMESPACE, SeedAbsence, without_namespace};
 use crate::kube::request::ListParams;
 use crate::kube::{self, Patch};
 
-use super::{BringUp, Error, Step, failed};
+use super::{BringUp, Error, StageResult, failed};
 
 /// How often to check for the seed's namespace.
 const NAMESPACE_POLL: Duration = Duration::from_millis(500);
@@ -26,7 +26,7 @@ const SEED_POLL: Duration = Duration::from_secs(10);
 impl BringUp {
     /// Creates the Seed, or updates it to its configuration. A Seed that was deleted while the agent served it is not
     /// created again.
-    pub(super) fn register(&mut self) -> Result<Step, Error> {
+    pub(super) fn register(&mut self) -> Result<StageResult, Error> {
         let shared = self.shared.clone();
         let config = &shared.settings.seed_config;
         let (name, garden) = (config.name.as_str(), &self.garden()?.controllers);
@@ -34,11 +34,11 @@ impl BringUp {
         let live = garden.find::<Value>(&SEED, &key).map_err(wrong())?;
         if live.is_none() {
             match shared.registration.absence() {
-                Absence::Never => {}
-                Absence::Lost => {
+                SeedAbsence::Never => {}
+                SeedAbsence::Lost => {
                     log::warn!(seed = name; "The garden has lost the Seed; registering it again");
                 }
-                Absence::Deleted => return Ok(self.deleted()),
+                SeedAbsence::Deleted => return Ok(self.deleted()),
             }
         }
         let seed = match (register::decide(live.as_ref(), config), live) {
@@ -60,14 +60,14 @@ impl BringUp {
         shared.registration.serves(uid, !metadata["deletionTimestamp"].is_null());
         shared.status.seed_is_gone(false);
         self.registered_at = shared.env.clock.mono();
-        Ok(Step::Done)
+        Ok(StageResult::Done)
     }
 
     fn seed_key(&self) -> Key {
         Key::cluster(self.seed_name())
     }
 
-    fn deleted(&self) -> Step {
+    fn deleted(&self) -> StageResult {
         let name = self.seed_name();
         if self.shared.status.seed_is_gone(true) {
             log::warn!(seed = name; "The Seed was deleted; the agent does not create it again, but joins when it is created");
@@ -75,25 +75,25 @@ impl BringUp {
         let why = format!(
             "Seed {name} was deleted in the garden: create it again or restart the agent to join, or remove the agent"
         );
-        Step::Waiting(why, SEED_POLL)
+        StageResult::Waiting(why, SEED_POLL)
     }
 
     /// The garden creates the namespace. Until its authorizer knows the new Seed, it answers 403.
-    pub(super) fn await_namespace(&mut self) -> Result<Step, Error> {
+    pub(super) fn await_namespace(&mut self) -> Result<StageResult, Error> {
         let name = seed_namespace(self.seed_name());
         let garden = &self.garden()?.controllers;
         match garden.get::<Metadata>(&NAMESPACE, &Key::cluster(&name)) {
-            Ok(_) => self.default_domains(&name).map(|()| Step::Done),
+            Ok(_) => self.default_domains(&name).map(|()| StageResult::Done),
             Err(e) if e.is_not_found() || e.is_denied() => {
                 let why = why_without_namespace(&name, e);
                 // Without the Seed, the namespace would never be created.
                 if self.shared.env.clock.mono() >= self.registered_at.saturating_add(SEED_POLL)
-                    && let waiting @ Step::Waiting(..) = self.register()?
+                    && let waiting @ StageResult::Waiting(..) = self.register()?
                 {
                     return Ok(waiting);
                 }
                 self.tell_that_namespace_is_missing(&why)?;
-                Ok(Step::Waiting(why, NAMESPACE_POLL))
+                Ok(StageResult::Waiting(why, NAMESPACE_POLL))
             }
             Err(e) => Err(failed(format!("read namespace {name} of the garden"))(e)),
         }

@@ -8,9 +8,9 @@ use crate::config::settings::SecretReference;
 use crate::identity::{self, cleanup, secret};
 use crate::kube::{self, Connection};
 
-use super::certificate::{Keeper, TRIAL_TIMEOUT};
+use super::certificate::{CertificateRotation, TRIAL_TIMEOUT};
 use super::withheld::CA;
-use super::{BringUp, Error, Step};
+use super::{BringUp, Error, StageResult};
 
 /// How often the garden's published CAs are read.
 pub(super) const CA_LOOK: Duration = Duration::from_secs(300);
@@ -56,8 +56,8 @@ impl BringUp {
     }
 
     /// The stage: adds the published CAs to the trusted ones.
-    pub(super) fn refresh_ca(&mut self) -> Result<Step, Error> {
-        let Some(connection) = self.connection.clone() else { return Ok(Step::Done) };
+    pub(super) fn refresh_ca(&mut self) -> Result<StageResult, Error> {
+        let Some(connection) = self.connection.clone() else { return Ok(StageResult::Done) };
         if self.owns_trust()?
             && let Some(published) = self.published()?
             && let Some(connection) = cleanup::widened(&connection, &published)
@@ -67,7 +67,7 @@ impl BringUp {
                 keeper.adopted(&connection)?;
             }
         }
-        Ok(Step::Done)
+        Ok(StageResult::Done)
     }
 
     /// Trusts other CAs from now on.
@@ -81,7 +81,7 @@ impl BringUp {
 
     /// Adds the published CAs to the trusted ones. After the overlap, it drops the older ones if the published ones are
     /// enough.
-    pub(super) fn follow_ca(&mut self, keeper: &mut Keeper) -> Result<(), Error> {
+    pub(super) fn follow_ca(&mut self, keeper: &mut CertificateRotation) -> Result<(), Error> {
         let now = self.shared.env.clock.mono();
         if now < keeper.ca_due || keeper.refusals.is_refused() {
             return Ok(());
@@ -109,7 +109,7 @@ impl BringUp {
         client.is_ok_and(|client| client.with_deadline(TRIAL_TIMEOUT).version().is_ok())
     }
 
-    fn trust(&mut self, keeper: &mut Keeper, connection: &Connection) -> Result<(), Error> {
+    fn trust(&mut self, keeper: &mut CertificateRotation, connection: &Connection) -> Result<(), Error> {
         self.store_trust(connection.clone())?;
         keeper.adopted(connection)
     }

@@ -6,15 +6,15 @@ use crate::kube::{ANSWERED, REACHABLE};
 use crate::runtime::pool::FailedKey;
 
 use super::super::status::{PATIENCE_OF_WATCHES, Snapshot};
-use super::verdict::{self, Facts, Failed, Part, Peer};
-use super::{Report, Sources, objects, tell};
+use super::verdict::{self, Failed, PartFacts, Peer, VerdictFacts};
+use super::{Sources, StatusReport, objects, tell};
 
 /// Converts a moment of the monotonic clock to a time of day.
 pub(super) fn at(since: Mono, snapshot: &Snapshot) -> Timestamp {
     snapshot.now.minus(snapshot.mono.saturating_sub(since))
 }
 
-impl Report {
+impl StatusReport {
     /// The whole page.
     pub(in crate::app) fn of(snapshot: &Snapshot, sources: Option<&Sources>) -> Self {
         let (verdict, mut problems) = verdict::judge(&facts(snapshot, sources), snapshot.now);
@@ -41,9 +41,9 @@ impl Report {
     }
 }
 
-fn facts(snapshot: &Snapshot, sources: Option<&Sources>) -> Facts {
+fn facts(snapshot: &Snapshot, sources: Option<&Sources>) -> VerdictFacts {
     let at = |since| at(since, snapshot);
-    let part = |(name, part): (&&'static str, &super::super::status::Part)| Part {
+    let part = |(name, part): (&&'static str, &super::super::status::PartStatus)| PartFacts {
         name,
         stage: part.stage.clone(),
         problem: part.problem.clone().map(|problem| (problem, at(part.since))),
@@ -61,7 +61,7 @@ fn facts(snapshot: &Snapshot, sources: Option<&Sources>) -> Facts {
     // An agent that does not lead does not use the garden, so its state does not matter.
     let names: &[&'static str] = if snapshot.leading { &["garden", "seed"] } else { &["seed"] };
     let stores = snapshot.stores.as_ref();
-    Facts {
+    VerdictFacts {
         leading: snapshot.leading,
         leader: snapshot.leader.clone(),
         adrift_since: snapshot.adrift_since.map(at),

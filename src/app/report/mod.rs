@@ -33,7 +33,7 @@ pub(super) use numbers::{introduce, refresh, withdraw};
 pub(super) use objects::Stores;
 pub(super) use verdict::Call;
 pub use verdict::State;
-use verdict::{Problem, Verdict};
+use verdict::{AgentProblem, AgentVerdict};
 
 /// The values of `format`.
 const FORMATS: [&str; 3] = ["text", "html", "json"];
@@ -59,7 +59,9 @@ impl Sources {
     pub(super) fn new(
         settings: &Settings,
         env: &Environment,
-        (pool, state, time): (&Pool, &StateDir, &GardenTime),
+        pool: &Pool,
+        state: &StateDir,
+        time: &GardenTime,
     ) -> Self {
         let chart_bytes_max = settings.edge.chart_cache_bytes_max;
         Self {
@@ -107,16 +109,16 @@ struct Section {
 }
 
 /// The report, independent of its form.
-pub(super) struct Report {
+pub(super) struct StatusReport {
     now: Timestamp,
-    verdict: Verdict,
-    problems: Vec<Problem>,
+    verdict: AgentVerdict,
+    problems: Vec<AgentProblem>,
     sections: Vec<Section>,
     json: Map<String, Value>,
 }
 
-impl Report {
-    fn new(verdict: Verdict, problems: Vec<Problem>, now: Timestamp) -> Self {
+impl StatusReport {
+    fn new(verdict: AgentVerdict, problems: Vec<AgentProblem>, now: Timestamp) -> Self {
         let mut json = Map::new();
         json.insert("time".to_owned(), json!(rfc3339(now)));
         json.insert("verdict".to_owned(), json!({"state": verdict.state.as_str(), "text": verdict.text}));
@@ -144,7 +146,7 @@ impl Report {
     }
 
     /// Adds a line of a group. The text has `prefix` before the label.
-    fn member(&mut self, group: &str, (prefix, name): (&str, &str), value: Value, text: String) {
+    fn member(&mut self, group: &str, prefix: &str, name: &str, value: Value, text: String) {
         let problem = value["problem"].as_str().map(str::to_owned);
         let tone = if problem.is_some() { Tone::Bad } else { Tone::Plain };
         if let Value::Object(members) = self.json.entry(group).or_insert_with(|| json!({})) {
@@ -161,7 +163,7 @@ impl Report {
     }
 
     /// How long a problem has existed, for people.
-    fn since(&self, problem: &Problem) -> String {
+    fn since(&self, problem: &AgentProblem) -> String {
         let since = problem.since.map(|since| human::lasting(self.now.since(since)));
         since.map(|since| format!("for {since}")).unwrap_or_default()
     }
@@ -238,8 +240,8 @@ pub(super) fn front(request: &Request) -> Response {
     Response::text(200, "/healthz\n/livez\n/readyz\n/statusz (for clients on the agent's machine)\n")
 }
 
-fn in_json(problem: &Problem, now: Timestamp) -> Value {
-    let key = if matches!(problem.place, verdict::Place::Part(_)) { "part" } else { "object" };
+fn in_json(problem: &AgentProblem, now: Timestamp) -> Value {
+    let key = if matches!(problem.place, verdict::ProblemPlace::Part(_)) { "part" } else { "object" };
     json!({
         key: problem.place.to_string(),
         "error": problem.error,

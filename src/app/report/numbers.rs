@@ -10,7 +10,7 @@ use crate::controllers::lease::INTERVAL;
 use crate::kube::{ANSWERED, REACHABLE, RESPONSE_SECONDS};
 use crate::runtime::{leader, pool};
 
-use super::super::status::Status;
+use super::super::status::AgentStatus;
 use super::{Sources, Stores};
 
 /// The states of a Shoot's last operation; `None` is for a Shoot without one.
@@ -50,7 +50,7 @@ pub(in crate::app) fn withdraw(metrics: &Metrics) {
 }
 
 /// Sets the metrics that the agent computes when it serves them.
-pub(in crate::app) fn refresh(status: &Status, sources: &Sources, metrics: &Metrics) {
+pub(in crate::app) fn refresh(status: &AgentStatus, sources: &Sources, metrics: &Metrics) {
     refresh_term(status, metrics);
     refresh_process(metrics);
     for (lease, fence) in &status.leases() {
@@ -62,7 +62,7 @@ pub(in crate::app) fn refresh(status: &Status, sources: &Sources, metrics: &Metr
     refresh_objects(metrics, status.stores().as_ref());
 }
 
-fn refresh_term(status: &Status, metrics: &Metrics) {
+fn refresh_term(status: &AgentStatus, metrics: &Metrics) {
     if !status.is_leading() {
         // Requests of the last term may have ended after it.
         return withdraw(metrics);
@@ -92,16 +92,16 @@ fn refresh_objects(metrics: &Metrics, stores: Option<&Stores>) {
     }
     let conditions = shoots.iter().flat_map(|shoot| &shoot.status.conditions);
     let help = "Shoots of this seed by type and status of each condition.";
-    set(metrics, ("gardenlet_shoot_conditions", help), &counted(&SHOOT_CONDITIONS, &mut { conditions }));
+    set(metrics, "gardenlet_shoot_conditions", help, &counted(&SHOOT_CONDITIONS, &mut { conditions }));
     let installations = stores.map(|stores| stores.installations.store().values()).unwrap_or_default();
     let conditions = installations.iter().flat_map(|it| &it.status.conditions);
     let help = "ControllerInstallations of this seed by type and status of each condition.";
     let counts = counted(&INSTALLATION_CONDITIONS, &mut { conditions });
-    set(metrics, ("gardenlet_controller_installation_conditions", help), &counts);
+    set(metrics, "gardenlet_controller_installation_conditions", help, &counts);
     let seed = stores.and_then(|stores| stores.seeds.store().get(&stores.seed));
     let conditions = seed.iter().flat_map(|seed| &seed.status.conditions);
     let help = "Whether a condition of the Seed has this status.";
-    set(metrics, ("gardenlet_seed_conditions", help), &counted(&SEED_CONDITIONS, &mut { conditions }));
+    set(metrics, "gardenlet_seed_conditions", help, &counted(&SEED_CONDITIONS, &mut { conditions }));
 }
 
 type Counts = Vec<(&'static str, [u32; STATUSES.len()])>;
@@ -119,7 +119,7 @@ fn counted(kinds: &[&'static str], conditions: &mut dyn Iterator<Item = &Conditi
     counts
 }
 
-fn set(metrics: &Metrics, (name, help): (&'static str, &'static str), counts: &Counts) {
+fn set(metrics: &Metrics, name: &'static str, help: &'static str, counts: &Counts) {
     for (kind, counts) in counts {
         for (status, count) in STATUSES.iter().zip(counts) {
             metrics.set(name, help, &[("condition", kind), ("status", status)], f64::from(*count));
@@ -176,7 +176,7 @@ mod tests {
     use super::*;
     use crate::api::condition::Status as ConditionStatus;
     use crate::base::clock::{Clock, Mono};
-    use crate::controllers::lease::Outcome;
+    use crate::controllers::lease::BeatOutcome;
 
     #[test]
     fn conditions_are_counted_by_known_types_and_all_statuses() {
@@ -204,11 +204,11 @@ mod tests {
     #[test]
     fn who_does_not_lead_knows_nothing_of_the_garden() {
         let metrics = Metrics::new();
-        let status = Status::new(Clock::system());
+        let status = AgentStatus::new(Clock::system());
         let validity = (Timestamp::from_unix(5), Timestamp::from_unix(9));
         status.leading(true);
         status.certificate(Some(validity));
-        status.beat.record(Outcome::Renewed, Mono::ZERO, Duration::ZERO);
+        status.beat.record(BeatOutcome::Renewed, Mono::ZERO, Duration::ZERO);
         for name in [REACHABLE, ANSWERED, RESPONSE_SECONDS] {
             for peer in ["garden", "seed"] {
                 metrics.set(name, "", &[("peer", peer)], 1.0);

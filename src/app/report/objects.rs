@@ -14,7 +14,7 @@ use crate::limits;
 use crate::resources::{Watched, WatchedCondition, names};
 use crate::runtime::source::WatchSource;
 
-use super::verdict::{Place, Problem};
+use super::verdict::{AgentProblem, ProblemPlace};
 
 /// An object younger than this has conditions that are bad only because it is new.
 const YOUNG: Duration = Duration::from_secs(300);
@@ -64,7 +64,7 @@ impl<'a> From<&'a crate::api::condition::Condition> for Check<'a> {
 }
 
 /// The state that an object reports.
-pub(super) struct Said<'a> {
+pub(super) struct ObjectState<'a> {
     pub(super) kind: &'static str,
     pub(super) meta: &'a ObjectMeta,
     pub(super) operation: Option<&'a LastOperation>,
@@ -105,11 +105,11 @@ pub(super) fn written(operation: &LastOperation) -> Option<Timestamp> {
 }
 
 /// The problem of an object, if it has one.
-pub(super) fn judge(said: &Said<'_>, now: Timestamp) -> Option<Problem> {
+pub(super) fn judge(said: &ObjectState<'_>, now: Timestamp) -> Option<AgentProblem> {
     let problem = |error: String, since| {
-        let place = Place::Object(said.kind, said.meta.key());
+        let place = ProblemPlace::Object(said.kind, said.meta.key());
         let error = cut(error, limits::FAILED_TEXT_BYTES_MAX);
-        Some(Problem { place, error, since, remedy: String::new() })
+        Some(AgentProblem { place, error, since, remedy: String::new() })
     };
     let state = said.operation.map_or("", |operation| operation.state.as_str());
     let has_failed = ["Error", "Failed", "Aborted"].contains(&state);
@@ -142,7 +142,7 @@ pub(super) fn judge(said: &Said<'_>, now: Timestamp) -> Option<Problem> {
 }
 
 /// Leaves out conditions that only repeat other problems.
-fn of_seed(seed: &Seed, others: &[Problem], now: Timestamp) -> Option<Problem> {
+fn of_seed(seed: &Seed, others: &[AgentProblem], now: Timestamp) -> Option<AgentProblem> {
     let repeats = |check: &Check<'_>| {
         let kind = match check.kind {
             "ExtensionsReady" => "ControllerInstallation",
@@ -150,9 +150,9 @@ fn of_seed(seed: &Seed, others: &[Problem], now: Timestamp) -> Option<Problem> {
             "SeedSystemComponentsHealthy" => "ManagedResource",
             _ => return false,
         };
-        others.iter().any(|other| matches!(other.place, Place::Object(of, _) if of == kind))
+        others.iter().any(|other| matches!(other.place, ProblemPlace::Object(of, _) if of == kind))
     };
-    let said = Said {
+    let said = ObjectState {
         kind: "Seed",
         meta: &seed.metadata,
         operation: seed.status.last_operation.as_ref(),
@@ -162,8 +162,8 @@ fn of_seed(seed: &Seed, others: &[Problem], now: Timestamp) -> Option<Problem> {
     judge(&said, now)
 }
 
-pub(super) fn of_installation(installation: &ControllerInstallation, now: Timestamp) -> Option<Problem> {
-    let said = Said {
+pub(super) fn of_installation(installation: &ControllerInstallation, now: Timestamp) -> Option<AgentProblem> {
+    let said = ObjectState {
         kind: "ControllerInstallation",
         meta: &installation.metadata,
         operation: None,
@@ -173,9 +173,9 @@ pub(super) fn of_installation(installation: &ControllerInstallation, now: Timest
     judge(&said, now)
 }
 
-pub(super) fn of_shoot(shoot: &ShootHead, now: Timestamp) -> Option<Problem> {
+pub(super) fn of_shoot(shoot: &ShootHead, now: Timestamp) -> Option<AgentProblem> {
     let status = &shoot.status;
-    let said = Said {
+    let said = ObjectState {
         kind: "Shoot",
         meta: &shoot.metadata,
         operation: status.last_operation.as_ref(),
@@ -185,8 +185,8 @@ pub(super) fn of_shoot(shoot: &ShootHead, now: Timestamp) -> Option<Problem> {
     judge(&said, now)
 }
 
-fn of_bucket(bucket: &Head, now: Timestamp) -> Option<Problem> {
-    let said = Said {
+fn of_bucket(bucket: &Head, now: Timestamp) -> Option<AgentProblem> {
+    let said = ObjectState {
         kind: "BackupBucket",
         meta: &bucket.metadata,
         operation: bucket.status.last_operation.as_ref(),
@@ -197,7 +197,7 @@ fn of_bucket(bucket: &Head, now: Timestamp) -> Option<Problem> {
 }
 
 /// An extension's ManagedResource is a part of its ControllerInstallation.
-fn of_managed(managed: &Watched, now: Timestamp) -> Option<Problem> {
+fn of_managed(managed: &Watched, now: Timestamp) -> Option<AgentProblem> {
     if managed.metadata.labels.contains_key(INSTALLATION_LABEL) {
         return None;
     }
@@ -210,7 +210,7 @@ fn of_managed(managed: &Watched, now: Timestamp) -> Option<Problem> {
             changed: it.changed,
         }
     }
-    let said = Said {
+    let said = ObjectState {
         kind: "ManagedResource",
         meta: &managed.metadata,
         operation: None,
@@ -225,7 +225,7 @@ pub(super) fn problems(
     stores: Option<&Stores>,
     managed: Option<&WatchSource<Watched>>,
     now: Timestamp,
-) -> Vec<Problem> {
+) -> Vec<AgentProblem> {
     let mut found = Vec::new();
     if let Some(stores) = stores {
         let buckets = stores.buckets.store().values();
@@ -283,7 +283,7 @@ mod tests {
         json!({"type": kind, "state": state, "description": "what", "progress": 10, "lastUpdateTime": at(age)})
     }
 
-    fn told(problem: Option<Problem>) -> Option<(String, Option<u64>)> {
+    fn told(problem: Option<AgentProblem>) -> Option<(String, Option<u64>)> {
         problem.map(|p| (p.error, p.since.map(|since| NOW.since(since).as_secs())))
     }
 
@@ -435,8 +435,8 @@ mod tests {
         let conditions = json!([condition("ExtensionsReady", "False", "R", 900)]);
         let it = json!({"metadata": {"name": "x"}, "status": {"conditions": conditions}});
         let seed: Seed = serde_json::from_value(it).unwrap();
-        let other = |kind| Problem {
-            place: Place::Object(kind, Key::cluster("i")),
+        let other = |kind| AgentProblem {
+            place: ProblemPlace::Object(kind, Key::cluster("i")),
             error: String::new(),
             since: None,
             remedy: String::new(),

@@ -9,7 +9,7 @@ use crate::format::time::rfc3339;
 use crate::limits;
 
 use super::verdict::State;
-use super::{Report, Row, Section, Tone};
+use super::{Row, Section, StatusReport, Tone};
 
 /// The limits of the time in seconds after which a browser may load the page again.
 const REFRESH: (u32, u32) = (1, 3_600);
@@ -49,7 +49,7 @@ th.good{color:var(--good)}th.bad{color:var(--bad)}th.busy{color:var(--busy)}\
 const WIDE: [&str; 2] = ["Shoots", "Extensions"];
 
 /// With `refresh`, the browser loads the page again after this number of seconds.
-pub(super) fn html(report: &Report, refresh: Option<u32>) -> String {
+pub(super) fn html(report: &StatusReport, refresh: Option<u32>) -> String {
     let seed = escape(report.json.get("seed").and_then(Value::as_str).unwrap_or_default());
     let verdict = report.verdict.text.split_once(": ").map(|(_, rest)| escape(rest)).unwrap_or_default();
     let (state, word) = match report.verdict.state {
@@ -87,7 +87,7 @@ pub(super) fn html(report: &Report, refresh: Option<u32>) -> String {
 }
 
 /// The text beside the title.
-fn about(report: &Report) -> String {
+fn about(report: &StatusReport) -> String {
     let version = report.json.get("version").and_then(Value::as_str);
     let uptime = report.json.get("uptime").and_then(|uptime| uptime["seconds"].as_u64());
     let uptime = uptime.map(|s| format!("up {}", human::lasting(std::time::Duration::from_secs(s))));
@@ -97,7 +97,7 @@ fn about(report: &Report) -> String {
     escape(&words.join(", "))
 }
 
-fn problems(out: &mut String, report: &Report) {
+fn problems(out: &mut String, report: &StatusReport) {
     if report.problems.is_empty() {
         return;
     }

@@ -21,7 +21,7 @@ use crate::runtime::pool;
 
 use super::super::status::{Snapshot, Watch};
 use super::gather::answered;
-use super::{Report, Row, Sources, Stores, Tone, objects};
+use super::{Row, Sources, StatusReport, Stores, Tone, objects};
 
 /// The conditions that an extension must have.
 const READY: [&str; 2] = ["Installed", "Healthy"];
@@ -32,7 +32,7 @@ fn ago(age: Option<Duration>) -> (Value, String) {
 }
 
 /// The agent's identity, and whether it leads.
-pub(super) fn agent(report: &mut Report, snapshot: &Snapshot, sources: Option<&Sources>) {
+pub(super) fn agent(report: &mut StatusReport, snapshot: &Snapshot, sources: Option<&Sources>) {
     report.section("Agent");
     report.line("leading", json!(snapshot.leading), snapshot.leading.to_string());
     if let Some(leader) = &snapshot.leader {
@@ -47,7 +47,7 @@ pub(super) fn agent(report: &mut Report, snapshot: &Snapshot, sources: Option<&S
 }
 
 /// The Leases of this process, and the certificate for the garden.
-pub(super) fn leases(report: &mut Report, snapshot: &Snapshot, sources: Option<&Sources>) {
+pub(super) fn leases(report: &mut StatusReport, snapshot: &Snapshot, sources: Option<&Sources>) {
     report.section("Leases and certificate");
     if snapshot.leading {
         let (value, text) = ago(snapshot.lease_age);
@@ -81,7 +81,7 @@ pub(super) fn leases(report: &mut Report, snapshot: &Snapshot, sources: Option<&
     }
 }
 
-fn lease(report: &mut Report, snapshot: &Snapshot, name: &str, fence: &Fence) {
+fn lease(report: &mut StatusReport, snapshot: &Snapshot, name: &str, fence: &Fence) {
     let held = fence.held_for();
     let renewed = fence.renewed_at().map(|at| snapshot.mono.saturating_sub(at));
     let value = json!({"held": held.is_some(), "heldSeconds": held.map(|held| held.as_secs()),
@@ -95,11 +95,11 @@ fn lease(report: &mut Report, snapshot: &Snapshot, name: &str, fence: &Fence) {
     if let Some(renewed) = renewed {
         let _ = write!(text, ", renewed {} ago", human::lasting(renewed));
     }
-    report.member("leases", ("lease ", name), value, text);
+    report.member("leases", "lease ", name, value, text);
 }
 
 /// The clusters and registries.
-pub(super) fn servers(report: &mut Report, snapshot: &Snapshot, sources: &Sources) {
+pub(super) fn servers(report: &mut StatusReport, snapshot: &Snapshot, sources: &Sources) {
     report.section("Garden and seed");
     // Only a leader talks to the garden.
     let peers = ["garden", "seed", "registry"].into_iter().skip(usize::from(!snapshot.leading));
@@ -114,7 +114,7 @@ pub(super) fn servers(report: &mut Report, snapshot: &Snapshot, sources: &Source
 }
 
 /// What is known about garden and seed, and what the agent did last with its Seed.
-pub(super) fn clusters(report: &mut Report, snapshot: &Snapshot) {
+pub(super) fn clusters(report: &mut StatusReport, snapshot: &Snapshot) {
     for (label, what) in &snapshot.known {
         report.line(label, json!(what), what.as_str());
     }
@@ -129,7 +129,7 @@ pub(super) fn clusters(report: &mut Report, snapshot: &Snapshot) {
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "counters of bytes")]
-fn server(report: &mut Report, sources: &Sources, peer: &str) {
+fn server(report: &mut StatusReport, sources: &Sources, peer: &str) {
     let (metrics, labels) = (&sources.metrics, [("peer", peer)]);
     let took = metrics.value(RESPONSE_SECONDS, &labels);
     let took = took.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
@@ -160,17 +160,17 @@ fn server(report: &mut Report, sources: &Sources, peer: &str) {
 }
 
 /// The stage of each part.
-pub(super) fn parts(report: &mut Report, snapshot: &Snapshot) {
+pub(super) fn parts(report: &mut StatusReport, snapshot: &Snapshot) {
     report.section("Parts");
     for (name, part) in &snapshot.parts {
         let problem = part.problem.clone().map(|problem| cut(problem, limits::FAILED_TEXT_BYTES_MAX));
         let value = json!({"stage": part.stage, "problem": problem});
-        report.member("parts", ("", name), value, part.stage.clone());
+        report.member("parts", "", name, value, part.stage.clone());
     }
 }
 
 /// The workers and their queues.
-pub(super) fn work(report: &mut Report, sources: &Sources) {
+pub(super) fn work(report: &mut StatusReport, sources: &Sources) {
     report.section("Work");
     let lanes = sources.pool.lanes();
     let busy: usize = lanes.iter().map(|lane| lane.active).sum();
@@ -181,7 +181,7 @@ pub(super) fn work(report: &mut Report, sources: &Sources) {
     }
 }
 
-fn queue(report: &mut Report, lane: &pool::LaneView) {
+fn queue(report: &mut StatusReport, lane: &pool::LaneView) {
     let pool::LaneView { name, depth, failing, retries, active, .. } = *lane;
     let value = json!({"depth": depth, "failing": failing, "retries": retries, "active": active,
         "longestSeconds": lane.longest.as_secs()});
@@ -190,12 +190,12 @@ fn queue(report: &mut Report, lane: &pool::LaneView) {
     if active > 0 {
         let _ = write!(text, ", longest for {}", human::lasting(lane.longest));
     }
-    report.member("queues", ("queue ", name), value, text);
+    report.member("queues", "queue ", name, value, text);
     report.rest(depth == 0 && failing == 0 && active == 0);
 }
 
 /// The watches.
-pub(super) fn watches(report: &mut Report, snapshot: &Snapshot) {
+pub(super) fn watches(report: &mut StatusReport, snapshot: &Snapshot) {
     report.section("Watches");
     for Watch { name, view, .. } in &snapshot.watches {
         let age = view.heard_at.map(|at| snapshot.mono.saturating_sub(at));
@@ -204,7 +204,7 @@ pub(super) fn watches(report: &mut Report, snapshot: &Snapshot) {
         value["objects"] = json!(view.objects);
         let synced = if view.synced { "synced" } else { "not synced" };
         let text = format!("{synced}, {}, last event {text}", human::counted(view.objects, "object"));
-        report.member("watches", ("watch ", name), value, text);
+        report.member("watches", "watch ", name, value, text);
         report.rest(view.synced);
     }
 }
@@ -219,7 +219,7 @@ fn shown<T>(mut all: Vec<(u8, Key, T)>, most: usize) -> (Vec<(u8, Key, T)>, usiz
 }
 
 /// The Shoots of the seed.
-pub(super) fn shoots(report: &mut Report, stores: &Stores) {
+pub(super) fn shoots(report: &mut StatusReport, stores: &Stores) {
     let now = report.now;
     let order = |(key, shoot): (Key, std::sync::Arc<ShootHead>)| {
         let state = shoot.status.last_operation.as_ref().map_or("", |last| last.state.as_str());
@@ -302,7 +302,7 @@ fn shoot_row(rank: u8, key: &Key, shoot: &ShootHead, now: Timestamp) -> Row {
 }
 
 /// The extensions of the seed.
-pub(super) fn installations(report: &mut Report, stores: &Stores) {
+pub(super) fn installations(report: &mut StatusReport, stores: &Stores) {
     let now = report.now;
     let order = |(key, it): (Key, std::sync::Arc<_>)| {
         let rank = if objects::of_installation(&it, now).is_some() { 0 } else { 1 };
@@ -350,7 +350,7 @@ fn readiness(conditions: &[Condition]) -> String {
     }
 }
 
-fn leave_out(report: &mut Report, more: usize) {
+fn leave_out(report: &mut StatusReport, more: usize) {
     if let Some(section) = report.sections.last_mut() {
         section.more = more;
     }
@@ -362,12 +362,12 @@ fn in_short(conditions: &[Condition]) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Verdict;
+    use super::super::AgentVerdict;
     use super::*;
 
     #[test]
     fn one_retry_is_no_plural() {
-        let mut report = Report::new(Verdict::default(), Vec::new(), Timestamp::default());
+        let mut report = StatusReport::new(AgentVerdict::default(), Vec::new(), Timestamp::default());
         report.section("Work");
         for retries in [0, 1, 2] {
             let (depth, failing, adds, active, permits) = (0, 1, 1, 0, 1);

@@ -3,27 +3,27 @@ use crate::api::meta::Key;
 
 const NOW: Timestamp = Timestamp::from_unix(1_767_600_000);
 
-fn report() -> Report {
-    let place = verdict::Place::Object("Shoot", Key::new("n", "<s1>"));
+fn report() -> StatusReport {
+    let place = verdict::ProblemPlace::Object("Shoot", Key::new("n", "<s1>"));
     let since = Some(Timestamp::from_unix(1_767_600_000 - 7_500));
     let problems = vec![
-        Problem {
+        AgentProblem {
             place,
             error: "it said\n\"<script>&'\"".to_owned(),
             since,
             remedy: "gardenlet explain".to_owned(),
         },
-        Problem::part("garden", "away", None),
+        AgentProblem::part("garden", "away", None),
     ];
-    let verdict = Verdict { state: State::Problems, text: "2 problems: \u{2026}".to_owned() };
-    let mut report = Report::new(verdict, problems, NOW);
+    let verdict = AgentVerdict { state: State::Problems, text: "2 problems: \u{2026}".to_owned() };
+    let mut report = StatusReport::new(verdict, problems, NOW);
     report.section("Agent");
     report.line("seed lease renewed", json!({"secondsAgo": 3}), "3 s ago");
     report.line("seed", json!("a<b>"), "a<b>");
     let part = json!({"stage": "running", "problem": "it said \"<script>&'\""});
-    report.member("parts", ("", "garden"), part, "running".to_owned());
+    report.member("parts", "", "garden", part, "running".to_owned());
     report.section("Watches");
-    report.member("watches", ("watch ", "garden/seeds"), json!({"synced": true}), "synced".to_owned());
+    report.member("watches", "watch ", "garden/seeds", json!({"synced": true}), "synced".to_owned());
     report.rest(true);
     report.row(Row { label: "s2".to_owned(), text: "x".to_owned(), bar: Some(47), ..Row::default() });
     report
@@ -81,9 +81,9 @@ fn a_page_is_loaded_again_only_if_somebody_asks_for_it() {
 
 #[test]
 fn problems_have_a_maximum() {
-    let problem = |n: usize| Problem::part(&format!("p{n}"), "x", None);
-    let all: Vec<Problem> = (0..limits::STATUS_PROBLEMS_MAX + 7).map(problem).collect();
-    let report = Report::new(Verdict::default(), all, NOW);
+    let problem = |n: usize| AgentProblem::part(&format!("p{n}"), "x", None);
+    let all: Vec<AgentProblem> = (0..limits::STATUS_PROBLEMS_MAX + 7).map(problem).collect();
+    let report = StatusReport::new(AgentVerdict::default(), all, NOW);
     assert!(report.text(false).ends_with("  and 7 more\n"), "{}", report.text(false));
     assert!(page::html(&report, None).contains("and 7 more"));
     assert_eq!(report.json["problems"].as_array().unwrap().len(), limits::STATUS_PROBLEMS_MAX);

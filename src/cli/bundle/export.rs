@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::super::arguments::Way;
-use super::super::unit::Handed;
+use super::super::arguments::ClusterOptions;
+use super::super::unit::CommandEnvironment;
 use super::super::{FAILURE, Io, Variable, clusters, fail, print, report, say};
 use super::Export;
 use crate::api::gardener::{CLOUD_PROFILE, CONTROLLER_DEPLOYMENT, ControllerDeployment, SEED, SHOOT};
@@ -18,7 +18,7 @@ use crate::base::stop::Stop;
 use crate::chart::child::{Archive, Renderer, Request};
 use crate::components::images;
 use crate::config::{Loaded, Settings};
-use crate::controllers::controller_installation::preview::{self, Preview};
+use crate::controllers::controller_installation::preview::{self, InstallationPreview};
 use crate::format::human;
 use crate::kube::{self, Client, Garden, ListParams};
 use crate::limits;
@@ -27,7 +27,7 @@ use crate::oci::{Content, Digest, Keychain, Order, Puller, Reference};
 use crate::operation::components;
 
 /// A chart and its values.
-struct Wanted {
+struct WantedChart {
     name: String,
     chart: Chart,
     request: Result<Request, String>,
@@ -56,8 +56,8 @@ struct Collected {
 
 /// Runs the command and returns the exit code.
 pub(super) fn main(io: &mut Io<'_>, task: &Export, variable: Variable<'_>) -> u8 {
-    let way = Way::default();
-    let handed = task.config.as_deref().map(|path| (path, Handed::new(path, variable, &way)));
+    let way = ClusterOptions::default();
+    let handed = task.config.as_deref().map(|path| (path, CommandEnvironment::new(path, variable, &way)));
     let loaded = match handed.as_ref().map(|(path, handed)| (path, handed.load())) {
         None => None,
         Some((_, Ok(loaded))) => Some(loaded),
@@ -187,7 +187,13 @@ fn versions(garden: &Garden, settings: &Settings, all: bool) -> Result<SortedSet
 }
 
 /// Pulls all charts and prints one line for each on standard error.
-fn collect(io: &mut Io<'_>, wanted: &[Wanted], puller: &Puller, bundle: &Bundle, stop: &Stop) -> Collected {
+fn collect(
+    io: &mut Io<'_>,
+    wanted: &[WantedChart],
+    puller: &Puller,
+    bundle: &Bundle,
+    stop: &Stop,
+) -> Collected {
     let mut collected = Collected::default();
     for (index, one) in wanted.iter().enumerate() {
         // The whole reference: charts of several registries may have one name.
@@ -282,7 +288,7 @@ fn walk(value: &Value, found: &mut Images) {
 }
 
 /// The charts of the command line, with their own values.
-fn named(task: &Export) -> Result<Vec<Wanted>, String> {
+fn named(task: &Export) -> Result<Vec<WantedChart>, String> {
     let mut logins = Keychain::default();
     if let Some(path) = &task.logins {
         let bad = |why: &dyn Display| format!("--registry-config {}: {why}", path.display());
@@ -293,7 +299,7 @@ fn named(task: &Export) -> Result<Vec<Wanted>, String> {
         let name = reference.repository.rsplit('/').next().unwrap_or_default().to_owned();
         let request = Ok(preview::request(&name, &name, Value::Null, None));
         let order = Order { reference: reference.clone(), keychain: logins.clone(), ca_bundle: None };
-        Wanted { name, chart: Chart::Order(order), request }
+        WantedChart { name, chart: Chart::Order(order), request }
     };
     Ok(task.charts.iter().map(wanted).collect())
 }
@@ -304,7 +310,7 @@ fn of_garden(
     settings: &Settings,
     all: bool,
     variable: Variable<'_>,
-) -> Result<Vec<Wanted>, String> {
+) -> Result<Vec<WantedChart>, String> {
     let failed = |error: kube::Error| {
         format!("ask the garden: {}; gardenlet doctor shows which hop fails", chain(&error))
     };
@@ -315,7 +321,8 @@ fn of_garden(
     let seed = seed.unwrap_or_else(|| {
         json!({"metadata": settings.document["seedConfig"]["metadata"], "spec": settings.document["seedConfig"]["spec"]})
     });
-    let preview = Preview { garden: &garden, seed: &seed, feature_gates: &settings.feature_gates };
+    let preview =
+        InstallationPreview { garden: &garden, seed: &seed, feature_gates: &settings.feature_gates };
     let mut wanted = Vec::new();
     for (deployment, release, installation) in clusters::deployments(&garden, name, all).map_err(failed)? {
         let found: ControllerDeployment =
@@ -324,18 +331,18 @@ fn of_garden(
             say(io, format_args!("{deployment} has no chart\n"));
             continue;
         };
-        let raw =
-            Preview::raw_chart(helm).map_err(|why| format!("ControllerDeployment {deployment}: {why}"))?;
+        let raw = InstallationPreview::raw_chart(helm)
+            .map_err(|why| format!("ControllerDeployment {deployment}: {why}"))?;
         let chart = match (raw, &helm.oci_repository) {
             (Some(bytes), _) => Chart::Raw(bytes),
             (None, Some(repository)) => {
-                let order = Preview::order(&garden, repository);
+                let order = InstallationPreview::order(&garden, repository);
                 Chart::Order(order.map_err(|why| format!("ControllerDeployment {deployment}: {why}"))?)
             }
             (None, None) => continue,
         };
-        let request = preview.request(&found, helm, (&release, &installation));
-        wanted.push(Wanted { name: deployment, chart, request });
+        let request = preview.request(&found, helm, &release, &installation);
+        wanted.push(WantedChart { name: deployment, chart, request });
     }
     if wanted.is_empty() {
         return Err(format!(

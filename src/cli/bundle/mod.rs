@@ -21,7 +21,7 @@ mod export;
 
 /// The command and its arguments.
 #[derive(Debug, PartialEq, Eq)]
-enum Task {
+enum BundleCommand {
     /// The help of this command.
     Help(&'static str),
     Export(Export),
@@ -59,16 +59,16 @@ pub(super) fn main(
     let mut wants_json = false;
     let done = match parse(args) {
         Err(usage) => return refuse(io, &usage),
-        Ok(Task::Help(about)) => return print(io, &help::page(about)),
-        Ok(Task::Export(mut task)) => {
+        Ok(BundleCommand::Help(about)) => return print(io, &help::page(about)),
+        Ok(BundleCommand::Export(mut task)) => {
             // Named charts need no garden, and so no configuration.
             if task.config.is_none() && task.charts.is_empty() {
                 task.config = Some(usual.unwrap_or_else(|| PathBuf::from(CONFIG)));
             }
             return export::main(io, &task, variable);
         }
-        Ok(Task::Import { from, to, digest }) => import(io, &from, to, digest),
-        Ok(Task::List { path, images, as_json }) => {
+        Ok(BundleCommand::Import { from, to, digest }) => import(io, &from, to, digest),
+        Ok(BundleCommand::List { path, images, as_json }) => {
             wants_json = as_json;
             list(io, path, images, as_json)
         }
@@ -85,7 +85,7 @@ const COMMANDS: [(&str, &[&str]); 3] = [
 
 /// The parsed words and options.
 #[derive(Default)]
-struct Given {
+struct BundleArguments {
     words: Vec<OsString>,
     /// The options in the form that the user wrote.
     options: Vec<String>,
@@ -96,8 +96,8 @@ struct Given {
     images: bool,
 }
 
-fn parse(args: Vec<OsString>) -> Result<Task, Usage> {
-    let mut given = Given::default();
+fn parse(args: Vec<OsString>) -> Result<BundleCommand, Usage> {
+    let mut given = BundleArguments::default();
     let is_help = given.read(args).map_err(|usage| usage.of(given.command()))?;
     let command = given.command();
     if let (true, "bundle", Some(verb)) = (is_help, command, given.words.first())
@@ -106,12 +106,12 @@ fn parse(args: Vec<OsString>) -> Result<Task, Usage> {
         return Err(Usage::unknown(&format!("bundle {}", verb.to_string_lossy())));
     }
     if is_help || given.words.first().is_some_and(|word| word == "help") {
-        return Ok(Task::Help(command));
+        return Ok(BundleCommand::Help(command));
     }
     given.task().map_err(|usage| usage.of(command))
 }
 
-impl Given {
+impl BundleArguments {
     /// The command in the first word.
     fn command(&self) -> &'static str {
         let verb = self.words.first().map(|word| format!("bundle {}", word.to_string_lossy()));
@@ -167,7 +167,7 @@ impl Given {
         Ok(false)
     }
 
-    fn task(mut self) -> Result<Task, Usage> {
+    fn task(mut self) -> Result<BundleCommand, Usage> {
         let command = self.command();
         let Some((_, own)) = COMMANDS.iter().find(|(name, _)| *name == command) else {
             return Err(match self.words.first() {
@@ -191,15 +191,15 @@ impl Given {
                 return Err(Usage::unexpected(command, &Value(word)));
             }
             self.export.output = self.output.ok_or_else(|| missing("--output"))?.into();
-            return Ok(Task::Export(self.export));
+            return Ok(BundleCommand::Export(self.export));
         }
         let path = path.map(PathBuf::from).ok_or_else(|| missing("the path of the bundle"))?;
         if command == "bundle import" {
             let to = self.to.ok_or_else(|| missing("--to"))?;
-            return Ok(Task::Import { from: path, to, digest: self.digest });
+            return Ok(BundleCommand::Import { from: path, to, digest: self.digest });
         }
         let as_json = self.output.map_or(Ok(false), |form| is_json(&form))?;
-        Ok(Task::List { path, images: self.images, as_json })
+        Ok(BundleCommand::List { path, images: self.images, as_json })
     }
 }
 
@@ -263,7 +263,7 @@ fn list(io: &mut Io<'_>, path: PathBuf, images: bool, as_json: bool) -> Result<u
 mod tests {
     use super::*;
 
-    fn parsed(line: &str) -> Result<Task, String> {
+    fn parsed(line: &str) -> Result<BundleCommand, String> {
         parse(line.split_whitespace().map(OsString::from).collect()).map_err(|usage| usage.to_string())
     }
 
@@ -276,7 +276,7 @@ mod tests {
         let export = |change: fn(&mut Export)| {
             let mut export = Export { output: path(), ..Export::default() };
             change(&mut export);
-            Task::Export(export)
+            BundleCommand::Export(export)
         };
         let charts = vec![reference("r.example.org/xy:1"), reference("r.example.org/xz:1")];
         let table = [
@@ -284,7 +284,7 @@ mod tests {
             ("export --output b.tar --config c", export(|e| e.config = Some("c".into()))),
             (
                 "export -o b.tar --config c --kubernetes 1.34.3 --kubernetes 1.35.4",
-                Task::Export(Export {
+                BundleCommand::Export(Export {
                     output: path(),
                     config: Some("c".into()),
                     kubernetes: ["1.34.3", "1.35.4"].map(str::to_owned).to_vec(),
@@ -294,22 +294,25 @@ mod tests {
             ("export --config c --all -o b.tar", export(|e| (e.config, e.all) = (Some("c".into()), true))),
             (
                 "export --output b.tar --chart oci://r.example.org/xy:1 --chart r.example.org/xz:1 --registry-config l",
-                Task::Export(Export {
+                BundleCommand::Export(Export {
                     output: path(),
                     charts,
                     logins: Some("l".into()),
                     ..Export::default()
                 }),
             ),
-            ("import b.tar --to d", Task::Import { from: path(), to: "d".into(), digest: None }),
-            (pinned.as_str(), Task::Import { from: path(), to: "d".into(), digest: Digest::from_hex(&hex) }),
-            ("list b.tar", Task::List { path: path(), images: false, as_json: false }),
-            ("list --images b.tar", Task::List { path: path(), images: true, as_json: false }),
-            ("list -o json b.tar", Task::List { path: path(), images: false, as_json: true }),
-            ("help", Task::Help("bundle")),
-            ("--help", Task::Help("bundle")),
-            ("export --help", Task::Help("bundle export")),
-            ("help --help", Task::Help("bundle")),
+            ("import b.tar --to d", BundleCommand::Import { from: path(), to: "d".into(), digest: None }),
+            (
+                pinned.as_str(),
+                BundleCommand::Import { from: path(), to: "d".into(), digest: Digest::from_hex(&hex) },
+            ),
+            ("list b.tar", BundleCommand::List { path: path(), images: false, as_json: false }),
+            ("list --images b.tar", BundleCommand::List { path: path(), images: true, as_json: false }),
+            ("list -o json b.tar", BundleCommand::List { path: path(), images: false, as_json: true }),
+            ("help", BundleCommand::Help("bundle")),
+            ("--help", BundleCommand::Help("bundle")),
+            ("export --help", BundleCommand::Help("bundle export")),
+            ("help --help", BundleCommand::Help("bundle")),
         ];
         for (line, expected) in table {
             assert_eq!(parsed(line), Ok(expected), "{line}");

@@ -23,14 +23,14 @@ fn roles() -> &'static str {
 }
 
 /// A line of [`roles`].
-struct Rule<'a> {
+struct PermissionRule<'a> {
     place: &'a str,
     /// The purpose: `applier`, `shoots`, or empty if every agent needs it.
     purpose: &'a str,
     words: [&'a str; 4],
 }
 
-fn rules(table: &str) -> impl Iterator<Item = Rule<'_>> {
+fn rules(table: &str) -> impl Iterator<Item = PermissionRule<'_>> {
     let (mut place, mut purpose) = ("", "");
     table.lines().filter_map(move |line| {
         if let Some(head) = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
@@ -43,7 +43,7 @@ fn rules(table: &str) -> impl Iterator<Item = Rule<'_>> {
         }
         let mut words = line.split_whitespace();
         let words = std::array::from_fn(|_| words.next().unwrap_or_default());
-        Some(Rule { place, purpose, words })
+        Some(PermissionRule { place, purpose, words })
     })
 }
 
@@ -64,7 +64,7 @@ pub(super) fn shoots(settings: &Settings) -> Vec<Access<'_>> {
 
 fn of(settings: &Settings, is_wanted: impl Fn(&str) -> bool) -> Vec<Access<'_>> {
     let election = &settings.leader_election;
-    let asked = |Rule { place, purpose, words: [verbs, group, resources, names] }| {
+    let asked = |PermissionRule { place, purpose, words: [verbs, group, resources, names] }| {
         // Another check shows whether /version is readable.
         if group == "path" || !is_wanted(purpose) {
             return None;
@@ -192,7 +192,7 @@ mod tests {
             }
         }
         let (mut listed, table) = (Granted::new(), roles().replace(",\n    ", ","));
-        for Rule { place, words: [verbs, group, resources, names], .. } in rules(&table) {
+        for PermissionRule { place, words: [verbs, group, resources, names], .. } in rules(&table) {
             let namespace = match place {
                 "*" => "",
                 "lease" => "garden",

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::super::colour::{Text, Tone};
+use super::super::colour::{ColouredText, Tone};
 use crate::api::meta;
 use crate::base::error::chain;
 use crate::kube;
@@ -307,8 +307,8 @@ fn verdict(findings: &[Finding]) -> (Tone, String) {
 }
 
 /// The output for people: first the broken checks, then all checks, then the verdict.
-pub(super) fn text(findings: &[Finding], colour: bool) -> Text {
-    let mut out = Text::new(colour);
+pub(super) fn text(findings: &[Finding], colour: bool) -> ColouredText {
+    let mut out = ColouredText::new(colour);
     for finding in findings.iter().filter(|finding| finding.state == State::Broken) {
         out.toned(Tone::Bad, "BROKEN");
         out.plain(&format!(": {}: {}\n    {}\n", finding.title(), finding.text, finding.remedy));

@@ -15,7 +15,7 @@ use crate::base::redact;
 use crate::base::stop::Stop;
 use crate::components::{hosting, webhooks};
 use crate::config::{Loaded, Settings};
-use crate::controllers::controller_installation::preview::Preview;
+use crate::controllers::controller_installation::preview::InstallationPreview;
 use crate::controllers::is_garden;
 use crate::controllers::shoot::decide::has_workers;
 use crate::format::time::rfc3339;
@@ -27,7 +27,7 @@ use crate::oci::{self, Order, Puller};
 use self::access::Access;
 use self::finding::{Finding, State, Stopped, way};
 use super::arguments::CONFIG;
-use super::unit::Handed;
+use super::unit::CommandEnvironment;
 use super::{FAILURE, Io, Variable, clusters, print, print_text};
 
 mod access;
@@ -41,8 +41,9 @@ const NOT_OURS: &str =
 pub(super) fn main(
     io: &mut Io<'_>,
     config: &Path,
-    handed: &Handed<'_>,
-    (as_json, is_before): (bool, bool),
+    handed: &CommandEnvironment<'_>,
+    as_json: bool,
+    is_before: bool,
 ) -> u8 {
     let findings = examine(config, handed, is_before);
     let printed = if as_json {
@@ -55,11 +56,11 @@ pub(super) fn main(
 }
 
 /// The findings as text, for another command.
-pub(super) fn told(config: &Path, handed: &Handed<'_>) -> String {
+pub(super) fn told(config: &Path, handed: &CommandEnvironment<'_>) -> String {
     finding::text(&examine(config, handed, false), false).as_str().to_owned()
 }
 
-fn examine(config: &Path, handed: &Handed<'_>, is_before: bool) -> Vec<Finding> {
+fn examine(config: &Path, handed: &CommandEnvironment<'_>, is_before: bool) -> Vec<Finding> {
     // Before an installation nobody has written the configuration yet. One that is named must exist.
     let is_unwritten = is_before && config == Path::new(CONFIG) && !config.exists();
     let loaded = if is_unwritten { handed.load_text(before::UNWRITTEN) } else { handed.load() };
@@ -81,7 +82,7 @@ fn examine(config: &Path, handed: &Handed<'_>, is_before: bool) -> Vec<Finding> 
     }
 }
 
-fn configuration(path: &Path, handed: &Handed<'_>, loaded: &Loaded) -> Vec<Finding> {
+fn configuration(path: &Path, handed: &CommandEnvironment<'_>, loaded: &Loaded) -> Vec<Finding> {
     let mut found = vec![Finding::new("", "configuration", State::Good, path.display().to_string())];
     for warning in &loaded.warnings {
         found.push(Finding::new("", "configuration", State::Odd, warning.to_string()));
@@ -95,7 +96,7 @@ fn configuration(path: &Path, handed: &Handed<'_>, loaded: &Loaded) -> Vec<Findi
 struct Doctor<'a> {
     settings: &'a Settings,
     variable: Variable<'a>,
-    handed: &'a Handed<'a>,
+    handed: &'a CommandEnvironment<'a>,
     found: Vec<Finding>,
     /// How many nanoseconds the clocks of servers are ahead of this host's clock.
     clocks: Vec<(&'static str, Option<i64>)>,
@@ -471,9 +472,11 @@ fn order(garden: &Garden, name: &str) -> Result<Option<Order>, String> {
     let found: ControllerDeployment =
         garden.get(&CONTROLLER_DEPLOYMENT, &Key::cluster(name)).map_err(|error| chain(&error))?;
     match &found.helm {
-        Some(helm) if matches!(Preview::raw_chart(helm), Ok(None)) => {
-            helm.oci_repository.as_ref().map(|repository| Preview::order(garden, repository)).transpose()
-        }
+        Some(helm) if matches!(InstallationPreview::raw_chart(helm), Ok(None)) => helm
+            .oci_repository
+            .as_ref()
+            .map(|repository| InstallationPreview::order(garden, repository))
+            .transpose(),
         _ => Ok(None),
     }
 }

@@ -16,7 +16,7 @@ use crate::snapshot::restore;
 
 /// The command and its arguments.
 #[derive(Debug)]
-pub(super) enum Task {
+pub(super) enum EtcdCommand {
     /// The help of this command.
     Help(&'static str),
     Install {
@@ -24,16 +24,16 @@ pub(super) enum Task {
         give: Option<PathBuf>,
     },
     Start(Start),
-    Snapshot(Run),
+    Snapshot(EtcdRun),
     List {
-        place: Place,
+        place: StorePlace,
         as_json: bool,
     },
 }
 
 /// The place of a store.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum StorePlace {
     Directory { root: PathBuf, prefix: String },
     S3 { credentials: PathBuf, prefix: String },
 }
@@ -43,12 +43,12 @@ pub(super) enum Place {
 pub(super) struct Start {
     pub(super) etcd: PathBuf,
     pub(super) place: restore::Place,
-    pub(super) store: Place,
+    pub(super) store: StorePlace,
 }
 
 /// The arguments of one run.
 #[derive(Debug)]
-pub(super) struct Run {
+pub(super) struct EtcdRun {
     pub(super) endpoint: String,
     /// `None` without TLS.
     pub(super) files: Option<Files>,
@@ -57,7 +57,7 @@ pub(super) struct Run {
     /// How long to wait for an etcd that does not answer.
     pub(super) patience: Duration,
     pub(super) result: Option<PathBuf>,
-    pub(super) store: Place,
+    pub(super) store: StorePlace,
 }
 
 /// The options of all commands.
@@ -87,27 +87,27 @@ fn belongs(verb: &str, option: &str) -> bool {
 const COMMANDS: [&str; 4] = ["etcd install", "etcd start", "etcd snapshot", "etcd list"];
 
 /// Parses the arguments after `etcd`.
-pub(super) fn parse(args: Vec<OsString>) -> Result<Task, Usage> {
+pub(super) fn parse(args: Vec<OsString>) -> Result<EtcdCommand, Usage> {
     let mut parser = Parser::from_args(args);
     let verb = match parser.next().map_err(|error| Usage::from(error).of("etcd"))? {
         Some(Value(word)) => word.to_string_lossy().into_owned(),
-        Some(Long("help") | Short('h')) => return Ok(Task::Help("etcd")),
+        Some(Long("help") | Short('h')) => return Ok(EtcdCommand::Help("etcd")),
         Some(other) => return Err(Usage::unexpected("etcd", &other)),
         None => return Err(Usage::incomplete("etcd")),
     };
     let wanted = format!("etcd {verb}");
     match COMMANDS.into_iter().find(|command| *command == wanted) {
         Some(command) => task(command, &verb, &mut parser).map_err(|usage| usage.of(command)),
-        None if verb == "help" => Ok(Task::Help("etcd")),
+        None if verb == "help" => Ok(EtcdCommand::Help("etcd")),
         None => Err(Usage::unknown(&wanted)),
     }
 }
 
-fn task(command: &'static str, verb: &str, parser: &mut Parser) -> Result<Task, Usage> {
+fn task(command: &'static str, verb: &str, parser: &mut Parser) -> Result<EtcdCommand, Usage> {
     let (mut words, mut options) = (Vec::new(), Options::default());
     while let Some(arg) = parser.next()? {
         match arg {
-            Long("help") | Short('h') => return Ok(Task::Help(command)),
+            Long("help") | Short('h') => return Ok(EtcdCommand::Help(command)),
             Long("output") | Short('o') if verb == "list" => options.as_json = is_json(&parser.value()?)?,
             Long("s3") if belongs(verb, "s3") => options.paths.push(("s3", parser.value()?.into())),
             Long(option) if belongs(verb, option) => {
@@ -125,11 +125,11 @@ fn task(command: &'static str, verb: &str, parser: &mut Parser) -> Result<Task, 
     Ok(match verb {
         "install" => {
             let directory = words.into_iter().next().ok_or_else(|| missing("the directory"))?.into();
-            Task::Install { directory, give: options.path("give") }
+            EtcdCommand::Install { directory, give: options.path("give") }
         }
-        "start" => Task::Start(options.start()?),
-        "snapshot" => Task::Snapshot(options.run()?),
-        _ => Task::List { place: options.store()?, as_json: options.as_json },
+        "start" => EtcdCommand::Start(options.start()?),
+        "snapshot" => EtcdCommand::Snapshot(options.run()?),
+        _ => EtcdCommand::List { place: options.store()?, as_json: options.as_json },
     })
 }
 
@@ -151,11 +151,11 @@ impl Options {
         self.texts.iter().rfind(|(known, _)| *known == name).map(|(_, text)| text.clone())
     }
 
-    fn store(&self) -> Result<Place, Usage> {
+    fn store(&self) -> Result<StorePlace, Usage> {
         let prefix = self.text("prefix").ok_or_else(|| missing("--prefix"))?;
         match (self.path("directory"), self.path("s3")) {
-            (Some(root), None) => Ok(Place::Directory { root, prefix }),
-            (None, Some(credentials)) => Ok(Place::S3 { credentials, prefix }),
+            (Some(root), None) => Ok(StorePlace::Directory { root, prefix }),
+            (None, Some(credentials)) => Ok(StorePlace::S3 { credentials, prefix }),
             (Some(_), Some(_)) => Err(wrong("give --directory or --s3, and not both")),
             (None, None) => Err(missing("--directory or --s3")),
         }
@@ -174,7 +174,7 @@ impl Options {
         })
     }
 
-    fn run(&self) -> Result<Run, Usage> {
+    fn run(&self) -> Result<EtcdRun, Usage> {
         let endpoint = self.text("endpoint").ok_or_else(|| missing("--endpoint"))?;
         let files = match (self.path("ca"), self.path("cert"), self.path("key")) {
             (Some(ca), Some(certificate), Some(key)) => Some(Files { ca, certificate, key }),
@@ -203,7 +203,7 @@ impl Options {
         let seconds =
             |text: String| text.parse().map_err(|_| wrong(format!("--wait={text}: expected seconds")));
         let seconds = self.text("wait").map(seconds).transpose()?.unwrap_or(0);
-        Ok(Run {
+        Ok(EtcdRun {
             endpoint,
             files,
             keep,
@@ -219,41 +219,42 @@ impl Options {
 mod tests {
     use super::*;
 
-    fn parsed(line: &str) -> Result<Task, String> {
+    fn parsed(line: &str) -> Result<EtcdCommand, String> {
         parse(line.split_whitespace().map(OsString::from).collect()).map_err(|usage| usage.to_string())
     }
 
     #[test]
     fn command_lines_say_what_to_do() {
-        let directory = || Place::Directory { root: "d".into(), prefix: "p/q".to_owned() };
-        let s3 = || Place::S3 { credentials: "c".into(), prefix: "p".to_owned() };
-        let Ok(Task::Install { directory: to, give }) = parsed("install /agent --give=/data") else {
+        let directory = || StorePlace::Directory { root: "d".into(), prefix: "p/q".to_owned() };
+        let s3 = || StorePlace::S3 { credentials: "c".into(), prefix: "p".to_owned() };
+        let Ok(EtcdCommand::Install { directory: to, give }) = parsed("install /agent --give=/data") else {
             panic!()
         };
         assert_eq!((to, give), ("/agent".into(), Some("/data".into())));
         let line = "start --etcd=e --etcdutl=u --etcd-config=f --data-dir=d --directory=d --prefix=p/q";
-        let Ok(Task::Start(start)) = parsed(line) else { panic!() };
+        let Ok(EtcdCommand::Start(start)) = parsed(line) else { panic!() };
         let place = restore::Place { etcdutl: "u".into(), config: "f".into(), data: "d".into() };
         assert_eq!((start.etcd, start.place, start.store), ("e".into(), place, directory()));
         let line = "snapshot --endpoint=https://etcd-main-client:2379 --ca=a --cert=b --key=c --keep=7 \
                     --maintenance-window=220000+0100,230000+0100 --result=r --s3=c --prefix p --wait=600";
-        let Ok(Task::Snapshot(run)) = parsed(line) else { panic!() };
+        let Ok(EtcdCommand::Snapshot(run)) = parsed(line) else { panic!() };
         assert_eq!((run.endpoint.as_str(), run.keep, run.store), ("https://etcd-main-client:2379", 7, s3()));
         assert_eq!((run.window, run.result), (Window::parse("210000+0000", "220000+0000"), Some("r".into())));
         assert_eq!(run.files.map(|files| files.key), Some("c".into()));
         assert_eq!(run.patience, Duration::from_secs(600));
         let line = "snapshot --endpoint=http://127.0.0.1:2379 --keep 1 --s3 c --prefix=p";
-        let Ok(Task::Snapshot(run)) = parsed(line) else { panic!() };
+        let Ok(EtcdCommand::Snapshot(run)) = parsed(line) else { panic!() };
         assert!(run.files.is_none() && run.window.is_none() && run.result.is_none());
         assert!(run.patience.is_zero());
-        let Ok(Task::List { place, as_json }) = parsed("list --directory=d --prefix=p/q -o json") else {
+        let Ok(EtcdCommand::List { place, as_json }) = parsed("list --directory=d --prefix=p/q -o json")
+        else {
             panic!()
         };
         assert_eq!((place, as_json), (directory(), true));
         for (line, page) in
             [("--help", "etcd"), ("help", "etcd"), ("list -h", "etcd list"), ("start --help", "etcd start")]
         {
-            assert!(matches!(parsed(line), Ok(Task::Help(about)) if about == page), "{line}");
+            assert!(matches!(parsed(line), Ok(EtcdCommand::Help(about)) if about == page), "{line}");
         }
     }
 

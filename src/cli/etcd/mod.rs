@@ -31,7 +31,7 @@ use crate::snapshot::{Error, Store};
 mod arguments;
 mod install;
 
-use arguments::{Place, Run, Start, Task, parse};
+use arguments::{EtcdCommand, EtcdRun, Start, StorePlace, parse};
 
 /// The pause between requests to an etcd that does not answer.
 const LOOK: Duration = Duration::from_secs(5);
@@ -43,11 +43,11 @@ pub(super) fn main(io: &mut Io<'_>, args: Vec<OsString>, variable: Variable<'_>)
     let mut wants_json = false;
     let done = match parse(args) {
         Err(usage) => return refuse(io, &usage),
-        Ok(Task::Help(about)) => return print(io, &help::page(about)),
-        Ok(Task::Install { directory, give }) => install(io, &directory, give.as_deref()),
-        Ok(Task::Start(task)) => start(io, &task, variable),
-        Ok(Task::Snapshot(task)) => snapshot(io, &task, variable),
-        Ok(Task::List { place, as_json }) => {
+        Ok(EtcdCommand::Help(about)) => return print(io, &help::page(about)),
+        Ok(EtcdCommand::Install { directory, give }) => install(io, &directory, give.as_deref()),
+        Ok(EtcdCommand::Start(task)) => start(io, &task, variable),
+        Ok(EtcdCommand::Snapshot(task)) => snapshot(io, &task, variable),
+        Ok(EtcdCommand::List { place, as_json }) => {
             wants_json = as_json;
             list(io, &place, as_json, variable)
         }
@@ -64,10 +64,10 @@ fn install(io: &mut Io<'_>, directory: &Path, give: Option<&Path>) -> Result<u8,
     Ok(SUCCESS)
 }
 
-fn store(place: &Place, variable: Variable<'_>) -> Result<Box<dyn Store>, Error> {
+fn store(place: &StorePlace, variable: Variable<'_>) -> Result<Box<dyn Store>, Error> {
     match place {
-        Place::Directory { root, prefix } => Ok(Box::new(Directory::new(root.clone(), prefix))),
-        Place::S3 { credentials, prefix } => {
+        StorePlace::Directory { root, prefix } => Ok(Box::new(Directory::new(root.clone(), prefix))),
+        StorePlace::S3 { credentials, prefix } => {
             let network = Network {
                 dialer: Arc::new(SystemDialer),
                 proxy: ProxyPolicy::from_env(&proxy_env(variable)).map_err(Error::Unusable)?,
@@ -94,7 +94,7 @@ fn start(io: &mut Io<'_>, task: &Start, variable: Variable<'_>) -> Result<u8, Er
     Err(Error::Io { doing: format!("start {}", task.etcd.display()), source })
 }
 
-fn snapshot(io: &mut Io<'_>, task: &Run, variable: Variable<'_>) -> Result<u8, Error> {
+fn snapshot(io: &mut Io<'_>, task: &EtcdRun, variable: Variable<'_>) -> Result<u8, Error> {
     let clock = Clock::system();
     let begun = clock.now();
     let taken = take_one(task, variable, &clock);
@@ -114,7 +114,7 @@ fn snapshot(io: &mut Io<'_>, task: &Run, variable: Variable<'_>) -> Result<u8, E
     Ok(print(io, &format!("{result}\n")))
 }
 
-fn take_one(task: &Run, variable: Variable<'_>, clock: &Clock) -> Result<Outcome, Error> {
+fn take_one(task: &EtcdRun, variable: Variable<'_>, clock: &Clock) -> Result<Outcome, Error> {
     let store = store(&task.store, variable)?;
     let party: Arc<dyn Party> = match &task.files {
         Some(files) => Arc::new(files.clone()),
@@ -153,7 +153,7 @@ fn cut(text: &str) -> String {
     head(&text.replace('\n', " "), REASON_BYTES_MAX).to_owned()
 }
 
-fn list(io: &mut Io<'_>, place: &Place, as_json: bool, variable: Variable<'_>) -> Result<u8, Error> {
+fn list(io: &mut Io<'_>, place: &StorePlace, as_json: bool, variable: Variable<'_>) -> Result<u8, Error> {
     let store = store(place, variable)?;
     let all = store.list()?;
     let kind = |snapshot: &Snapshot| if snapshot.name.kind == Kind::Full { "full" } else { "delta" };

@@ -45,16 +45,16 @@ impl Explainer<'_> {
             if let Err(failed) = reference.and_then(|it| it.find(garden, "spec.credentialsRef")) {
                 self.lack(format!("its credentials: {}", failed.text));
             }
-            self.extension(seed, garden, (&extensions::BACKUP_BUCKET, "BackupBucket"), &Key::cluster(name));
+            self.extension(seed, garden, &extensions::BACKUP_BUCKET, "BackupBucket", &Key::cluster(name));
         } else if *resource == BACKUP_ENTRY {
             self.other(garden, &BACKUP_BUCKET, &Key::cluster(text(&spec["bucketName"])), "create it");
-            self.extension(seed, garden, (&extensions::BACKUP_ENTRY, "BackupEntry"), &Key::cluster(name));
+            self.extension(seed, garden, &extensions::BACKUP_ENTRY, "BackupEntry", &Key::cluster(name));
         } else if *resource == BASTION {
             let shoot = Key::new(namespace, text(&spec["shootRef"]["name"]));
             let shoot = self.other(garden, &SHOOT, &shoot, "delete the Bastion");
             let plane = text(&shoot.unwrap_or_default()["status"]["technicalID"]).to_owned();
             if !plane.is_empty() {
-                self.extension(seed, garden, (&extensions::BASTION, "Bastion"), &Key::new(plane, name));
+                self.extension(seed, garden, &extensions::BASTION, "Bastion", &Key::new(plane, name));
             }
         } else if *resource == MANAGED_SEED {
             let shoot = Key::new(namespace, text(&spec["shoot"]["name"]));
@@ -83,7 +83,8 @@ impl Explainer<'_> {
         &mut self,
         seed: &Client,
         garden: &Client,
-        (resource, kind): (&Resource, &'static str),
+        resource: &Resource,
+        kind: &'static str,
         key: &Key,
     ) {
         match seed.find::<Value>(resource, key) {
@@ -126,7 +127,7 @@ fn all<T: DeserializeOwned>(
     fields: &str,
 ) -> Result<Vec<Arc<T>>, String> {
     let mut found = Vec::new();
-    let listed = objects(client, resource, "", ("", fields), &mut |object| {
+    let listed = objects(client, resource, "", "", fields, &mut |object| {
         found.extend(view::read(object).map(Arc::new));
     });
     listed.map(|()| found).map_err(|error| chain(&error))

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::super::colour::{Text, Tone};
+use super::super::colour::{ColouredText, Tone};
 use super::finalizers::remover;
-use super::verdict::{Line, Verdict, Weight};
+use super::verdict::{ExplanationLine, ObjectVerdict, Weight};
 use crate::api::condition::urgency;
 use crate::api::extensions::SERVED;
 use crate::base::clock::Timestamp;
@@ -64,13 +64,13 @@ pub(super) struct Gathered {
     pub(super) unread: Vec<String>,
     /// Further lines about a Shoot, and the tasks of its operation.
     pub(super) told: Vec<String>,
-    pub(super) tasks: Vec<Task>,
+    pub(super) tasks: Vec<ExplainedTask>,
     pub(super) now: Timestamp,
 }
 
 /// A task of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Task {
+pub(super) struct ExplainedTask {
     pub(super) name: String,
     /// The state in one word.
     pub(super) state: &'static str,
@@ -81,20 +81,20 @@ pub(super) struct Task {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Explanation {
     title: String,
-    verdict: Verdict,
+    verdict: ObjectVerdict,
     state: String,
-    why: Vec<Line>,
-    tasks: Vec<Task>,
+    why: Vec<ExplanationLine>,
+    tasks: Vec<ExplainedTask>,
 }
 
 impl Explanation {
-    pub(super) fn text(&self, colour: bool) -> Text {
-        let mut out = Text::new(colour);
+    pub(super) fn text(&self, colour: bool) -> ColouredText {
+        let mut out = ColouredText::new(colour);
         out.toned(Tone::Strong, &self.title);
         out.plain(": ");
         out.toned(self.verdict.tone(), &self.state);
         out.plain("\n");
-        for Line { weight, text } in &self.why {
+        for ExplanationLine { weight, text } in &self.why {
             out.plain("- ");
             match weight {
                 Weight::Note => out.plain(text),
@@ -120,7 +120,8 @@ impl Explanation {
     }
 
     pub(super) fn json(&self) -> Value {
-        let task = |task: &Task| json!({"task": task.name, "state": task.state, "notes": task.notes});
+        let task =
+            |task: &ExplainedTask| json!({"task": task.name, "state": task.state, "notes": task.notes});
         let why: Value = self.why.iter().map(|line| line.text.as_str()).collect();
         let mut out =
             json!({"object": self.title, "verdict": self.verdict.name(), "state": self.state, "why": why});
@@ -140,25 +141,27 @@ pub(super) fn explain(gathered: &Gathered) -> Explanation {
         // The list of tasks contains them.
         why.retain(|line| line.weight != Weight::Error);
     }
-    why.extend(gathered.told.iter().map(Line::note));
+    why.extend(gathered.told.iter().map(ExplanationLine::note));
     let mut others = Vec::new();
     for related in &gathered.related {
         match &related.object {
             None => {
                 let weight = if related.is_lack { Weight::Bad } else { Weight::Note };
-                why.push(Line::new(weight, related.what.as_str()));
+                why.push(ExplanationLine::new(weight, related.what.as_str()));
                 if related.is_lack {
-                    let lack = Line::note(related.what.as_str());
-                    others.push((lack.head().to_owned(), Verdict::NotReady(String::new())));
+                    let lack = ExplanationLine::note(related.what.as_str());
+                    others.push((lack.head().to_owned(), ObjectVerdict::NotReady(String::new())));
                 }
             }
             Some(other) => {
                 let reasons = reasons(other, *now);
                 let verdict = verdict(other, &reasons);
                 let what = format!("{} {}", related.what, name(other));
-                why.push(Line::note(format!("{what}: {}", verdict.text())));
+                why.push(ExplanationLine::note(format!("{what}: {}", verdict.text())));
                 why.extend(
-                    reasons.into_iter().map(|line| Line::new(line.weight, format!("  {}", line.text))),
+                    reasons
+                        .into_iter()
+                        .map(|line| ExplanationLine::new(line.weight, format!("  {}", line.text))),
                 );
                 let words = format!("{what} is {}", verdict.name());
                 others.push((words, verdict));
@@ -168,36 +171,41 @@ pub(super) fn explain(gathered: &Gathered) -> Explanation {
     let (verdict, state) =
         with_others(own, &others, gathered.unread.iter().any(|what| !what.starts_with(EVENTS)));
     let first = gathered.events.len().saturating_sub(EVENTS_MAX);
-    why.extend(gathered.events[first..].iter().map(|e| Line::note(events::describe(e, *now))));
-    why.extend(gathered.unread.iter().map(|what| Line::note(format!("not read: {what}"))));
+    why.extend(gathered.events[first..].iter().map(|e| ExplanationLine::note(events::describe(e, *now))));
+    why.extend(gathered.unread.iter().map(|what| ExplanationLine::note(format!("not read: {what}"))));
     if let Some(age) = age(&object["metadata"]["creationTimestamp"], *now) {
-        why.push(Line::note(format!("created {age} ago")));
+        why.push(ExplanationLine::note(format!("created {age} ago")));
     }
     let more = why.len().saturating_sub(LINES_MAX);
     if more > 0 {
         why.truncate(LINES_MAX);
-        why.push(Line::note(format!("and {more} more")));
+        why.push(ExplanationLine::note(format!("and {more} more")));
     }
     let title = format!("{} {} ({cluster})", text(&object["kind"]), name(object));
     Explanation { title, verdict, state, why, tasks: gathered.tasks.clone() }
 }
 
 /// Adds the verdicts of related objects: an object is not ready if one that it needs is not.
-fn with_others(own: Verdict, others: &[(String, Verdict)], has_unread: bool) -> (Verdict, String) {
-    if !matches!(own, Verdict::Ready | Verdict::Present) {
+fn with_others(
+    own: ObjectVerdict,
+    others: &[(String, ObjectVerdict)],
+    has_unread: bool,
+) -> (ObjectVerdict, String) {
+    if !matches!(own, ObjectVerdict::Ready | ObjectVerdict::Present) {
         let state = own.text();
         return (own, state);
     }
-    let find = |is: fn(&Verdict) -> bool| others.iter().find(|(_, verdict)| is(verdict));
-    let is_doubtful = |verdict: &Verdict| matches!(verdict, Verdict::Unknown(_) | Verdict::Deleted(_));
-    let bad = find(|verdict| matches!(verdict, Verdict::NotReady(_))).or_else(|| find(is_doubtful));
+    let find = |is: fn(&ObjectVerdict) -> bool| others.iter().find(|(_, verdict)| is(verdict));
+    let is_doubtful =
+        |verdict: &ObjectVerdict| matches!(verdict, ObjectVerdict::Unknown(_) | ObjectVerdict::Deleted(_));
+    let bad = find(|verdict| matches!(verdict, ObjectVerdict::NotReady(_))).or_else(|| find(is_doubtful));
     if let Some((what, _)) = bad {
-        let verdict = Verdict::NotReady(what.clone());
+        let verdict = ObjectVerdict::NotReady(what.clone());
         let state = verdict.text();
         return (verdict, state);
     }
     let mut state = own.text();
-    if let Some((what, _)) = find(|verdict| matches!(verdict, Verdict::InProgress(_))) {
+    if let Some((what, _)) = find(|verdict| matches!(verdict, ObjectVerdict::InProgress(_))) {
         state.push_str(&format!(", but {what}"));
     } else if has_unread {
         state.push_str(", as far as it could be read");
@@ -249,26 +257,26 @@ const REPORTING: [&str; 8] = [
 ];
 
 /// The verdict of an object without its related objects.
-fn verdict(object: &Value, reasons: &[Line]) -> Verdict {
+fn verdict(object: &Value, reasons: &[ExplanationLine]) -> ObjectVerdict {
     if !object["metadata"]["deletionTimestamp"].is_null() {
         let finalizers: Vec<&str> = items(&object["metadata"]["finalizers"]).map(text).collect();
-        return Verdict::Deleted(finalizers.join(", "));
+        return ObjectVerdict::Deleted(finalizers.join(", "));
     }
     let first = |weights: &[Weight]| {
         let found = reasons.iter().find(|line| weights.contains(&line.weight));
         found.map(|line| line.head().to_owned())
     };
     if let (Some(operation), None) = (first(&[Weight::Operation]), first(&[Weight::Error])) {
-        return Verdict::InProgress(operation);
+        return ObjectVerdict::InProgress(operation);
     }
     if let Some(bad) = first(&[Weight::Bad, Weight::Error]) {
-        return Verdict::NotReady(bad);
+        return ObjectVerdict::NotReady(bad);
     }
     if let Some(progress) = first(&[Weight::Progress]) {
-        return Verdict::InProgress(progress);
+        return ObjectVerdict::InProgress(progress);
     }
     if let Some(unknown) = first(&[Weight::Unknown]) {
-        return Verdict::Unknown(unknown);
+        return ObjectVerdict::Unknown(unknown);
     }
     let (kind, status) = (text(&object["kind"]), &object["status"]);
     let has_reported = items(&status["conditions"]).next().is_some()
@@ -276,11 +284,11 @@ fn verdict(object: &Value, reasons: &[Line]) -> Verdict {
         || status["phase"].is_string()
         || wanted_pods(object).is_some();
     if has_reported {
-        Verdict::Ready
+        ObjectVerdict::Ready
     } else if REPORTING.contains(&kind) || SERVED.iter().any(|served| *served.kind == *kind) {
-        Verdict::NotReady("its controller has not reported anything yet".to_owned())
+        ObjectVerdict::NotReady("its controller has not reported anything yet".to_owned())
     } else {
-        Verdict::Present
+        ObjectVerdict::Present
     }
 }
 
@@ -315,13 +323,16 @@ fn is_good(kind: &str, status: &str, reason: &str) -> bool {
     }
 }
 
-fn reasons(object: &Value, now: Timestamp) -> Vec<Line> {
+fn reasons(object: &Value, now: Timestamp) -> Vec<ExplanationLine> {
     let metadata = &object["metadata"];
     let status = &object["status"];
     let mut out = Vec::new();
     if !metadata["deletionTimestamp"].is_null() {
-        out.push(Line::note(format!("deletion was requested{}", ago(&metadata["deletionTimestamp"], now))));
-        let finalizer = |f: &str| Line::note(format!("finalizer {f}: removed by {}", remover(f)));
+        out.push(ExplanationLine::note(format!(
+            "deletion was requested{}",
+            ago(&metadata["deletionTimestamp"], now)
+        )));
+        let finalizer = |f: &str| ExplanationLine::note(format!("finalizer {f}: removed by {}", remover(f)));
         out.extend(
             items(&metadata["finalizers"])
                 .chain(items(&object["spec"]["finalizers"]))
@@ -335,30 +346,31 @@ fn reasons(object: &Value, now: Timestamp) -> Vec<Line> {
     {
         let text =
             format!("its controller has not seen the last change: generation {generation}, seen {seen}");
-        out.push(Line::new(Weight::Progress, text));
+        out.push(ExplanationLine::new(Weight::Progress, text));
     }
     out.extend(last_operation(&status["lastOperation"], now));
     let errors = items(&status["lastErrors"]).chain(std::iter::once(&status["lastError"]));
     let errors = errors.map(|e| text(&e["description"])).filter(|d| !d.is_empty());
-    out.extend(errors.map(|d| Line::new(Weight::Error, format!("last error: {d}"))));
+    out.extend(errors.map(|d| ExplanationLine::new(Weight::Error, format!("last error: {d}"))));
     let mut conditions: Vec<&Value> = items(&status["conditions"]).collect();
     conditions.sort_by_key(|c| urgency(text(&c["type"]), text(&c["status"])));
     out.extend(conditions.into_iter().filter_map(|c| condition(c, metadata, now)));
     if items(&status["conditions"]).any(|c| webhooks::is_unanswered(text(&c["message"]))) {
-        out.push(Line::note(webhooks::remedy()));
+        out.push(ExplanationLine::note(webhooks::remedy()));
     }
     out.extend(replicas(object));
     if let phase @ ("Pending" | "Failed" | "Lost" | "Unknown") = text(&status["phase"]) {
-        out.push(Line::new(Weight::Bad, format!("its phase is {phase}")));
+        out.push(ExplanationLine::new(Weight::Bad, format!("its phase is {phase}")));
     }
-    let owner = |o: &Value| Line::note(format!("owned by {} {}", text(&o["kind"]), text(&o["name"])));
+    let owner =
+        |o: &Value| ExplanationLine::note(format!("owned by {} {}", text(&o["kind"]), text(&o["name"])));
     if !out.is_empty() {
         out.extend(items(&metadata["ownerReferences"]).map(owner));
     }
     out
 }
 
-fn last_operation(operation: &Value, now: Timestamp) -> Option<Line> {
+fn last_operation(operation: &Value, now: Timestamp) -> Option<ExplanationLine> {
     let state = text(&operation["state"]);
     let weight = match state {
         "" | "Succeeded" => return None,
@@ -369,11 +381,11 @@ fn last_operation(operation: &Value, now: Timestamp) -> Option<Line> {
     let since = ago(&operation["lastUpdateTime"], now);
     let description = text(&operation["description"]);
     let text = format!("last operation {kind} is {state} ({progress} %, reported{since}): {description}");
-    Some(Line::new(weight, text))
+    Some(ExplanationLine::new(weight, text))
 }
 
 /// A condition with a bad value. `Required` only delays the deletion of an installation.
-fn condition(condition: &Value, metadata: &Value, now: Timestamp) -> Option<Line> {
+fn condition(condition: &Value, metadata: &Value, now: Timestamp) -> Option<ExplanationLine> {
     let (kind, status) = (text(&condition["type"]), text(&condition["status"]));
     let (reason, message) = (text(&condition["reason"]), text(&condition["message"]));
     if is_good(kind, status, reason) || (kind == "Required" && metadata["deletionTimestamp"].is_null()) {
@@ -386,7 +398,7 @@ fn condition(condition: &Value, metadata: &Value, now: Timestamp) -> Option<Line
     };
     let since =
         age(&condition["lastTransitionTime"], now).map(|age| format!(" for {age}")).unwrap_or_default();
-    Some(Line::new(weight, format!("condition {kind} is {status}{since}: {reason}: {message}")))
+    Some(ExplanationLine::new(weight, format!("condition {kind} is {status}{since}: {reason}: {message}")))
 }
 
 /// How many pods a workload needs, and the field with the number of ready pods.
@@ -403,10 +415,11 @@ fn wanted_pods(object: &Value) -> Option<(i64, &'static str)> {
 }
 
 /// The numbers of a workload contain more than its conditions.
-fn replicas(object: &Value) -> Option<Line> {
+fn replicas(object: &Value) -> Option<ExplanationLine> {
     let (wanted, what) = wanted_pods(object)?;
     let ready = object["status"][what].as_i64().unwrap_or(0);
-    (ready < wanted).then(|| Line::new(Weight::Bad, format!("{} ready", human::of_pods(ready, wanted))))
+    (ready < wanted)
+        .then(|| ExplanationLine::new(Weight::Bad, format!("{} ready", human::of_pods(ready, wanted))))
 }
 
 #[cfg(test)]

@@ -155,10 +155,10 @@ impl Explainer<'_> {
             self.asked(&seed, &client, &resource, &object);
         }
         let now = Clock::system().now();
-        let mut told = shoot::Told::default();
+        let mut told = shoot::ShootLines::default();
         if resource == SHOOT {
             let options = clusters::options(self.variable);
-            told = shoot::tell((client.clone(), seed), options, self.settings, &object, now)
+            told = shoot::tell(client.clone(), seed, options, self.settings, &object, now)
                 .map_err(|e| format!("read what the Shoot needs: {}", chain(&e)))?;
             self.unread.append(&mut told.unread);
         }
@@ -168,7 +168,7 @@ impl Explainer<'_> {
             _ => self.events(&client, &resource, &object),
         };
         let Self { related, unread, .. } = self;
-        let shoot::Told { why, tasks, .. } = told;
+        let shoot::ShootLines { why, tasks, .. } = told;
         Ok(Gathered { cluster, object, related, events, unread, told: why, tasks, now })
     }
 
@@ -234,7 +234,7 @@ impl Explainer<'_> {
     fn seed(&mut self, seed: &Client, garden: &Client, name: &str) {
         let own = |object: &Value| object["spec"]["seedName"] == name;
         let labels = format!("name.seed.gardener.cloud/{name}=true");
-        self.list_selected("in use by", garden, &SHOOT, (&labels, ""), own);
+        self.list_selected("in use by", garden, &SHOOT, &labels, "", own);
         self.list("in use by", garden, &BACKUP_BUCKET, "", own);
         let fields = format!("spec.seedRef.name={name}");
         self.list("in use by", garden, &CONTROLLER_INSTALLATION, &fields, |_| true);
@@ -257,7 +257,7 @@ impl Explainer<'_> {
         fields: &str,
         matches: impl Fn(&Value) -> bool,
     ) {
-        self.list_selected(what, client, r, ("", fields), matches);
+        self.list_selected(what, client, r, "", fields, matches);
     }
 
     fn list_selected(
@@ -265,11 +265,12 @@ impl Explainer<'_> {
         what: &str,
         client: &Client,
         resource: &Resource,
-        (labels, fields): (&str, &str),
+        labels: &str,
+        fields: &str,
         matches: impl Fn(&Value) -> bool,
     ) {
         let mut found = Vec::new();
-        let listed = objects(client, resource, "", (labels, fields), &mut |object| {
+        let listed = objects(client, resource, "", labels, fields, &mut |object| {
             if matches(&object) {
                 let going = !object["metadata"]["deletionTimestamp"].is_null();
                 found.push(format!("{}{}", name(&object), if going { " (being deleted)" } else { "" }));
@@ -297,7 +298,7 @@ impl Explainer<'_> {
             fields.push_str(uid);
         }
         let mut events = Vec::new();
-        let listed = objects(client, &EVENT, namespace, ("", &fields), &mut |event| events.push(event));
+        let listed = objects(client, &EVENT, namespace, "", &fields, &mut |event| events.push(event));
         if let Err(error) = listed {
             self.unread.push(format!("{EVENTS}{}", chain(&error)));
         }
@@ -322,7 +323,8 @@ fn objects(
     client: &Client,
     resource: &Resource,
     namespace: &str,
-    (labels, fields): (&str, &str),
+    labels: &str,
+    fields: &str,
     each: &mut dyn FnMut(Value),
 ) -> Result<(), Error> {
     let params = ListParams {

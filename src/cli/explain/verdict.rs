@@ -20,12 +20,12 @@ pub(super) enum Weight {
 
 /// A line of the explanation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Line {
+pub(super) struct ExplanationLine {
     pub(super) weight: Weight,
     pub(super) text: String,
 }
 
-impl Line {
+impl ExplanationLine {
     pub(super) fn new(weight: Weight, text: impl Into<String>) -> Self {
         Self { weight, text: text.into() }
     }
@@ -42,7 +42,7 @@ impl Line {
 
 /// The state of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum ObjectVerdict {
     Ready,
     /// It exists and reports no state.
     Present,
@@ -53,7 +53,7 @@ pub(super) enum Verdict {
     Deleted(String),
 }
 
-impl Verdict {
+impl ObjectVerdict {
     /// The state in a few words, without the reason.
     pub(super) const fn name(&self) -> &'static str {
         match self {

@@ -113,7 +113,7 @@ const REFUSED: [(&str, &[&str]); 4] = [
 ];
 
 /// Arguments that are not complete yet.
-struct Given {
+struct IncompleteArguments {
     words: Vec<OsString>,
     generate_name: bool,
     kube_version: Option<String>,
@@ -122,7 +122,9 @@ struct Given {
 
 /// Parses the arguments after `render`; none if the user requests help.
 pub(super) fn parse(args: Vec<OsString>) -> Result<Option<Arguments>, Usage> {
-    read(args).and_then(|given| given.map(Given::finish).transpose()).map_err(|usage| usage.of("render"))
+    read(args)
+        .and_then(|given| given.map(IncompleteArguments::finish).transpose())
+        .map_err(|usage| usage.of("render"))
 }
 
 fn wrong(why: impl Into<String>) -> Usage {
@@ -140,8 +142,8 @@ fn flag(parser: &mut Parser) -> Result<bool, Usage> {
     truth(&value).ok_or_else(|| wrong(format!("{value:?} is neither true nor false")))
 }
 
-fn read(args: Vec<OsString>) -> Result<Option<Given>, Usage> {
-    let mut given = Given {
+fn read(args: Vec<OsString>) -> Result<Option<IncompleteArguments>, Usage> {
+    let mut given = IncompleteArguments {
         words: Vec::new(),
         generate_name: false,
         kube_version: None,
@@ -186,7 +188,7 @@ fn read(args: Vec<OsString>) -> Result<Option<Given>, Usage> {
     Ok(Some(given))
 }
 
-impl Given {
+impl IncompleteArguments {
     fn option(&mut self, name: &str, parser: &mut Parser) -> Result<(), Usage> {
         let arguments = &mut self.arguments;
         let options = &mut arguments.options;

@@ -8,7 +8,7 @@ use crate::base::sorted::SortedSet;
 use crate::chart::render::Rendered;
 
 /// The folders for the files.
-pub(super) struct Target {
+pub(super) struct OutputFolders {
     pub(super) folder: PathBuf,
     /// The folder for everything but CRDs. `--release-name` puts it below the other one.
     pub(super) objects: PathBuf,
@@ -18,7 +18,7 @@ pub(super) struct Target {
 pub(super) fn write(
     rendered: &Rendered,
     include_crds: bool,
-    target: &Target,
+    target: &OutputFolders,
     wrote: &mut dyn FnMut(&Path),
 ) -> Result<(), String> {
     let mut written = SortedSet::new();
@@ -109,7 +109,7 @@ mod tests {
             vec![manifest("c/templates/a.yaml", "a: 1"), manifest("c/templates/a.yaml", "a: 2")];
         rendered.manifests.hooks =
             vec![manifest("c/templates/a.yaml", "h: 1"), manifest("c/templates/h.yaml", "h: 2")];
-        let target = Target { objects: folder.join("rel"), folder: folder.clone() };
+        let target = OutputFolders { objects: folder.join("rel"), folder: folder.clone() };
         let run = |crds: bool| {
             let mut wrote = Vec::new();
             write(&rendered, crds, &target, &mut |path| {

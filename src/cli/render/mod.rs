@@ -79,7 +79,7 @@ enum Output {
 struct Printing {
     include_crds: bool,
     show_only: Vec<String>,
-    files: Option<files::Target>,
+    files: Option<files::OutputFolders>,
 }
 
 /// Runs the command and returns the exit code.
@@ -97,7 +97,7 @@ pub(super) fn main(io: &mut Io<'_>, args: Vec<OsString>) -> u8 {
     let (output_dir, release_dir) = (arguments.output_dir.take(), arguments.release_dir);
     let done = read_input(&arguments, io.input).and_then(|input| on_a_deep_stack(arguments, input));
     let done = done.and_then(|(name, output)| {
-        printing.files = output_dir.map(|folder| files::Target {
+        printing.files = output_dir.map(|folder| files::OutputFolders {
             objects: if release_dir { folder.join(name) } else { folder.clone() },
             folder,
         });

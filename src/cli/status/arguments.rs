@@ -11,7 +11,7 @@ use super::super::usage::Usage;
 
 /// The parsed arguments.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Task {
+pub(super) enum StatusCommand {
     Help,
     Show(Show),
 }
@@ -19,7 +19,7 @@ pub(super) enum Task {
 /// The form of the status.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Show {
-    pub(super) place: Place,
+    pub(super) place: AgentPlace,
     pub(super) as_json: bool,
     /// Whether to repeat it.
     pub(super) watch: bool,
@@ -29,7 +29,7 @@ pub(super) struct Show {
 
 /// The agent to ask.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum AgentPlace {
     /// The agent with the default port on this machine.
     #[default]
     Default,
@@ -39,20 +39,20 @@ pub(super) enum Place {
 }
 
 /// Parses the arguments after `status`.
-pub(super) fn parse(args: Vec<OsString>) -> Result<Task, Usage> {
+pub(super) fn parse(args: Vec<OsString>) -> Result<StatusCommand, Usage> {
     read(args).map_err(|usage| usage.of("status"))
 }
 
-fn read(args: Vec<OsString>) -> Result<Task, Usage> {
+fn read(args: Vec<OsString>) -> Result<StatusCommand, Usage> {
     let mut show = Show::default();
     let mut parser = Parser::from_args(args);
     while let Some(arg) = parser.next()? {
         match arg {
-            Long("help") | Short('h') => return Ok(Task::Help),
+            Long("help") | Short('h') => return Ok(StatusCommand::Help),
             Long("config") => {
                 let mut file = None;
                 path("--config", &mut file, &mut parser)?;
-                show.to(Place::Config(file.unwrap_or_default()))?;
+                show.to(AgentPlace::Config(file.unwrap_or_default()))?;
             }
             Long("address") => {
                 let text = parser.value()?.to_string_lossy().into_owned();
@@ -66,7 +66,7 @@ fn read(args: Vec<OsString>) -> Result<Task, Usage> {
             other => return Err(Usage::unexpected("status", &other)),
         }
     }
-    Ok(Task::Show(show))
+    Ok(StatusCommand::Show(show))
 }
 
 fn wrong(why: impl Into<String>) -> Usage {
@@ -74,15 +74,15 @@ fn wrong(why: impl Into<String>) -> Usage {
 }
 
 impl Show {
-    fn to(&mut self, place: Place) -> Result<(), Usage> {
+    fn to(&mut self, place: AgentPlace) -> Result<(), Usage> {
         match std::mem::replace(&mut self.place, place) {
-            Place::Default => Ok(()),
+            AgentPlace::Default => Ok(()),
             _ => Err(wrong("give --config or --address, and only one of them")),
         }
     }
 }
 
-fn address(text: &str) -> Option<Place> {
+fn address(text: &str) -> Option<AgentPlace> {
     let (host, port) = text.rsplit_once(':')?;
     let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
     // An IPv6 address needs brackets, because it contains colons.
@@ -90,31 +90,35 @@ fn address(text: &str) -> Option<Place> {
     if host.is_empty() || host.contains('/') || (inner.is_none() && host.contains(':')) {
         return None;
     }
-    port.parse().ok().filter(|port| *port > 0).map(|port| Place::Address(host.to_owned(), port))
+    port.parse().ok().filter(|port| *port > 0).map(|port| AgentPlace::Address(host.to_owned(), port))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn parsed(line: &str) -> Result<Task, String> {
+    fn parsed(line: &str) -> Result<StatusCommand, String> {
         parse(line.split_whitespace().map(OsString::from).collect()).map_err(|usage| usage.to_string())
     }
 
     #[test]
     fn command_lines_say_whom_to_ask_and_how_to_show_it() {
-        let at = |host: &str, port| Place::Address(host.to_owned(), port);
-        let show = |place, as_json, watch| Ok(Task::Show(Show { place, as_json, watch, verbose: false }));
+        let at = |host: &str, port| AgentPlace::Address(host.to_owned(), port);
+        let show =
+            |place, as_json, watch| Ok(StatusCommand::Show(Show { place, as_json, watch, verbose: false }));
         let table = [
-            ("", show(Place::Default, false, false)),
-            ("--config=c.yaml", show(Place::Config("c.yaml".into()), false, false)),
+            ("", show(AgentPlace::Default, false, false)),
+            ("--config=c.yaml", show(AgentPlace::Config("c.yaml".into()), false, false)),
             ("--address 127.0.0.1:2728 -o json", show(at("127.0.0.1", 2728), true, false)),
             ("--address=[::1]:80 --watch", show(at("::1", 80), false, true)),
             ("--address=localhost:80 -w --output=text", show(at("localhost", 80), false, true)),
-            ("--verbose", Ok(Task::Show(Show { verbose: true, ..Show::default() }))),
-            ("--verbose -o yaml", Ok(Task::Show(Show { verbose: true, as_json: true, ..Show::default() }))),
-            ("-h", Ok(Task::Help)),
-            ("--watch --help", Ok(Task::Help)),
+            ("--verbose", Ok(StatusCommand::Show(Show { verbose: true, ..Show::default() }))),
+            (
+                "--verbose -o yaml",
+                Ok(StatusCommand::Show(Show { verbose: true, as_json: true, ..Show::default() })),
+            ),
+            ("-h", Ok(StatusCommand::Help)),
+            ("--watch --help", Ok(StatusCommand::Help)),
         ];
         for (line, expected) in table {
             assert_eq!(parsed(line), expected, "{line}");

@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 
 use super::arguments::CONFIG;
 use super::colour::{Tone, paint};
-use super::window::{self, fit};
+use super::window::{self, WindowSize, fit};
 use super::{Io, SUCCESS, code_of, fail, help, lines, load, print, put, refuse, visible, write};
-use crate::app::{BRIEF, RUN, Verdict};
+use crate::app::{AgentState, BRIEF, RUN};
 use crate::base::clock::Clock;
 use crate::base::error::chain;
 use crate::base::signal;
@@ -30,7 +30,7 @@ mod others;
 
 pub(super) use others::{names, told};
 
-use arguments::{Place, Show, Task, parse};
+use arguments::{AgentPlace, Show, StatusCommand, parse};
 
 /// There are problems, or no agent answers.
 const NOT_GOOD: u8 = 1;
@@ -46,11 +46,11 @@ const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
 pub(super) fn main(io: &mut Io<'_>, args: Vec<OsString>, usual: Option<PathBuf>) -> u8 {
     let mut show = match parse(args) {
         Err(usage) => return refuse(io, &usage),
-        Ok(Task::Help) => return print(io, &help::page("status")),
-        Ok(Task::Show(show)) => show,
+        Ok(StatusCommand::Help) => return print(io, &help::page("status")),
+        Ok(StatusCommand::Show(show)) => show,
     };
-    if let (Place::Default, Some(path)) = (&show.place, usual) {
-        show.place = Place::Config(path);
+    if let (AgentPlace::Default, Some(path)) = (&show.place, usual) {
+        show.place = AgentPlace::Config(path);
     }
     let (hosts, port) = match place(io, &show, Path::new(CONFIG)) {
         Ok(place) => place,
@@ -88,12 +88,12 @@ fn unreachable(why: &str) -> String {
 /// Where the agent listens, or the exit code. `packaged` is the configuration of the packages, which the agent need not use.
 fn place(io: &mut Io<'_>, show: &Show, packaged: &Path) -> Result<(Vec<String>, u16), u8> {
     match &show.place {
-        Place::Default => {
+        AgentPlace::Default => {
             let listener = load(io, packaged).ok().map(|loaded| loaded.settings.health_probes);
             Ok(reached(listener.as_ref()))
         }
-        Place::Address(host, port) => Ok((vec![host.clone()], *port)),
-        Place::Config(path) => match load(io, path) {
+        AgentPlace::Address(host, port) => Ok((vec![host.clone()], *port)),
+        AgentPlace::Config(path) => match load(io, path) {
             Ok(loaded) => Ok(reached(Some(&loaded.settings.health_probes))),
             Err(problems) => Err(failed(io, show.as_json, "", &lines(path, &problems))),
         },
@@ -139,7 +139,8 @@ fn watch(io: &mut Io<'_>, agent: &Agent, as_json: bool) -> u8 {
                 let time = paint(io.colour, Tone::Faint, &rfc3339(clock.now()));
                 let begin = if io.colour { CLEAR } else { "" };
                 // The time and the cursor have lines of their own.
-                let room = window::size().map(|(lines, columns)| (lines.saturating_sub(2), columns));
+                let room =
+                    window::size().map(|size| WindowSize { lines: size.lines.saturating_sub(2), ..size });
                 let text = answer.map_or_else(
                     |why| format!("{}\n", paint(io.colour, Tone::Bad, &visible(&why))),
                     |answer| answer.shown(io.colour, room),
@@ -179,15 +180,15 @@ impl Answer {
         let is_good = if is_json {
             let page: Value = serde_json::from_str(&text).map_err(|_| NO_AGENT.to_owned())?;
             let verdict = page["verdict"]["text"].as_str().ok_or(NO_AGENT)?;
-            Verdict::of_line(verdict).is_good()
+            AgentState::of_line(verdict).is_good()
         } else {
-            Verdict::of_line(text.lines().next().unwrap_or_default()).is_good()
+            AgentState::of_line(text.lines().next().unwrap_or_default()).is_good()
         };
         Ok(Self { text, is_json, is_good })
     }
 
     /// The text for a terminal or for a program, cut to the lines and columns of a window if it has one.
-    fn shown(&self, colour: bool, window: Option<(usize, usize)>) -> String {
+    fn shown(&self, colour: bool, window: Option<WindowSize>) -> String {
         let text = visible(&self.text);
         if self.is_json {
             return text.into_owned();
@@ -220,9 +221,9 @@ impl Answer {
     }
 
     fn tone(&self, verdict: &str) -> Tone {
-        match Verdict::of_line(verdict) {
+        match AgentState::of_line(verdict) {
             _ if self.is_good => Tone::Good,
-            Verdict::Starting => Tone::Odd,
+            AgentState::Starting => Tone::Odd,
             _ => Tone::Bad,
         }
     }

@@ -58,7 +58,7 @@ fn the_packaged_configuration_names_the_address_if_it_can_be_read() {
     std::fs::write(&path, format!("{GOOD}{server}")).unwrap();
     let named = (vec!["10.0.0.7".to_owned()], 3_000);
     assert_eq!(place(&mut io, &Show::default(), &path), Ok(named));
-    let address = Show { place: Place::Address("h".to_owned(), 1), ..Show::default() };
+    let address = Show { place: AgentPlace::Address("h".to_owned(), 1), ..Show::default() };
     assert_eq!(place(&mut io, &address, &path), Ok((vec!["h".to_owned()], 1)));
     std::fs::remove_file(path).unwrap();
 }
@@ -243,10 +243,11 @@ fn only_those_who_look_for_it_see_what_is_at_rest() {
 fn a_window_cuts_the_text_and_not_its_colours() {
     let text = "healthy\n\nAgent\n  leading: true\n  seed: edge-north\n".to_owned();
     let answer = Answer::new(text, false).unwrap();
-    let shown = answer.shown(true, Some((5, 15)));
+    let window = |lines| Some(WindowSize { lines, columns: 15 });
+    let shown = answer.shown(true, window(5));
     assert!(shown.ends_with("  seed\u{1b}[0m: edge-n\u{2026}\n"), "{shown:?}");
-    assert!(answer.shown(true, Some((2, 15))).lines().last().unwrap().contains("and 4 more l\u{2026}"));
-    assert_eq!(answer.shown(false, Some((2, 15))), "healthy\n\u{2026} and 4 more l\u{2026}\n", "NO_COLOR");
+    assert!(answer.shown(true, window(2)).lines().last().unwrap().contains("and 4 more l\u{2026}"));
+    assert_eq!(answer.shown(false, window(2)), "healthy\n\u{2026} and 4 more l\u{2026}\n", "NO_COLOR");
     assert_eq!(answer.shown(false, None).lines().count(), 5, "without a terminal, all is printed");
 }
 

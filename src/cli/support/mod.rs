@@ -13,8 +13,8 @@ use std::process::{Command, Stdio};
 use lexopt::Arg::{Long, Short};
 use lexopt::Parser;
 
-use super::arguments::{CONFIG, Way, path};
-use super::unit::Handed;
+use super::arguments::{CONFIG, ClusterOptions, path};
+use super::unit::CommandEnvironment;
 use super::usage::Usage;
 use super::{
     FAILURE, Io, Variable, clusters, doctor, fail, help, lines, print, refuse, say, status, version, visible,
@@ -131,7 +131,10 @@ fn collect(order: &Order, input: &mut dyn Read, variable: Variable<'_>) -> Strin
     let problems = loaded.as_ref().err().map(|problems| lines(&order.config, problems));
     let doctor = match &problems {
         Some(problems) => problems.clone(),
-        None => doctor::told(&order.config, &Handed::new(&order.config, variable, &Way::default())),
+        None => doctor::told(
+            &order.config,
+            &CommandEnvironment::new(&order.config, variable, &ClusterOptions::default()),
+        ),
     };
     let log = log(&order.log, input).unwrap_or_else(|why| why);
     let parts = [

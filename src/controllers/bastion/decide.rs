@@ -36,7 +36,7 @@ pub(super) enum State {
 
 /// The actions to take.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Plan {
+pub(super) struct BastionPlan {
     /// Whether to write the object and to trigger the extension.
     pub(super) asks: bool,
     /// The state to report.
@@ -46,9 +46,9 @@ pub(super) struct Plan {
 }
 
 /// Decides; see the module. `object` is the extension object, `spec` its desired spec.
-pub(super) fn plan(object: Option<&Value>, spec: &Value, now: Timestamp) -> Plan {
-    let pending = Plan { asks: false, state: State::Pending, again: None };
-    let asked = Plan { asks: true, again: Some(BEGINS_WITHIN), ..pending.clone() };
+pub(super) fn plan(object: Option<&Value>, spec: &Value, now: Timestamp) -> BastionPlan {
+    let pending = BastionPlan { asks: false, state: State::Pending, again: None };
+    let asked = BastionPlan { asks: true, again: Some(BEGINS_WITHIN), ..pending.clone() };
     let Some(object) = object else { return asked };
     if !object["metadata"]["deletionTimestamp"].is_null() {
         let finalizers = object["metadata"]["finalizers"].as_array().into_iter().flatten();
@@ -57,7 +57,7 @@ pub(super) fn plan(object: Option<&Value>, spec: &Value, now: Timestamp) -> Plan
             "it was deleted in the seed: the agent creates it again after the deletion; finalizers that hold it: {}",
             if finalizers.is_empty() { "none".to_owned() } else { finalizers.join(", ") }
         );
-        return Plan { state: State::Failed(Failed::new(why)), ..pending };
+        return BastionPlan { state: State::Failed(Failed::new(why)), ..pending };
     }
     if difference(&object["spec"], spec).is_some() {
         return asked;
@@ -73,9 +73,9 @@ pub(super) fn plan(object: Option<&Value>, spec: &Value, now: Timestamp) -> Plan
     if annotation(object, OPERATION) == "reconcile" || last.is_null() {
         let left = BEGINS_WITHIN.saturating_sub(age);
         return match (left, annotation(object, OPERATION)) {
-            (Duration::ZERO, "") => Plan { asks: true, state: State::Unheard, again: Some(ASK_AGAIN) },
-            (Duration::ZERO, _) => Plan { state: State::Unheard, ..pending },
-            _ => Plan { again: Some(left), ..pending },
+            (Duration::ZERO, "") => BastionPlan { asks: true, state: State::Unheard, again: Some(ASK_AGAIN) },
+            (Duration::ZERO, _) => BastionPlan { state: State::Unheard, ..pending },
+            _ => BastionPlan { again: Some(left), ..pending },
         };
     }
     let updated = parse_rfc3339(text(&last["lastUpdateTime"])).unwrap_or_default();
@@ -85,9 +85,9 @@ pub(super) fn plan(object: Option<&Value>, spec: &Value, now: Timestamp) -> Plan
         Duration::ZERO => {
             let why = check(object).err().map(Unready::into_failed).unwrap_or_default();
             let text = format!("{}: look at the log of the extension, and at its clock", why.text);
-            Plan { state: State::Failed(Failed { text, ..why }), ..pending.clone() }
+            BastionPlan { state: State::Failed(Failed { text, ..why }), ..pending.clone() }
         }
-        left => Plan { again: Some(left), ..pending.clone() },
+        left => BastionPlan { again: Some(left), ..pending.clone() },
     };
     // Times in the status have no fractions.
     if requested.is_some_and(|at| updated < Timestamp::from_unix(at.unix())) {
@@ -96,13 +96,13 @@ pub(super) fn plan(object: Option<&Value>, spec: &Value, now: Timestamp) -> Plan
     if state == "Failed" {
         let left = ASK_AGAIN.saturating_sub(age);
         let again = Some(if left.is_zero() { ASK_AGAIN } else { left });
-        return Plan { asks: left.is_zero(), state: State::Failed(why(object, state)), again };
+        return BastionPlan { asks: left.is_zero(), state: State::Failed(why(object, state)), again };
     }
     if state == "Error" || !object["status"]["lastError"].is_null() {
-        return Plan { state: State::Failed(why(object, state)), ..pending };
+        return BastionPlan { state: State::Failed(why(object, state)), ..pending };
     }
     match (check(object), state) {
-        (Ok(()), _) => Plan { state: State::Succeeded, ..pending },
+        (Ok(()), _) => BastionPlan { state: State::Succeeded, ..pending },
         (Err(_), "Succeeded") => lags(),
         (Err(_), _) => pending,
     }
@@ -319,9 +319,9 @@ mod tests {
                 let (parent, key) = pointer.rsplit_once('/').unwrap();
                 object.pointer_mut(parent).unwrap()[key.replace("~1", "/")] = value;
             }
-            assert_eq!(plan(Some(&object), &wanted(), NOW), Plan { asks, state, again }, "{name}");
+            assert_eq!(plan(Some(&object), &wanted(), NOW), BastionPlan { asks, state, again }, "{name}");
         }
-        let first = Plan { asks: true, state: State::Pending, again: Some(s(30)) };
+        let first = BastionPlan { asks: true, state: State::Pending, again: Some(s(30)) };
         assert_eq!(plan(None, &wanted(), NOW), first);
     }
 

@@ -17,7 +17,7 @@ use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOu
 use crate::runtime::pool::Lane;
 use crate::runtime::store::Store;
 
-use super::status::Head;
+use super::status::BastionHead;
 
 /// How often objects are listed while one is pending.
 const WAITING_PERIOD: Duration = Duration::from_secs(5);
@@ -29,9 +29,9 @@ const HASTE: Duration = Duration::from_secs(600);
 /// The versions of the objects that were read: by the key of the Bastion, the key of its object and the version; empty
 /// if there was none. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Seen(Arc<Mutex<SortedMap<Key, (Key, String)>>>);
+pub(super) struct SeenVersions(Arc<Mutex<SortedMap<Key, (Key, String)>>>);
 
-impl Seen {
+impl SeenVersions {
     fn lock(&self) -> MutexGuard<'_, SortedMap<Key, (Key, String)>> {
         // Only single calls change the map: a panic cannot leave it half changed.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -62,13 +62,13 @@ impl Seen {
 /// The fields that are read from an object.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Listed {
+struct ListedBastion {
     metadata: ObjectMeta,
 }
 
 /// State between checks.
 #[derive(Default)]
-struct Memory {
+struct PollMemory {
     /// When objects were last listed.
     last: Option<Mono>,
     /// Since when a Bastion is pending, with its generation.
@@ -76,17 +76,17 @@ struct Memory {
 }
 
 /// See the module. The controller has one key.
-pub(super) struct Looker {
+pub(super) struct BastionPoller {
     pub(super) seed: Seed,
-    pub(super) bastions: Store<Head>,
-    pub(super) seen: Seen,
+    pub(super) bastions: Store<BastionHead>,
+    pub(super) seen: SeenVersions,
     /// The queue of the Bastions.
     pub(super) wake: Lane,
-    memory: Mutex<Memory>,
+    memory: Mutex<PollMemory>,
 }
 
-impl Looker {
-    pub(super) fn new(seed: Seed, bastions: Store<Head>, seen: Seen, wake: Lane) -> Self {
+impl BastionPoller {
+    pub(super) fn new(seed: Seed, bastions: Store<BastionHead>, seen: SeenVersions, wake: Lane) -> Self {
         Self { seed, bastions, seen, wake, memory: Mutex::default() }
     }
 
@@ -114,7 +114,7 @@ impl Looker {
     }
 }
 
-impl Reconciler for Looker {
+impl Reconciler for BastionPoller {
     fn reconcile(&self, _: &Key, cx: &ReconcileContext) -> Result<ReconcileOutcome, ReconcileFailure> {
         let now = cx.clock.mono();
         let Some(period) = self.period(now) else { return Ok(ReconcileOutcome::Done) };
@@ -124,13 +124,17 @@ impl Reconciler for Looker {
             return Ok(ReconcileOutcome::After(left));
         }
         let mut listed = SortedMap::new();
-        let found =
-            self.seed.list_all::<Listed>(&BASTION, ALL_NAMESPACES, &ListParams::default(), &mut |object| {
+        let found = self.seed.list_all::<ListedBastion>(
+            &BASTION,
+            ALL_NAMESPACES,
+            &ListParams::default(),
+            &mut |object| {
                 let metadata = object.metadata;
                 if listed.len() < limits::STORE_OBJECTS_MAX {
                     listed.insert(metadata.key(), metadata.resource_version);
                 }
-            });
+            },
+        );
         match found {
             // Without the definition, there are no objects.
             Err(error) if !error.is_not_found() => return Err(error.into()),
@@ -150,7 +154,7 @@ mod tests {
     fn whose_objects_have_changed() {
         let key = |name: &str| Key::new("garden-p", name);
         let object = |name: &str| Key::new("shoot--p--s", name);
-        let seen = Seen::default();
+        let seen = SeenVersions::default();
         for (name, version) in [("same", "1"), ("other", "1"), ("gone", "1"), ("none", ""), ("new", "")] {
             seen.note(&key(name), object(name), version);
         }

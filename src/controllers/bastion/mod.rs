@@ -31,9 +31,9 @@ use crate::runtime::store::Store;
 use crate::runtime::write;
 
 use super::Site;
-use decide::{Plan, State, plan, spec_of};
-use look::{Looker, Seen};
-use status::{FORCE, Head, Report};
+use decide::{BastionPlan, State, plan, spec_of};
+use look::{BastionPoller, SeenVersions};
+use status::{BastionHead, BastionReport, FORCE};
 
 const FINALIZER: &str = "gardener";
 /// People fix failures; the next try follows within five minutes.
@@ -43,12 +43,12 @@ const RETRY: Retry = Retry { first: Duration::from_secs(1), max: Duration::from_
 pub fn add(site: &Arc<Site>, group: &mut ControllerGroup) {
     let lane = group.lane("bastion", site.settings.controllers.bastion_workers, RETRY);
     let looks = group.lane("bastion-objects", 1, Retry::up_to(Duration::from_secs(60)));
-    let bastions = WatchSource::<Head>::default();
+    let bastions = WatchSource::<BastionHead>::default();
     group.wake(&lane, &bastions, |change| {
-        let asks = |head: &Option<Arc<Head>>| head.as_ref().map(|head| head.asks());
+        let asks = |head: &Option<Arc<BastionHead>>| head.as_ref().map(|head| head.asks());
         (asks(&change.old) != asks(&change.new)).then(|| change.key.clone())
     });
-    group.wake(&looks, &bastions, |change| change.new.as_ref().map(|_| Looker::key()));
+    group.wake(&looks, &bastions, |change| change.new.as_ref().map(|_| BastionPoller::key()));
     let known = bastions.store().clone();
     group.wake(&lane, &site.heads, move |change| {
         let place = |head: &Option<Arc<ShootHead>>| {
@@ -69,8 +69,8 @@ pub fn add(site: &Arc<Site>, group: &mut ControllerGroup) {
         ..Options::all("garden/bastions", BASTION)
     };
     group.watch(&site.garden, ours, &bastions);
-    let seen = Seen::default();
-    let looker = Looker::new(site.seed.clone(), bastions.store().clone(), seen.clone(), lane.clone());
+    let seen = SeenVersions::default();
+    let looker = BastionPoller::new(site.seed.clone(), bastions.store().clone(), seen.clone(), lane.clone());
     let reconciler = BastionReconciler { site: Arc::clone(site), bastions: bastions.store().clone(), seen };
     group.run(lane, reconciler);
     group.run(looks, looker);
@@ -78,12 +78,12 @@ pub fn add(site: &Arc<Site>, group: &mut ControllerGroup) {
 
 struct BastionReconciler {
     site: Arc<Site>,
-    bastions: Store<Head>,
-    seen: Seen,
+    bastions: Store<BastionHead>,
+    seen: SeenVersions,
 }
 
 /// The namespace of the extension object.
-enum Place {
+enum ExtensionPlace {
     /// In the namespace of the Shoot's control plane.
     At(String),
     /// This seed is not responsible; with the reason.
@@ -100,57 +100,57 @@ impl Reconciler for BastionReconciler {
             self.seen.forget(key);
             return Ok(ReconcileOutcome::Done);
         };
-        let head = view::look::<Head>(&object)?;
+        let head = view::look::<BastionHead>(&object)?;
         if head.spec.seed_name != self.site.seed_name() {
             self.seen.forget(key);
             return Ok(ReconcileOutcome::Done);
         }
-        let round = Round { controller: self, key, object: &object, head: &head, cx };
+        let round = BastionReconciliation { controller: self, key, object: &object, head: &head, cx };
         if head.is_deleting() { round.delete() } else { round.reconcile() }
     }
 }
 
 /// One reconciliation of a Bastion.
-struct Round<'a> {
+struct BastionReconciliation<'a> {
     controller: &'a BastionReconciler,
     key: &'a Key,
     object: &'a Value,
-    head: &'a Head,
+    head: &'a BastionHead,
     cx: &'a ReconcileContext,
 }
 
-impl Round<'_> {
+impl BastionReconciliation<'_> {
     fn reconcile(&self) -> Result<ReconcileOutcome, ReconcileFailure> {
         self.finalize(true)?;
         let spec = match spec_of(self.object) {
             Ok(spec) => spec,
             // The garden makes the field immutable, or a change wakes us.
-            Err(failed) => return self.tell(&Report::Failed(failed)).map(|()| ReconcileOutcome::Done),
+            Err(failed) => return self.tell(&BastionReport::Failed(failed)).map(|()| ReconcileOutcome::Done),
         };
         let target = match self.place()? {
-            Place::At(namespace) => self.target(namespace),
-            Place::Nowhere(failed) => return self.fail(failed),
-            Place::NoShoot => return self.fail(self.no_shoot()),
+            ExtensionPlace::At(namespace) => self.target(namespace),
+            ExtensionPlace::Nowhere(failed) => return self.fail(failed),
+            ExtensionPlace::NoShoot => return self.fail(self.no_shoot()),
         };
         let object = self.read(&target)?;
         let now = self.cx.clock.now();
-        let Plan { asks, state, again } = plan(object.as_ref(), &spec, now);
+        let BastionPlan { asks, state, again } = plan(object.as_ref(), &spec, now);
         let waits_for = |failed: Failed| {
             let (bastion, why) = (&target.key, &failed.text);
             let text = format!("Error while waiting for Bastion {bastion} to become ready: {why}");
-            Report::Failed(Failed { text, ..failed })
+            BastionReport::Failed(Failed { text, ..failed })
         };
         match state {
             State::Pending => {}
             State::Unheard => self.tell(&waits_for(self.unheard(text(&spec["type"]))))?,
             State::Failed(failed) => self.tell(&waits_for(failed))?,
-            State::Succeeded => self.tell(&Report::Ready(&object.unwrap_or_default()))?,
+            State::Succeeded => self.tell(&BastionReport::Ready(&object.unwrap_or_default()))?,
         }
         if asks && let Err(error) = target.deploy(&self.controller.site.seed, &Wish::new(spec), now) {
             if error.postponed().is_none() {
                 let failed = Failed::new(chain(&error));
                 let is_wrong = error.verdict() == Verdict::Invalid;
-                self.tell(&Report::Failed(if is_wrong { problem(failed.text) } else { failed }))?;
+                self.tell(&BastionReport::Failed(if is_wrong { problem(failed.text) } else { failed }))?;
             }
             return Err(error.into());
         }
@@ -163,13 +163,13 @@ impl Round<'_> {
             return Ok(ReconcileOutcome::Done);
         }
         let namespace = match self.place()? {
-            Place::At(namespace) => Some(namespace),
-            Place::Nowhere(_) => None,
-            Place::NoShoot => self.left()?,
+            ExtensionPlace::At(namespace) => Some(namespace),
+            ExtensionPlace::Nowhere(_) => None,
+            ExtensionPlace::NoShoot => self.left()?,
         };
         let Some(target) = namespace.map(|namespace| self.target(namespace)) else { return self.finish() };
         let object = self.read(&target)?;
-        self.tell(&Report::Deleting(object.as_ref().unwrap_or(&Value::Null)))?;
+        self.tell(&BastionReport::Deleting(object.as_ref().unwrap_or(&Value::Null)))?;
         let Some(object) = object else { return self.finish() };
         let seed = &self.controller.site.seed;
         let mut marked = object.clone();
@@ -207,7 +207,7 @@ impl Round<'_> {
         Ok(object)
     }
 
-    fn place(&self) -> Result<Place, Error> {
+    fn place(&self) -> Result<ExtensionPlace, Error> {
         let key = Key::new(self.key.namespace.as_str(), self.head.spec.shoot_ref.name.as_str());
         let live;
         let site = &self.controller.site;
@@ -219,7 +219,7 @@ impl Round<'_> {
                 // The garden does not show us Shoots of other seeds, nor whether they exist.
                 let is_known = || shoots.may_have(&key);
                 let found = garden.find_own(&SHOOT, &key, &is_known)?;
-                let Some(found) = found else { return Ok(Place::NoShoot) };
+                let Some(found) = found else { return Ok(ExtensionPlace::NoShoot) };
                 live = found;
                 &live
             }
@@ -227,16 +227,16 @@ impl Round<'_> {
         let ours = self.controller.site.seed_name();
         let (plane, seed) = (&shoot.status.technical_id, &shoot.status.seed_name);
         Ok(if !seed.is_empty() && seed != ours {
-            Place::Nowhere(Failed::new(format!(
+            ExtensionPlace::Nowhere(Failed::new(format!(
                 "the control plane of Shoot {key} is on seed {seed}, but the Bastion names {ours}: delete the Bastion and \
                  make another one"
             )))
         } else if plane.is_empty() {
-            Place::Nowhere(Failed::new(format!(
+            ExtensionPlace::Nowhere(Failed::new(format!(
                 "Shoot {key} has no control plane yet (status.technicalID is empty): wait until it is created"
             )))
         } else {
-            Place::At(plane.clone())
+            ExtensionPlace::At(plane.clone())
         })
     }
 
@@ -282,7 +282,7 @@ impl Round<'_> {
     }
 
     /// Reports to the garden if something changed. A deleted Bastion needs no report.
-    fn tell(&self, report: &Report<'_>) -> Result<(), ReconcileFailure> {
+    fn tell(&self, report: &BastionReport<'_>) -> Result<(), ReconcileFailure> {
         let Some(patch) = status::patch(self.object, report, self.cx.clock.now()) else { return Ok(()) };
         let patch = Patch::Strategic(patch);
         Ok(gone(self.controller.site.garden.patch_status::<Value>(&BASTION, self.key, &patch).map(drop))?)
@@ -290,7 +290,7 @@ impl Round<'_> {
 
     /// Reports a failure.
     fn fail(&self, failed: Failed) -> Result<ReconcileOutcome, ReconcileFailure> {
-        self.tell(&Report::Failed(failed.clone()))?;
+        self.tell(&BastionReport::Failed(failed.clone()))?;
         Err(failed.into())
     }
 }

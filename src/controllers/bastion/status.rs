@@ -20,7 +20,7 @@ pub(super) const FORCE: &str = "confirmation.gardener.cloud/force-deletion";
 /// The part of a garden Bastion that is kept in memory.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Head {
+pub(super) struct BastionHead {
     pub(super) metadata: ObjectMeta,
     pub(super) spec: Spec,
     #[serde(deserialize_with = "or_default")]
@@ -32,12 +32,12 @@ pub(super) struct Head {
 pub(super) struct Spec {
     #[serde(deserialize_with = "or_default")]
     pub(super) seed_name: String,
-    pub(super) shoot_ref: Reference,
+    pub(super) shoot_ref: ShootReference,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Reference {
+pub(super) struct ShootReference {
     pub(super) name: String,
 }
 
@@ -50,13 +50,13 @@ struct Conditions {
     observed_generation: i64,
 }
 
-impl PartialObject for Head {
+impl PartialObject for BastionHead {
     fn metadata(&self) -> &ObjectMeta {
         &self.metadata
     }
 }
 
-impl Head {
+impl BastionHead {
     /// The values whose change requires a reconciliation.
     pub(super) fn asks(&self) -> (i64, bool) {
         (self.metadata.generation, self.is_forced())
@@ -81,7 +81,7 @@ impl Head {
 
 /// The content of a report.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) enum Report<'a> {
+pub(super) enum BastionReport<'a> {
     /// It can be used. `status` is the status of the extension object.
     Ready(&'a Value),
     /// It failed.
@@ -90,7 +90,7 @@ pub(super) enum Report<'a> {
     Deleting(&'a Value),
 }
 
-impl Report<'_> {
+impl BastionReport<'_> {
     fn finding(&self) -> (Status, Finding) {
         match self {
             Self::Ready(_) => {
@@ -114,12 +114,12 @@ impl Report<'_> {
 }
 
 /// The strategic merge patch of the report; `None` if nothing changed.
-pub(super) fn patch(bastion: &Value, report: &Report<'_>, now: Timestamp) -> Option<Value> {
-    let old = view::look::<Head>(bastion).unwrap_or_default().status.conditions;
+pub(super) fn patch(bastion: &Value, report: &BastionReport<'_>, now: Timestamp) -> Option<Value> {
+    let old = view::look::<BastionHead>(bastion).unwrap_or_default().status.conditions;
     let (status, finding) = report.finding();
     let wanted = condition::find_or_init(&old, READY, now).updated(now, status, finding);
     let mut patch = condition::status_patch(&old, &[wanted], &[]);
-    if let Report::Ready(object) = report {
+    if let BastionReport::Ready(object) = report {
         let known = &bastion["status"];
         let of = |ingress: &Value, generation: &Value| {
             let mut fields = json!({"observedGeneration": generation});
@@ -167,10 +167,17 @@ mod tests {
         let (first, second) = (at(json!({"ip": "192.0.2.1"})), at(json!({"hostname": "b.example.org"})));
         let stuck = json!({"status": {"lastError": {"description": "no way", "codes": ["ERR_X"]}}});
         let table = [
-            ("fails", Report::Failed(refused.clone()), "False", "FailedReconciling", "no quota", Value::Null),
+            (
+                "fails",
+                BastionReport::Failed(refused.clone()),
+                "False",
+                "FailedReconciling",
+                "no quota",
+                Value::Null,
+            ),
             (
                 "works",
-                Report::Ready(&first),
+                BastionReport::Ready(&first),
                 "True",
                 "SuccessfullyReconciled",
                 "",
@@ -178,15 +185,22 @@ mod tests {
             ),
             (
                 "elsewhere",
-                Report::Ready(&second),
+                BastionReport::Ready(&second),
                 "True",
                 "SuccessfullyReconciled",
                 "",
                 json!({"hostname": "b.example.org"}),
             ),
-            ("nowhere", Report::Ready(&Value::Null), "True", "SuccessfullyReconciled", "", Value::Null),
-            ("goes", Report::Deleting(&Value::Null), "False", "DeletionInProgress", "", Value::Null),
-            ("stays", Report::Deleting(&stuck), "False", "DeletionInProgress", "no way", Value::Null),
+            (
+                "nowhere",
+                BastionReport::Ready(&Value::Null),
+                "True",
+                "SuccessfullyReconciled",
+                "",
+                Value::Null,
+            ),
+            ("goes", BastionReport::Deleting(&Value::Null), "False", "DeletionInProgress", "", Value::Null),
+            ("stays", BastionReport::Deleting(&stuck), "False", "DeletionInProgress", "no way", Value::Null),
         ];
         let mut bastion = json!({"metadata": {"generation": 3}, "status": {}});
         for (name, report, status, reason, words, ingress) in table {
@@ -205,7 +219,7 @@ mod tests {
 
     #[test]
     fn who_waits() {
-        let head = |status: &str, observed: i64, deleted: Value| -> Head {
+        let head = |status: &str, observed: i64, deleted: Value| -> BastionHead {
             serde_json::from_value(json!({"metadata": {"name": "b", "generation": 2, "deletionTimestamp": deleted},
                 "status": {"observedGeneration": observed, "conditions": [{"type": READY, "status": status}]}}))
             .unwrap()
@@ -214,6 +228,6 @@ mod tests {
         assert!(head("True", 1, Value::Null).waits());
         assert!(head("False", 2, Value::Null).waits());
         assert!(head("True", 2, json!("2026-01-01T00:00:00Z")).waits());
-        assert!(Head::default().waits());
+        assert!(BastionHead::default().waits());
     }
 }

@@ -68,7 +68,8 @@ fn kubeconfig(connection: &Connection, address: Option<&str>) -> io::Result<Stri
 /// A request to the seed fails.
 pub(super) fn ensure_token<'a>(
     this: &InstallationReconciler,
-    (installation, registration): (&str, &str),
+    installation: &str,
+    registration: &str,
     kubeconfig: Option<&'a str>,
 ) -> Result<Option<GardenAccess<'a>>, ReconcileFailure> {
     let key = Key::new(objects::namespace_name(installation), TOKEN_SECRET);

@@ -13,7 +13,7 @@ use crate::runtime::controller::ReconcileFailure;
 use crate::runtime::write;
 
 use super::observe::registration;
-use super::status::Verdict;
+use super::status::InstallationConditions;
 use super::{InstallationReconciler, objects};
 
 const POD_SECURITY_ANNOTATION: &str = "security.gardener.cloud/pod-security-enforce";
@@ -41,12 +41,12 @@ impl InstallationReconciler {
     }
 
     /// Writes the Secret and the ManagedResource, and reports the result in `Installed`.
-    pub(super) fn bring(
+    pub(super) fn apply(
         &self,
         name: &str,
         registration: &str,
         data: &SortedMap<String, String>,
-        verdict: &mut Verdict,
+        verdict: &mut InstallationConditions,
     ) -> Result<(), ReconcileFailure> {
         self.write_manifests(name, registration, data).inspect_err(|e| {
             let message = format!("Creation of ManagedResource \"{name}\" failed: {}", e.text());

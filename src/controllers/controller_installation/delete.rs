@@ -13,11 +13,11 @@ use crate::components::managed;
 use crate::runtime::controller::ReconcileFailure;
 use crate::runtime::write;
 
-use super::status::Verdict;
+use super::status::InstallationConditions;
 use super::{FINALIZER, InstallationReconciler, objects};
 
 /// The result of a round.
-pub(super) enum Step {
+pub(super) enum InstallationProgress {
     /// Everything is installed.
     Installed,
     /// Continue after this time.
@@ -32,8 +32,8 @@ const AGAIN: Duration = Duration::from_secs(5);
 pub(super) fn step(
     this: &InstallationReconciler,
     installation: &ControllerInstallation,
-    verdict: &mut Verdict,
-) -> Result<Step, ReconcileFailure> {
+    verdict: &mut InstallationConditions,
+) -> Result<InstallationProgress, ReconcileFailure> {
     this.seed_object(verdict)?;
     let name = &installation.metadata.name;
     let gone = managed_resource(this, name).inspect_err(|failure| {
@@ -44,7 +44,7 @@ pub(super) fn step(
     if !gone {
         let message = format!("Deletion of ManagedResource \"{name}\" is still pending.");
         verdict.installed(Status::False, "DeletionPending", &message);
-        return Ok(Step::Wait(AGAIN));
+        return Ok(InstallationProgress::Wait(AGAIN));
     }
     let namespace = Key::cluster(objects::namespace_name(name));
     let gone = match write::delete(&this.site.seed, &NAMESPACE, &namespace) {
@@ -58,7 +58,7 @@ pub(super) fn step(
     if !gone {
         let message = format!("Deletion of Namespace \"{}\" is still pending.", namespace.name);
         verdict.installed(Status::False, "DeletionPending", &message);
-        return Ok(Step::Wait(AGAIN));
+        return Ok(InstallationProgress::Wait(AGAIN));
     }
     let account = Key::new(seed_namespace(this.site.seed_name()), namespace.name);
     write::delete(&this.site.garden, &SERVICE_ACCOUNT, &account).inspect_err(|e| {
@@ -67,7 +67,7 @@ pub(super) fn step(
         verdict.installed(Status::False, "DeletionFailed", &message);
     })?;
     verdict.installed(Status::False, "DeletionSuccessful", "Deletion of old resources succeeded.");
-    Ok(Step::Finish)
+    Ok(InstallationProgress::Finish)
 }
 
 /// Deletes the referenced Secrets first, because the applier works from what it recorded. Returns true once the

@@ -38,7 +38,7 @@ use crate::runtime::write;
 
 use super::Site;
 use observe::{garden_identity, registration};
-use status::{Verdict, settled};
+use status::{InstallationConditions, settled};
 
 /// The finalizer of installations.
 pub const FINALIZER: &str = "core.gardener.cloud/controllerinstallation";
@@ -102,10 +102,10 @@ impl Reconciler for InstallationReconciler {
             let Some(deployment) = self.deployment(&installation)? else { return Ok(ReconcileOutcome::Done) };
             Some(deployment)
         };
-        let mut verdict = Verdict::new(&installation.status.conditions, cx.clock.now());
+        let mut verdict = InstallationConditions::new(&installation.status.conditions, cx.clock.now());
         let result = match &deployment {
             None => delete::step(self, &installation, &mut verdict),
-            Some((deployment, helm)) => self.install(&installation, (deployment, helm), &mut verdict, cx),
+            Some((deployment, helm)) => self.install(&installation, deployment, helm, &mut verdict, cx),
         };
         if result.as_ref().is_err_and(|failure| failure.postponed().is_some()) {
             // The error does not concern the installation, so nothing is reported.
@@ -116,9 +116,11 @@ impl Reconciler for InstallationReconciler {
         }
         let written = self.write_conditions(key, &installation, verdict);
         let outcome = result.and_then(|step| match step {
-            delete::Step::Finish => delete::finish(self, &installation).map(|()| ReconcileOutcome::Done),
-            delete::Step::Wait(after) => Ok(ReconcileOutcome::After(after)),
-            delete::Step::Installed => Ok(ReconcileOutcome::After(RESYNC)),
+            delete::InstallationProgress::Finish => {
+                delete::finish(self, &installation).map(|()| ReconcileOutcome::Done)
+            }
+            delete::InstallationProgress::Wait(after) => Ok(ReconcileOutcome::After(after)),
+            delete::InstallationProgress::Installed => Ok(ReconcileOutcome::After(RESYNC)),
         });
         settled(outcome, written)
     }
@@ -128,10 +130,11 @@ impl InstallationReconciler {
     fn install(
         &self,
         installation: &ControllerInstallation,
-        (deployment, helm): (&ControllerDeployment, &HelmDeployment),
-        verdict: &mut Verdict,
+        deployment: &ControllerDeployment,
+        helm: &HelmDeployment,
+        verdict: &mut InstallationConditions,
         cx: &ReconcileContext,
-    ) -> Result<delete::Step, ReconcileFailure> {
+    ) -> Result<delete::InstallationProgress, ReconcileFailure> {
         let metadata = &installation.metadata;
         let key = metadata.key();
         write::finalizer(&self.site.garden, &CONTROLLER_INSTALLATION, &key, metadata, FINALIZER, true)?;
@@ -147,21 +150,21 @@ impl InstallationReconciler {
         let namespace = objects::namespace_name(&key.name);
         let inject = deployment.inject_garden_kubeconfig == Some(true);
         let kubeconfig = inject.then(|| access::ensure_kubeconfig(self, &namespace)).transpose()?;
-        let mix_in = values::mix_in(values::Facts {
+        let mix_in = values::mix_in(values::GardenerValues {
             seed: &seed,
             version: GARDENER,
             garden_identity: &garden_identity(&self.site.garden)?,
             feature_gates: &self.site.settings.feature_gates,
             generic_kubeconfig: kubeconfig.as_deref(),
         });
-        let input = render::Input { helm, resources, mix_in };
+        let input = render::ChartInput { helm, resources, mix_in };
         let rendered = render::objects(self, installation, input, verdict, cx)?;
         let kubeconfig = kubeconfig.as_deref().filter(|_| inject::wants_kubeconfig(rendered.values()));
-        let garden = access::ensure_token(self, (&key.name, name), kubeconfig)?;
+        let garden = access::ensure_token(self, &key.name, name, kubeconfig)?;
         let injection = inject::Injection { namespace: &namespace, seed_name: self.site.seed_name(), garden };
         let data = render::data(rendered, injection, verdict)?;
-        self.bring(&key.name, name, &data, verdict)?;
-        Ok(delete::Step::Installed)
+        self.apply(&key.name, name, &data, verdict)?;
+        Ok(delete::InstallationProgress::Installed)
     }
 }
 

@@ -13,7 +13,7 @@ use crate::base::error::chain;
 use crate::kube::Garden;
 use crate::runtime::controller::ReconcileFailure;
 
-use super::status::Verdict;
+use super::status::InstallationConditions;
 use super::{InstallationReconciler, resources};
 
 impl InstallationReconciler {
@@ -34,7 +34,7 @@ impl InstallationReconciler {
         resource: &Resource,
         name: &str,
         what: &str,
-        verdict: &mut Verdict,
+        verdict: &mut InstallationConditions,
     ) -> Result<T, ReconcileFailure> {
         self.site.garden.get::<T>(resource, &Key::cluster(name)).map_err(|e| {
             let (status, suffix, problem) = if e.is_not_found() {
@@ -48,7 +48,10 @@ impl InstallationReconciler {
         })
     }
 
-    pub(super) fn seed_object(&self, verdict: &mut Verdict) -> Result<Value, ReconcileFailure> {
+    pub(super) fn seed_object(
+        &self,
+        verdict: &mut InstallationConditions,
+    ) -> Result<Value, ReconcileFailure> {
         self.read(&SEED, self.site.seed_name(), "Seed", verdict)
     }
 
@@ -57,7 +60,7 @@ impl InstallationReconciler {
         &self,
         deployment: &ControllerDeployment,
         helm: &HelmDeployment,
-        verdict: &mut Verdict,
+        verdict: &mut InstallationConditions,
     ) -> Result<Value, ReconcileFailure> {
         if !matches!(helm.values, Value::Null | Value::Object(_)) {
             // Omit the value: it may contain secrets.

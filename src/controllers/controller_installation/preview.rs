@@ -17,7 +17,7 @@ use super::{objects, render, resources, values};
 
 /// The inputs that the values of all charts share.
 #[derive(Debug)]
-pub struct Preview<'a> {
+pub struct InstallationPreview<'a> {
     /// The garden.
     pub garden: &'a Garden,
     /// The whole Seed.
@@ -26,7 +26,7 @@ pub struct Preview<'a> {
     pub feature_gates: &'a SortedMap<String, bool>,
 }
 
-impl Preview<'_> {
+impl InstallationPreview<'_> {
     /// How to pull the chart: its reference, and the logins and CAs of the garden's Secrets.
     ///
     /// # Errors
@@ -51,10 +51,11 @@ impl Preview<'_> {
         &self,
         deployment: &ControllerDeployment,
         helm: &HelmDeployment,
-        (release, installation): (&str, &str),
+        release: &str,
+        installation: &str,
     ) -> Result<Request, String> {
         let inject = deployment.inject_garden_kubeconfig == Some(true);
-        let mix_in = values::mix_in(values::Facts {
+        let mix_in = values::mix_in(values::GardenerValues {
             seed: self.seed,
             version: GARDENER,
             garden_identity: &super::observe::garden_identity(self.garden)

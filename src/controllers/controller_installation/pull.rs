@@ -8,7 +8,7 @@ use crate::runtime::controller::{ReconcileContext, ReconcileFailure};
 
 use super::InstallationReconciler;
 use super::render::BUSY_AGAIN;
-use super::status::Verdict;
+use super::status::InstallationConditions;
 use crate::controllers::charts::order;
 
 /// A chart's archive. A pulled one stays on disk: only the rendering process reads it.
@@ -33,7 +33,7 @@ impl Chart {
 pub(super) fn chart(
     this: &InstallationReconciler,
     helm: &HelmDeployment,
-    verdict: &mut Verdict,
+    verdict: &mut InstallationConditions,
     cx: &ReconcileContext,
 ) -> Result<Chart, ReconcileFailure> {
     let nowhere = "the deployment has neither helm.rawChart nor helm.ociRepository";

@@ -17,14 +17,14 @@ use crate::runtime::controller::{ReconcileContext, ReconcileFailure};
 
 use super::inject::{self, Injection};
 use super::observe::registration;
-use super::status::Verdict;
+use super::status::InstallationConditions;
 use super::{InstallationReconciler, objects, pull};
 
 /// When to retry while other charts are being pulled or rendered.
 pub(super) const BUSY_AGAIN: Duration = Duration::from_secs(2);
 
 /// The input of the renderer.
-pub(super) struct Input<'a> {
+pub(super) struct ChartInput<'a> {
     /// The chart, and values that override its own.
     pub(super) helm: &'a HelmDeployment,
     /// The data for templates in the values; null if there is none.
@@ -37,8 +37,8 @@ pub(super) struct Input<'a> {
 pub(super) fn objects(
     this: &InstallationReconciler,
     installation: &ControllerInstallation,
-    input: Input<'_>,
-    verdict: &mut Verdict,
+    input: ChartInput<'_>,
+    verdict: &mut InstallationConditions,
     cx: &ReconcileContext,
 ) -> Result<Objects, ReconcileFailure> {
     let raw = raw_chart(input.helm).inspect_err(|why| {
@@ -83,7 +83,7 @@ pub(super) fn objects(
 pub(super) fn data(
     objects: Objects,
     injection: Injection<'_>,
-    verdict: &mut Verdict,
+    verdict: &mut InstallationConditions,
 ) -> Result<SortedMap<String, String>, ReconcileFailure> {
     let max = SECRET_DATA_BYTES_MAX;
     let (mut data, mut size) = (SortedMap::new(), 0);
@@ -136,8 +136,8 @@ mod tests {
     const INJECTION: Injection<'_> =
         Injection { namespace: "extension-ci", seed_name: "edge-1", garden: None };
 
-    fn verdict() -> Verdict {
-        Verdict::new(&[], Timestamp::from_unix(0))
+    fn verdict() -> InstallationConditions {
+        InstallationConditions::new(&[], Timestamp::from_unix(0))
     }
 
     #[test]

@@ -14,13 +14,13 @@ use super::InstallationReconciler;
 
 /// The two conditions of this controller, as far as they are known.
 #[derive(Debug)]
-pub(super) struct Verdict {
+pub(super) struct InstallationConditions {
     now: Timestamp,
     pub(super) valid: Condition,
     pub(super) installed: Condition,
 }
 
-impl Verdict {
+impl InstallationConditions {
     pub(super) fn new(old: &[Condition], now: Timestamp) -> Self {
         let load = |kind| condition::find_or_init(old, kind, now);
         Self { now, valid: load("Valid"), installed: load("Installed") }
@@ -53,10 +53,10 @@ impl InstallationReconciler {
     pub(super) fn tell(
         &self,
         installation: &ControllerInstallation,
-        verdict: &Verdict,
+        verdict: &InstallationConditions,
         cx: &ReconcileContext,
     ) {
-        let Verdict { valid, installed, .. } = verdict;
+        let InstallationConditions { valid, installed, .. } = verdict;
         let (reason, note) = if valid.status == Status::False {
             (valid.reason.as_str(), valid.message.as_str())
         } else if installed.reason.ends_with("Failed") {
@@ -81,7 +81,7 @@ impl InstallationReconciler {
         &self,
         key: &Key,
         installation: &ControllerInstallation,
-        verdict: Verdict,
+        verdict: InstallationConditions,
     ) -> Result<(), kube::Error> {
         let old = &installation.status.conditions;
         let wanted = [verdict.valid, verdict.installed];

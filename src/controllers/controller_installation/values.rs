@@ -9,7 +9,7 @@ use crate::chart::Table;
 
 /// The input of the tree.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Facts<'a> {
+pub(super) struct GardenerValues<'a> {
     /// The whole Seed.
     pub(super) seed: &'a Value,
     /// Gardener's version.
@@ -23,7 +23,7 @@ pub(super) struct Facts<'a> {
 }
 
 /// The tree, as values that override all others.
-pub(super) fn mix_in(facts: Facts<'_>) -> Table {
+pub(super) fn mix_in(facts: GardenerValues<'_>) -> Table {
     let mut garden = json!({"clusterIdentity": facts.garden_identity});
     if let Some(name) = facts.generic_kubeconfig {
         garden["genericKubeconfigSecretName"] = json!(name);
@@ -95,14 +95,14 @@ mod tests {
         let gates =
             SortedMap::from([("AllAlpha".to_owned(), false), ("DefaultSeccompProfile".to_owned(), true)]);
         let seed = example();
-        let facts = Facts {
+        let facts = GardenerValues {
             seed: &seed,
             version: "v1.150.0",
             garden_identity: "garden-id",
             feature_gates: &gates,
             generic_kubeconfig: Some("generic-garden-kubeconfig-12345678"),
         };
-        let without = mix_in(Facts { generic_kubeconfig: None, ..facts });
+        let without = mix_in(GardenerValues { generic_kubeconfig: None, ..facts });
         assert_eq!(without["gardener"]["garden"], json!({"clusterIdentity": "garden-id"}));
         assert_eq!(
             Value::Object(mix_in(facts)),

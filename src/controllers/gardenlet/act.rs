@@ -18,13 +18,17 @@ use crate::oci::{Error, Pulled, Verdict};
 use crate::runtime::controller::{ReconcileContext, ReconcileFailure};
 
 use super::decide::{self, Program, RENEW, REPLACE};
-use super::{Base, KEY_NAMESPACE};
+use super::{GardenletReconciler, KEY_NAMESPACE};
 use crate::controllers::{charts, is_garden};
 
 const PLACE: &str = "spec.config";
 
 /// Deploys the described version. Returns the message for the condition.
-pub(super) fn deploy(base: &Base, object: &Value, cx: &ReconcileContext) -> Result<String, Failed> {
+pub(super) fn deploy(
+    base: &GardenletReconciler,
+    object: &Value,
+    cx: &ReconcileContext,
+) -> Result<String, Failed> {
     let spec = &object["spec"];
     if spec["deployment"]["replicaCount"] == 0 {
         return Err(problem(
@@ -56,7 +60,7 @@ pub(super) fn deploy(base: &Base, object: &Value, cx: &ReconcileContext) -> Resu
 }
 
 /// The Deployment that this agent runs from.
-fn running(base: &Base) -> Result<Value, Failed> {
+fn running(base: &GardenletReconciler) -> Result<Value, Failed> {
     if base.site.parent.namespace.as_deref() != Some(NAMESPACE) {
         return Err(problem(format!(
             "this agent does not run in a pod of namespace {NAMESPACE} of its seed, so it cannot upgrade itself: upgrade it where it was \
@@ -83,7 +87,7 @@ fn running(base: &Base) -> Result<Value, Failed> {
 }
 
 /// The configuration of the next version, for the values of the chart.
-fn configuration(base: &Base, spec: &Value, running: &Value) -> Result<Value, Failed> {
+fn configuration(base: &GardenletReconciler, spec: &Value, running: &Value) -> Result<Value, Failed> {
     let own = &spec["config"];
     if !own["seedConfig"].is_object() {
         return Err(problem(
@@ -121,7 +125,11 @@ fn configuration(base: &Base, spec: &Value, running: &Value) -> Result<Value, Fa
     Ok(config)
 }
 
-fn pull(base: &Base, repository: &OciRepository, cx: &ReconcileContext) -> Result<Pulled, Failed> {
+fn pull(
+    base: &GardenletReconciler,
+    repository: &OciRepository,
+    cx: &ReconcileContext,
+) -> Result<Pulled, Failed> {
     let failed = |text: String| Failed::new(format!("failed pulling Helm chart from OCI repository: {text}"));
     let order = charts::order(&base.site.garden, repository).map_err(|failure| {
         let postponed = failure.postponed();
@@ -153,7 +161,7 @@ fn refuse_another_program(object: &Value, objects: &Objects, url: &str) -> Resul
 }
 
 /// Renews the agent's certificate, as if its Secret had been annotated.
-fn renew(base: &Base) -> Result<(), Failed> {
+fn renew(base: &GardenletReconciler) -> Result<(), Failed> {
     let secret = base.site.settings.garden_client_connection.kubeconfig_secret.as_ref();
     let secret = secret.ok_or_else(|| {
         problem(

@@ -20,14 +20,14 @@ const KEPT_BOOTSTRAP: &str = "/etc/gardenlet/kubeconfig-bootstrap/kubeconfig";
 
 /// The values whose change requires work.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Asked {
+pub(super) struct DeploymentRequest {
     uid: String,
     generation: i64,
     renews: bool,
     replaces: bool,
 }
 
-impl Asked {
+impl DeploymentRequest {
     /// Reads them from a Gardenlet object.
     pub(super) fn by(metadata: &ObjectMeta) -> Self {
         let is = |name: &str, word: &str| metadata.annotations.get(name).is_some_and(|it| it == word);
@@ -42,13 +42,13 @@ impl Asked {
 
 /// The last work, and when it is due again.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Last {
-    pub(super) asked: Asked,
+pub(super) struct LastDeployment {
+    pub(super) asked: DeploymentRequest,
     pub(super) due: Mono,
 }
 
 /// Whether there is work to do.
-pub(super) fn is_due(last: Option<&Last>, asked: &Asked, now: Mono) -> bool {
+pub(super) fn is_due(last: Option<&LastDeployment>, asked: &DeploymentRequest, now: Mono) -> bool {
     last.is_none_or(|last| last.asked != *asked || last.due <= now)
 }
 
@@ -153,12 +153,12 @@ mod tests {
 
     #[test]
     fn work_is_due_after_a_changed_request_or_when_time_has_passed() {
-        let head = |generation, annotations: Value| -> Asked {
+        let head = |generation, annotations: Value| -> DeploymentRequest {
             let metadata = json!({"uid": "u", "generation": generation, "annotations": annotations});
-            Asked::by(&serde_json::from_value(metadata).unwrap())
+            DeploymentRequest::by(&serde_json::from_value(metadata).unwrap())
         };
         let s = Mono::from_secs;
-        let last = Last { asked: head(1, json!({})), due: s(100) };
+        let last = LastDeployment { asked: head(1, json!({})), due: s(100) };
         let table = [
             (None, head(1, json!({})), 0, true),
             (Some(&last), head(1, json!({})), 99, false),

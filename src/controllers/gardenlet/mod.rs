@@ -25,7 +25,7 @@ use crate::runtime::group::ControllerGroup;
 use crate::runtime::queue::Retry;
 
 use super::Site;
-use decide::{Asked, Last};
+use decide::{DeploymentRequest, LastDeployment};
 
 /// Whether the object was deployed.
 const RECONCILED: &str = "GardenletReconciled";
@@ -39,23 +39,27 @@ const PERIOD: Duration = Duration::from_secs(60);
 const LONG_PERIOD: Duration = Duration::from_secs(300);
 
 /// The state of the controller.
-struct Base {
+struct GardenletReconciler {
     site: Arc<Site>,
     /// The object that the chart left for the first start was handled.
     is_started: AtomicBool,
-    last: Mutex<Option<Last>>,
+    last: Mutex<Option<LastDeployment>>,
 }
 
 /// Adds the controller.
 pub fn add(site: &Arc<Site>, group: &mut ControllerGroup) {
-    let base = Base { site: Arc::clone(site), is_started: AtomicBool::new(false), last: Mutex::default() };
+    let base = GardenletReconciler {
+        site: Arc::clone(site),
+        is_started: AtomicBool::new(false),
+        last: Mutex::default(),
+    };
     // The object is read each time, so a failure must not delay it for long.
     let lane = group.lane("gardenlet", 1, Retry { first: Duration::from_secs(5), max: PERIOD });
     lane.add(Key::new(KEY_NAMESPACE, site.seed_name()));
     group.run(lane, base);
 }
 
-impl Reconciler for Base {
+impl Reconciler for GardenletReconciler {
     fn reconcile(&self, key: &Key, cx: &ReconcileContext) -> Result<ReconcileOutcome, ReconcileFailure> {
         if !self.is_started.load(Ordering::Acquire) {
             if let Some(again) = start::hand_over(self)? {
@@ -70,12 +74,12 @@ impl Reconciler for Base {
             Err(error) => return Err(error.into()),
         };
         let metadata = view::look::<Metadata>(&object)?.metadata;
-        let (asked, now) = (Asked::by(&metadata), cx.clock.mono());
+        let (asked, now) = (DeploymentRequest::by(&metadata), cx.clock.mono());
         let is_over = metadata.deletion_timestamp.is_some();
         if is_over || !decide::is_due(self.last().as_ref(), &asked, now) {
             return Ok(ReconcileOutcome::After(PERIOD));
         }
-        let mut round = Round { base: self, key, object, cx };
+        let mut round = GardenletReconciliation { base: self, key, object, cx };
         let (again, result) = round.reconcile();
         if let Some(again) = again {
             self.set_last(asked, now.saturating_add(again));
@@ -84,25 +88,25 @@ impl Reconciler for Base {
     }
 }
 
-impl Base {
-    fn last(&self) -> Option<Last> {
+impl GardenletReconciler {
+    fn last(&self) -> Option<LastDeployment> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn set_last(&self, asked: Asked, due: Mono) {
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(Last { asked, due });
+    fn set_last(&self, asked: DeploymentRequest, due: Mono) {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(LastDeployment { asked, due });
     }
 }
 
 /// One reconciliation of an object that has work to do.
-struct Round<'a> {
-    base: &'a Base,
+struct GardenletReconciliation<'a> {
+    base: &'a GardenletReconciler,
     key: &'a Key,
     object: Value,
     cx: &'a ReconcileContext,
 }
 
-impl Round<'_> {
+impl GardenletReconciliation<'_> {
     /// Returns the result, and when the work is due again; `None` means as soon as the queue allows.
     fn reconcile(&mut self) -> (Option<Duration>, Result<(), ReconcileFailure>) {
         if self.object["status"]["observedGeneration"] != self.object["metadata"]["generation"] {

@@ -8,7 +8,7 @@ use crate::base::clock::{Clock, Mono};
 
 /// How a beat ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum BeatOutcome {
     /// The Lease was renewed.
     Renewed,
     /// The seed is healthy, but the garden did not accept the renewal.
@@ -18,7 +18,7 @@ pub enum Outcome {
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct BeatState {
     /// The heartbeat runs.
     running: AtomicBool,
     /// A renewal is due since the heartbeat ran here: it is, too, while the heartbeat cannot run. Before that, nothing
@@ -40,9 +40,9 @@ struct Shared {
 
 /// Whether the seed's Lease is being renewed (Gardener's `periodic-health`). Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub struct Beat(Arc<Shared>);
+pub struct LeaseHealth(Arc<BeatState>);
 
-impl Beat {
+impl LeaseHealth {
     /// Before the start of the heartbeat.
     pub fn new() -> Self {
         Self::default()
@@ -74,16 +74,16 @@ impl Beat {
     }
 
     /// Records a beat. A miss makes the heartbeat unhealthy at once; a success keeps it healthy for `threshold`.
-    pub fn record(&self, outcome: Outcome, now: Mono, threshold: Duration) {
+    pub fn record(&self, outcome: BeatOutcome, now: Mono, threshold: Duration) {
         let until = ms(now.saturating_add(threshold));
-        if outcome == Outcome::Renewed {
+        if outcome == BeatOutcome::Renewed {
             self.0.until_ms.store(until, Ordering::SeqCst);
             self.0.last_ms.store(ms(now).max(1), Ordering::SeqCst);
             self.0.beaten.store(true, Ordering::SeqCst);
         }
-        let is_offline = outcome == Outcome::Offline;
+        let is_offline = outcome == BeatOutcome::Offline;
         self.0.offline_until_ms.store(if is_offline { until } else { 0 }, Ordering::SeqCst);
-        self.0.healthy.store(outcome == Outcome::Renewed, Ordering::SeqCst);
+        self.0.healthy.store(outcome == BeatOutcome::Renewed, Ordering::SeqCst);
     }
 
     /// Records why the last beat failed; `None` after a successful one.
@@ -158,10 +158,10 @@ mod tests {
     fn fifty_days_have_more_milliseconds_than_32_bits_count() {
         let sim = Simulated::new(Timestamp::from_unix(0), 1);
         let clock = Clock::new(sim.clone());
-        let (beat, threshold) = (Beat::new(), Duration::from_secs(3_600));
+        let (beat, threshold) = (LeaseHealth::new(), Duration::from_secs(3_600));
         sim.advance(Duration::from_millis(u64::from(u32::MAX) - 10_000));
         beat.begin(clock.mono(), threshold);
-        beat.record(Outcome::Renewed, clock.mono(), threshold);
+        beat.record(BeatOutcome::Renewed, clock.mono(), threshold);
         sim.advance(Duration::from_secs(1_800));
         assert!(beat.passes(&clock) && beat.is_healthy(&clock));
         sim.advance(Duration::from_secs(2_400));
@@ -172,7 +172,7 @@ mod tests {
     fn it_passes_before_the_start_and_until_the_first_beat_is_overdue() {
         let sim = Simulated::new(Timestamp::from_unix(0), 1);
         let clock = Clock::new(sim.clone());
-        let (beat, threshold) = (Beat::new(), Duration::from_secs(20));
+        let (beat, threshold) = (LeaseHealth::new(), Duration::from_secs(20));
         assert!(beat.passes(&clock));
         beat.begin(clock.mono(), threshold);
         assert!(beat.passes(&clock) && !beat.is_healthy(&clock), "nothing is ready before the first beat");
@@ -186,21 +186,21 @@ mod tests {
     fn a_renewal_stays_due_whoever_begins_and_ends() {
         let sim = Simulated::new(Timestamp::from_unix(0), 1);
         let clock = Clock::new(sim.clone());
-        let (beat, threshold) = (Beat::new(), Duration::from_secs(20));
+        let (beat, threshold) = (LeaseHealth::new(), Duration::from_secs(20));
         beat.begin(clock.mono(), threshold);
-        beat.record(Outcome::Renewed, clock.mono(), threshold);
+        beat.record(BeatOutcome::Renewed, clock.mono(), threshold);
         beat.pause();
         assert!(beat.passes(&clock));
         sim.advance(Duration::from_secs(21));
         assert!(!beat.passes(&clock), "nobody renews it");
         beat.begin(clock.mono(), threshold);
         assert!(!beat.passes(&clock), "it was not renewed yet");
-        beat.record(Outcome::Unwell, clock.mono(), threshold);
+        beat.record(BeatOutcome::Unwell, clock.mono(), threshold);
         beat.pause();
         assert!(!beat.passes(&clock) && !beat.has_renewed_since(clock.mono()));
         beat.begin(clock.mono(), threshold);
         assert!(!beat.passes(&clock));
-        beat.record(Outcome::Renewed, clock.mono(), threshold);
+        beat.record(BeatOutcome::Renewed, clock.mono(), threshold);
         assert!(beat.passes(&clock) && beat.has_renewed_since(clock.mono()));
     }
 
@@ -211,13 +211,13 @@ mod tests {
     fn a_miss_shows_at_once_and_silence_after_the_threshold() {
         let sim = Simulated::new(Timestamp::from_unix(0), 1);
         let clock = Clock::new(sim.clone());
-        let (beat, threshold) = (Beat::new(), Duration::from_secs(20));
+        let (beat, threshold) = (LeaseHealth::new(), Duration::from_secs(20));
         assert!(!beat.is_healthy(&clock) && beat.age(&clock).is_none());
-        beat.record(Outcome::Renewed, clock.mono(), threshold);
+        beat.record(BeatOutcome::Renewed, clock.mono(), threshold);
         assert!(beat.is_healthy(&clock));
-        beat.record(Outcome::Unwell, clock.mono(), threshold);
+        beat.record(BeatOutcome::Unwell, clock.mono(), threshold);
         assert!(!beat.is_healthy(&clock));
-        beat.record(Outcome::Renewed, clock.mono(), threshold);
+        beat.record(BeatOutcome::Renewed, clock.mono(), threshold);
         sim.advance(Duration::from_secs(21));
         assert!(!beat.is_healthy(&clock));
         assert!(beat.age(&clock).unwrap() >= Duration::from_secs(20));
@@ -226,7 +226,7 @@ mod tests {
     #[test]
     fn what_an_earlier_heartbeat_missed_is_forgotten() {
         let clock = Clock::new(Simulated::new(Timestamp::from_unix(0), 1));
-        let (beat, threshold, now) = (Beat::new(), Duration::from_secs(20), clock.mono());
+        let (beat, threshold, now) = (LeaseHealth::new(), Duration::from_secs(20), clock.mono());
         beat.begin(now, threshold);
         beat.explain(Some("refused".to_owned()), now);
         assert_eq!(beat.trouble(), Some((now, "refused".to_owned())));
@@ -239,16 +239,16 @@ mod tests {
     fn an_offline_garden_is_tolerated_while_the_heartbeat_tries() {
         let sim = Simulated::new(Timestamp::from_unix(0), 1);
         let clock = Clock::new(sim.clone());
-        let (beat, threshold) = (Beat::new(), Duration::from_secs(20));
+        let (beat, threshold) = (LeaseHealth::new(), Duration::from_secs(20));
         beat.begin(clock.mono(), threshold);
-        beat.record(Outcome::Offline, clock.mono(), threshold);
+        beat.record(BeatOutcome::Offline, clock.mono(), threshold);
         assert!(!beat.passes(&clock) && beat.passes_offline(&clock));
-        beat.record(Outcome::Unwell, clock.mono(), threshold);
+        beat.record(BeatOutcome::Unwell, clock.mono(), threshold);
         assert!(!beat.passes_offline(&clock), "the seed itself is not well");
-        beat.record(Outcome::Offline, clock.mono(), threshold);
+        beat.record(BeatOutcome::Offline, clock.mono(), threshold);
         sim.advance(Duration::from_secs(21));
         assert!(!beat.passes_offline(&clock), "no beat was tried for a while");
-        beat.record(Outcome::Renewed, clock.mono(), threshold);
+        beat.record(BeatOutcome::Renewed, clock.mono(), threshold);
         assert!(beat.passes(&clock) && beat.passes_offline(&clock));
         beat.end();
         assert!(beat.passes_offline(&clock));

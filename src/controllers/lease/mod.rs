@@ -1,7 +1,7 @@
 //! The heartbeat: renews the seed's Lease in the garden while the seed answers (Gardener's `lease` and `seed-lease`).
 //!
 //! It has its own thread and connections from the start, and waits for no worker, no cache and no lock that a worker
-//! may hold. [`Beat`] exports its state as plain atomics.
+//! may hold. [`LeaseHealth`] exports its state as plain atomics.
 
 pub(super) mod beat;
 mod condition;
@@ -26,9 +26,9 @@ use crate::kube::{self, Garden, Patch, Seed, Verdict};
 use crate::runtime::fence::{Fence, NotHeld};
 use crate::runtime::health::ThreadProgress;
 
-pub use beat::{Beat, Outcome};
+pub use beat::{BeatOutcome, LeaseHealth};
 pub use condition::{GARDENLET_READY, add};
-use pace::Pace;
+use pace::HeartbeatPace;
 
 /// Namespace of the seeds' Leases in the garden.
 pub const NAMESPACE: &str = "gardener-system-seed-lease";
@@ -44,7 +44,7 @@ const GONE_RETRY: Duration = Duration::from_secs(10);
 
 /// The settings of the heartbeat.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct HeartbeatOptions {
     /// Name of the Seed, of its Lease and of the holder.
     pub seed_name: String,
     /// `leaseResyncSeconds`.
@@ -63,7 +63,7 @@ pub struct Options {
 
 /// Why a heartbeat was missed.
 #[derive(Debug)]
-pub enum Missed {
+pub enum MissedBeat {
     /// The seed's API server does not answer its health check.
     Seed(kube::Error),
     /// The seed answers, but not with 200.
@@ -77,15 +77,15 @@ pub enum Missed {
 }
 
 /// The outcome of a beat for its readers.
-fn outcome(result: &Result<(), Missed>) -> Outcome {
+fn outcome(result: &Result<(), MissedBeat>) -> BeatOutcome {
     match result {
-        Ok(()) => Outcome::Renewed,
-        Err(Missed::Lease(_)) => Outcome::Offline,
-        Err(_) => Outcome::Unwell,
+        Ok(()) => BeatOutcome::Renewed,
+        Err(MissedBeat::Lease(_)) => BeatOutcome::Offline,
+        Err(_) => BeatOutcome::Unwell,
     }
 }
 
-impl fmt::Display for Missed {
+impl fmt::Display for MissedBeat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Seed(_) => f.write_str("the seed's /healthz"),
@@ -97,7 +97,7 @@ impl fmt::Display for Missed {
     }
 }
 
-impl std::error::Error for Missed {
+impl std::error::Error for MissedBeat {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Seed(source) | Self::Lease(source) => Some(source),
@@ -111,7 +111,7 @@ impl std::error::Error for Missed {
 #[derive(Debug)]
 pub struct Heartbeat {
     /// The settings.
-    pub options: Options,
+    pub options: HeartbeatOptions,
     /// The seed, over connections of the heartbeat alone.
     pub seed: Seed,
     /// The garden, over connections of the heartbeat alone.
@@ -123,7 +123,7 @@ pub struct Heartbeat {
     /// Whether this instance leads.
     pub fence: Fence,
     /// The state for the rest of the program.
-    pub beat: Beat,
+    pub beat: LeaseHealth,
     /// For `/livez`.
     pub progress: ThreadProgress,
     /// Counters.
@@ -132,7 +132,7 @@ pub struct Heartbeat {
 
 /// State of the previous beats.
 #[derive(Debug, Default)]
-struct Past {
+struct PreviousBeats {
     /// The last one failed.
     failing: bool,
     /// One has succeeded.
@@ -151,7 +151,7 @@ fn is_known_to_be_well(well_at: Option<Mono>, renewed_at: Option<Mono>) -> bool 
 
 /// The known state of the Lease.
 #[derive(Debug, Default)]
-struct Known {
+struct KnownLease {
     /// The Seed's uid, once it was read. The Lease names the Seed as its owner.
     seed_uid: Option<String>,
     /// This process has written the Lease, so one patch renews it.
@@ -168,10 +168,10 @@ fn is_failing(error: &kube::Error) -> bool {
 impl Heartbeat {
     /// Beats until `stop`. Runs on a thread of its own.
     pub fn run(&self, stop: &Stop) {
-        let mut known = Known::default();
-        let mut past = Past::default();
+        let mut known = KnownLease::default();
+        let mut past = PreviousBeats::default();
         let o = &self.options;
-        let mut pace = Pace::new(o.resync, o.interval_max, o.miss_threshold);
+        let mut pace = HeartbeatPace::new(o.resync, o.interval_max, o.miss_threshold);
         let mut unregistered = Backoff::new(UNREGISTERED_RETRY, o.resync);
         self.beat.begin(self.clock.mono(), pace.threshold());
         while !stop.is_stopped() {
@@ -185,8 +185,8 @@ impl Heartbeat {
             let until_next =
                 |interval: Duration| interval.saturating_sub(spent).max(Duration::from_millis(100));
             let pause = match result {
-                Err(Missed::Unregistered) if past.gone => GONE_RETRY.max(o.resync),
-                Err(Missed::Unregistered) => unregistered.next_delay(),
+                Err(MissedBeat::Unregistered) if past.gone => GONE_RETRY.max(o.resync),
+                Err(MissedBeat::Unregistered) => unregistered.next_delay(),
                 // After a miss, do not wait longer than the usual interval, even on a slow link.
                 Err(_) => until_next(o.resync),
                 Ok(()) => until_next(self.measured(&pace)),
@@ -199,7 +199,7 @@ impl Heartbeat {
     }
 
     /// The interval, also exported as a metric.
-    fn measured(&self, pace: &Pace) -> Duration {
+    fn measured(&self, pace: &HeartbeatPace) -> Duration {
         let help = "Time between two renewals of the seed's lease.";
         self.metrics.set(INTERVAL, help, &[], pace.interval().as_secs_f64());
         pace.interval()
@@ -212,7 +212,12 @@ impl Heartbeat {
         (beat * 2 + GONE_RETRY).max(o.stall_timeout)
     }
 
-    fn once(&self, known: &mut Known, pace: &mut Pace, well_at: &mut Option<Mono>) -> Result<(), Missed> {
+    fn once(
+        &self,
+        known: &mut KnownLease,
+        pace: &mut HeartbeatPace,
+        well_at: &mut Option<Mono>,
+    ) -> Result<(), MissedBeat> {
         self.may_write()?;
         if !is_known_to_be_well(well_at.take(), self.fence.renewed_at()) {
             let asked_at = self.clock.mono();
@@ -226,18 +231,18 @@ impl Heartbeat {
     }
 
     /// Checked before each write: earlier requests took time, and the client of the heartbeat has no permit.
-    fn may_write(&self) -> Result<(), Missed> {
-        self.fence.check(self.options.renew_timeout).map_err(Missed::NotLeader)
+    fn may_write(&self) -> Result<(), MissedBeat> {
+        self.fence.check(self.options.renew_timeout).map_err(MissedBeat::NotLeader)
     }
 
-    fn probe(&self) -> Result<(), Missed> {
+    fn probe(&self) -> Result<(), MissedBeat> {
         let seed = self.seed.with_deadline(self.options.probe_timeout);
-        let response = seed.raw(Method::Get, "/healthz", None, "").map_err(Missed::Seed)?;
-        if response.status == 200 { Ok(()) } else { Err(Missed::Unhealthy(response.status)) }
+        let response = seed.raw(Method::Get, "/healthz", None, "").map_err(MissedBeat::Seed)?;
+        if response.status == 200 { Ok(()) } else { Err(MissedBeat::Unhealthy(response.status)) }
     }
 
     /// Renews the Lease, usually with one small patch.
-    fn renew(&self, known: &mut Known) -> Result<(), Missed> {
+    fn renew(&self, known: &mut KnownLease) -> Result<(), MissedBeat> {
         let garden = self.garden.with_deadline(self.options.renew_timeout);
         let name = &self.options.seed_name;
         let key = Key::new(NAMESPACE, name);
@@ -245,23 +250,23 @@ impl Heartbeat {
         if known.written {
             match self.renew_known(&garden, known, self.clock.now()) {
                 // The authorizer forgets the lease together with its Seed: 403 may mean the same as 404.
-                Err(e) if e.is_not_found() || e.is_denied() => *known = Known::default(),
-                other => return other.map_err(Missed::Lease),
+                Err(e) if e.is_not_found() || e.is_denied() => *known = KnownLease::default(),
+                other => return other.map_err(MissedBeat::Lease),
             }
         }
         let uid = match &known.seed_uid {
             Some(uid) => uid.clone(),
             None => match garden.find::<Metadata>(&SEED, &Key::cluster(name)) {
-                Ok(seed) => seed.ok_or(Missed::Unregistered)?.metadata.uid,
+                Ok(seed) => seed.ok_or(MissedBeat::Unregistered)?.metadata.uid,
                 // The garden's own API is unavailable, but Leases do not need it: renew an existing Lease without its
                 // owner.
                 Err(e) if is_failing(&e) => {
                     let patch =
                         Patch::Merge(json!({"spec": spec(name, self.options.resync, self.clock.now())}));
                     let renewed = garden.patch::<Value>(&LEASE, &key, &patch);
-                    return renewed.map(drop).map_err(|_| Missed::Lease(e));
+                    return renewed.map(drop).map_err(|_| MissedBeat::Lease(e));
                 }
-                Err(e) => return Err(Missed::Lease(e)),
+                Err(e) => return Err(MissedBeat::Lease(e)),
             },
         };
         // Not earlier: the first answer contains the garden's time.
@@ -276,9 +281,9 @@ impl Heartbeat {
                 });
                 let patch = Patch::Merge(patch);
                 self.may_write()?;
-                garden.patch::<Value>(&LEASE, &key, &patch).map_err(Missed::Lease)?;
+                garden.patch::<Value>(&LEASE, &key, &patch).map_err(MissedBeat::Lease)?;
             }
-            other => drop(other.map_err(Missed::Lease)?),
+            other => drop(other.map_err(MissedBeat::Lease)?),
         }
         known.written = true;
         Ok(())
@@ -289,7 +294,7 @@ impl Heartbeat {
     fn renew_known(
         &self,
         garden: &kube::Client,
-        known: &mut Known,
+        known: &mut KnownLease,
         now: Timestamp,
     ) -> Result<(), kube::Error> {
         let name = &self.options.seed_name;
@@ -310,11 +315,11 @@ impl Heartbeat {
         if self.may_write().is_err() { Err(conflict) } else { self.renew_known(garden, known, now) }
     }
 
-    fn report(&self, result: &Result<(), Missed>, past: &mut Past, threshold: Duration) {
-        let is_cut_off = matches!(result, Err(Missed::Lease(error)) if error.is_cut_off());
+    fn report(&self, result: &Result<(), MissedBeat>, past: &mut PreviousBeats, threshold: Duration) {
+        let is_cut_off = matches!(result, Err(MissedBeat::Lease(error)) if error.is_cut_off());
         // The garden is unreachable: the Lease gets priority. Limited in time, because this thread may hang.
         self.garden.go_first(is_cut_off.then(|| self.clock.mono().saturating_add(threshold)));
-        if matches!(result, Err(Missed::Unregistered)) {
+        if matches!(result, Err(MissedBeat::Unregistered)) {
             return self.pause(past);
         }
         if std::mem::take(&mut past.gone) {
@@ -346,7 +351,7 @@ impl Heartbeat {
 
     /// Handles a missing Seed. Before the first beat, its registration is in progress and has as long as any other
     /// beat. A Seed that existed was deleted: no beat is due then, and a failing probe would only restart the agent.
-    fn pause(&self, past: &mut Past) {
+    fn pause(&self, past: &mut PreviousBeats) {
         let seed = self.options.seed_name.as_str();
         if !past.beaten {
             log::debug!(seed; "There is no Seed yet");

@@ -28,14 +28,14 @@ fn threshold(interval: Duration, resync: Duration, missed_max: u32) -> Duration 
 
 /// The pace of one heartbeat.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(super) struct HeartbeatPace {
     resync: Duration,
     max: Duration,
     missed_max: u32,
     recent: Vec<Duration>,
 }
 
-impl Pace {
+impl HeartbeatPace {
     /// `resync` is the usual interval and `max` the longest one. The interval is never shorter than the usual one.
     pub(super) const fn new(resync: Duration, max: Duration, missed_max: u32) -> Self {
         Self { resync, max, missed_max, recent: Vec::new() }
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn only_the_last_renewals_count() {
-        let mut pace = Pace::new(ms(2_000), ms(8_000), 10);
+        let mut pace = HeartbeatPace::new(ms(2_000), ms(8_000), 10);
         for _ in 0..3 {
             pace.took(ms(1_200));
         }

@@ -22,7 +22,7 @@ use crate::kube::{Client, Patch, Shoot, kubeconfig};
 use crate::runtime::controller::ReconcileContext;
 use crate::runtime::write;
 
-use super::Base;
+use super::ManagedSeedContext;
 use super::subject::Subject;
 use crate::controllers::is_garden;
 
@@ -30,7 +30,7 @@ const RENEW: &str = "renew-kubeconfig";
 const VPA: &str = "vpa-admission-controller";
 
 /// The client of the Shoot's cluster.
-pub(super) fn target(base: &Base, subject: &Subject) -> Result<Shoot, Failed> {
+pub(super) fn target(base: &ManagedSeedContext, subject: &Subject) -> Result<Shoot, Failed> {
     if subject.plane().is_empty() {
         return Err(Failed::new("could not get target client: the Shoot has no control plane"));
     }
@@ -41,7 +41,11 @@ pub(super) fn target(base: &Base, subject: &Subject) -> Result<Shoot, Failed> {
 }
 
 /// Creates or updates the agent.
-pub(super) fn deploy(base: &Base, subject: &Subject, cx: &ReconcileContext) -> Result<(), Failed> {
+pub(super) fn deploy(
+    base: &ManagedSeedContext,
+    subject: &Subject,
+    cx: &ReconcileContext,
+) -> Result<(), Failed> {
     let own = subject.config()?;
     let client = target(base, subject)?;
     check::refuse_another(&client, subject.name())?;
@@ -68,7 +72,7 @@ pub(super) fn deploy(base: &Base, subject: &Subject, cx: &ReconcileContext) -> R
 
 /// The chart's objects for an agent with a certificate: enough to remove it.
 pub(super) fn objects(
-    base: &Base,
+    base: &ManagedSeedContext,
     subject: &Subject,
     client: &Client,
     cx: &ReconcileContext,
@@ -81,7 +85,7 @@ pub(super) fn objects(
 }
 
 fn render(
-    base: &Base,
+    base: &ManagedSeedContext,
     client: &Client,
     deployment: Deployment<'_>,
     (mut config, access): (Value, Access),
@@ -100,7 +104,7 @@ fn render(
 }
 
 /// The Shoot's own VerticalPodAutoscaler would conflict with the seed's.
-fn check_vpa(base: &Base, subject: &Subject, config: &Value) -> Result<(), Failed> {
+fn check_vpa(base: &ManagedSeedContext, subject: &Subject, config: &Value) -> Result<(), Failed> {
     let setting = &config["seedConfig"]["spec"]["settings"]["verticalPodAutoscaler"]["enabled"];
     if setting == &json!(false)
         || base.site.seed.find::<Value>(&DEPLOYMENT, &Key::new(subject.plane(), VPA))?.is_none()
@@ -114,7 +118,11 @@ fn check_vpa(base: &Base, subject: &Subject, config: &Value) -> Result<(), Faile
 }
 
 /// Checks that the credentials for backups exist. Returns annotations that restart pods when the credentials change.
-fn check_backup(base: &Base, subject: &Subject, config: &Value) -> Result<Map<String, Value>, Failed> {
+fn check_backup(
+    base: &ManagedSeedContext,
+    subject: &Subject,
+    config: &Value,
+) -> Result<Map<String, Value>, Failed> {
     let mut annotations = Map::new();
     let reference = &config["seedConfig"]["spec"]["backup"]["credentialsRef"];
     if reference["kind"] != "Secret" || reference["apiVersion"] != "v1" {
@@ -150,7 +158,7 @@ pub(super) fn is_owned(secret: &Value, subject: &Subject) -> bool {
 }
 
 /// Secrets that an older gardenlet has copied are left to the operator.
-fn disown(base: &Base, subject: &Subject, secret: &Value) -> Result<(), Failed> {
+fn disown(base: &ManagedSeedContext, subject: &Subject, secret: &Value) -> Result<(), Failed> {
     if !is_owned(secret, subject) {
         return Ok(());
     }
@@ -166,7 +174,7 @@ fn disown(base: &Base, subject: &Subject, secret: &Value) -> Result<(), Failed> 
 
 /// How the new agent gets access to the garden.
 fn access(
-    base: &Base,
+    base: &ManagedSeedContext,
     subject: &Subject,
     client: &Client,
     config: &Value,

@@ -18,14 +18,14 @@ use crate::runtime::store::Change;
 use crate::runtime::write;
 
 use super::subject::{Subject, USE_AS_SEED, read, stand_in};
-use super::{Base, CONTROLLER, RETRY, Round};
+use super::{CONTROLLER, ManagedSeedContext, ManagedSeedReconciliation, RETRY};
 
 /// The annotation of a control plane's namespace in the seed: objects were created for the Shoot and must be deleted
 /// when its annotation is removed.
 const MADE: &str = "edge.gardenlet/used-as-seed";
 
 /// Adds the controller.
-pub(super) fn add(group: &mut ControllerGroup, base: Arc<Base>) {
+pub(super) fn add(group: &mut ControllerGroup, base: Arc<ManagedSeedContext>) {
     let lane = group.lane("use-as-seed", base.controller().workers, RETRY);
     group.wake(&lane, &base.site.heads, |change: &Change<ShootHead>| {
         let word = |head: &Option<Arc<ShootHead>>| {
@@ -41,7 +41,7 @@ pub(super) fn add(group: &mut ControllerGroup, base: Arc<Base>) {
     group.run(lane, AnnotatedReconciler(base));
 }
 
-struct AnnotatedReconciler(Arc<Base>);
+struct AnnotatedReconciler(Arc<ManagedSeedContext>);
 
 impl Reconciler for AnnotatedReconciler {
     fn reconcile(&self, key: &Key, cx: &ReconcileContext) -> Result<ReconcileOutcome, ReconcileFailure> {
@@ -52,7 +52,8 @@ impl Reconciler for AnnotatedReconciler {
         let asked = asked.filter(|_| shoot["metadata"]["deletionTimestamp"].is_null());
         let plane = Key::cluster(text(&shoot["status"]["technicalID"]));
         let object = stand_in(&shoot, &base.site.settings.document, asked.unwrap_or_default());
-        let mut round = Round { base, subject: Subject { resource: SHOOT, object, shoot }, cx };
+        let mut round =
+            ManagedSeedReconciliation { base, subject: Subject { resource: SHOOT, object, shoot }, cx };
         for word in unknown {
             let note = format!("annotation {USE_AS_SEED} has the unknown word {word:?}, which is ignored");
             let news = Event {
@@ -120,7 +121,7 @@ impl AnnotatedReconciler {
 }
 
 /// Registers the Seed. Its agent is deployed only on request.
-fn register(base: &Base, subject: &Subject) -> Result<(), Failed> {
+fn register(base: &ManagedSeedContext, subject: &Subject) -> Result<(), Failed> {
     let config = &subject.config()?["seedConfig"];
     let key = Key::cluster(subject.name());
     write::ensure(&base.site.garden, &SEED, &key, |seed| {

@@ -11,12 +11,12 @@ use crate::flow::Failed;
 use crate::runtime::controller::ReconcileContext;
 use crate::runtime::write;
 
-use super::Base;
+use super::ManagedSeedContext;
 use super::act::{is_owned, objects, target};
 use super::subject::Subject;
 
 /// The progress of the deletion.
-pub(super) enum Step {
+pub(super) enum DeletionProgress {
     /// The Seed still exists; its agent has work to do.
     Seed(String),
     /// Objects of the agent still exist.
@@ -29,21 +29,25 @@ pub(super) enum Step {
 ///
 /// # Errors
 /// A request fails.
-pub(super) fn step(base: &Base, subject: &Subject, cx: &ReconcileContext) -> Result<Step, Failed> {
+pub(super) fn step(
+    base: &ManagedSeedContext,
+    subject: &Subject,
+    cx: &ReconcileContext,
+) -> Result<DeletionProgress, Failed> {
     let name = subject.name();
     let key = Key::cluster(name);
     if let Some(seed) = base.site.garden.find::<Value>(&SEED, &key)? {
         if seed["metadata"]["deletionTimestamp"].is_null() {
             write::delete(&base.site.garden, &SEED, &key)?;
         }
-        return Ok(Step::Seed(format!("Waiting for seed {name:?} to be deleted")));
+        return Ok(DeletionProgress::Seed(format!("Waiting for seed {name:?} to be deleted")));
     }
     if subject.plane().is_empty() {
         // The Shoot is gone, together with its cluster.
-        return Ok(Step::Done);
+        return Ok(DeletionProgress::Done);
     }
     let client = target(base, subject)?;
-    let waits = |what: &str| Ok(Step::Agent(format!("Waiting for {what} to be deleted")));
+    let waits = |what: &str| Ok(DeletionProgress::Agent(format!("Waiting for {what} to be deleted")));
     if let Some(deployment) = client.find::<Value>(&DEPLOYMENT, &Key::new(NAMESPACE, NAME))? {
         if deployment["metadata"]["deletionTimestamp"].is_null() {
             let objects = objects(base, subject, &client, cx)?;
@@ -62,11 +66,11 @@ pub(super) fn step(base: &Base, subject: &Subject, cx: &ReconcileContext) -> Res
         }
         return waits("the garden namespace in the target cluster");
     }
-    Ok(Step::Done)
+    Ok(DeletionProgress::Done)
 }
 
 /// Backup credentials that an older gardenlet has copied.
-fn backup_secret(base: &Base, subject: &Subject) -> Result<Option<Key>, Failed> {
+fn backup_secret(base: &ManagedSeedContext, subject: &Subject) -> Result<Option<Key>, Failed> {
     let Ok(config) = subject.config() else { return Ok(None) };
     let reference = &config["seedConfig"]["spec"]["backup"]["credentialsRef"];
     if reference["kind"] != "Secret" || reference["apiVersion"] != "v1" {

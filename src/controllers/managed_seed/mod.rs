@@ -34,8 +34,8 @@ use crate::runtime::queue::Retry;
 use crate::runtime::write;
 
 use super::Site;
-use delete::Step;
-use subject::{Head, Subject, is_reconciled};
+use delete::DeletionProgress;
+use subject::{ManagedSeedHead, Subject, is_reconciled};
 
 /// Whether the Shoot is ready.
 const SHOOT_RECONCILED: &str = "ShootReconciled";
@@ -51,22 +51,22 @@ const ABSENT_PERIOD: Duration = Duration::from_secs(300);
 const RETRY: Retry = Retry { first: Duration::from_secs(5), max: Duration::from_secs(300) };
 
 /// The state that the controllers of this folder share.
-struct Base {
+struct ManagedSeedContext {
     site: Arc<Site>,
-    known: Known,
+    known: KnownManagedSeeds,
 }
 
 /// The ManagedSeeds that were listed last. Cheap to clone.
 #[derive(Clone, Default)]
-struct Known(Arc<Mutex<SortedMap<Key, Entry>>>);
+struct KnownManagedSeeds(Arc<Mutex<SortedMap<Key, Entry>>>);
 
 struct Entry {
-    head: Head,
+    head: ManagedSeedHead,
     /// When it is due, even without a change.
     due: Mono,
 }
 
-impl Known {
+impl KnownManagedSeeds {
     fn lock(&self) -> MutexGuard<'_, SortedMap<Key, Entry>> {
         // Only single calls change the map: a panic cannot leave it half changed.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -90,7 +90,7 @@ impl Known {
     /// spread.
     fn replace(
         &self,
-        listed: Vec<Head>,
+        listed: Vec<ManagedSeedHead>,
         settings: &ManagedSeedController,
         now: Mono,
         jitter: &dyn Fn() -> Duration,
@@ -129,7 +129,7 @@ impl Known {
 }
 
 /// Whether a ManagedSeed that was just discovered can wait: after a start, or if changes are spread.
-fn waits(head: &Head, settings: &ManagedSeedController) -> bool {
+fn waits(head: &ManagedSeedHead, settings: &ManagedSeedController) -> bool {
     let is_new = head.metadata.generation <= 1 && !head.is_observed();
     !head.is_deleting() && !is_new && (head.is_observed() || settings.jitter_updates)
 }
@@ -137,7 +137,7 @@ fn waits(head: &Head, settings: &ManagedSeedController) -> bool {
 /// Adds the controllers.
 pub fn add(site: &Arc<Site>, group: &mut ControllerGroup) {
     let settings = site.settings.controllers.managed_seed;
-    let base = Arc::new(Base { site: Arc::clone(site), known: Known::default() });
+    let base = Arc::new(ManagedSeedContext { site: Arc::clone(site), known: KnownManagedSeeds::default() });
     let lane = group.lane("managed-seed", settings.workers, RETRY);
     let lister = group.lane("managed-seed-list", 1, Retry::up_to(ABSENT_PERIOD));
     lister.add(Key::new("", "managedseeds"));
@@ -154,7 +154,7 @@ pub fn add(site: &Arc<Site>, group: &mut ControllerGroup) {
 
 /// Lists ManagedSeeds periodically.
 struct Lister {
-    base: Arc<Base>,
+    base: Arc<ManagedSeedContext>,
     wake: Lane,
 }
 
@@ -164,11 +164,16 @@ impl Reconciler for Lister {
         let label_selector = format!("name.seed.gardener.cloud/{}=true", base.site.seed_name());
         let params = ListParams { label_selector, ..ListParams::default() };
         let mut listed = Vec::new();
-        let found = base.site.garden.list_all::<Head>(&MANAGED_SEED, ALL_NAMESPACES, &params, &mut |head| {
-            if listed.len() < limits::STORE_OBJECTS_MAX {
-                listed.push(head);
-            }
-        });
+        let found = base.site.garden.list_all::<ManagedSeedHead>(
+            &MANAGED_SEED,
+            ALL_NAMESPACES,
+            &params,
+            &mut |head| {
+                if listed.len() < limits::STORE_OBJECTS_MAX {
+                    listed.push(head);
+                }
+            },
+        );
         match found {
             Ok(_) => {}
             Err(error) if error.is_not_found() || error.is_denied() => {
@@ -185,7 +190,7 @@ impl Reconciler for Lister {
     }
 }
 
-struct SeedReconciler(Arc<Base>);
+struct SeedReconciler(Arc<ManagedSeedContext>);
 
 impl Reconciler for SeedReconciler {
     fn reconcile(&self, key: &Key, cx: &ReconcileContext) -> Result<ReconcileOutcome, ReconcileFailure> {
@@ -197,10 +202,10 @@ impl Reconciler for SeedReconciler {
         let is_known = || base.known.has(key);
         let found = base.site.garden.find_own::<Value>(&MANAGED_SEED, key, &is_known)?;
         let Some(object) = found else { return Ok(ReconcileOutcome::Done) };
-        let head = view::look::<Head>(&object)?;
+        let head = view::look::<ManagedSeedHead>(&object)?;
         let shoot = base.shoot(&Key::new(key.namespace.as_str(), head.shoot()))?;
         let is_lost = shoot.is_none();
-        let mut round = Round {
+        let mut round = ManagedSeedReconciliation {
             base,
             subject: Subject { resource: MANAGED_SEED, object, shoot: shoot.unwrap_or_default() },
             cx,
@@ -237,7 +242,7 @@ impl Reconciler for SeedReconciler {
     }
 }
 
-impl Base {
+impl ManagedSeedContext {
     fn controller(&self) -> &ManagedSeedController {
         &self.site.settings.controllers.managed_seed
     }
@@ -253,20 +258,20 @@ impl Base {
         self.site.garden.find_own(&SHOOT, key, &is_known)
     }
 
-    fn finalize(&self, head: &Head, present: bool) -> Result<(), Error> {
+    fn finalize(&self, head: &ManagedSeedHead, present: bool) -> Result<(), Error> {
         let metadata = &head.metadata;
         write::finalizer(&self.site.garden, &MANAGED_SEED, &metadata.key(), metadata, FINALIZER, present)
     }
 }
 
 /// One reconciliation of a subject.
-struct Round<'a> {
-    base: &'a Base,
+struct ManagedSeedReconciliation<'a> {
+    base: &'a ManagedSeedContext,
     subject: Subject,
     cx: &'a ReconcileContext,
 }
 
-impl Round<'_> {
+impl ManagedSeedReconciliation<'_> {
     fn reconcile(&mut self) -> Result<ReconcileOutcome, ReconcileFailure> {
         let (settings, subject) = (self.base.controller(), &self.subject);
         if let Err(failed) = subject.config() {
@@ -299,9 +304,9 @@ impl Round<'_> {
         let (message, again) = match delete::step(self.base, &self.subject, self.cx) {
             Err(failed) => return Err(self.fail("DeleteError", failed)),
             // The end of the Seed wakes us.
-            Ok(Step::Seed(message)) => (message, settings.sync_period.min(PERIOD)),
-            Ok(Step::Agent(message)) => (message, settings.wait_sync_period),
-            Ok(Step::Done) => {
+            Ok(DeletionProgress::Seed(message)) => (message, settings.sync_period.min(PERIOD)),
+            Ok(DeletionProgress::Agent(message)) => (message, settings.wait_sync_period),
+            Ok(DeletionProgress::Done) => {
                 let message = format!("Seed {} has been unregistered", self.subject.name());
                 self.tell(&[Report::new(SEED_REGISTERED, false, "Deleted", message)])?;
                 return Ok(None);
@@ -360,7 +365,7 @@ mod tests {
 
     use super::*;
 
-    fn head(name: &str, generation: i64, observed: i64, is_deleting: bool) -> Head {
+    fn head(name: &str, generation: i64, observed: i64, is_deleting: bool) -> ManagedSeedHead {
         let deleted = if is_deleting { json!("2026-01-01T00:00:00Z") } else { Value::Null };
         serde_json::from_value(
             json!({"metadata": {"namespace": "garden", "name": name, "uid": "u", "generation": generation,
@@ -393,10 +398,10 @@ mod tests {
             let found = (waits(&head, &settings(false)), waits(&head, &settings(true)));
             assert_eq!(found, (plain, spread), "{generation} {observed} {is_deleting}");
         }
-        let (known, jitter) = (Known::default(), || Duration::from_secs(100));
+        let (known, jitter) = (KnownManagedSeeds::default(), || Duration::from_secs(100));
         let at = Duration::from_secs;
         let key = |name: &str| Key::new("garden", name);
-        let list = |heads: Vec<Head>, now| known.replace(heads, &settings(false), now, &jitter);
+        let list = |heads: Vec<ManagedSeedHead>, now| known.replace(heads, &settings(false), now, &jitter);
         let woken = list(vec![head("a", 1, 0, false), head("b", 1, 1, false)], at(10));
         assert_eq!(woken, [key("a"), key("b")]);
         assert_eq!((known.left(&key("a"), at(10)), known.left(&key("b"), at(10))), (at(0), at(100)));

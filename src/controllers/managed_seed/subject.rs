@@ -13,11 +13,11 @@ pub(super) const USE_AS_SEED: &str = "shoot.gardener.cloud/use-as-seed";
 /// The part of a ManagedSeed that is kept in memory.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Head {
+pub(super) struct ManagedSeedHead {
     pub(super) metadata: ObjectMeta,
     spec: Spec,
     #[serde(deserialize_with = "or_default")]
-    status: Status,
+    status: ManagedSeedStatus,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
@@ -35,12 +35,12 @@ struct Name {
 
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Status {
+struct ManagedSeedStatus {
     #[serde(deserialize_with = "or_default")]
     observed_generation: i64,
 }
 
-impl Head {
+impl ManagedSeedHead {
     /// The values whose change requires a reconciliation.
     pub(super) fn asks(&self) -> (&str, i64, bool) {
         (&self.metadata.uid, self.metadata.generation, self.is_deleting())
@@ -122,7 +122,7 @@ pub(super) fn is_reconciled(shoot: &Value) -> bool {
 
 /// The requests of the older annotation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Asked {
+pub(super) struct AnnotationRequests {
     /// Deploy an agent, which registers the Seed.
     pub(super) has_agent: bool,
     /// Hide the Seed from the scheduler.
@@ -130,8 +130,8 @@ pub(super) struct Asked {
 }
 
 /// Reads the annotation, and its unknown words. `None`: it requests nothing.
-pub(super) fn read(annotation: &str) -> (Option<Asked>, Vec<&str>) {
-    let mut asked = Asked { has_agent: true, is_invisible: false };
+pub(super) fn read(annotation: &str) -> (Option<AnnotationRequests>, Vec<&str>) {
+    let mut asked = AnnotationRequests { has_agent: true, is_invisible: false };
     let (mut is_asked, mut unknown) = (false, Vec::new());
     for word in annotation.split(',').map(str::trim).filter(|word| !word.is_empty()) {
         match word {
@@ -147,7 +147,7 @@ pub(super) fn read(annotation: &str) -> (Option<Asked>, Vec<&str>) {
 
 /// The ManagedSeed for a Shoot with the older annotation. Its Seed equals the parent's, except for what the Shoot
 /// defines.
-pub(super) fn stand_in(shoot: &Value, parent: &Value, asked: Asked) -> Value {
+pub(super) fn stand_in(shoot: &Value, parent: &Value, asked: AnnotationRequests) -> Value {
     let (metadata, wanted) = (&shoot["metadata"], &shoot["spec"]);
     let mut spec = parent["seedConfig"]["spec"].clone();
     spec["provider"] = json!({"type": wanted["provider"]["type"], "region": wanted["region"]});
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn words_of_the_older_annotation() {
-        let asked = |has_agent, is_invisible| Some(Asked { has_agent, is_invisible });
+        let asked = |has_agent, is_invisible| Some(AnnotationRequests { has_agent, is_invisible });
         let table = [
             ("", None, vec![]),
             ("true", asked(true, false), vec![]),
@@ -213,7 +213,7 @@ mod tests {
         let shoot = json!({"metadata": {"namespace": "garden", "name": "s", "uid": "u", "generation": 3},
             "spec": {"region": "r", "provider": {"type": "t", "workers": [{"zones": ["2", "1"]}, {"zones": ["2"]}]},
                 "networking": {"pods": "100.0.0.0/16"}, "dns": {"domain": "s.example.org"}}});
-        let made = stand_in(&shoot, &parent, Asked { has_agent: true, is_invisible: true });
+        let made = stand_in(&shoot, &parent, AnnotationRequests { has_agent: true, is_invisible: true });
         let config = &made["spec"]["gardenlet"]["config"]["seedConfig"];
         let expected = json!({"provider": {"type": "t", "region": "r", "zones": ["1", "2"]},
             "networks": {"nodes": "10.0.0.0/16", "pods": "100.0.0.0/16", "services": "10.2.0.0/16"},

@@ -1,6 +1,6 @@
 //! Writes the planned changes.
 
-use super::decide::Step;
+use super::decide::PolicyWrite;
 use super::policy::Policy;
 use crate::api::core::NETWORK_POLICY;
 use crate::api::meta::Key;
@@ -8,11 +8,11 @@ use crate::kube::{Error, Seed};
 use crate::runtime::write;
 
 /// Executes one step.
-pub(super) fn step(seed: &Seed, namespace: &str, step: &Step) -> Result<(), Error> {
+pub(super) fn step(seed: &Seed, namespace: &str, step: &PolicyWrite) -> Result<(), Error> {
     match step {
-        Step::Create(policy) => create(seed, namespace, policy),
-        Step::Change(policy) => change(seed, namespace, policy),
-        Step::Delete(name) => {
+        PolicyWrite::Create(policy) => create(seed, namespace, policy),
+        PolicyWrite::Change(policy) => change(seed, namespace, policy),
+        PolicyWrite::Delete(name) => {
             write::delete(seed, &NETWORK_POLICY, &Key::new(namespace, name.as_str())).map(drop)
         }
     }

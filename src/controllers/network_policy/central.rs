@@ -122,7 +122,7 @@ fn texts(value: &Value) -> Vec<String> {
 
 /// The input of the central policies.
 #[derive(Debug)]
-pub(super) struct Given<'a> {
+pub(super) struct CentralPolicyInput<'a> {
     pub(super) networks: &'a Networks,
     /// `controllers.networkPolicy.additionalNamespaceSelectors`.
     pub(super) additional: &'a [Value],
@@ -134,7 +134,7 @@ pub(super) struct Given<'a> {
 
 /// The central policies of a namespace, and the names of the missing ones that cannot be created yet.
 #[derive(Debug, Default)]
-pub(super) struct Central {
+pub(super) struct CentralPolicies {
     pub(super) policies: Vec<Policy>,
     pub(super) unknown: Vec<&'static str>,
 }
@@ -182,10 +182,10 @@ const TABLE: [Row; 5] = [
     ),
 ];
 
-/// See [`Central`].
-pub(super) fn policies(namespace: &ObjectMeta, given: &Given<'_>) -> Central {
+/// See [`CentralPolicies`].
+pub(super) fn policies(namespace: &ObjectMeta, given: &CentralPolicyInput<'_>) -> CentralPolicies {
     let classes = classes(namespace, given.additional);
-    let mut central = Central::default();
+    let mut central = CentralPolicies::default();
     for (name, of, description) in TABLE {
         if classes & of == 0 {
             continue;
@@ -214,7 +214,7 @@ pub(super) fn policies(namespace: &ObjectMeta, given: &Given<'_>) -> Central {
 }
 
 /// The rules of a policy of [`TABLE`]; `None` while they are unknown.
-fn egress(name: &str, namespace: &str, given: &Given<'_>) -> Option<Value> {
+fn egress(name: &str, namespace: &str, given: &CentralPolicyInput<'_>) -> Option<Value> {
     let networks = given.networks;
     match name {
         API_SERVER => given.api_server.map(|rules| json!(rules)),

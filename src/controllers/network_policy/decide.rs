@@ -7,11 +7,11 @@ use std::sync::Arc;
 use crate::api::meta::Key;
 use crate::base::sorted::{SortedMap, SortedSet};
 
-use super::policy::{DENY_ALL, Policy, Seen, seen};
+use super::policy::{DENY_ALL, LivePolicy, Policy, seen};
 
 /// The writer of the policies that Services request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Whose {
+pub enum ServicePolicyWriter {
     /// Unknown yet.
     #[default]
     Unknown,
@@ -23,7 +23,7 @@ pub enum Whose {
 
 /// The desired state of a namespace, as far as it is known.
 #[derive(Debug, Default)]
-pub(super) struct Wanted {
+pub(super) struct DesiredPolicies {
     pub(super) policies: Vec<Policy>,
     /// The names of central policies that cannot be created yet.
     pub(super) unknown: Vec<&'static str>,
@@ -32,12 +32,12 @@ pub(super) struct Wanted {
     /// Whether the agent writes the central policies.
     pub(super) has_central: bool,
     /// Who writes the policies of Services.
-    pub(super) whose: Whose,
+    pub(super) writer: ServicePolicyWriter,
 }
 
 /// One write.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Step {
+pub(super) enum PolicyWrite {
     Create(Policy),
     Change(Policy),
     Delete(String),
@@ -45,20 +45,20 @@ pub(super) enum Step {
 
 /// The steps in order, and whether the namespace stays open because some allowed traffic is not known yet.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Plan {
-    pub(super) steps: Vec<Step>,
+pub(super) struct PolicyPlan {
+    pub(super) steps: Vec<PolicyWrite>,
     pub(super) stays_open: bool,
 }
 
 /// Plans the steps. `live` has the digests of the namespace's policies.
-pub(super) fn plan(namespace: &str, wanted: Wanted, live: &[Arc<str>]) -> Plan {
-    let there: SortedMap<String, (Seen, &str)> = live
+pub(super) fn plan(namespace: &str, wanted: DesiredPolicies, live: &[Arc<str>]) -> PolicyPlan {
+    let there: SortedMap<String, (LivePolicy, &str)> = live
         .iter()
         .filter_map(|look| seen(look, namespace).map(|seen| (seen.name.clone(), (seen, look.as_ref()))))
         .collect();
-    let stays = |seen: &Seen| match &seen.service {
+    let stays = |seen: &LivePolicy| match &seen.service {
         None => !wanted.has_central || wanted.unknown.contains(&seen.name.as_str()),
-        Some(service) => wanted.whose != Whose::Ours || wanted.unclear.contains(service),
+        Some(service) => wanted.writer != ServicePolicyWriter::Ours || wanted.unclear.contains(service),
     };
     let names: SortedSet<&str> = wanted.policies.iter().map(|policy| policy.name.as_str()).collect();
     let obsolete = there
@@ -68,7 +68,9 @@ pub(super) fn plan(namespace: &str, wanted: Wanted, live: &[Arc<str>]) -> Plan {
     let (closing, mut deletes): (Vec<String>, Vec<String>) =
         obsolete.map(|seen| seen.name.clone()).partition(|name| name == DENY_ALL);
     deletes.sort_unstable();
-    let is_known = wanted.unknown.is_empty() && wanted.unclear.is_empty() && wanted.whose != Whose::Unknown;
+    let is_known = wanted.unknown.is_empty()
+        && wanted.unclear.is_empty()
+        && wanted.writer != ServicePolicyWriter::Unknown;
     let (mut opens, mut closes, mut stays_open) = (SortedMap::new(), None, false);
     for policy in wanted.policies {
         let known = there.get(&policy.name);
@@ -81,10 +83,10 @@ pub(super) fn plan(namespace: &str, wanted: Wanted, live: &[Arc<str>]) -> Plan {
             continue;
         }
         let name = policy.name.clone();
-        let step = if known.is_some() { Step::Change(policy) } else { Step::Create(policy) };
+        let step = if known.is_some() { PolicyWrite::Change(policy) } else { PolicyWrite::Create(policy) };
         if is_closing { closes = Some(step) } else { drop(opens.insert(name, step)) }
     }
-    let first = closing.into_iter().map(Step::Delete);
-    let last = deletes.into_iter().map(Step::Delete);
-    Plan { steps: first.chain(opens.into_values()).chain(closes).chain(last).collect(), stays_open }
+    let first = closing.into_iter().map(PolicyWrite::Delete);
+    let last = deletes.into_iter().map(PolicyWrite::Delete);
+    PolicyPlan { steps: first.chain(opens.into_values()).chain(closes).chain(last).collect(), stays_open }
 }

@@ -36,13 +36,13 @@ use crate::runtime::pool::Lane;
 use crate::runtime::queue::Retry;
 use crate::shoot::Served;
 
-use central::{Central, Given, Networks, ShootNetworks};
-use decide::{Step, Wanted};
-use server::Known;
+use central::{CentralPolicies, CentralPolicyInput, Networks, ShootNetworks};
+use decide::{DesiredPolicies, PolicyWrite};
+use server::KnownApiServer;
 
-pub use decide::Whose;
-pub use observe::Sight;
-pub use server::{Server, name};
+pub use decide::ServicePolicyWriter;
+pub use observe::NetworkPolicyWatches;
+pub use server::{ApiServerCheck, name};
 
 /// How often the address of the API server is checked.
 const SERVER_PERIOD: Duration = Duration::from_secs(60);
@@ -60,8 +60,8 @@ fn server_key() -> Key {
 #[derive(Debug)]
 pub struct NetworkPolicies {
     seed: Seed,
-    sight: Sight,
-    server: Server,
+    policy_watches: NetworkPolicyWatches,
+    server: ApiServerCheck,
     networks: Networks,
     additional: Vec<Value>,
     lane: Lane,
@@ -73,20 +73,20 @@ pub struct NetworkPolicies {
 pub fn add(
     settings: &Settings,
     seed: &Seed,
-    sight: &Sight,
-    server: Server,
+    policy_watches: &NetworkPolicyWatches,
+    server: ApiServerCheck,
     served: &Served,
     group: &mut ControllerGroup,
 ) {
     let of = &settings.controllers.network_policy;
     let lane = group.lane("network-policy", of.workers, Retry::up_to(RETRY_MAX));
     let shoots = Arc::default();
-    wake(sight, &lane, group);
+    wake(policy_watches, &lane, group);
     wake_by_clusters(served, &lane, &shoots, group);
     lane.add(server_key());
     let reconciler = NetworkPolicies {
         seed: seed.clone(),
-        sight: sight.clone(),
+        policy_watches: policy_watches.clone(),
         server,
         networks: Networks::read(&settings.seed_config.spec["networks"]),
         additional: of.additional_namespace_selectors.clone(),
@@ -96,9 +96,9 @@ pub fn add(
     group.run(lane, reconciler);
 }
 
-fn wake(sight: &Sight, lane: &Lane, group: &mut ControllerGroup) {
-    let known = sight.clone();
-    group.wake(lane, sight.namespaces(), move |change| {
+fn wake(policy_watches: &NetworkPolicyWatches, lane: &Lane, group: &mut ControllerGroup) {
+    let known = policy_watches.clone();
+    group.wake(lane, policy_watches.namespaces(), move |change| {
         let look = |metadata: &ObjectMeta| {
             (metadata.uid.clone(), metadata.labels.clone(), metadata.deletion_timestamp.is_some())
         };
@@ -112,15 +112,15 @@ fn wake(sight: &Sight, lane: &Lane, group: &mut ControllerGroup) {
         }
         keys
     });
-    let (known, waking) = (sight.clone(), lane.clone());
-    group.keep(sight.services.listen(move |altered| {
+    let (known, waking) = (policy_watches.clone(), lane.clone());
+    group.keep(policy_watches.services.listen(move |altered| {
         waking.add(Key::cluster(&*altered.namespace));
         let looks = [&altered.old, &altered.new].into_iter().flatten();
         let open = looks.flat_map(|look| known.open_from(look));
         open.for_each(|name| waking.add(Key::cluster(name)));
     }));
-    let (known, waking) = (sight.clone(), lane.clone());
-    group.keep(sight.pods.listen(move |altered| {
+    let (known, waking) = (policy_watches.clone(), lane.clone());
+    group.keep(policy_watches.pods.listen(move |altered| {
         if !is_news(&known.pods, altered) {
             return;
         }
@@ -130,13 +130,13 @@ fn wake(sight: &Sight, lane: &Lane, group: &mut ControllerGroup) {
         open.for_each(|(name, _)| waking.add(Key::cluster(&*name)));
     }));
     let waking = lane.clone();
-    group.keep(sight.policies.listen(move |altered| {
+    group.keep(policy_watches.policies.listen(move |altered| {
         if [&altered.old, &altered.new].into_iter().flatten().any(|look| !look.is_empty()) {
             waking.add(Key::cluster(&*altered.namespace));
         }
     }));
-    let known = sight.clone();
-    group.wake_on(lane, &sight.whose_changed, move || all(&known));
+    let known = policy_watches.clone();
+    group.wake_on(lane, &policy_watches.writer_changed, move || all(&known));
 }
 
 /// Whether the set of pod labels in the namespace has changed. A pod that looks like another one makes no difference.
@@ -169,24 +169,24 @@ fn wake_by_clusters(
 }
 
 /// The keys of all namespaces.
-fn all(sight: &Sight) -> Vec<Key> {
-    sight.namespaces().store().all().into_iter().map(|(key, _)| key).collect()
+fn all(policy_watches: &NetworkPolicyWatches) -> Vec<Key> {
+    policy_watches.namespaces().store().all().into_iter().map(|(key, _)| key).collect()
 }
 
 impl Reconciler for NetworkPolicies {
     fn reconcile(&self, key: &Key, cx: &ReconcileContext) -> Result<ReconcileOutcome, ReconcileFailure> {
         if *key == server_key() {
             if self.server.look(cx.clock.mono())? {
-                all(&self.sight).into_iter().for_each(|key| self.lane.add(key));
+                all(&self.policy_watches).into_iter().for_each(|key| self.lane.add(key));
             }
             return Ok(ReconcileOutcome::After(SERVER_PERIOD.mul_f64(0.9 + 0.2 * random::unit())));
         }
         // Read it once: it may change in between, while Services may not be known yet.
-        let whose = self.sight.whose();
-        if !self.sight.is_synced(whose) {
+        let writer = self.policy_watches.writer();
+        if !self.policy_watches.is_synced(writer) {
             return Ok(ReconcileOutcome::After(AGAIN_SOON));
         }
-        let Some(namespace) = self.sight.namespace(&key.name) else {
+        let Some(namespace) = self.policy_watches.namespace(&key.name) else {
             self.shoots().remove(&key.name);
             return Ok(ReconcileOutcome::Done);
         };
@@ -195,7 +195,7 @@ impl Reconciler for NetworkPolicies {
         if namespace.metadata.deletion_timestamp.is_some() {
             return Ok(ReconcileOutcome::Done);
         }
-        self.bring(&namespace.metadata, &known, whose)
+        self.apply(&namespace.metadata, &known, writer)
     }
 }
 
@@ -204,25 +204,25 @@ impl NetworkPolicies {
         self.shoots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn bring(
+    fn apply(
         &self,
         namespace: &ObjectMeta,
-        known: &Known,
-        whose: Whose,
+        known: &KnownApiServer,
+        writer: ServicePolicyWriter,
     ) -> Result<ReconcileOutcome, ReconcileFailure> {
         let (mut wanted, missing) = self.central(namespace, known)?;
-        wanted.whose = whose;
-        if whose == Whose::Ours {
-            self.sight.ask(namespace, &mut wanted)?;
+        wanted.writer = writer;
+        if writer == ServicePolicyWriter::Ours {
+            self.policy_watches.ask(namespace, &mut wanted)?;
         }
-        if self.sight.whose() != whose || !self.sight.is_synced(whose) {
+        if self.policy_watches.writer() != writer || !self.policy_watches.is_synced(writer) {
             // The data may have been dropped meanwhile.
             return Ok(ReconcileOutcome::After(AGAIN_SOON));
         }
         let name = namespace.name.as_str();
-        let plan = decide::plan(name, wanted, &self.sight.policies.within(name));
+        let plan = decide::plan(name, wanted, &self.policy_watches.policies.within(name));
         for step in &plan.steps {
-            if is_of_service(step) && self.sight.whose() != Whose::Ours {
+            if is_of_service(step) && self.policy_watches.writer() != ServicePolicyWriter::Ours {
                 // The holder of the lease writes them.
                 return Ok(ReconcileOutcome::Done);
             }
@@ -238,21 +238,21 @@ impl NetworkPolicies {
     fn central(
         &self,
         namespace: &ObjectMeta,
-        known: &Known,
-    ) -> Result<(Wanted, Option<ReconcileFailure>), ReconcileFailure> {
-        let host = self.sight.namespace("kube-system");
+        known: &KnownApiServer,
+    ) -> Result<(DesiredPolicies, Option<ReconcileFailure>), ReconcileFailure> {
+        let host = self.policy_watches.namespace("kube-system");
         let is_hosted = host.is_some_and(|namespace| hosting::has_role_shoot(&namespace.metadata));
         if known.is_garden || is_hosted {
-            return Ok((Wanted::default(), None));
+            return Ok((DesiredPolicies::default(), None));
         }
         let shoot = if central::is_of_shoot(&namespace.name) { self.shoot(&namespace.name)? } else { None };
-        let given = Given {
+        let given = CentralPolicyInput {
             networks: &self.networks,
             additional: &self.additional,
             api_server: known.rules.as_ref().map(|rules| rules.as_slice()),
             shoot: shoot.as_ref(),
         };
-        let Central { policies, unknown } = central::policies(namespace, &given);
+        let CentralPolicies { policies, unknown } = central::policies(namespace, &given);
         let is_missing = shoot.is_none() && unknown.iter().any(|name| name.ends_with("private-networks"));
         let missing = is_missing.then(|| {
             ReconcileFailure::retry(format!(
@@ -260,7 +260,7 @@ impl NetworkPolicies {
                 namespace.name
             ))
         });
-        Ok((Wanted { policies, unknown, has_central: true, ..Wanted::default() }, missing))
+        Ok((DesiredPolicies { policies, unknown, has_central: true, ..DesiredPolicies::default() }, missing))
     }
 
     /// The networks of a Shoot.
@@ -277,9 +277,9 @@ impl NetworkPolicies {
     }
 }
 
-fn is_of_service(step: &Step) -> bool {
+fn is_of_service(step: &PolicyWrite) -> bool {
     match step {
-        Step::Create(policy) | Step::Change(policy) => policy.service.is_some(),
-        Step::Delete(name) => !policy::CENTRAL.contains(&name.as_str()),
+        PolicyWrite::Create(policy) | PolicyWrite::Change(policy) => policy.service.is_some(),
+        PolicyWrite::Delete(name) => !policy::CENTRAL.contains(&name.as_str()),
     }
 }

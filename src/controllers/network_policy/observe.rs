@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::decide::{Wanted, Whose};
+use super::decide::{DesiredPolicies, ServicePolicyWriter};
 use super::services::{Service, carried};
 use super::{central, policy, services};
 use crate::api::core::{NETWORK_POLICY, POD, SERVICE};
@@ -19,29 +19,29 @@ use crate::runtime::source::{Notice, WatchSource};
 
 /// The state that the controller shares with its watches. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Sight {
+pub struct NetworkPolicyWatches {
     namespaces: WatchSource<Namespace>,
     pub(super) policies: TextStore,
     pub(super) services: TextStore,
     pub(super) pods: TextStore,
-    whose: Arc<Mutex<Whose>>,
-    pub(super) whose_changed: Notice,
+    writer: Arc<Mutex<ServicePolicyWriter>>,
+    pub(super) writer_changed: Notice,
 }
 
-impl Default for Sight {
+impl Default for NetworkPolicyWatches {
     fn default() -> Self {
         Self {
             namespaces: WatchSource::default(),
             policies: TextStore::new(policy::look),
             services: TextStore::new(services::look),
             pods: TextStore::new(services::look_of_pod),
-            whose: Arc::default(),
-            whose_changed: Notice::default(),
+            writer: Arc::default(),
+            writer_changed: Notice::default(),
         }
     }
 }
 
-impl Sight {
+impl NetworkPolicyWatches {
     /// Watches the policies of the seed.
     pub fn watch_policies(&self, seed: &Client, group: &mut ControllerGroup) {
         group.watch(seed, Options::all("seed/networkpolicies", NETWORK_POLICY), &self.policies);
@@ -55,16 +55,16 @@ impl Sight {
     }
 
     /// Sets the writer of the policies that Services request.
-    pub fn set_whose(&self, whose: Whose) {
+    pub fn set_service_policy_writer(&self, writer: ServicePolicyWriter) {
         let before =
-            std::mem::replace(&mut *self.whose.lock().unwrap_or_else(PoisonError::into_inner), whose);
-        if before != whose {
-            self.whose_changed.tell(&());
+            std::mem::replace(&mut *self.writer.lock().unwrap_or_else(PoisonError::into_inner), writer);
+        if before != writer {
+            self.writer_changed.tell(&());
         }
     }
 
-    pub(super) fn whose(&self) -> Whose {
-        *self.whose.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn writer(&self) -> ServicePolicyWriter {
+        *self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The namespaces of the seed, also for other controllers.
@@ -76,10 +76,12 @@ impl Sight {
         self.namespaces.store().get(&Key::cluster(name))
     }
 
-    /// Whether all inputs are known if `whose` is the writer of the policies that Services request.
-    pub(super) fn is_synced(&self, whose: Whose) -> bool {
+    /// Whether all inputs are known if `writer` is the writer of the policies that Services request.
+    pub(super) fn is_synced(&self, writer: ServicePolicyWriter) -> bool {
         let asks = self.services.is_synced() && self.pods.is_synced();
-        self.namespaces.store().is_synced() && self.policies.is_synced() && (asks || whose != Whose::Ours)
+        self.namespaces.store().is_synced()
+            && self.policies.is_synced()
+            && (asks || writer != ServicePolicyWriter::Ours)
     }
 
     /// The namespaces that are not being deleted.
@@ -107,7 +109,11 @@ impl Sight {
     }
 
     /// Adds the policies that Services request in a namespace.
-    pub(super) fn ask(&self, namespace: &ObjectMeta, wanted: &mut Wanted) -> Result<(), ReconcileFailure> {
+    pub(super) fn ask(
+        &self,
+        namespace: &ObjectMeta,
+        wanted: &mut DesiredPolicies,
+    ) -> Result<(), ReconcileFailure> {
         let name = namespace.name.as_str();
         let mut read = |of: &str, look: &str| {
             Service::read(of, look).unwrap_or_else(|unclear| {

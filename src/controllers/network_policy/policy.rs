@@ -75,7 +75,7 @@ impl Policy {
 
 /// What a digest tells about a live policy of ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(super) struct LivePolicy {
     pub(super) name: String,
     /// The Service that requested it; `None` for a central policy.
     pub(super) service: Option<Key>,
@@ -104,11 +104,11 @@ pub(super) fn look(object: &Value) -> String {
 }
 
 /// Parses a digest.
-pub(super) fn seen(look: &str, namespace: &str) -> Option<Seen> {
+pub(super) fn seen(look: &str, namespace: &str) -> Option<LivePolicy> {
     let mut parts = look.split(BETWEEN).map(|part| part.replace(HERE, namespace));
     let (name, of, service) = (parts.next()?, parts.next()?, parts.next()?);
     let service = (!service.is_empty()).then(|| Key::new(of, service));
-    (!name.is_empty()).then_some(Seen { name, service })
+    (!name.is_empty()).then_some(LivePolicy { name, service })
 }
 
 /// A spec as an API server stores it: without empty lists, and with the protocol of each port.
@@ -161,7 +161,7 @@ mod tests {
             assert_eq!(stored["spec"], expected);
             let look = policy.look("a");
             assert_eq!(look_at(&stored), look);
-            assert_eq!(seen(&look, "a"), Some(Seen { name: policy.name.clone(), service }));
+            assert_eq!(seen(&look, "a"), Some(LivePolicy { name: policy.name.clone(), service }));
             let other = Policy { description: "From c to b.".to_owned(), ..policy.clone() };
             assert_ne!(other.look("a"), look);
         }

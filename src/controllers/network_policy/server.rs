@@ -22,7 +22,7 @@ const LOOKUP_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// The known facts about the seed.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Known {
+pub(super) struct KnownApiServer {
     /// It runs a garden, whose operator writes the central policies.
     pub(super) is_garden: bool,
     /// Rules to its API server; `None` while its name has no address.
@@ -30,33 +30,33 @@ pub(super) struct Known {
 }
 
 #[derive(Debug, Default)]
-struct Inner {
-    known: Option<Known>,
+struct ApiServerCheckState {
+    known: Option<KnownApiServer>,
     looked_for_garden: Option<Mono>,
     addresses: Vec<IpAddr>,
 }
 
 /// The periodic check.
 #[derive(Debug)]
-pub struct Server {
+pub struct ApiServerCheck {
     seed: Seed,
     dialer: Arc<dyn Dial>,
     name: Option<(String, u16)>,
-    inner: Mutex<Inner>,
+    inner: Mutex<ApiServerCheckState>,
 }
 
-impl Server {
+impl ApiServerCheck {
     /// `name` is host and port of the API server; `None` if its URL contains an address.
     pub fn new(seed: Seed, dialer: Arc<dyn Dial>, name: Option<(String, u16)>) -> Self {
         Self { seed, dialer, name, inner: Mutex::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, ApiServerCheckState> {
         // Single assignments change it.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn known(&self) -> Option<Known> {
+    pub(super) fn known(&self) -> Option<KnownApiServer> {
         self.lock().known.clone()
     }
 
@@ -82,7 +82,7 @@ impl Server {
             Some(Some(rules)) => Some(Arc::new(rules)),
             None => None,
         };
-        let known = Some(Known { is_garden, rules });
+        let known = Some(KnownApiServer { is_garden, rules });
         let is_new = {
             let mut inner = self.lock();
             let is_new = inner.known != known;

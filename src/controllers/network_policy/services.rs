@@ -98,14 +98,14 @@ pub(super) struct Service {
 
 /// A Service has an invalid request.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Unclear {
+pub(super) struct InvalidRequest {
     pub(super) service: Key,
     pub(super) annotation: String,
 }
 
 impl Service {
     /// Parses a text of [`look`]; `None` if it requests nothing.
-    pub(super) fn read(namespace: &str, look: &str) -> Result<Option<Self>, Unclear> {
+    pub(super) fn read(namespace: &str, look: &str) -> Result<Option<Self>, InvalidRequest> {
         let Ok(service) = serde_json::from_str::<Value>(look) else { return Ok(None) };
         let (name, annotations) = (text(&service["name"]), &service["annotations"]);
         let list =
@@ -113,7 +113,7 @@ impl Service {
                 None => Ok(None),
                 Some(Ok(Value::Null)) => Ok(Some(Vec::new())),
                 Some(Ok(Value::Array(items))) if items.iter().all(Value::is_object) => Ok(Some(items)),
-                Some(_) => Err(Unclear {
+                Some(_) => Err(InvalidRequest {
                     service: Key::new(namespace, name),
                     annotation: format!("{PREFIX}{annotation}"),
                 }),

@@ -21,14 +21,14 @@ use crate::runtime::write;
 use super::decide::{self, Observed, Phase};
 use super::error::{Error, GET_NAMESPACE, kube_error};
 use super::flow;
-use super::work::{Seldom, Work};
+use super::work::{RarelyChecked, Work};
 use super::{CONFLICT_RETRY, FINALIZER, SeedReconciler, authorities, delete, extensions};
 
 /// How often the progress of a flow is written, as in upstream.
 const PROGRESS_PERIOD: Duration = Duration::from_secs(5);
 
 /// A flow between its turns.
-pub(super) struct Running {
+pub(super) struct RunningSeedFlow {
     flow: Flow<Work>,
     work: Work,
     observed: Observed,
@@ -46,13 +46,13 @@ impl SeedReconciler {
         phase: Phase,
         now: Mono,
     ) -> Result<Option<Duration>, ReconcileFailure> {
-        if matches!(phase, Phase::Begin) || !self.memory.was_seen(Seldom::SeedNamespace, now) {
+        if matches!(phase, Phase::Begin) || !self.memory.was_seen(RarelyChecked::SeedNamespace, now) {
             let namespace = seed_namespace(&key.name);
             let found = self.site.garden.find::<Metadata>(&NAMESPACE, &Key::cluster(&namespace));
             if found.map_err(kube_error(GET_NAMESPACE))?.is_none() {
                 return Err(Error::NoNamespace(namespace).into());
             }
-            self.memory.saw(Seldom::SeedNamespace, now);
+            self.memory.saw(RarelyChecked::SeedNamespace, now);
         }
         let live = view::look::<Metadata>(&observed.live)?.metadata;
         match write::finalizer(&self.site.garden, &SEED, key, &live, FINALIZER, true) {
@@ -66,7 +66,7 @@ impl SeedReconciler {
     }
 
     /// Starts a reconciliation.
-    pub(super) fn round(&self, observed: &Observed, phase: Phase, cx: &ReconcileContext) -> Running {
+    pub(super) fn round(&self, observed: &Observed, phase: Phase, cx: &ReconcileContext) -> RunningSeedFlow {
         let wanted = extensions::wanted(&observed.live, &self.site.registrations.store().values());
         let is_complete = matches!(phase, Phase::Begin) || !self.memory.is_recent(cx.clock.mono(), &wanted);
         let work = Work {
@@ -74,7 +74,7 @@ impl SeedReconciler {
             has_policies: deletion_protection::is_served(&observed.kubernetes_version),
             live: observed.live.clone(),
             zones: observed.zones(),
-            is_labelled: self.memory.was_seen(Seldom::Labels, cx.clock.mono()),
+            is_labelled: self.memory.was_seen(RarelyChecked::Labels, cx.clock.mono()),
             cluster_identity: observed.cluster_identity.clone(),
             generations: SortedMap::new(),
             place: authorities::place(&self.site.seed, &self.site.keys, &cx.clock),
@@ -83,7 +83,7 @@ impl SeedReconciler {
             stale: Vec::new(),
             has_record: false,
         };
-        Running {
+        RunningSeedFlow {
             flow: flow::build(&work, is_complete),
             work,
             observed: observed.clone(),
@@ -94,7 +94,7 @@ impl SeedReconciler {
     }
 
     /// The reconciliation that waits for its next turn, if the Seed's request has not changed.
-    pub(super) fn unfinished(&self, key: &Key) -> Option<Running> {
+    pub(super) fn unfinished(&self, key: &Key) -> Option<RunningSeedFlow> {
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take()?;
         let now = self.site.seeds.store().get(key)?;
         let then = &running.observed.live["metadata"];
@@ -110,14 +110,14 @@ impl SeedReconciler {
     pub(super) fn turn(
         &self,
         key: &Key,
-        running: Running,
+        running: RunningSeedFlow,
         cx: &ReconcileContext,
     ) -> Result<ReconcileOutcome, ReconcileFailure> {
         let keep = |running| *self.running.lock().unwrap_or_else(PoisonError::into_inner) = Some(running);
         let mut held = Held::new(keep);
         let running = held.lend(running);
         let now = || cx.clock.mono();
-        let mut teller = Teller {
+        let mut teller = SeedProgressWriter {
             garden: &self.site.garden,
             key,
             pacer: &mut running.pacer,
@@ -140,19 +140,20 @@ impl SeedReconciler {
     fn end(
         &self,
         key: &Key,
-        running: &Running,
+        running: &RunningSeedFlow,
         errors: &[TaskError],
         now: Mono,
-    ) -> Result<(Observed, Phase, Result<delete::Step, ReconcileFailure>), ReconcileFailure> {
+    ) -> Result<(Observed, Phase, Result<delete::SeedReconciliationResult, ReconcileFailure>), ReconcileFailure>
+    {
         let (mut observed, phase) = (running.observed.clone(), running.phase);
         let result = if errors.is_empty() {
             if running.is_complete {
                 self.memory.completed(now, running.work.wanted.clone());
             }
             if running.is_complete || !running.work.is_labelled {
-                self.memory.saw(Seldom::Labels, now);
+                self.memory.saw(RarelyChecked::Labels, now);
             }
-            Ok(delete::Step::Wait(self.site.settings.controllers.seed.sync_period))
+            Ok(delete::SeedReconciliationResult::Wait(self.site.settings.controllers.seed.sync_period))
         } else {
             Err(ReconcileFailure::retry(Error::Tasks(errors.to_vec())))
         };
@@ -167,7 +168,7 @@ impl SeedReconciler {
 }
 
 /// Writes the progress of a flow to the Seed.
-struct Teller<'a> {
+struct SeedProgressWriter<'a> {
     garden: &'a Garden,
     key: &'a Key,
     pacer: &'a mut Pacer,
@@ -177,7 +178,7 @@ struct Teller<'a> {
     cx: &'a ReconcileContext,
 }
 
-impl Observer for Teller<'_> {
+impl Observer for SeedProgressWriter<'_> {
     fn progress(&mut self, progress: &Progress) {
         // The start and the end are written in any case.
         let is_between = (1..100).contains(&progress.percent);

@@ -22,7 +22,7 @@ use crate::kube::{DeleteParams, Patch};
 use crate::runtime::controller::ReconcileFailure;
 use crate::runtime::write;
 
-use super::delete::{self, REMOVAL_PERIOD, Step};
+use super::delete::{self, REMOVAL_PERIOD, SeedReconciliationResult};
 use super::error::kube_error;
 use super::{SeedReconciler, components};
 
@@ -44,7 +44,10 @@ pub(super) fn forget(origins: &Origins) {
 }
 
 /// Deletes the components that another gardenlet has left. Returns `None` once they are gone.
-pub(super) fn components(this: &SeedReconciler, seed: &str) -> Result<Option<Step>, ReconcileFailure> {
+pub(super) fn components(
+    this: &SeedReconciler,
+    seed: &str,
+) -> Result<Option<SeedReconciliationResult>, ReconcileFailure> {
     let own = components::managed_resources(seed);
     let (mut names, mut waiting) = (Vec::new(), Vec::new());
     let found = delete::list(&this.site.seed, &MANAGED_RESOURCE, COMPONENTS, "", |object| {
@@ -62,9 +65,9 @@ pub(super) fn components(this: &SeedReconciler, seed: &str) -> Result<Option<Ste
     }
     let remedy = "its objects are being deleted: see its conditions in the seed cluster";
     Ok(match found {
-        _ if !waiting.is_empty() => Some(Step::Again(REMOVAL_PERIOD)),
+        _ if !waiting.is_empty() => Some(SeedReconciliationResult::Again(REMOVAL_PERIOD)),
         Some(found) => Some(found.block("ManagedResource", remedy, delete::PERIOD)),
-        None if is_istio_there(this)? => Some(Step::Again(REMOVAL_PERIOD)),
+        None if is_istio_there(this)? => Some(SeedReconciliationResult::Again(REMOVAL_PERIOD)),
         None => None,
     })
 }
@@ -84,7 +87,10 @@ fn is_istio_there(this: &SeedReconciler) -> Result<bool, ReconcileFailure> {
 }
 
 /// Deletes everything else that exists because of the Seed. Returns `None` once it is gone.
-pub(super) fn definitions(this: &SeedReconciler, now: Timestamp) -> Result<Option<Step>, ReconcileFailure> {
+pub(super) fn definitions(
+    this: &SeedReconciler,
+    now: Timestamp,
+) -> Result<Option<SeedReconciliationResult>, ReconcileFailure> {
     let mut all: Vec<Metadata> = Vec::new();
     let params = ListParams { metadata_only: true, ..ListParams::default() };
     let mut add = |definition| all.push(definition);
@@ -129,7 +135,7 @@ fn remove_definitions(
     this: &SeedReconciler,
     all: &[&Metadata],
     now: Timestamp,
-) -> Result<Option<Step>, ReconcileFailure> {
+) -> Result<Option<SeedReconciliationResult>, ReconcileFailure> {
     let (mut is_pending, mut blocked) = (false, None);
     for found in all {
         let name = found.metadata.name.as_str();
@@ -137,17 +143,17 @@ fn remove_definitions(
         let Some(version) = origin(this, found, definition)? else { continue };
         is_pending = true;
         if definition.has_owners
-            && let Some(objects) = objects(this, definition, version)?
+            && let Some((objects, has_more)) = objects(this, definition, version)?
         {
-            blocked.get_or_insert(blocked_by(name, &objects));
+            blocked.get_or_insert(blocked_by(name, &objects, has_more));
         } else if found.metadata.deletion_timestamp.is_none() && this.site.managed.store().is_synced() {
             // At its start, the agent installs definitions at the same time. They are synced once that is done.
             confirm_and_delete(this, found, now)?;
         }
     }
     Ok(match blocked {
-        Some(why) => Some(Step::Blocked(why, OBJECTS_PERIOD)),
-        None => is_pending.then_some(Step::Again(REMOVAL_PERIOD)),
+        Some(why) => Some(SeedReconciliationResult::Blocked(why, OBJECTS_PERIOD)),
+        None => is_pending.then_some(SeedReconciliationResult::Again(REMOVAL_PERIOD)),
     })
 }
 
@@ -205,7 +211,7 @@ fn objects(
     Ok((!list.items.is_empty()).then_some((list.items, has_more)))
 }
 
-fn blocked_by(name: &str, (objects, has_more): &(Vec<Metadata>, bool)) -> String {
+fn blocked_by(name: &str, objects: &[Metadata], has_more: bool) -> String {
     let described = |object: &Metadata| {
         let metadata = &object.metadata;
         let deleting = if metadata.deletion_timestamp.is_some() { "deleting, " } else { "" };
@@ -216,7 +222,7 @@ fn blocked_by(name: &str, (objects, has_more): &(Vec<Metadata>, bool)) -> String
         format!("{} ({deleting}{finalizers})", metadata.key())
     };
     let all: Vec<String> = objects.iter().map(described).collect();
-    let more = if *has_more { " and others" } else { "" };
+    let more = if has_more { " and others" } else { "" };
     format!(
         "The custom resource definition {name} of the seed cluster is deleted with the Seed, but there are still objects of it: {}{more}. \
          Delete them; remove a finalizer yourself if its controller is gone.",
@@ -270,7 +276,7 @@ mod tests {
             ),
         ];
         for (objects, has_more, words) in table {
-            let told = blocked_by("machines.machine.sapcloud.io", &(objects, has_more));
+            let told = blocked_by("machines.machine.sapcloud.io", &objects, has_more);
             assert!(
                 told.starts_with("The custom resource definition machines.machine.sapcloud.io of"),
                 "{told}"

@@ -24,7 +24,7 @@ use super::error::kube_error;
 use super::{FINALIZER, SeedReconciler, clean, ingress};
 
 /// The result of a reconciliation.
-pub(super) enum Step {
+pub(super) enum SeedReconciliationResult {
     /// Everything is done for now. Continue after this time.
     Wait(Duration),
     /// Something is not done yet. Continue after this time.
@@ -49,9 +49,9 @@ pub(super) fn step(
     key: &Key,
     observed: &Observed,
     now: Timestamp,
-) -> Result<Step, ReconcileFailure> {
+) -> Result<SeedReconciliationResult, ReconcileFailure> {
     if !has_finalizer(&observed.live) {
-        return Ok(Step::Gone);
+        return Ok(SeedReconciliationResult::Gone);
     }
     let seed = &key.name;
     let own = |object: &Value| object["spec"]["seedName"] == seed.as_str();
@@ -80,7 +80,7 @@ pub(super) fn step(
         return Ok(found.block("ControllerInstallation", remedy, PERIOD));
     }
     if has_begun_to_remove(this, seed)? {
-        return Ok(Step::Again(REMOVAL_PERIOD));
+        return Ok(SeedReconciliationResult::Again(REMOVAL_PERIOD));
     }
     if !is_garden {
         let of_seed = |object: &Value| object["spec"]["class"] == "seed";
@@ -95,7 +95,7 @@ pub(super) fn step(
     clean::forget(&this.origins);
     let key = Key::cluster(seed);
     let live = this.site.garden.find::<Value>(&SEED, &key)?;
-    let Some(live) = live else { return Ok(Step::Gone) };
+    let Some(live) = live else { return Ok(SeedReconciliationResult::Gone) };
     let finalizers = live.pointer("/metadata/finalizers").and_then(Value::as_array).cloned();
     let rest: Vec<Value> = finalizers.into_iter().flatten().filter(|f| f != FINALIZER).collect();
     let patch =
@@ -104,7 +104,7 @@ pub(super) fn step(
         Err(e) if !e.is_not_found() => Err(e.into()),
         _ => {
             log::info!(seed = seed.as_str(); "The Seed is gone");
-            Ok(Step::Gone)
+            Ok(SeedReconciliationResult::Gone)
         }
     }
 }
@@ -117,13 +117,13 @@ fn remove_extension_objects(
     seed: &str,
     live: &Value,
     now: Timestamp,
-) -> Result<Option<Step>, ReconcileFailure> {
+) -> Result<Option<SeedReconciliationResult>, ReconcileFailure> {
     let mut has_begun = remove(this, seed, Leaving::WithExtensions)?.contains(&Removal::Begun);
     let (record, mut left) = (ingress::target(), Vec::new());
     if let Some(object) = record.find(&this.site.seed)? {
         if !is_deleting(&object) {
             // The credentials may have changed. If they are gone, use those that created the record.
-            if let Err(failed) = ingress::bring_credentials(&this.site.garden, &this.site.seed, live) {
+            if let Err(failed) = ingress::copy_credentials(&this.site.garden, &this.site.seed, live) {
                 log::warn!(seed, err = failed.text.as_str(); "Deleting the record of the ingress domain with old credentials");
             }
             record.delete(&this.site.seed, now)?;
@@ -151,7 +151,7 @@ fn remove_extension_objects(
     }
     let remedy = "its extension has to clean up: see status.lastError of the object in the seed cluster";
     Ok(match left.first() {
-        _ if has_begun => Some(Step::Again(REMOVAL_PERIOD)),
+        _ if has_begun => Some(SeedReconciliationResult::Again(REMOVAL_PERIOD)),
         Some((found, kind)) => Some(found.block(kind, remedy, PERIOD)),
         None => None,
     })
@@ -219,11 +219,14 @@ pub(super) struct Found {
 }
 
 impl Found {
-    pub(super) fn block(&self, kind: &str, remedy: &str, period: Duration) -> Step {
+    pub(super) fn block(&self, kind: &str, remedy: &str, period: Duration) -> SeedReconciliationResult {
         let more = self.count - self.names.len();
         let more = if more == 0 { String::new() } else { format!(" and {more} more") };
         let names = self.names.join(", ");
-        Step::Blocked(format!("The Seed is still needed by {kind} {names}{more}: {remedy}."), period)
+        SeedReconciliationResult::Blocked(
+            format!("The Seed is still needed by {kind} {names}{more}: {remedy}."),
+            period,
+        )
     }
 }
 
@@ -310,7 +313,7 @@ mod tests {
             let mut found = None;
             add(&mut found, object);
             let found = found.unwrap();
-            let Step::Blocked(text, after) =
+            let SeedReconciliationResult::Blocked(text, after) =
                 found.block("BackupBucket", bucket_remedy(&found.first), Duration::from_secs(5))
             else {
                 panic!("not blocked")
@@ -326,7 +329,8 @@ mod tests {
         for n in 0..5 {
             add(&mut found, json!({"metadata": {"namespace": "garden-a", "name": format!("s{n}")}}));
         }
-        let Step::Blocked(text, _) = found.unwrap().block("Shoot", "delete it", PERIOD) else {
+        let SeedReconciliationResult::Blocked(text, _) = found.unwrap().block("Shoot", "delete it", PERIOD)
+        else {
             panic!("free")
         };
         let expected =

@@ -17,8 +17,8 @@ use crate::flow::{Failed, Flow, Step};
 use crate::runtime::write;
 
 use super::decide;
-use super::operations::{self, Operation};
-use super::work::{Facts, Row, Work};
+use super::operations::{self, SeedOperation};
+use super::work::{Row, SeedTaskFacts, Work};
 use super::{authorities, components, extensions, garden_secrets, ingress};
 
 /// Reading a store is cheap.
@@ -28,7 +28,7 @@ const EXTENSIONS_WITHIN: Duration = Duration::from_secs(60);
 
 /// The flow of one reconciliation. Without `is_complete`, it checks only what may change without a new generation.
 pub(super) fn build(work: &Work, is_complete: bool) -> Flow<Work> {
-    Flow::new("Seed reconciliation", rows(), &Facts::new(work, is_complete))
+    Flow::new("Seed reconciliation", rows(), &SeedTaskFacts::new(work, is_complete))
 }
 
 /// All tasks.
@@ -42,11 +42,11 @@ static ROWS: [Row; 13] = [
     // No component of this agent needs these certificates, and a key takes half a minute on a small board.
     Row::new("Generating CA certificates for seed cluster", |work, _| authorities::ensure(work), ())
         .after(&["Labelling namespaces"])
-        .when(Facts::is_complete)
+        .when(SeedTaskFacts::is_complete)
         .within(authorities::WITHIN),
     Row::new("Reading the Secrets of the seed's namespace", |work, _| read_secrets(work), ())
         .after(&["Labelling namespaces"])
-        .when(Facts::is_complete),
+        .when(SeedTaskFacts::is_complete),
     Row::new("Performing the operation of the annotation", |work, _| perform(work), ())
         .when(|facts| facts.has_operation),
     Row::new("Waiting until required extensions are ready", |work, _| required_extensions(work), ())
@@ -55,27 +55,27 @@ static ROWS: [Row; 13] = [
     // The objects that extensions reconcile for the seed itself.
     Row::new("Deploying extension resources", |work, _| extensions::deploy(work), ())
         .after(&["Waiting until required extensions are ready"])
-        .when(Facts::is_complete),
+        .when(SeedTaskFacts::is_complete),
     Row::new(
         "Waiting until extension resources are ready",
         |work, attempt| extensions::wait(work, attempt),
         (),
     )
     .after(&["Deploying extension resources"])
-    .when(Facts::is_complete),
+    .when(SeedTaskFacts::is_complete),
     Row::new("Deleting stale extension resources", |work, _| extensions::delete_stale(work), ())
         .after(&["Waiting until extension resources are ready", "Deploying cluster-identity"])
-        .when(Facts::is_complete),
+        .when(SeedTaskFacts::is_complete),
     Row::new(
         "Waiting until stale extension resources are deleted",
         |work, attempt| extensions::wait_gone(work, attempt),
         (),
     )
     .after(&["Deleting stale extension resources"])
-    .when(Facts::is_complete),
+    .when(SeedTaskFacts::is_complete),
     Row::new("Deploying managed ingress DNS record", ingress::deploy, ())
         .after(&["Waiting until extension resources are ready", "Deploying cluster-identity"])
-        .when(Facts::writes_ingress_record)
+        .when(SeedTaskFacts::writes_ingress_record)
         .within(ingress::WITHIN),
     Row::new(
         "Waiting until managed ingress DNS record is reconciled",
@@ -83,7 +83,7 @@ static ROWS: [Row; 13] = [
         (),
     )
     .after(&["Deploying managed ingress DNS record"])
-    .when(Facts::writes_ingress_record),
+    .when(SeedTaskFacts::writes_ingress_record),
     Row::new("Deploying BackupBucket for seed", |work, _| deploy_bucket(work), ())
         .after(&["Waiting until required extensions are ready"])
         .when(|facts| facts.is_complete && facts.has_backup)
@@ -96,7 +96,7 @@ static ROWS: [Row; 13] = [
             "Waiting until stale extension resources are deleted",
             "Waiting until managed ingress DNS record is reconciled",
         ])
-        .when(Facts::is_complete)
+        .when(SeedTaskFacts::is_complete)
         .last(),
 ];
 
@@ -106,7 +106,7 @@ fn read_secrets(work: &Work) -> Result<Step, Failed> {
 }
 
 fn perform(work: &Work) -> Result<Step, Failed> {
-    if let Some(operation) = Operation::named(work.asked()) {
+    if let Some(operation) = SeedOperation::named(work.asked()) {
         let kubeconfig = &work.site.settings.garden_client_connection.kubeconfig_secret;
         operations::perform(&work.site.seed, operation, kubeconfig.as_ref())?;
     }

@@ -53,7 +53,7 @@ pub(super) fn deploy(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed>
         }
         return Ok(Step::again(ADDRESS_PERIOD, why));
     };
-    bring_credentials(&work.site.garden, &work.site.seed, &work.live)?;
+    copy_credentials(&work.site.garden, &work.site.seed, &work.live)?;
     work.has_record = true;
     target().deploy_if_needed(&work.site.seed, &wish(&work.live, address), work.place.clock.now())
 }
@@ -113,7 +113,7 @@ fn ip_stack(spec: &Value) -> &'static str {
 }
 
 /// Copies the provider's credentials from the garden to the seed.
-pub(super) fn bring_credentials(garden: &Garden, seed: &Seed, live: &Value) -> Result<(), Failed> {
+pub(super) fn copy_credentials(garden: &Garden, seed: &Seed, live: &Value) -> Result<(), Failed> {
     let provider = &live["spec"]["dns"]["provider"];
     let reference = ["credentialsRef", "secretRef"].map(|field| &provider[field]);
     let reference = reference.into_iter().find(|reference| reference.is_object()).unwrap_or(&Value::Null);

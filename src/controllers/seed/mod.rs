@@ -39,7 +39,7 @@ use super::Site;
 use decide::Phase;
 pub use decide::{Agent, without_namespace};
 pub use error::{Error, GET_NAMESPACE};
-pub use registration::{Absence, Registration};
+pub use registration::{SeedAbsence, SeedRegistration};
 
 /// The finalizer of objects that Gardener manages.
 pub const FINALIZER: &str = "gardener";
@@ -53,7 +53,7 @@ pub fn add(site: &Arc<Site>, group: &mut ControllerGroup) {
     });
     let key = site.seed_key();
     group.wake_on(&lane, &site.certificate_changed, move || [key.clone()]);
-    let memory = Arc::new(work::Memory::default());
+    let memory = Arc::new(work::SeedMemory::default());
     let (key, forget) = (site.seed_key(), Arc::clone(&memory));
     let own = components::managed_resources(&key.name);
     group.wake(&lane, &site.managed, move |change| {
@@ -75,9 +75,9 @@ pub fn add(site: &Arc<Site>, group: &mut ControllerGroup) {
 struct SeedReconciler {
     site: Arc<Site>,
     origins: clean::Origins,
-    memory: Arc<work::Memory>,
+    memory: Arc<work::SeedMemory>,
     /// The reconciliation that waits for its next turn.
-    running: Mutex<Option<act::Running>>,
+    running: Mutex<Option<act::RunningSeedFlow>>,
 }
 
 /// The delay after a write conflict.

@@ -14,7 +14,7 @@ use crate::kube::{Garden, ListParams, Patch, Seed};
 
 /// The requested operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Operation {
+pub(super) enum SeedOperation {
     /// Renew tokens for the garden.
     GardenAccessSecrets,
     /// Renew tokens of workload identities.
@@ -23,7 +23,7 @@ pub(super) enum Operation {
     Kubeconfig,
 }
 
-impl Operation {
+impl SeedOperation {
     /// The operation with that name. Other programs may handle other names.
     pub(super) fn named(name: &str) -> Option<Self> {
         match name {
@@ -53,7 +53,7 @@ impl Operation {
 /// Performs the operation. It can be repeated: a Secret whose token was renewed meanwhile gets another one.
 pub(super) fn perform(
     seed: &Seed,
-    operation: Operation,
+    operation: SeedOperation,
     kubeconfig: Option<&SecretReference>,
 ) -> Result<(), Failed> {
     if let Some((labels, annotation)) = operation.tokens() {

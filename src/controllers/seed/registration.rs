@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 #[derive(Debug, Default)]
-struct Known {
+struct KnownSeed {
     /// Empty before the first registration.
     uid: String,
     deleted: bool,
@@ -12,11 +12,11 @@ struct Known {
 
 /// The registration. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub struct Registration(Arc<Mutex<Known>>);
+pub struct SeedRegistration(Arc<Mutex<KnownSeed>>);
 
 /// Why there is no Seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Absence {
+pub enum SeedAbsence {
     /// This process has not registered it yet.
     Never,
     /// It is gone without a deletion request: the garden has lost it.
@@ -25,12 +25,12 @@ pub enum Absence {
     Deleted,
 }
 
-impl Registration {
+impl SeedRegistration {
     /// Sets the Seed that is served from now on.
     pub fn serves(&self, uid: &str, is_deleting: bool) {
         let mut known = self.lock();
         if known.uid != uid {
-            *known = Known { uid: uid.to_owned(), deleted: false };
+            *known = KnownSeed { uid: uid.to_owned(), deleted: false };
         }
         known.deleted |= is_deleting;
     }
@@ -52,16 +52,16 @@ impl Registration {
     }
 
     /// Why there is no Seed.
-    pub fn absence(&self) -> Absence {
+    pub fn absence(&self) -> SeedAbsence {
         let known = self.lock();
         match (known.uid.is_empty(), known.deleted) {
-            (true, _) => Absence::Never,
-            (false, false) => Absence::Lost,
-            (false, true) => Absence::Deleted,
+            (true, _) => SeedAbsence::Never,
+            (false, false) => SeedAbsence::Lost,
+            (false, true) => SeedAbsence::Deleted,
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Known> {
+    fn lock(&self) -> MutexGuard<'_, KnownSeed> {
         // Plain values: a panic does not leave them half changed.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -73,21 +73,21 @@ mod tests {
 
     #[test]
     fn a_seed_that_somebody_deleted_differs_from_one_that_is_lost() {
-        let seed = Registration::default();
+        let seed = SeedRegistration::default();
         seed.is_deleted("a");
-        assert_eq!(seed.absence(), Absence::Never);
+        assert_eq!(seed.absence(), SeedAbsence::Never);
         seed.serves("a", false);
-        assert_eq!(seed.absence(), Absence::Lost);
+        assert_eq!(seed.absence(), SeedAbsence::Lost);
         seed.is_deleted("of somebody else");
-        assert_eq!(seed.absence(), Absence::Lost);
+        assert_eq!(seed.absence(), SeedAbsence::Lost);
         seed.is_deleted("a");
-        assert_eq!(seed.absence(), Absence::Deleted);
+        assert_eq!(seed.absence(), SeedAbsence::Deleted);
         seed.serves("a", false);
-        assert_eq!(seed.absence(), Absence::Deleted, "a deletion is not undone");
+        assert_eq!(seed.absence(), SeedAbsence::Deleted, "a deletion is not undone");
         seed.serves("b", false);
         assert!(seed.is_of("b") && !seed.is_of("a"));
-        assert_eq!(seed.absence(), Absence::Lost);
+        assert_eq!(seed.absence(), SeedAbsence::Lost);
         seed.serves("c", true);
-        assert_eq!(seed.absence(), Absence::Deleted);
+        assert_eq!(seed.absence(), SeedAbsence::Deleted);
     }
 }

@@ -19,17 +19,17 @@ impl SeedReconciler {
         key: &Key,
         observed: &Observed,
         phase: Phase,
-        result: Result<delete::Step, ReconcileFailure>,
+        result: Result<delete::SeedReconciliationResult, ReconcileFailure>,
         cx: &ReconcileContext,
     ) -> Result<ReconcileOutcome, ReconcileFailure> {
         match result {
-            Ok(delete::Step::Gone) => Ok(ReconcileOutcome::Done),
-            Ok(delete::Step::Again(after)) => Ok(ReconcileOutcome::After(after)),
-            Ok(delete::Step::Blocked(why, after)) => {
+            Ok(delete::SeedReconciliationResult::Gone) => Ok(ReconcileOutcome::Done),
+            Ok(delete::SeedReconciliationResult::Again(after)) => Ok(ReconcileOutcome::After(after)),
+            Ok(delete::SeedReconciliationResult::Blocked(why, after)) => {
                 self.tell_blocked(key, observed, &why, cx)?;
                 Ok(ReconcileOutcome::After(after))
             }
-            Ok(delete::Step::Wait(after)) => {
+            Ok(delete::SeedReconciliationResult::Wait(after)) => {
                 if matches!(phase, Phase::Begin) && !observed.deleting() {
                     let patch = decide::succeeded(observed, cx.clock.now());
                     self.site.garden.patch_status::<Value>(&SEED, key, &Patch::Strategic(patch))?;
@@ -40,7 +40,7 @@ impl SeedReconciler {
             Err(failure) if failure.postponed().is_some() => Err(failure),
             Err(failure) => {
                 let reason = if observed.deleting() { "DeleteError" } else { "ReconcileError" };
-                self.tell(key, observed, (true, reason, &failure.text()), cx);
+                self.tell(key, observed, true, reason, &failure.text(), cx);
                 let patch = decide::failed(observed, &failure.text(), cx.clock.now());
                 if let Err(e) = self.site.garden.patch_status::<Value>(&SEED, key, &Patch::Strategic(patch)) {
                     let err = chain(&e);
@@ -55,7 +55,9 @@ impl SeedReconciler {
         &self,
         key: &Key,
         observed: &Observed,
-        (warning, reason, note): (bool, &str, &str),
+        warning: bool,
+        reason: &str,
+        note: &str,
         cx: &ReconcileContext,
     ) {
         let uid = observed.live["metadata"]["uid"].as_str().unwrap_or_default();
@@ -80,7 +82,7 @@ impl SeedReconciler {
         log::warn!(seed = key.name.as_str(), why; "The Seed cannot be deleted yet");
         let now = cx.clock.now();
         // Upstream uses the same reason.
-        self.tell(key, observed, (false, "ResourceReferenced", why), cx);
+        self.tell(key, observed, false, "ResourceReferenced", why, cx);
         let patch = Patch::Strategic(decide::blocked(why, now));
         self.site.garden.patch_status::<Value>(&SEED, key, &patch)?;
         Ok(())

@@ -16,7 +16,7 @@ use crate::flow;
 use crate::secrets::{Place, Secrets};
 
 use super::decide;
-use super::operations::Operation;
+use super::operations::SeedOperation;
 
 /// The state of the tasks.
 pub(super) struct Work {
@@ -66,16 +66,16 @@ impl Work {
 
 /// State between reconciliations.
 #[derive(Debug, Default)]
-pub(super) struct Memory {
+pub(super) struct SeedMemory {
     /// When all tasks were last done, and the Extension objects of that time: registrations change.
     complete: Mutex<Option<(Mono, Vec<Enabled>)>>,
     /// When each of them was last found as it must be.
-    seen: Mutex<SortedMap<Seldom, Mono>>,
+    seen: Mutex<SortedMap<RarelyChecked, Mono>>,
 }
 
 /// What rarely changes, and is not read again in each reconciliation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Seldom {
+pub(super) enum RarelyChecked {
     /// The Seed's namespace in the garden.
     SeedNamespace,
     /// The labels of the seed's own namespaces.
@@ -88,18 +88,18 @@ const SELDOM_PERIOD: Duration = Duration::from_secs(600);
 /// How long deployed objects are assumed to be correct.
 const COMPLETE_PERIOD: Duration = Duration::from_secs(3_600);
 
-impl Memory {
+impl SeedMemory {
     /// Makes the next reconciliation run all tasks.
     pub(super) fn forget(&self) {
         *self.complete.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    pub(super) fn was_seen(&self, what: Seldom, now: Mono) -> bool {
+    pub(super) fn was_seen(&self, what: RarelyChecked, now: Mono) -> bool {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         seen.get(&what).is_some_and(|at| now < at.saturating_add(SELDOM_PERIOD))
     }
 
-    pub(super) fn saw(&self, what: Seldom, now: Mono) {
+    pub(super) fn saw(&self, what: RarelyChecked, now: Mono) {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).insert(what, now);
     }
 
@@ -117,7 +117,7 @@ impl Memory {
 
 /// What decides which tasks are needed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Facts {
+pub(super) struct SeedTaskFacts {
     /// All tasks run, not only those that check what may change without a new generation.
     pub(super) is_complete: bool,
     pub(super) is_labelled: bool,
@@ -130,7 +130,7 @@ pub(super) struct Facts {
     pub(super) has_ingress_record: bool,
 }
 
-impl Facts {
+impl SeedTaskFacts {
     pub(super) fn new(work: &Work, is_complete: bool) -> Self {
         let spec = &work.live["spec"];
         Self {
@@ -139,7 +139,7 @@ impl Facts {
             deploys_system: !work.lacks(system::NAME),
             deploys_identity: !work.lacks(cluster_identity::NAME),
             has_own_vpa: has_own_vpa(&work.live),
-            has_operation: Operation::named(work.asked()).is_some(),
+            has_operation: SeedOperation::named(work.asked()).is_some(),
             has_backup: !spec["backup"].is_null(),
             has_ingress_record: decide::manages_ingress_record(&work.live),
         }
@@ -159,7 +159,7 @@ pub(super) fn has_own_vpa(seed: &Value) -> bool {
 }
 
 /// A task of the reconciliation. The clusters show nothing of it to `explain` yet.
-pub(super) type Row = flow::Row<Work, Facts, ()>;
+pub(super) type Row = flow::Row<Work, SeedTaskFacts, ()>;
 
 #[cfg(test)]
 mod tests {
@@ -167,13 +167,18 @@ mod tests {
 
     #[test]
     fn what_rarely_changes_is_read_again_after_a_while() {
-        let memory = Memory::default();
+        let memory = SeedMemory::default();
         let at = |seconds| Mono::default().saturating_add(Duration::from_secs(seconds));
-        assert!(!memory.was_seen(Seldom::Labels, at(0)), "never seen");
-        memory.saw(Seldom::Labels, at(10));
-        assert!(memory.was_seen(Seldom::Labels, at(10)) && memory.was_seen(Seldom::Labels, at(609)));
-        assert!(!memory.was_seen(Seldom::Labels, at(610)) && !memory.was_seen(Seldom::SeedNamespace, at(10)));
-        memory.saw(Seldom::Labels, at(610));
-        assert!(memory.was_seen(Seldom::Labels, at(700)));
+        assert!(!memory.was_seen(RarelyChecked::Labels, at(0)), "never seen");
+        memory.saw(RarelyChecked::Labels, at(10));
+        assert!(
+            memory.was_seen(RarelyChecked::Labels, at(10)) && memory.was_seen(RarelyChecked::Labels, at(609))
+        );
+        assert!(
+            !memory.was_seen(RarelyChecked::Labels, at(610))
+                && !memory.was_seen(RarelyChecked::SeedNamespace, at(10))
+        );
+        memory.saw(RarelyChecked::Labels, at(610));
+        assert!(memory.was_seen(RarelyChecked::Labels, at(700)));
     }
 }

@@ -73,12 +73,12 @@ const AGAIN_SOON: Duration = Duration::from_secs(1);
 
 struct CareReconciler {
     site: Arc<Site>,
-    looks: Mutex<Looks>,
+    looks: Mutex<PodCheckTimes>,
 }
 
 /// When pods were last checked.
 #[derive(Debug, Default)]
-struct Looks {
+struct PodCheckTimes {
     over: Option<Mono>,
     going: Option<Mono>,
 }

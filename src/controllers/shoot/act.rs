@@ -16,13 +16,13 @@ use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOu
 use super::ShootReconciler;
 use super::decide;
 use super::finish::{is_away, is_no_answer};
-use super::frame::Frame;
+use super::report::OperationReport;
 
 /// A flow between its turns.
-pub(super) struct Running {
+pub(super) struct RunningShootFlow {
     pub(super) flow: Flow<Work>,
     pub(super) work: Work,
-    pub(super) frame: Frame,
+    pub(super) report: OperationReport,
     pub(super) pacer: Pacer,
     /// Tasks that have finished since the last report.
     pub(super) done: Vec<String>,
@@ -61,16 +61,16 @@ impl From<kube::Error> for EndError {
 
 impl ShootReconciler {
     /// The operation that waits for its next turn, if the Shoot's request has not changed.
-    pub(super) fn unfinished(&self, key: &Key) -> Option<Running> {
+    pub(super) fn unfinished(&self, key: &Key) -> Option<RunningShootFlow> {
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).remove(key)?;
         let now = self.site.heads.store().get(key)?;
         let then = &running.work.shoot()["metadata"];
         let is_new = now.metadata.deletion_timestamp.is_some() && then["deletionTimestamp"].is_null();
         // The cache may be older than the start of the operation.
         let is_more_force =
-            decide::is_forced(&now.metadata.annotations) && running.frame.operation() == Operation::Delete;
+            decide::is_forced(&now.metadata.annotations) && running.report.operation() == Operation::Delete;
         let is_same = text(&then["uid"]) == now.metadata.uid
-            && now.metadata.generation <= running.frame.generation()
+            && now.metadata.generation <= running.report.generation()
             && !is_new
             && !is_more_force;
         is_same.then_some(running)
@@ -80,7 +80,7 @@ impl ShootReconciler {
     pub(super) fn turn(
         &self,
         key: &Key,
-        running: Running,
+        running: RunningShootFlow,
         cx: &ReconcileContext,
     ) -> Result<ReconcileOutcome, ReconcileFailure> {
         let mut held = Held::new(|running| self.keep(key, running));
@@ -89,9 +89,16 @@ impl ShootReconciler {
             Some(before) => before.clone(),
             None => {
                 let now = || cx.clock.mono();
-                let Running { flow, work, frame, pacer, done, .. } = &mut *running;
-                let mut teller =
-                    Teller { garden: &self.env.garden, key, pacer, frame, done, is_refused: false, cx };
+                let RunningShootFlow { flow, work, report, pacer, done, .. } = &mut *running;
+                let mut teller = ShootProgressWriter {
+                    garden: &self.env.garden,
+                    key,
+                    pacer,
+                    report,
+                    done,
+                    is_refused: false,
+                    cx,
+                };
                 match flow.turn(work, &now, &mut teller) {
                     Turn::Again(after) => return Ok(ReconcileOutcome::GoOn(after)),
                     Turn::Ended(errors) => (errors, cx.clock.now()),
@@ -113,7 +120,7 @@ impl ShootReconciler {
         }
     }
 
-    fn keep(&self, key: &Key, running: Running) {
+    fn keep(&self, key: &Key, running: RunningShootFlow) {
         self.running.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone(), running);
     }
 
@@ -121,14 +128,14 @@ impl ShootReconciler {
     fn end(
         &self,
         key: &Key,
-        running: &mut Running,
+        running: &mut RunningShootFlow,
         errors: &[TaskError],
         at: Timestamp,
         cx: &ReconcileContext,
     ) -> Result<ReconcileOutcome, EndError> {
         if !errors.is_empty() {
             self.strike_off_done(key, running)?;
-            return Err(self.failed(key, &running.frame, errors, at, cx));
+            return Err(self.failed(key, &running.report, errors, at, cx));
         }
         match running.work.clean_up() {
             Err(error) if is_no_answer(&error) => Err(EndError::Unreported(Failed::from(error).into())),
@@ -138,7 +145,7 @@ impl ShootReconciler {
                 let text = format!("failed to clean no longer required secrets: {}", failed.text);
                 let error = TaskError { task: String::new(), failed: Failed { text, ..failed } };
                 self.strike_off_done(key, running)?;
-                Err(self.failed(key, &running.frame, &[error], at, cx))
+                Err(self.failed(key, &running.report, &[error], at, cx))
             }
             Ok(()) => self.succeeded(key, running, at, cx),
         }
@@ -146,18 +153,18 @@ impl ShootReconciler {
 }
 
 /// Writes the progress of a flow to the Shoot.
-struct Teller<'a> {
+struct ShootProgressWriter<'a> {
     garden: &'a Garden,
     key: &'a Key,
     pacer: &'a mut Pacer,
-    frame: &'a mut Frame,
+    report: &'a mut OperationReport,
     done: &'a mut Vec<String>,
     /// A report of this turn was refused. The next turn sends the state of that time.
     is_refused: bool,
     cx: &'a ReconcileContext,
 }
 
-impl Observer for Teller<'_> {
+impl Observer for ShootProgressWriter<'_> {
     fn progress(&mut self, progress: &Progress) {
         // The start and the end are written in any case.
         let is_between = (1..100).contains(&progress.percent);
@@ -165,13 +172,13 @@ impl Observer for Teller<'_> {
         if !is_between || self.is_refused || !self.pacer.is_due(progress, now) {
             return;
         }
-        let Some((patch, report)) = self.frame.going_on(progress, self.done, self.cx.clock.now()) else {
+        let Some((patch, reported)) = self.report.going_on(progress, self.done, self.cx.clock.now()) else {
             return;
         };
         match self.garden.patch_status::<Value>(&SHOOT, self.key, &Patch::Strategic(patch)) {
             Ok(_) => {
                 self.pacer.has_told(progress, now);
-                self.frame.has_told(report);
+                self.report.has_told(reported);
                 self.done.clear();
             }
             Err(e) => {

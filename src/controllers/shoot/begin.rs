@@ -15,10 +15,10 @@ use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOu
 use crate::runtime::write;
 use crate::shoot::View;
 
-use super::act::Running;
+use super::act::RunningShootFlow;
 use super::decide::FINALIZER;
-use super::finish::News;
-use super::frame::{self, Frame, Start};
+use super::finish::OperationEvent;
+use super::report::{self, OperationReport, OperationStart};
 use super::status::INITIALIZE;
 use super::{CONFLICT_RETRY, PROGRESS_PERIOD, ShootReconciler};
 
@@ -27,36 +27,37 @@ impl ShootReconciler {
     pub(super) fn begin(
         &self,
         key: &Key,
-        (shoot, seed): (Value, Value),
+        shoot: &Value,
+        seed: Value,
         operation: Operation,
         cx: &ReconcileContext,
     ) -> Result<ReconcileOutcome, ReconcileFailure> {
         // `decide` reports an operation that this version does not support.
         let Some(table) = operation::table(operation) else { return Ok(ReconcileOutcome::Done) };
-        let metadata = view::look::<Metadata>(&shoot)?.metadata;
+        let metadata = view::look::<Metadata>(shoot)?.metadata;
         match write::finalizer(&self.env.garden, &SHOOT, key, &metadata, FINALIZER, true) {
             Err(e) if e.is_conflict() => return Ok(ReconcileOutcome::GoOn(CONFLICT_RETRY)),
             other => other?,
         }
-        let inputs = inputs::read(&self.env.garden, &shoot, seed);
+        let inputs = inputs::read(&self.env.garden, shoot, seed);
         let project = inputs.as_ref().map_or("", |inputs| inputs.project.as_str());
-        let start = Start {
+        let start = OperationStart {
             project,
             agent: &self.agent,
             retry_duration: self.env.settings.controllers.shoot.retry_duration,
             now: cx.clock.now(),
         };
-        let frame = Frame::new(&shoot, operation, &start);
+        let report = OperationReport::new(shoot, operation, &start);
         let inputs = match inputs {
             Ok(inputs) => inputs,
-            Err(failed) => return self.not_begun(key, &frame, failed, cx),
+            Err(failed) => return self.not_begun(key, &report, failed, cx),
         };
-        let decided = asks_for(&shoot);
-        let mut shoot: Value = self.patch_status(key, frame.begin(cx.clock.now()))?;
+        let decided = asks_for(shoot);
+        let mut shoot: Value = self.patch_status(key, report.begin(cx.clock.now()))?;
         if asks_for(&shoot) != decided {
             return Ok(ReconcileOutcome::GoOn(CONFLICT_RETRY));
         }
-        if let Some(patch) = frame.operation_annotations(&shoot) {
+        if let Some(patch) = report.operation_annotations(&shoot) {
             match self.env.garden.patch(&SHOOT, key, &Patch::Merge(patch)) {
                 Ok(without) => shoot = without,
                 Err(e) if e.is_conflict() => return Ok(ReconcileOutcome::GoOn(CONFLICT_RETRY)),
@@ -66,21 +67,21 @@ impl ShootReconciler {
         let view = inputs.view(&shoot);
         let complete = incomplete(&view).map_or(Ok(()), Err);
         if let Err(failed) = complete.and_then(|()| cluster::sync(&self.env, &shoot, &inputs)) {
-            return self.not_begun(key, &frame, failed, cx);
+            return self.not_begun(key, &report, failed, cx);
         }
         // From now on, the seed may contain more than the Shoot's `Cluster`.
-        if let Some(patch) = frame::identified(&shoot) {
+        if let Some(patch) = report::identified(&shoot) {
             shoot = self.patch_status(key, patch)?;
         }
         let facts = match self.facts(operation, &shoot, &view) {
             Ok(facts) => facts,
-            Err(failed) => return self.not_begun(key, &frame, failed, cx),
+            Err(failed) => return self.not_begun(key, &report, failed, cx),
         };
-        self.tell(key, &shoot, operation, News::Begun, cx);
-        let running = Running {
+        self.tell(key, &shoot, operation, OperationEvent::Begun, cx);
+        let running = RunningShootFlow {
             flow: table.flow(&facts),
             work: Work::new(Arc::clone(&self.env), shoot, view, facts, inputs, cx.clock.clone()),
-            frame,
+            report,
             pacer: Pacer::new(
                 self.env.settings.controllers.shoot.progress_report_period.unwrap_or(PROGRESS_PERIOD),
             ),
@@ -107,7 +108,7 @@ impl ShootReconciler {
     fn not_begun(
         &self,
         key: &Key,
-        frame: &Frame,
+        report: &OperationReport,
         failed: Failed,
         cx: &ReconcileContext,
     ) -> Result<ReconcileOutcome, ReconcileFailure> {
@@ -116,7 +117,7 @@ impl ShootReconciler {
         }
         let text = format!("Could not initialize a new operation for Shoot cluster: {}", failed.text);
         let error = TaskError { task: INITIALIZE.to_owned(), failed: Failed { text, ..failed } };
-        Err(self.failed(key, frame, &[error], cx.clock.now(), cx).into_failure())
+        Err(self.failed(key, report, &[error], cx.clock.now(), cx).into_failure())
     }
 }
 

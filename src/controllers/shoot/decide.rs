@@ -35,7 +35,7 @@ const SEED_CONDITIONS: [&str; 2] = ["GardenletReady", "SeedSystemComponentsHealt
 
 /// The decision about a Shoot.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Decision {
+pub enum ShootDecision {
     /// Nothing, until it changes.
     Nothing,
     /// Run this operation now.
@@ -47,7 +47,7 @@ pub enum Decision {
         /// Whether its `Cluster` is kept in sync.
         is_synced: bool,
         /// The reason.
-        why: Rest,
+        why: WaitReason,
     },
     /// Something else must change first. The last operation reports it ([`super::status::blocked`]).
     Blocked {
@@ -67,7 +67,7 @@ pub enum Decision {
 
 /// Why a Shoot is not reconciled now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Rest {
+pub enum WaitReason {
     /// The Seed's annotation stops all Shoots.
     Stopped,
     /// Its last operation failed permanently.
@@ -80,7 +80,7 @@ pub enum Rest {
     Listed,
 }
 
-impl Rest {
+impl WaitReason {
     /// In words.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -113,7 +113,7 @@ impl Rest {
 
 /// The input of a decision.
 #[derive(Clone, Copy, Debug)]
-pub struct Input<'a> {
+pub struct ShootDecisionInput<'a> {
     /// The Shoot.
     pub shoot: &'a Value,
     /// The Seed that this agent serves.
@@ -183,34 +183,34 @@ pub fn operation(shoot: &Value) -> Operation {
 }
 
 /// Decides what to do with the Shoot now.
-pub fn decide(input: &Input<'_>) -> Decision {
+pub fn decide(input: &ShootDecisionInput<'_>) -> ShootDecision {
     let shoot = input.shoot;
     let seed = responsible(shoot);
     let is_ours = !seed.is_empty() && input.seed["metadata"]["name"] == seed;
     if !is_ours || is_deleting(shoot) && !has_finalizer(shoot) {
-        return Decision::Nothing;
+        return ShootDecision::Nothing;
     }
     if has_workers(shoot) {
-        return Decision::Blocked { why: HAS_WORKERS.to_owned(), after: BLOCKED_AGAIN };
+        return ShootDecision::Blocked { why: HAS_WORKERS.to_owned(), after: BLOCKED_AGAIN };
     }
     let operation = operation(shoot);
     if let Some(why) = input.not_now(operation) {
         // Extensions still handle a Shoot that is not reconciled, and must see its owner's changes.
         let is_synced = operation.unbuilt().is_none() && input.is_left_alone().is_some();
-        return Decision::Later { after: input.again_after(), is_synced, why };
+        return ShootDecision::Later { after: input.again_after(), is_synced, why };
     }
     if let Some(why) = seed_problem(input.seed, input.agent) {
         let why = format!("Shoot cannot be reconciled on seed: {why}");
-        return Decision::Blocked { why, after: BLOCKED_AGAIN };
+        return ShootDecision::Blocked { why, after: BLOCKED_AGAIN };
     }
     if let Some(why) = operation.unbuilt() {
-        return Decision::NotBuilt { why, after: input.settings.sync_period };
+        return ShootDecision::NotBuilt { why, after: input.settings.sync_period };
     }
     match input.listed_after() {
         after if input.is_listed && !after.is_zero() => {
-            Decision::Later { after: Some(after), is_synced: false, why: Rest::Listed }
+            ShootDecision::Later { after: Some(after), is_synced: false, why: WaitReason::Listed }
         }
-        _ => Decision::Now(operation),
+        _ => ShootDecision::Now(operation),
     }
 }
 
@@ -218,7 +218,7 @@ fn has_finalizer(shoot: &Value) -> bool {
     shoot["metadata"]["finalizers"].as_array().is_some_and(|all| all.iter().any(|one| one == FINALIZER))
 }
 
-impl Input<'_> {
+impl ShootDecisionInput<'_> {
     /// How long to wait before the first decision about a listed Shoot, so that the Shoots of a seed do not all start
     /// at once when the agent starts within their windows.
     fn listed_after(&self) -> Duration {
@@ -244,9 +244,9 @@ impl Input<'_> {
     }
 
     /// Why the operation does not start now.
-    fn not_now(&self, operation: Operation) -> Option<Rest> {
+    fn not_now(&self, operation: Operation) -> Option<WaitReason> {
         if annotation(self.seed, EMERGENCY_STOP) == "true" {
-            return Some(Rest::Stopped);
+            return Some(WaitReason::Stopped);
         }
         if let Some(why) = self.is_left_alone() {
             return Some(why);
@@ -256,19 +256,19 @@ impl Input<'_> {
             || !self.is_up_to_date()
             || !self.is_confined()
             || window.contains(self.now) && !self.is_done(window);
-        (!is_free).then_some(Rest::UpToDate)
+        (!is_free).then_some(WaitReason::UpToDate)
     }
 
     /// Why it is not reconciled until somebody changes it.
-    fn is_left_alone(&self) -> Option<Rest> {
+    fn is_left_alone(&self) -> Option<WaitReason> {
         let status = &self.shoot["status"];
         if status["lastOperation"]["state"] == "Failed"
             && self.is_observed()
             && status["gardener"]["version"] == self.agent["version"]
         {
-            return Some(Rest::Failed);
+            return Some(WaitReason::Failed);
         }
-        (self.obeys_annotations() && is_true(annotation(self.shoot, IGNORE))).then_some(Rest::Ignored)
+        (self.obeys_annotations() && is_true(annotation(self.shoot, IGNORE))).then_some(WaitReason::Ignored)
     }
 
     /// Whether the Shoot's owner may choose how often it is reconciled.
@@ -418,11 +418,11 @@ mod tests {
         seed: &'a Value,
         agent: &'a Value,
         settings: &'a ShootController,
-    ) -> Input<'a> {
-        Input { shoot, seed, agent, settings, now: NOW, is_listed: false, share: 0.5 }
+    ) -> ShootDecisionInput<'a> {
+        ShootDecisionInput { shoot, seed, agent, settings, now: NOW, is_listed: false, share: 0.5 }
     }
 
-    fn decided(shoot: &Value, seed: &Value, settings: &ShootController) -> Decision {
+    fn decided(shoot: &Value, seed: &Value, settings: &ShootController) -> ShootDecision {
         decide(&input(shoot, seed, &agent(), settings))
     }
 
@@ -475,15 +475,15 @@ mod tests {
         ];
         for (wanted, present, expected) in table {
             let shoot = with(&[("/spec/seedName", wanted), ("/status/seedName", present)]);
-            assert_eq!(decided(&shoot, &seed(), &settings()) != Decision::Nothing, expected, "{shoot}");
+            assert_eq!(decided(&shoot, &seed(), &settings()) != ShootDecision::Nothing, expected, "{shoot}");
         }
         assert_eq!(
             decided(&with(&[("/spec/seedName", Value::Null)]), &Value::Null, &settings()),
-            Decision::Nothing
+            ShootDecision::Nothing
         );
         let gone =
             with(&[(DELETED, json!("2026-01-01T00:00:00Z")), ("/metadata/finalizers", json!(["other"]))]);
-        assert_eq!(decided(&gone, &seed(), &settings()), Decision::Nothing);
+        assert_eq!(decided(&gone, &seed(), &settings()), ShootDecision::Nothing);
     }
 
     /// Each row: the difference from a Shoot that is up to date, whether it starts now, and when it is decided again
@@ -530,8 +530,8 @@ mod tests {
             let (shoot, seed, agent, settings) = (with(&changes), seed(), agent(), settings());
             let input = input(&shoot, &seed, &agent, &settings);
             match decide(&input) {
-                Decision::Now(_) => assert!(expected, "{changes:?}"),
-                Decision::Later { after, is_synced, .. } => {
+                ShootDecision::Now(_) => assert!(expected, "{changes:?}"),
+                ShootDecision::Later { after, is_synced, .. } => {
                     assert!(!expected, "{changes:?}");
                     assert_eq!((after, is_synced), (again, again.is_none()), "{changes:?}");
                 }
@@ -572,11 +572,12 @@ mod tests {
             let by_shoot = [&changes[..], &[(CONFINED, json!(true))]].concat();
             for (changes, settings) in [(&changes, &by_settings), (&by_shoot, &settings())] {
                 let shoot = with(changes);
-                let input = Input { now: NOW.plus(2 * HOUR), ..input(&shoot, &seed, &agent, settings) };
+                let input =
+                    ShootDecisionInput { now: NOW.plus(2 * HOUR), ..input(&shoot, &seed, &agent, settings) };
                 let begun = match decide(&input) {
-                    Decision::Now(operation) => Some(operation),
-                    Decision::NotBuilt { .. } => Some(operation(&shoot)),
-                    Decision::Later { .. } => None,
+                    ShootDecision::Now(operation) => Some(operation),
+                    ShootDecision::NotBuilt { .. } => Some(operation(&shoot)),
+                    ShootDecision::Later { .. } => None,
                     other => panic!("{changes:?}: {other:?}"),
                 };
                 assert_eq!(begun, expected, "{changes:?}");
@@ -592,13 +593,14 @@ mod tests {
         let ignored = with(&[(IGNORED, json!("true"))]);
         assert!(matches!(
             decided(&ignored, &seed, &overwrite),
-            Decision::Later { after: None, is_synced: true, .. }
+            ShootDecision::Later { after: None, is_synced: true, .. }
         ));
         let longer = with(&[(PERIOD, json!("90m"))]);
         assert_eq!(input(&longer, &seed, &agent, &overwrite).again_after(), Some(HOUR * 3 / 2));
-        let out = Input { now: NOW.plus(2 * HOUR), ..input(&longer, &seed, &agent, &maintenance) };
-        assert!(matches!(decide(&out), Decision::Later { after: Some(_), is_synced: false, .. }));
-        assert_eq!(decided(&longer, &seed, &maintenance), Decision::Now(Operation::Reconcile));
+        let out =
+            ShootDecisionInput { now: NOW.plus(2 * HOUR), ..input(&longer, &seed, &agent, &maintenance) };
+        assert!(matches!(decide(&out), ShootDecision::Later { after: Some(_), is_synced: false, .. }));
+        assert_eq!(decided(&longer, &seed, &maintenance), ShootDecision::Now(Operation::Reconcile));
         let rare = ShootController { sync_period: 24 * HOUR, ..overwrite };
         assert_eq!(input(&longer, &seed, &agent, &rare).again_after(), Some(24 * HOUR));
     }
@@ -618,12 +620,12 @@ mod tests {
         ];
         for (changes, now, expected) in table {
             let (shoot, seed, agent, settings) = (with(&changes), seed(), agent(), settings());
-            let input = Input { now, ..input(&shoot, &seed, &agent, &settings) };
+            let input = ShootDecisionInput { now, ..input(&shoot, &seed, &agent, &settings) };
             assert_eq!(input.listed_after(), expected, "{changes:?}");
-            let (usual, listed) = (decide(&input), decide(&Input { is_listed: true, ..input }));
+            let (usual, listed) = (decide(&input), decide(&ShootDecisionInput { is_listed: true, ..input }));
             match usual {
-                Decision::Now(_) if !expected.is_zero() => assert!(
-                    matches!(listed, Decision::Later { after: Some(after), is_synced: false, .. } if after == expected),
+                ShootDecision::Now(_) if !expected.is_zero() => assert!(
+                    matches!(listed, ShootDecision::Later { after: Some(after), is_synced: false, .. } if after == expected),
                     "{changes:?}: {listed:?}"
                 ),
                 _ => assert_eq!(listed, usual, "{changes:?}"),
@@ -645,7 +647,7 @@ mod tests {
         ];
         for (changes, expected) in table {
             match decided(&with(&changes), &seed(), &settings()) {
-                Decision::Later { after: None, is_synced, .. } => {
+                ShootDecision::Later { after: None, is_synced, .. } => {
                     assert_eq!(is_synced, expected, "{changes:?}");
                 }
                 other => panic!("{changes:?}: {other:?}"),
@@ -663,9 +665,9 @@ mod tests {
         let stop = "/metadata/annotations/shoot.gardener.cloud~1emergency-stop-reconciliations";
         assert!(matches!(
             says(stop, json!("true")),
-            Decision::Later { after: Some(HOUR), is_synced: false, .. }
+            ShootDecision::Later { after: Some(HOUR), is_synced: false, .. }
         ));
-        assert_eq!(says(stop, json!("false")), Decision::Now(Operation::Create));
+        assert_eq!(says(stop, json!("false")), ShootDecision::Now(Operation::Create));
         let ready = |status: &str| {
             json!([{"type": "GardenletReady", "status": "True"},
             {"type": "SeedSystemComponentsHealthy", "status": status, "message": "m"}])
@@ -684,7 +686,7 @@ mod tests {
         ];
         for (path, value) in table {
             match says(path, value.clone()) {
-                Decision::Blocked { why, after } => {
+                ShootDecision::Blocked { why, after } => {
                     assert!(why.starts_with("Shoot cannot be reconciled on seed: "), "{why}");
                     assert_eq!(after, BLOCKED_AGAIN);
                 }
@@ -694,7 +696,7 @@ mod tests {
         let mut leaving = seed();
         set(&mut leaving, DELETED, json!("2026-01-01T00:00:00Z"));
         set(&mut leaving, "/status", Value::Null);
-        assert_eq!(decided(&shoot(), &leaving, &settings()), Decision::Now(Operation::Reconcile));
+        assert_eq!(decided(&shoot(), &leaving, &settings()), ShootDecision::Now(Operation::Reconcile));
     }
 
     #[test]
@@ -708,14 +710,14 @@ mod tests {
             vec![(LAST, Value::Null)],
         ] {
             let shoot = with(&[&changes[..], std::slice::from_ref(&workers)].concat());
-            let expected = Decision::Blocked { why: HAS_WORKERS.to_owned(), after: BLOCKED_AGAIN };
+            let expected = ShootDecision::Blocked { why: HAS_WORKERS.to_owned(), after: BLOCKED_AGAIN };
             assert_eq!(decided(&shoot, &seed(), &settings()), expected);
         }
         assert_eq!(
             decided(&with(&[("/spec/provider/workers", json!([]))]), &seed(), &settings()),
-            Decision::Now(Operation::Reconcile)
+            ShootDecision::Now(Operation::Reconcile)
         );
-        assert_eq!(decided(&with(&[deleted]), &seed(), &settings()), Decision::Now(Operation::Delete));
+        assert_eq!(decided(&with(&[deleted]), &seed(), &settings()), ShootDecision::Now(Operation::Delete));
         let table = [
             (("/spec/seedName", json!("other")), Operation::Migrate),
             ((LAST, json!({"type": "Migrate", "state": "Succeeded"})), Operation::Restore),
@@ -723,7 +725,7 @@ mod tests {
         for (change, operation) in table {
             assert_eq!(
                 decided(&with(&[change]), &seed(), &settings()),
-                Decision::NotBuilt { why: operation.unbuilt().unwrap(), after: HOUR }
+                ShootDecision::NotBuilt { why: operation.unbuilt().unwrap(), after: HOUR }
             );
         }
     }
@@ -778,19 +780,19 @@ mod tests {
                 ..settings()
             };
             let (share, is_listed) = (random::unit(), flag());
-            let input = Input { share, is_listed, ..input(&shoot, &seed, &agent, &settings) };
+            let input = ShootDecisionInput { share, is_listed, ..input(&shoot, &seed, &agent, &settings) };
             assert!(input.listed_after() < 2 * DAY);
             let ours = responsible(&shoot) == "edge";
             match decide(&input) {
-                Decision::Nothing => assert!(!ours, "{shoot}"),
-                Decision::Now(operation) => {
+                ShootDecision::Nothing => assert!(!ours, "{shoot}"),
+                ShootDecision::Now(operation) => {
                     assert!(ours && !has_workers(&shoot) && operation.unbuilt().is_none());
                     assert_eq!(is_deleting(&shoot), operation.as_str() == "Delete");
                     assert!(input.is_left_alone().is_none());
                     // A Shoot that is not up to date never waits.
                     assert!(!is_listed || input.listed_after().is_zero());
                 }
-                Decision::Later { after, is_synced, .. } => {
+                ShootDecision::Later { after, is_synced, .. } => {
                     assert!(ours && !has_workers(&shoot));
                     assert_eq!(is_synced, after.is_none() && operation(&shoot).unbuilt().is_none());
                     // No two decisions about a confined Shoot within one window.
@@ -799,8 +801,8 @@ mod tests {
                         "{shoot}"
                     );
                 }
-                Decision::Blocked { after, .. } => assert!(ours && after == BLOCKED_AGAIN),
-                Decision::NotBuilt { why, after } => {
+                ShootDecision::Blocked { after, .. } => assert!(ours && after == BLOCKED_AGAIN),
+                ShootDecision::NotBuilt { why, after } => {
                     assert!(ours && operation(&shoot).unbuilt() == Some(why) && after == HOUR);
                 }
             }

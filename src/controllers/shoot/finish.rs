@@ -14,21 +14,21 @@ use crate::runtime::events::{self, InvolvedObject};
 use crate::secrets;
 
 use super::ShootReconciler;
-use super::act::{EndError, Running};
-use super::frame::{Frame, Reconciled};
+use super::act::{EndError, RunningShootFlow};
+use super::report::{OperationReport, OperationSuccess};
 
 /// How often the removal of finished tasks is tried.
 const STRIKES_MAX: usize = 3;
 
 /// The event of an operation.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum News<'a> {
+pub(super) enum OperationEvent<'a> {
     Begun,
     Succeeded,
     Failed(&'a str),
 }
 
-impl<'a> News<'a> {
+impl<'a> OperationEvent<'a> {
     fn words(self, operation: Operation) -> (bool, &'static str, &'a str) {
         let deletes = operation.is_deletion();
         match self {
@@ -41,7 +41,7 @@ impl<'a> News<'a> {
     }
 }
 
-impl Running {
+impl RunningShootFlow {
     fn fulfilled(&self) -> Vec<&'static str> {
         requests::fulfilled(self.work.shoot(), |name| self.flow.is_done(name))
     }
@@ -55,13 +55,13 @@ impl ShootReconciler {
     pub(super) fn succeeded(
         &self,
         key: &Key,
-        running: &Running,
+        running: &RunningShootFlow,
         at: Timestamp,
         cx: &ReconcileContext,
     ) -> Result<ReconcileOutcome, EndError> {
-        let Running { work, frame, .. } = running;
-        if frame.operation().is_deletion() {
-            return self.deleted(key, frame, at, cx);
+        let RunningShootFlow { work, report, .. } = running;
+        if report.operation().is_deletion() {
+            return self.deleted(key, report, at, cx);
         }
         let Some(live) = self.env.garden.find::<Value>(&SHOOT, key)? else {
             return Ok(ReconcileOutcome::Done);
@@ -69,7 +69,7 @@ impl ShootReconciler {
         // Before the status: a reader of a successful status may request the same tasks again.
         let written = self.strike_off(key, running, live).and_then(|live| {
             let is_hibernated = work.facts().is_hibernated;
-            self.patch_status(key, frame.succeeded(at, &Reconciled { shoot: &live, is_hibernated }))
+            self.patch_status(key, report.succeeded(at, &OperationSuccess { shoot: &live, is_hibernated }))
         });
         let shoot = match written {
             Ok(shoot) => shoot,
@@ -79,18 +79,23 @@ impl ShootReconciler {
             return Err(EndError::Reported(failed.into()));
         }
         let name = key.to_string();
-        let operation = frame.operation().as_str();
+        let operation = report.operation().as_str();
         log::info!(shoot = name.as_str(), operation; "The Shoot is up to date");
-        self.tell(key, &shoot, frame.operation(), News::Succeeded, cx);
+        self.tell(key, &shoot, report.operation(), OperationEvent::Succeeded, cx);
         Ok(self.again(&shoot, &work.inputs().seed, cx))
     }
 
     /// Removes finished tasks from the Shoot's annotation, and returns the Shoot without them. If other clients keep
     /// changing the Shoot, the tasks stay, and the next operation does them again.
-    fn strike_off(&self, key: &Key, running: &Running, mut live: Value) -> Result<Value, kube::Error> {
+    fn strike_off(
+        &self,
+        key: &Key,
+        running: &RunningShootFlow,
+        mut live: Value,
+    ) -> Result<Value, kube::Error> {
         let done = running.fulfilled();
         for _ in 0..STRIKES_MAX {
-            let Some(patch) = running.frame.task_annotations(&live, &done) else { break };
+            let Some(patch) = running.report.task_annotations(&live, &done) else { break };
             match self.env.garden.patch(&SHOOT, key, &Patch::Merge(patch)) {
                 // The Shoot's care often writes at this moment.
                 Err(error) if error.is_conflict() => {
@@ -107,7 +112,7 @@ impl ShootReconciler {
     ///
     /// # Errors
     /// The garden is unreachable.
-    pub(super) fn strike_off_done(&self, key: &Key, running: &Running) -> Result<(), kube::Error> {
+    pub(super) fn strike_off_done(&self, key: &Key, running: &RunningShootFlow) -> Result<(), kube::Error> {
         if running.fulfilled().is_empty() {
             return Ok(());
         }
@@ -128,16 +133,16 @@ impl ShootReconciler {
     pub(super) fn failed(
         &self,
         key: &Key,
-        frame: &Frame,
+        report: &OperationReport,
         errors: &[TaskError],
         at: Timestamp,
         cx: &ReconcileContext,
     ) -> EndError {
         let failure = flow::describe(errors);
-        let is_final = frame.is_final(errors, at);
-        let written = self.patch_status(key, frame.failed(errors, at));
+        let is_final = report.is_final(errors, at);
+        let written = self.patch_status(key, report.failed(errors, at));
         match written {
-            Ok(shoot) => self.tell(key, &shoot, frame.operation(), News::Failed(&failure), cx),
+            Ok(shoot) => self.tell(key, &shoot, report.operation(), OperationEvent::Failed(&failure), cx),
             Err(error) if is_away(&error) => return EndError::Unreported(error.into()),
             Err(error) => {
                 let (shoot, err) = (key.to_string(), chain(&error));
@@ -159,7 +164,7 @@ impl ShootReconciler {
         key: &Key,
         shoot: &Value,
         operation: Operation,
-        news: News<'_>,
+        news: OperationEvent<'_>,
         cx: &ReconcileContext,
     ) {
         let (warning, reason, note) = news.words(operation);

@@ -6,8 +6,8 @@ mod act;
 mod begin;
 pub mod decide;
 mod finish;
-pub mod frame;
 mod release;
+pub mod report;
 mod rotation;
 pub mod status;
 
@@ -28,13 +28,13 @@ use crate::runtime::store::Change;
 
 use super::Site;
 
-use decide::{Decision, Input};
+use decide::{ShootDecision, ShootDecisionInput};
 
 /// Adds the controller.
 pub fn add(site: &Arc<Site>, group: &mut ControllerGroup) {
     let settings = &site.settings;
     let lane = group.lane("shoot", settings.controllers.shoot.workers, RETRY);
-    let listed = Listed::default();
+    let listed = ListedShoots::default();
     let new = listed.clone();
     group.wake(&lane, &site.heads, move |change| {
         new.hear(change);
@@ -72,9 +72,9 @@ struct ShootReconciler {
     env: Arc<Environment>,
     /// Our identity: `status.gardener`.
     agent: Value,
-    listed: Listed,
+    listed: ListedShoots,
     /// The operations that wait for their next turns.
-    running: Mutex<SortedMap<Key, act::Running>>,
+    running: Mutex<SortedMap<Key, act::RunningShootFlow>>,
 }
 
 /// The delay after a write conflict.
@@ -94,16 +94,18 @@ impl Reconciler for ShootReconciler {
         let Some(shoot) = found else { return Ok(ReconcileOutcome::Done) };
         let seed = self.env.garden.get::<Value>(&SEED, &self.site.seed_key())?;
         let now = cx.clock.now();
-        let input = Input { is_listed: self.listed.has(key), ..self.input(&shoot, &seed, cx) };
+        let input = ShootDecisionInput { is_listed: self.listed.has(key), ..self.input(&shoot, &seed, cx) };
         let decision = decide::decide(&input);
-        if !matches!(decision, Decision::Blocked { .. }) {
+        if !matches!(decision, ShootDecision::Blocked { .. }) {
             self.listed.remove(key);
         }
         match decision {
-            Decision::Nothing => Ok(ReconcileOutcome::Done),
-            Decision::Now(operation) if release::is_due(operation, &shoot) => self.release(key, &shoot, cx),
-            Decision::Now(operation) => self.begin(key, (shoot, seed), operation, cx),
-            Decision::Later { after, is_synced, why } => {
+            ShootDecision::Nothing => Ok(ReconcileOutcome::Done),
+            ShootDecision::Now(operation) if release::is_due(operation, &shoot) => {
+                self.release(key, &shoot, cx)
+            }
+            ShootDecision::Now(operation) => self.begin(key, &shoot, seed, operation, cx),
+            ShootDecision::Later { after, is_synced, why } => {
                 let name = key.to_string();
                 log::debug!(shoot = name.as_str(), why = why.as_str(); "The Shoot is not reconciled now");
                 self.say(key, status::pending(&shoot))?;
@@ -112,12 +114,12 @@ impl Reconciler for ShootReconciler {
                 }
                 Ok(after.map_or(ReconcileOutcome::Done, ReconcileOutcome::After))
             }
-            Decision::Blocked { why, after } => {
+            ShootDecision::Blocked { why, after } => {
                 let is_error = decide::has_workers(&shoot);
-                self.say(key, status::blocked(&shoot, (&why, is_error), now))?;
+                self.say(key, status::blocked(&shoot, &why, is_error, now))?;
                 Ok(ReconcileOutcome::After(after))
             }
-            Decision::NotBuilt { why, after } => {
+            ShootDecision::NotBuilt { why, after } => {
                 self.say(key, status::not_built(&shoot, why, now))?;
                 Ok(ReconcileOutcome::After(after))
             }
@@ -126,9 +128,14 @@ impl Reconciler for ShootReconciler {
 }
 
 impl ShootReconciler {
-    fn input<'a>(&'a self, shoot: &'a Value, seed: &'a Value, cx: &ReconcileContext) -> Input<'a> {
+    fn input<'a>(
+        &'a self,
+        shoot: &'a Value,
+        seed: &'a Value,
+        cx: &ReconcileContext,
+    ) -> ShootDecisionInput<'a> {
         let settings = &self.env.settings.controllers.shoot;
-        Input {
+        ShootDecisionInput {
             shoot,
             seed,
             agent: &self.agent,
@@ -151,9 +158,9 @@ impl ShootReconciler {
 
 /// Shoots that were listed or created, and await their first decision. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-struct Listed(Arc<Mutex<SortedSet<Key>>>);
+struct ListedShoots(Arc<Mutex<SortedSet<Key>>>);
 
-impl Listed {
+impl ListedShoots {
     fn all(&self) -> MutexGuard<'_, SortedSet<Key>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -14,8 +14,8 @@ use crate::runtime::write;
 
 use super::act::EndError;
 use super::decide::FINALIZER;
-use super::finish::News;
-use super::frame::{Frame, Reconciled, Start};
+use super::finish::OperationEvent;
+use super::report::{OperationReport, OperationStart, OperationSuccess};
 use super::{CONFLICT_RETRY, ShootReconciler};
 
 /// Whether the Shoot can be released at once: nothing but the `Cluster` is created in the seed before `status.uid` is
@@ -34,14 +34,14 @@ impl ShootReconciler {
         shoot: &Value,
         cx: &ReconcileContext,
     ) -> Result<ReconcileOutcome, ReconcileFailure> {
-        let start = Start {
+        let start = OperationStart {
             project: "",
             agent: &self.agent,
             retry_duration: self.env.settings.controllers.shoot.retry_duration,
             now: cx.clock.now(),
         };
-        let frame = Frame::new(shoot, Operation::Delete, &start);
-        Ok(self.finalize(key, shoot, &frame, cx.clock.now())?)
+        let report = OperationReport::new(shoot, Operation::Delete, &start);
+        Ok(self.finalize(key, shoot, &report, cx.clock.now())?)
     }
 
     /// Reports that all tasks of a deletion have been done since `at`.
@@ -51,16 +51,16 @@ impl ShootReconciler {
     pub(super) fn deleted(
         &self,
         key: &Key,
-        frame: &Frame,
+        report: &OperationReport,
         at: Timestamp,
         cx: &ReconcileContext,
     ) -> Result<ReconcileOutcome, EndError> {
         let Some(live) = self.env.garden.find::<Value>(&SHOOT, key)? else {
             return Ok(ReconcileOutcome::Done);
         };
-        match self.finalize(key, &live, frame, at) {
+        match self.finalize(key, &live, report, at) {
             Ok(outcome) => {
-                self.tell(key, &live, frame.operation(), News::Succeeded, cx);
+                self.tell(key, &live, report.operation(), OperationEvent::Succeeded, cx);
                 let name = key.to_string();
                 log::info!(shoot = name.as_str(); "The Shoot is deleted");
                 Ok(outcome)
@@ -73,7 +73,7 @@ impl ShootReconciler {
         &self,
         key: &Key,
         shoot: &Value,
-        frame: &Frame,
+        report: &OperationReport,
         at: Timestamp,
     ) -> Result<ReconcileOutcome, kube::Error> {
         let cluster = text(&shoot["status"]["technicalID"]);
@@ -84,8 +84,8 @@ impl ShootReconciler {
                 other => drop(other?),
             }
         }
-        let facts = Reconciled { shoot, is_hibernated: shoot["status"]["hibernated"] == true };
-        let live = self.patch_status(key, frame.succeeded(at, &facts))?;
+        let facts = OperationSuccess { shoot, is_hibernated: shoot["status"]["hibernated"] == true };
+        let live = self.patch_status(key, report.succeeded(at, &facts))?;
         let metadata = view::look::<Metadata>(&live).unwrap_or_default().metadata;
         match write::finalizer(&self.env.garden, &SHOOT, key, &metadata, FINALIZER, false) {
             Err(e) if e.is_conflict() => Ok(ReconcileOutcome::GoOn(CONFLICT_RETRY)),

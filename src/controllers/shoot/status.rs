@@ -19,7 +19,7 @@ pub fn pending(shoot: &Value) -> Option<Value> {
 /// Something else must change first. The last operation stays readable: a migration continues from it, a permanently
 /// failed Shoot waits for its owner, and one that is up to date waits for its window. Only a lasting problem
 /// (`is_error`) is an error.
-pub fn blocked(shoot: &Value, (why, is_error): (&str, bool), now: Timestamp) -> Option<Value> {
+pub fn blocked(shoot: &Value, why: &str, is_error: bool, now: Timestamp) -> Option<Value> {
     let last = &shoot["status"]["lastOperation"];
     // Earlier versions wrote Pending for a lasting problem of a new Shoot.
     let is_told = !is_error || last["state"] != "Pending";
@@ -98,8 +98,8 @@ mod tests {
                     expected["lastUpdateTime"] = json!("2026-01-01T00:00:00Z");
                 }
                 let said = json!({"status": {"lastOperation": expected}});
-                assert_eq!(blocked(&shoot, ("why", is_error), NOW), Some(said.clone()), "{last} {is_error}");
-                assert_eq!(blocked(&said, ("why", is_error), NOW), None);
+                assert_eq!(blocked(&shoot, "why", is_error, NOW), Some(said.clone()), "{last} {is_error}");
+                assert_eq!(blocked(&said, "why", is_error, NOW), None);
             }
         }
     }

@@ -15,14 +15,14 @@ use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOu
 
 use super::CareReconciler;
 use super::basis::Basis;
-use super::constraints::{CONSTRAINTS, More, constraints};
-use super::decide::{CONDITIONS, Facts, NOT_INITIALIZED, Plane, Server};
-use super::inside::{self, Answer, Held};
-use super::look::{Look, Rarely};
+use super::constraints::{CONSTRAINTS, ConstraintInput, constraints};
+use super::decide::{CONDITIONS, CheckInput, NOT_INITIALIZED, Plane, ServerHealth};
+use super::inside::{self, HeldClient, ServerAnswer};
+use super::look::{CheckFindings, RarelyReadFacts};
 use super::pace::{self, Found, Next};
 
 /// The state of a Shoot between two checks.
-pub(super) struct Known {
+pub(super) struct KnownShoot {
     uid: String,
     /// The last result.
     conditions: Vec<Condition>,
@@ -37,9 +37,9 @@ pub(super) struct Known {
     /// A check was requested: cached facts about the namespace do not count.
     is_asked: bool,
     /// The connection to the API server.
-    pub(super) held: Held,
+    pub(super) held: HeldClient,
     /// Facts that are read rarely.
-    pub(super) rarely: Rarely,
+    pub(super) rarely: RarelyReadFacts,
 }
 
 /// The last write to the garden, kept until the watch shows it.
@@ -50,7 +50,7 @@ struct Written {
     constraints: Vec<Condition>,
 }
 
-impl Known {
+impl KnownShoot {
     /// Without facts; the first check is due at this time.
     pub(super) fn new(head: &ShootHead, first: Mono) -> Self {
         Self {
@@ -62,8 +62,8 @@ impl Known {
             next: Next { whole: first, server: None },
             answers: None,
             is_asked: false,
-            held: Held::default(),
-            rarely: Rarely::default(),
+            held: HeldClient::default(),
+            rarely: RarelyReadFacts::default(),
         }
     }
 
@@ -144,7 +144,7 @@ impl CareReconciler {
         &self,
         key: &Key,
         head: &ShootHead,
-        known: &mut Known,
+        known: &mut KnownShoot,
         cx: &ReconcileContext,
     ) -> Result<ReconcileOutcome, ReconcileFailure> {
         let at = cx.clock.mono();
@@ -158,7 +158,7 @@ impl CareReconciler {
                 cx.clock.now(),
                 &cx.metrics,
             )?;
-            let answers = Some(found.0 == Server::Well);
+            let answers = Some(found.health == ServerHealth::Well);
             is_due = answers != known.answers;
             known.next.server = pace::server(answers, self.settings().sync_period, cx.clock.mono());
             answer = is_due.then_some(found);
@@ -181,8 +181,8 @@ impl CareReconciler {
     fn whole(
         &self,
         head: &ShootHead,
-        known: &mut Known,
-        answer: Option<Answer>,
+        known: &mut KnownShoot,
+        answer: Option<ServerAnswer>,
         cx: &ReconcileContext,
     ) -> Result<Option<ReconcileOutcome>, ReconcileFailure> {
         // The garden stores whole seconds.
@@ -211,13 +211,14 @@ impl CareReconciler {
             return Ok(Some(ReconcileOutcome::After(period)));
         }
         let is_asleep = basis.wants_hibernation || head.status.is_hibernated;
-        let look = if is_asleep { Look::asleep() } else { self.look(head, known, (&basis, answer), cx)? };
+        let look =
+            if is_asleep { CheckFindings::asleep() } else { self.look(head, known, &basis, answer, cx)? };
         if !is_asleep {
             self.read_authorities(&head.status.technical_id, known, cx.clock.mono());
         }
-        self.conclude(head, known, (&basis, &look, is_asleep), now);
+        self.conclude(head, known, &basis, &look, is_asleep, now);
         known.is_asked = false;
-        known.answers = (look.server != Server::Stopped).then_some(look.server == Server::Well);
+        known.answers = (look.server != ServerHealth::Stopped).then_some(look.server == ServerHealth::Well);
         let found = Found { is_well: known.is_well(), answers: known.answers };
         known.next = pace::next(found, period, cx.clock.mono(), random::unit());
         Ok(None)
@@ -226,13 +227,15 @@ impl CareReconciler {
     fn conclude(
         &self,
         head: &ShootHead,
-        known: &mut Known,
-        (basis, look, is_asleep): (&Basis, &Look, bool),
+        known: &mut KnownShoot,
+        basis: &Basis,
+        look: &CheckFindings,
+        is_asleep: bool,
         now: Timestamp,
     ) {
         let managed = self.site.managed.store().within(&head.status.technical_id);
         let (old, old_constraints) = known.before(head);
-        let facts = Facts {
+        let facts = CheckInput {
             now,
             care: self.settings(),
             status: &head.status,
@@ -247,7 +250,7 @@ impl CareReconciler {
             applier: look.applier.as_deref(),
         };
         let authorities = known.rarely.authorities.as_ref().map(|(_, found)| found);
-        let more = More {
+        let more = ConstraintInput {
             basis,
             authorities: authorities
                 .map_or(Ok(&[] as &[_]), |found| found.as_deref().map_err(String::as_str)),
@@ -258,7 +261,7 @@ impl CareReconciler {
     }
 
     /// Writes the differences to the garden. If the garden does not answer, they are written later.
-    fn write(&self, key: &Key, head: &ShootHead, known: &mut Known) -> Result<(), ReconcileFailure> {
+    fn write(&self, key: &Key, head: &ShootHead, known: &mut KnownShoot) -> Result<(), ReconcileFailure> {
         let news = known.news(head);
         known.is_owed = !news.is_null();
         if news.is_null() {
@@ -283,11 +286,11 @@ impl CareReconciler {
     }
 }
 
-impl Look {
+impl CheckFindings {
     /// Nothing is checked while the Shoot is hibernated.
     fn asleep() -> Self {
         Self {
-            server: Server::Stopped,
+            server: ServerHealth::Stopped,
             plane: Ok(Plane::default()),
             inside: Err(String::new()),
             applier: None,

@@ -22,8 +22,10 @@ pub(super) struct Basis {
     pub(super) is_going: bool,
     /// When the ETCD encryption key must be rotated automatically, if its owner wants that.
     pub(super) key_is_due: Option<Timestamp>,
-    /// `spec.maintenance.timeWindow`: its start and its end.
-    pub(super) window: (String, String),
+    /// `spec.maintenance.timeWindow.begin`.
+    pub(super) window_begin: String,
+    /// `spec.maintenance.timeWindow.end`.
+    pub(super) window_end: String,
     /// `spec.hibernation.schedules`.
     pub(super) schedules: Vec<Schedule>,
 }
@@ -43,7 +45,8 @@ impl Basis {
             has_workers: field("provider")["workers"].as_array().is_some_and(|workers| !workers.is_empty()),
             is_going: !metadata["deletionTimestamp"].is_null(),
             key_is_due: key_is_due(shoot),
-            window: (own(&window["begin"]), own(&window["end"])),
+            window_begin: own(&window["begin"]),
+            window_end: own(&window["end"]),
             schedules: schedules.map(Schedule::read).collect(),
         })
     }

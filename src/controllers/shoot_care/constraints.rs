@@ -5,9 +5,9 @@ use crate::base::clock::Timestamp;
 use crate::format::time::rfc3339;
 
 use super::basis::Basis;
-use super::decide::{Facts, Server, pardon};
+use super::decide::{CheckInput, ServerHealth, pardon};
 use super::schedule;
-use super::webhooks::Problem;
+use super::webhooks::WebhookProblem;
 
 const HIBERNATION: &str = "HibernationPossible";
 const MAINTENANCE: &str = "MaintenancePreconditionsSatisfied";
@@ -30,28 +30,32 @@ const WEBHOOK_CODE: &str = "ERR_PROBLEMATIC_WEBHOOK";
 
 /// The findings inside the Shoot.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Inside {
+pub(super) struct ShootFindings {
     /// The problem of its webhooks, or why it is unknown.
-    pub(super) webhooks: Result<Option<Problem>, String>,
+    pub(super) webhooks: Result<Option<WebhookProblem>, String>,
     /// Its CustomResourceDefinitions whose objects cannot be read without a webhook, or why they are unknown.
     pub(super) definitions: Result<Vec<String>, String>,
 }
 
 /// The input of the constraints, besides the input of the conditions.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct More<'a> {
+pub(super) struct ConstraintInput<'a> {
     /// The last reconciled spec.
     pub(super) basis: &'a Basis,
     /// The CAs of the control plane with their expiry; or why it is unknown.
     pub(super) authorities: Result<&'a [(String, Timestamp)], &'a str>,
     /// The findings inside the Shoot; or why they are unknown. Read only if the API server answers.
-    pub(super) inside: Result<&'a Inside, &'a str>,
+    pub(super) inside: Result<&'a ShootFindings, &'a str>,
 }
 
 type Said = (Status, Finding);
 
 /// The constraints that must exist.
-pub(super) fn constraints(facts: &Facts<'_>, old: &[Condition], more: &More<'_>) -> Vec<Condition> {
+pub(super) fn constraints(
+    facts: &CheckInput<'_>,
+    old: &[Condition],
+    more: &ConstraintInput<'_>,
+) -> Vec<Condition> {
     let now = facts.now;
     let all = CONSTRAINTS.into_iter().filter_map(|kind| {
         let before = condition::find_or_init(old, kind, now);
@@ -67,13 +71,13 @@ pub(super) fn constraints(facts: &Facts<'_>, old: &[Condition], more: &More<'_>)
 }
 
 /// The result of a check; `None` if the constraint does not apply.
-fn check(kind: &str, facts: &Facts<'_>, more: &More<'_>) -> Option<Said> {
+fn check(kind: &str, facts: &CheckInput<'_>, more: &ConstraintInput<'_>) -> Option<Said> {
     let not_checked = |status, text: &str| Some((status, Finding::new("ConstraintNotChecked", text)));
     let is_of_inside = [HIBERNATION, MAINTENANCE, DEFINITIONS].contains(&kind);
     if facts.is_asleep && (is_of_inside || kind == AUTHORITIES) {
         return not_checked(Status::True, "Shoot cluster has been hibernated.");
     }
-    if is_of_inside && *facts.server == Server::Stopped {
+    if is_of_inside && *facts.server == ServerHealth::Stopped {
         let is_required = REQUIRED.contains(&kind);
         return is_required
             .then(|| not_checked(Status::False, "Shoot control plane is not running at the moment."))?;
@@ -92,8 +96,8 @@ fn unknown(why: &str) -> Said {
     (Status::Unknown, Finding::new(condition::CHECK_ERROR, why))
 }
 
-fn webhooks(facts: &Facts<'_>, more: &More<'_>) -> Said {
-    if let Server::Unreached(why) = facts.server {
+fn webhooks(facts: &CheckInput<'_>, more: &ConstraintInput<'_>) -> Said {
+    if let ServerHealth::Unreached(why) = facts.server {
         return unknown(&format!("Could not initialize Shoot client for constraints check: {why}"));
     }
     let with_code = |reason: &str, message: &String| {
@@ -105,13 +109,13 @@ fn webhooks(facts: &Facts<'_>, more: &More<'_>) -> Said {
         Ok(None) => {
             (Status::True, Finding::new("NoProblematicWebhooks", "All webhooks are properly configured."))
         }
-        Ok(Some(Problem::Problematic(what))) => with_code("ProblematicWebhooks", what),
-        Ok(Some(Problem::Remediated(what))) => with_code("RemediatedWebhooks", what),
+        Ok(Some(WebhookProblem::Problematic(what))) => with_code("ProblematicWebhooks", what),
+        Ok(Some(WebhookProblem::Remediated(what))) => with_code("RemediatedWebhooks", what),
     }
 }
 
 /// As in upstream, there is no constraint without a client.
-fn definitions(more: &More<'_>) -> Option<Said> {
+fn definitions(more: &ConstraintInput<'_>) -> Option<Said> {
     let names = match &more.inside.ok()?.definitions {
         Ok(names) => names,
         Err(why) => return Some(unknown(why)),
@@ -128,7 +132,7 @@ fn definitions(more: &More<'_>) -> Option<Said> {
     Some((Status::False, Finding::new(DEFINITIONS, text)))
 }
 
-fn authorities(more: &More<'_>, now: Timestamp) -> Said {
+fn authorities(more: &ConstraintInput<'_>, now: Timestamp) -> Said {
     let all = match more.authorities {
         Ok(all) => all,
         Err(why) => return unknown(why),
@@ -148,7 +152,7 @@ fn authorities(more: &More<'_>, now: Timestamp) -> Said {
     (Status::False, Finding::new("ExpiringCACertificates", text))
 }
 
-fn rotation(basis: &Basis, facts: &Facts<'_>) -> Said {
+fn rotation(basis: &Basis, facts: &CheckInput<'_>) -> Said {
     let well = |reason: &str, text: &str| (Status::True, Finding::new(reason, text));
     let not_required = |text| well("AutomaticCredentialsRotationNotRequired", text);
     let Some(due) = basis.key_is_due else {
@@ -157,7 +161,7 @@ fn rotation(basis: &Basis, facts: &Facts<'_>) -> Said {
     if facts.now <= due {
         return not_required("The ETCD encryption key does not have to be rotated yet.");
     }
-    let window = schedule::next_window(&basis.window, facts.now);
+    let window = schedule::next_window(&basis.window_begin, &basis.window_end, facts.now);
     let sleeps = window.is_some_and(|window| {
         schedule::sleeps_in_window(&basis.schedules, facts.status.is_hibernated, window, facts.now)
     });
@@ -172,7 +176,7 @@ fn rotation(basis: &Basis, facts: &Facts<'_>) -> Said {
     )
 }
 
-fn ignored(facts: &Facts<'_>) -> Said {
+fn ignored(facts: &CheckInput<'_>) -> Said {
     let names: Vec<&str> =
         facts.managed.iter().filter(|m| m.is_ignored()).map(|m| m.metadata.name.as_str()).collect();
     if names.is_empty() {

@@ -17,7 +17,7 @@ use crate::operation::components::workload::Workload;
 use crate::operation::components::{COMPONENTS, kube_apiserver};
 use crate::resources::{Fault, Watched};
 
-use super::reports::{self, Report};
+use super::reports::{self, ExtensionReport};
 
 /// Whether the API server answers.
 pub(super) const API_SERVER: &str = "APIServerAvailable";
@@ -40,7 +40,7 @@ pub(super) const NOT_INITIALIZED: &str = "Precondition failed: operation could n
 
 /// The result of a request to the API server.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Server {
+pub(super) enum ServerHealth {
     /// It is not supposed to run: there is no Deployment with replicas. No request was sent.
     Stopped,
     /// There is no client for it, or it refused the client's credentials.
@@ -70,7 +70,7 @@ pub(super) struct Plane {
     /// Its etcds by name: what is wrong with them.
     pub(super) etcds: SortedMap<String, Result<(), String>>,
     /// The conditions that extensions report; empty unless all of them are known.
-    pub(super) reports: Vec<Report>,
+    pub(super) reports: Vec<ExtensionReport>,
 }
 
 impl Plane {
@@ -82,7 +82,7 @@ impl Plane {
 
 /// The input of a check.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Facts<'a> {
+pub(super) struct CheckInput<'a> {
     /// The present time.
     pub(super) now: Timestamp,
     /// The configuration.
@@ -94,7 +94,7 @@ pub(super) struct Facts<'a> {
     /// The Shoot is hibernated, or is about to be.
     pub(super) is_asleep: bool,
     /// The result of a request to its API server.
-    pub(super) server: &'a Server,
+    pub(super) server: &'a ServerHealth,
     /// Its namespace in the seed, or why it cannot be read.
     pub(super) plane: Result<&'a Plane, &'a str>,
     /// The ManagedResources in it.
@@ -107,7 +107,7 @@ pub(super) struct Facts<'a> {
 
 /// The result of a check.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Verdict {
+pub(super) enum CheckResult {
     /// Healthy.
     Well(Finding),
     /// Unhealthy.
@@ -118,7 +118,7 @@ pub(super) enum Verdict {
     Unknown(String),
 }
 
-impl Facts<'_> {
+impl CheckInput<'_> {
     /// All present conditions.
     pub(super) fn conditions(&self) -> Vec<Condition> {
         let all = CONDITIONS.map(|kind| {
@@ -129,9 +129,9 @@ impl Facts<'_> {
         all.into()
     }
 
-    fn check(&self, kind: &str) -> Verdict {
+    fn check(&self, kind: &str) -> CheckResult {
         if self.is_asleep {
-            return Verdict::Well(Finding::new("ConditionNotChecked", ASLEEP));
+            return CheckResult::Well(Finding::new("ConditionNotChecked", ASLEEP));
         }
         match kind {
             API_SERVER => self.api_server(),
@@ -141,12 +141,12 @@ impl Facts<'_> {
         }
     }
 
-    fn apply(&self, old: &Condition, verdict: Verdict) -> Condition {
+    fn apply(&self, old: &Condition, verdict: CheckResult) -> Condition {
         match verdict {
-            Verdict::Well(finding) => old.updated(self.now, Status::True, finding),
-            Verdict::Failed(finding) => old.failed(self.now, self.patience(&old.kind), finding),
-            Verdict::Told(status, finding) => old.updated(self.now, status, finding),
-            Verdict::Unknown(why) => old.unknown(self.now, why),
+            CheckResult::Well(finding) => old.updated(self.now, Status::True, finding),
+            CheckResult::Failed(finding) => old.failed(self.now, self.patience(&old.kind), finding),
+            CheckResult::Told(status, finding) => old.updated(self.now, status, finding),
+            CheckResult::Unknown(why) => old.unknown(self.now, why),
         }
     }
 
@@ -158,39 +158,42 @@ impl Facts<'_> {
         Patience { threshold: self.care.thresholds.get(kind).copied(), succeeded_at, settles }
     }
 
-    fn api_server(&self) -> Verdict {
+    fn api_server(&self) -> CheckResult {
         let down = "Could not reach API server during client initialization.";
-        let failed = |reason: &str, text: String| Verdict::Failed(Finding::new(reason, text));
+        let failed = |reason: &str, text: String| CheckResult::Failed(Finding::new(reason, text));
         match self.server {
-            Server::Stopped => failed("APIServerDown", down.to_owned()),
-            Server::Unreached(why) => failed("APIServerDown", format!("{down} {why}")),
-            Server::Silent(why) => {
+            ServerHealth::Stopped => failed("APIServerDown", down.to_owned()),
+            ServerHealth::Unreached(why) => failed("APIServerDown", format!("{down} {why}")),
+            ServerHealth::Silent(why) => {
                 failed("HealthzRequestFailed", format!("API server /healthz endpoint gave no answer: {why}"))
             }
-            Server::Sick(code, body) => failed(
+            ServerHealth::Sick(code, body) => failed(
                 "HealthzRequestError",
                 format!("API server /healthz endpoint answered with status code {code}: {body}"),
             ),
-            Server::Well => Verdict::Well(Finding::new(
+            ServerHealth::Well => CheckResult::Well(Finding::new(
                 "HealthzRequestSucceeded",
                 "API server /healthz endpoint responded with success status code.",
             )),
         }
     }
 
-    fn control_plane(&self) -> Verdict {
+    fn control_plane(&self) -> CheckResult {
         let plane = match self.plane {
             Ok(plane) => plane,
-            Err(why) => return Verdict::Unknown(why.to_owned()),
+            Err(why) => return CheckResult::Unknown(why.to_owned()),
         };
         let found = self
             .report(CONTROL_PLANE)
-            .or_else(|| self.etcds(plane).map(Verdict::Failed))
-            .or_else(|| self.deployments(plane).map(Verdict::Failed))
-            .or_else(|| self.applier().map(Verdict::Failed))
+            .or_else(|| self.etcds(plane).map(CheckResult::Failed))
+            .or_else(|| self.deployments(plane).map(CheckResult::Failed))
+            .or_else(|| self.applier().map(CheckResult::Failed))
             .or_else(|| self.managed(|m| !m.spec.class.is_empty() && feeds(m, CONTROL_PLANE, true)));
         found.unwrap_or_else(|| {
-            Verdict::Well(Finding::new("ControlPlaneRunning", "All control plane components are healthy."))
+            CheckResult::Well(Finding::new(
+                "ControlPlaneRunning",
+                "All control plane components are healthy.",
+            ))
         })
     }
 
@@ -219,48 +222,48 @@ impl Facts<'_> {
 
     /// The embedded applier, which replaces a gardener-resource-manager. It needs the API server.
     fn applier(&self) -> Option<Finding> {
-        let why = self.applier.filter(|_| *self.server == Server::Well)?;
+        let why = self.applier.filter(|_| *self.server == ServerHealth::Well)?;
         let text = format!("The agent does not apply the ManagedResources of the Shoot: {why}");
         Some(Finding::new("ResourceManagerNotServing", text))
     }
 
-    fn observability(&self) -> Verdict {
+    fn observability(&self) -> CheckResult {
         let found = self.report(OBSERVABILITY).or_else(|| self.managed(|m| feeds(m, OBSERVABILITY, false)));
         found.unwrap_or_else(|| {
-            Verdict::Well(Finding::new(
+            CheckResult::Well(Finding::new(
                 "ObservabilityComponentsRunning",
                 "All observability components are healthy. This gardenlet installs no monitoring and no logging.",
             ))
         })
     }
 
-    fn system(&self) -> Verdict {
+    fn system(&self) -> CheckResult {
         match self.server {
-            Server::Stopped => return Verdict::Unknown(not_running(self.status).to_owned()),
-            Server::Unreached(why) => {
+            ServerHealth::Stopped => return CheckResult::Unknown(not_running(self.status).to_owned()),
+            ServerHealth::Unreached(why) => {
                 let text = format!("Could not initialize Shoot client for health check: {why}");
-                return Verdict::Unknown(text);
+                return CheckResult::Unknown(text);
             }
-            Server::Silent(_) | Server::Sick(..) | Server::Well => {}
+            ServerHealth::Silent(_) | ServerHealth::Sick(..) | ServerHealth::Well => {}
         }
         let found = self
             .report(SYSTEM)
             .or_else(|| self.managed(|m| m.spec.class.is_empty() || feeds(m, SYSTEM, false)));
         found.unwrap_or_else(|| {
-            Verdict::Well(Finding::new("SystemComponentsRunning", "All system components are healthy."))
+            CheckResult::Well(Finding::new("SystemComponentsRunning", "All system components are healthy."))
         })
     }
 
-    fn report(&self, kind: &str) -> Option<Verdict> {
-        let reports = self.plane.map_or(&[] as &[Report], |plane| plane.reports.as_slice());
+    fn report(&self, kind: &str) -> Option<CheckResult> {
+        let reports = self.plane.map_or(&[] as &[ExtensionReport], |plane| plane.reports.as_slice());
         reports::verdict(reports, kind, self.care.stale_reports, self.now)
     }
 
     /// The first fault of the ManagedResources that count, ordered by name.
-    fn managed(&self, counts: impl Fn(&Watched) -> bool) -> Option<Verdict> {
+    fn managed(&self, counts: impl Fn(&Watched) -> bool) -> Option<CheckResult> {
         let patience = self.care.progressing_threshold.map(|threshold| (threshold, self.now));
         let mut faults = self.managed.iter().filter(|m| counts(m)).filter_map(|m| m.fault(patience));
-        faults.next().map(Fault::into_finding).map(Verdict::Failed)
+        faults.next().map(Fault::into_finding).map(CheckResult::Failed)
     }
 }
 

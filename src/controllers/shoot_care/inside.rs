@@ -18,9 +18,9 @@ use crate::limits;
 use crate::runtime::stale_pods;
 use crate::shoot::client;
 
-use super::decide::Server;
+use super::decide::ServerHealth;
 use super::remedy;
-use super::webhooks::{self, Problem};
+use super::webhooks::{self, WebhookProblem};
 
 /// The duration of /healthz requests.
 const LATENCY: (&str, &str) =
@@ -32,14 +32,17 @@ const CONFIGURATIONS: [&Resource; 2] = [&VALIDATING_WEBHOOK_CONFIGURATION, &MUTA
 
 /// The state of a server between two checks.
 #[derive(Debug, Default)]
-pub(super) struct Held {
+pub(super) struct HeldClient {
     client: Option<Shoot>,
     /// The last request got no answer, so its address may be outdated.
     is_doubtful: bool,
 }
 
 /// The answer of a server, and the client that got it.
-pub(super) type Answer = (Server, Option<Shoot>);
+pub(super) struct ServerAnswer {
+    pub(super) health: ServerHealth,
+    pub(super) client: Option<Shoot>,
+}
 
 /// Checks whether the server is healthy.
 ///
@@ -48,19 +51,19 @@ pub(super) type Answer = (Server, Option<Shoot>);
 pub(super) fn ask(
     site: &Site,
     namespace: &str,
-    held: &mut Held,
+    held: &mut HeldClient,
     now: Timestamp,
     metrics: &Metrics,
-) -> Result<Answer, client::Error> {
+) -> Result<ServerAnswer, client::Error> {
     let served = site.served.client(namespace, now);
     let known = served.clone().or_else(|| held.client.clone());
     if let Some(client) = known.filter(|_| !held.is_doubtful) {
         match healthz(&client, metrics) {
-            Ok(server) => {
+            Ok(health) => {
                 if served.is_some() {
                     site.served.hear(namespace, now);
                 }
-                return Ok((server, Some(client)));
+                return Ok(ServerAnswer { health, client: Some(client) });
             }
             Err(why) => {
                 log::debug!(namespace = namespace, err = why.as_str(); "No answer from /healthz");
@@ -74,30 +77,32 @@ pub(super) fn ask(
         // The seed lacks an object, but the applier has a working connection.
         (Err(error), Some(served)) if !error.is_of_server() => served,
         (Err(error), _) if error.postponed().is_some() => return Err(error),
-        (Err(error), _) => return Ok((Server::Unreached(chain(&error)), None)),
+        (Err(error), _) => {
+            return Ok(ServerAnswer { health: ServerHealth::Unreached(chain(&error)), client: None });
+        }
     };
     Ok(match healthz(&client, metrics) {
-        Ok(server) => {
-            *held = Held { client: Some(client.clone()), is_doubtful: false };
-            (server, Some(client))
+        Ok(health) => {
+            *held = HeldClient { client: Some(client.clone()), is_doubtful: false };
+            ServerAnswer { health, client: Some(client) }
         }
-        Err(why) => (Server::Silent(why), None),
+        Err(why) => ServerAnswer { health: ServerHealth::Silent(why), client: None },
     })
 }
 
 /// Ignores earlier failures of the server: this request determines its state.
-fn healthz(client: &Shoot, metrics: &Metrics) -> Result<Server, String> {
+fn healthz(client: &Shoot, metrics: &Metrics) -> Result<ServerHealth, String> {
     let begun = client.clock().mono();
     let answer = client.ungated().raw(Method::Get, "/healthz", None, "").map_err(|error| chain(&error))?;
     let took = client.clock().mono().saturating_sub(begun);
     metrics.observe(LATENCY.0, LATENCY.1, &[], took.as_secs_f64());
     match answer.status {
-        200 => Ok(Server::Well),
+        200 => Ok(ServerHealth::Well),
         // Other credentials may help.
         401 | 403 => Err(format!("the server does not let the agent in: status code {}", answer.status)),
         code => {
             let body = String::from_utf8_lossy(&answer.body);
-            Ok(Server::Sick(code, body.trim().chars().take(BODY_CHARS_MAX).collect()))
+            Ok(ServerHealth::Sick(code, body.trim().chars().take(BODY_CHARS_MAX).collect()))
         }
     }
 }
@@ -106,7 +111,7 @@ fn healthz(client: &Shoot, metrics: &Metrics) -> Result<Server, String> {
 ///
 /// # Errors
 /// A request fails.
-pub(super) fn problem(client: &Client) -> Result<Option<Problem>, Error> {
+pub(super) fn problem(client: &Client) -> Result<Option<WebhookProblem>, Error> {
     for resource in CONFIGURATIONS {
         let mut first = None;
         let listed = each(client, resource, &mut |configuration| match configuration {

@@ -12,21 +12,21 @@ use crate::runtime::controller::{ReconcileContext, ReconcileFailure};
 use crate::secrets::labels;
 use crate::shoot::Standing;
 
-use super::act::Known;
+use super::act::KnownShoot;
 use super::basis::Basis;
-use super::constraints::Inside;
-use super::decide::{Plane, Server};
-use super::inside::{self, Answer};
+use super::constraints::ShootFindings;
+use super::decide::{Plane, ServerHealth};
+use super::inside::{self, ServerAnswer};
 use super::{CareReconciler, pace};
 
 /// The findings of a check.
-pub(super) struct Look {
+pub(super) struct CheckFindings {
     /// The API server's answer.
-    pub(super) server: Server,
+    pub(super) server: ServerHealth,
     /// The namespace in the seed.
     pub(super) plane: Result<Plane, String>,
     /// The findings inside the Shoot.
-    pub(super) inside: Result<Inside, String>,
+    pub(super) inside: Result<ShootFindings, String>,
     /// Why the applier does not serve the Shoot.
     pub(super) applier: Option<String>,
 }
@@ -36,7 +36,7 @@ type Authorities = Result<Vec<(String, Timestamp)>, String>;
 
 /// Cached facts that are read rarely.
 #[derive(Default)]
-pub(super) struct Rarely {
+pub(super) struct RarelyReadFacts {
     /// The last reconciled spec, when it was read, and for which operation.
     basis: Option<(Basis, Mono, (i64, String, String))>,
     /// CAs and their validity.
@@ -47,7 +47,7 @@ pub(super) struct Rarely {
     unserved: Option<Mono>,
 }
 
-impl Rarely {
+impl RarelyReadFacts {
     /// The Shoot was reconciled: everything may have changed.
     pub(super) fn forget(&mut self) {
         (self.basis, self.authorities, self.definitions) = (None, None, None);
@@ -70,7 +70,7 @@ impl CareReconciler {
     pub(super) fn basis(
         &self,
         head: &ShootHead,
-        known: &mut Known,
+        known: &mut KnownShoot,
         at: Mono,
     ) -> Result<Option<Basis>, Error> {
         let mark = mark(&head.status);
@@ -103,10 +103,11 @@ impl CareReconciler {
     pub(super) fn look(
         &self,
         head: &ShootHead,
-        known: &mut Known,
-        (basis, answer): (&Basis, Option<Answer>),
+        known: &mut KnownShoot,
+        basis: &Basis,
+        answer: Option<ServerAnswer>,
         cx: &ReconcileContext,
-    ) -> Result<Look, ReconcileFailure> {
+    ) -> Result<CheckFindings, ReconcileFailure> {
         let (namespace, at) = (head.status.technical_id.as_str(), cx.clock.mono());
         let care = self.settings();
         let plane = if known.wants_present() || answer.is_some() {
@@ -119,8 +120,8 @@ impl CareReconciler {
             Ok(plane) => Ok(self.with_snapshots(namespace, plane, known.wants_present(), cx)),
             Err(error) => Err(super::planes::words(&error)),
         };
-        let (server, client) = match &plane {
-            Ok(plane) if !plane.has_server() => (Server::Stopped, None),
+        let ServerAnswer { health, client } = match &plane {
+            Ok(plane) if !plane.has_server() => ServerAnswer { health: ServerHealth::Stopped, client: None },
             _ => match answer {
                 Some(answer) => answer,
                 None => inside::ask(&self.site, namespace, &mut known.held, cx.clock.now(), &cx.metrics)?,
@@ -131,18 +132,17 @@ impl CareReconciler {
             // It has just answered, so backoff after failures of other requests does not apply.
             Some(client) => {
                 let is_going = basis.is_going || head.metadata.deletion_timestamp.is_some();
-                Ok(self.inside(namespace, &client.ungated(), known, (is_going, at), cx))
+                Ok(self.inside(namespace, &client.ungated(), known, is_going, at, cx))
             }
             None => Err("The API server of the Shoot does not answer.".to_owned()),
         };
-        let applier = self.applier(namespace, known, (&server, at));
-        Ok(Look { server, plane, inside, applier })
+        let applier = self.applier(namespace, known, &health, at);
+        Ok(CheckFindings { server: health, plane, inside, applier })
     }
 
     /// An etcd with failed snapshots is not healthy, as in upstream.
     fn with_snapshots(&self, namespace: &str, mut plane: Plane, anew: bool, cx: &ReconcileContext) -> Plane {
-        let trouble =
-            self.snapshots.as_ref().and_then(|all| all.trouble(&self.planes, (namespace, anew), cx));
+        let trouble = self.snapshots.as_ref().and_then(|all| all.trouble(&self.planes, namespace, anew, cx));
         if let (Some(why), Some(health @ Ok(()))) = (trouble, plane.etcds.get_mut(Role::Main.name())) {
             *health = Err(why);
         }
@@ -153,10 +153,11 @@ impl CareReconciler {
         &self,
         namespace: &str,
         client: &Client,
-        known: &mut Known,
-        (is_going, at): (bool, Mono),
+        known: &mut KnownShoot,
+        is_going: bool,
+        at: Mono,
         cx: &ReconcileContext,
-    ) -> Inside {
+    ) -> ShootFindings {
         let told = |what: &str, result: Result<(), Error>| {
             if let Err(error) = result {
                 let err = chain(&error);
@@ -178,16 +179,22 @@ impl CareReconciler {
         }
         let webhooks = inside::problem(client).map_err(|error| chain(&error));
         let definitions = rarely.definitions.as_ref().map_or(Ok(Vec::new()), |(_, names)| names.clone());
-        Inside { webhooks, definitions }
+        ShootFindings { webhooks, definitions }
     }
 
     /// Why the applier does not serve the Shoot, if it should and has had time to start.
-    fn applier(&self, namespace: &str, known: &mut Known, (server, at): (&Server, Mono)) -> Option<String> {
+    fn applier(
+        &self,
+        namespace: &str,
+        known: &mut KnownShoot,
+        server: &ServerHealth,
+        at: Mono,
+    ) -> Option<String> {
         let state = self.site.served.state(namespace).map(|state| state.standing);
         let is_here = self.site.settings.edge.resource_manager.is_here();
         if !is_here
             || matches!(state, Some(Standing::Served | Standing::LeftToOther))
-            || *server != Server::Well
+            || *server != ServerHealth::Well
         {
             known.rarely.unserved = None;
             return None;
@@ -205,7 +212,7 @@ impl CareReconciler {
     }
 
     /// Reads the expiry of a control plane's CAs periodically.
-    pub(super) fn read_authorities(&self, namespace: &str, known: &mut Known, at: Mono) {
+    pub(super) fn read_authorities(&self, namespace: &str, known: &mut KnownShoot, at: Mono) {
         let period = if known.has_expiring() { pace::SOON } else { pace::SELDOM };
         if !is_due(known.rarely.authorities.as_ref().map(|(read, _)| *read), at, period) {
             return;

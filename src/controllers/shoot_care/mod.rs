@@ -37,7 +37,7 @@ use crate::runtime::store::Change;
 
 use super::Site;
 
-use act::Known;
+use act::KnownShoot;
 use planes::Planes;
 use snapshots::Snapshots;
 
@@ -48,7 +48,7 @@ pub fn add(site: &Arc<Site>, group: &mut ControllerGroup) {
     // An unreachable API server blocks a worker for seconds, so other controllers keep half of the workers.
     let half = u32::try_from(settings.edge.workers / 2).unwrap_or(u32::MAX).max(1);
     let lane = group.lane("shoot-care", care.workers.min(half), Retry::up_to(care.sync_period));
-    let asked = Asked::default();
+    let asked = RequestedChecks::default();
     let asks = asked.clone();
     group.wake(&lane, &site.heads, move |change| {
         let reason = reason(change)?;
@@ -100,9 +100,9 @@ fn was_reconciled(old: &ShootStatus, new: &ShootStatus) -> bool {
 
 /// Shoots with a requested check. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-struct Asked(Arc<Mutex<SortedSet<Key>>>);
+struct RequestedChecks(Arc<Mutex<SortedSet<Key>>>);
 
-impl Asked {
+impl RequestedChecks {
     fn all(&self) -> MutexGuard<'_, SortedSet<Key>> {
         // Only single calls change the set: a panic cannot leave it half changed.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -114,8 +114,8 @@ struct CareReconciler {
     planes: Planes,
     /// The state of etcd snapshots, if they are enabled.
     snapshots: Option<Snapshots>,
-    asked: Asked,
-    known: Mutex<SortedMap<Key, Known>>,
+    asked: RequestedChecks,
+    known: Mutex<SortedMap<Key, KnownShoot>>,
 }
 
 impl CareReconciler {
@@ -123,7 +123,7 @@ impl CareReconciler {
         &self.site.settings.controllers.shoot_care
     }
 
-    fn known(&self) -> MutexGuard<'_, SortedMap<Key, Known>> {
+    fn known(&self) -> MutexGuard<'_, SortedMap<Key, KnownShoot>> {
         // Only single calls change the map: a panic cannot leave it half changed.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -142,7 +142,7 @@ impl Reconciler for CareReconciler {
         }
         let mut known = before.filter(|known| known.is_of(&head)).unwrap_or_else(|| {
             let is_current = head.metadata.generation == head.status.observed_generation;
-            Known::new(&head, pace::first(is_current, self.settings().sync_period, cx))
+            KnownShoot::new(&head, pace::first(is_current, self.settings().sync_period, cx))
         });
         if is_asked {
             known.is_asked();

@@ -25,7 +25,7 @@ use crate::operation::components::workload::Workload;
 use crate::resources::check_object;
 
 use super::decide::{Plane, SeenWorkload};
-use super::reports::{self, Report};
+use super::reports::{self, ExtensionReport};
 
 /// The cached state of all namespaces.
 pub(super) struct Planes {
@@ -42,10 +42,10 @@ struct Read {
 
 /// The relevant objects of one namespace, before the heartbeats of their extensions are known.
 #[derive(Default)]
-struct Voices {
+struct ExtensionConditions {
     /// The types of all its objects, by kind.
     types: SortedSet<(&'static str, String)>,
-    reports: Vec<Report>,
+    reports: Vec<ExtensionReport>,
 }
 
 impl Planes {
@@ -169,8 +169,8 @@ impl Planes {
     }
 
     /// Reports of extensions, by namespace.
-    fn reports(&self, namespace: &str) -> Result<SortedMap<String, Vec<Report>>, Error> {
-        let mut voices = SortedMap::<String, Voices>::new();
+    fn reports(&self, namespace: &str) -> Result<SortedMap<String, Vec<ExtensionReport>>, Error> {
+        let mut voices = SortedMap::<String, ExtensionConditions>::new();
         self.list(&EXTENSION, namespace, &ListParams::default(), &mut |object| match object {
             None => voices.clear(),
             Some(object) => add(voices.entry(place(&object).0).or_default(), "Extension", &object),
@@ -235,21 +235,21 @@ type Health = Result<(), String>;
 type Beats = SortedMap<(&'static str, String), Result<Option<Timestamp>, String>>;
 
 /// The reports of a namespace; none if the extension of one of its objects is unknown, as in upstream.
-fn believed(namespace: &str, voices: Voices, beats: &Beats) -> Vec<Report> {
+fn believed(namespace: &str, voices: ExtensionConditions, beats: &Beats) -> Vec<ExtensionReport> {
     let of = |kind, type_name: &str| beats.get(&(kind, type_name.to_owned()));
     let unknown = voices.types.iter().find_map(|(kind, name)| of(*kind, name)?.as_ref().err());
     if let Some(why) = unknown {
         log::warn!(namespace = namespace, why = why.as_str(); "Ignoring the conditions that extensions report for the Shoot");
         return Vec::new();
     }
-    let with_beat = |report: Report| {
+    let with_beat = |report: ExtensionReport| {
         let beat = of(report.kind, &report.type_name).and_then(|beat| beat.as_ref().ok().copied().flatten());
-        Report { beat, ..report }
+        ExtensionReport { beat, ..report }
     };
     voices.reports.into_iter().map(with_beat).collect()
 }
 
-fn add(voices: &mut Voices, kind: &'static str, object: &Value) {
+fn add(voices: &mut ExtensionConditions, kind: &'static str, object: &Value) {
     voices.types.insert((kind, text(&object["spec"]["type"]).to_owned()));
     voices.reports.extend(reports::of_object(kind, object));
 }

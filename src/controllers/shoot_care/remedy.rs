@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use crate::api::meta::text;
 
 use super::webhooks::{
-    LEASES_TIMEOUT_S_MAX, Labels, TIMEOUT_S_MAX, Target, WARNING, is_of_leases, is_slower, left_out, targets,
+    LEASES_TIMEOUT_S_MAX, Labels, TIMEOUT_S_MAX, WARNING, WebhookTarget, is_of_leases, is_slower, left_out,
+    targets,
 };
 
 const EXCLUDED: &str = "remediation.webhook.shoot.gardener.cloud/exclude";
@@ -54,7 +55,7 @@ fn mend(webhook: &Value, notes: &mut Vec<String>) -> Option<Value> {
             changed["failurePolicy"] = json!("Ignore");
             note("failurePolicy", "set to Ignore".to_owned());
         }
-        let labels = |of: fn(&Target) -> Option<Labels>| {
+        let labels = |of: fn(&WebhookTarget) -> Option<Labels>| {
             left_out(met.iter().filter_map(move |target| of(target)).flatten())
         };
         let selectors =

@@ -11,11 +11,11 @@ use crate::base::clock::Timestamp;
 use crate::format::time::rfc3339;
 use crate::format::view;
 
-use super::decide::{CONDITIONS, Verdict};
+use super::decide::{CONDITIONS, CheckResult};
 
 /// One condition of an extension object.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Report {
+pub(super) struct ExtensionReport {
     /// The kind of the object, such as `Extension`.
     pub(super) kind: &'static str,
     /// Its type.
@@ -29,14 +29,14 @@ pub(super) struct Report {
 }
 
 /// The reports of an extension object. The heartbeat of its extension is not known yet.
-pub(super) fn of_object(kind: &'static str, object: &Value) -> Vec<Report> {
+pub(super) fn of_object(kind: &'static str, object: &Value) -> Vec<ExtensionReport> {
     let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
     let known = conditions.filter(|condition| CONDITIONS.contains(&text(&condition["type"])));
     let report = |condition: &Value| {
         let says = view::look::<Condition>(condition).ok()?;
         let own = |value: &Value| text(value).to_owned();
         let (type_name, name) = (own(&object["spec"]["type"]), own(&object["metadata"]["name"]));
-        Some(Report { kind, type_name, name, says, beat: None })
+        Some(ExtensionReport { kind, type_name, name, says, beat: None })
     };
     known.filter_map(report).collect()
 }
@@ -44,33 +44,33 @@ pub(super) fn of_object(kind: &'static str, object: &Value) -> Vec<Report> {
 /// The first finding about a condition of the Shoot. Reports of an extension whose heartbeat is older than `stale` do
 /// not count.
 pub(super) fn verdict(
-    reports: &[Report],
+    reports: &[ExtensionReport],
     condition: &str,
     stale: Option<Duration>,
     now: Timestamp,
-) -> Option<Verdict> {
+) -> Option<CheckResult> {
     reports
         .iter()
         .filter(|report| report.says.kind == condition)
         .find_map(|report| report.verdict(stale, now))
 }
 
-impl Report {
-    fn verdict(&self, stale: Option<Duration>, now: Timestamp) -> Option<Verdict> {
+impl ExtensionReport {
+    fn verdict(&self, stale: Option<Duration>, now: Timestamp) -> Option<CheckResult> {
         let Self { kind, name, says, .. } = self;
         if stale.is_some_and(|threshold| self.beat.is_none_or(|beat| now.since(beat) > threshold)) {
             let beat = self.beat.map_or_else(|| "never".to_owned(), rfc3339);
             let text = format!(
                 "{kind} \"{name}\" reports an outdated health status: its extension last renewed its Lease: {beat}"
             );
-            return Some(Verdict::Told(
+            return Some(CheckResult::Told(
                 Status::Unknown,
                 Finding::new(format!("{kind}OutdatedHealthCheckReport"), text),
             ));
         }
         match says.status {
             Status::True => None,
-            Status::Progressing => Some(Verdict::Told(
+            Status::Progressing => Some(CheckResult::Told(
                 Status::Progressing,
                 Finding {
                     reason: format!("{kind}{}", says.reason),
@@ -78,7 +78,7 @@ impl Report {
                     codes: says.codes.clone(),
                 },
             )),
-            Status::False | Status::Unknown => Some(Verdict::Failed(Finding {
+            Status::False | Status::Unknown => Some(CheckResult::Failed(Finding {
                 reason: format!("{kind}UnhealthyReport"),
                 message: format!("{kind} \"{name}\" reports failing health check: {}", says.message),
                 codes: says.codes.clone(),

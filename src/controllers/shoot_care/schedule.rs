@@ -44,14 +44,21 @@ fn next(all: &[Schedule], of: fn(&Schedule) -> &Option<String>, now: Timestamp) 
     Some(first)
 }
 
-/// Whether a Shoot may be hibernated at some time of its next maintenance window, which is given by its start (second
-/// of the day) and its length.
+/// The time in which a Shoot may be changed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MaintenanceWindow {
+    pub(super) begin: Timestamp,
+    pub(super) end: Timestamp,
+}
+
+/// Whether a Shoot may be hibernated at some time of its next maintenance window.
 pub(super) fn sleeps_in_window(
     schedules: &[Schedule],
     is_asleep: bool,
-    (begin, end): (Timestamp, Timestamp),
+    window: MaintenanceWindow,
     now: Timestamp,
 ) -> bool {
+    let MaintenanceWindow { begin, end } = window;
     let (Some(sleep), Some(wake)) =
         (next(schedules, |schedule| &schedule.start, now), next(schedules, |schedule| &schedule.end, now))
     else {
@@ -66,12 +73,12 @@ pub(super) fn sleeps_in_window(
 }
 
 /// The next maintenance window, from the ends in a Shoot (`HHMMSS+ZZZZ`).
-pub(super) fn next_window((begin, end): &(String, String), now: Timestamp) -> Option<(Timestamp, Timestamp)> {
+pub(super) fn next_window(begin: &str, end: &str, now: Timestamp) -> Option<MaintenanceWindow> {
     let (begin_s, end_s) = (time_of_day(begin)?, time_of_day(end)?);
     let since_begin = (now.unix() - begin_s).rem_euclid(DAY_S);
     let begin = Timestamp::from_unix(now.unix() - since_begin + DAY_S);
     let length = u64::try_from((end_s - begin_s).rem_euclid(DAY_S)).ok()?;
-    Some((begin, begin.plus(Duration::from_secs(length))))
+    Some(MaintenanceWindow { begin, end: begin.plus(Duration::from_secs(length)) })
 }
 
 #[cfg(test)]
@@ -88,8 +95,8 @@ mod tests {
     #[test]
     fn the_window_that_comes_next() {
         let window = |begin: &str, end: &str| {
-            let found = next_window(&(begin.to_owned(), end.to_owned()), at("07-01T12:00:00"))?;
-            Some((rfc3339(found.0), rfc3339(found.1)))
+            let found = next_window(begin, end, at("07-01T12:00:00"))?;
+            Some((rfc3339(found.begin), rfc3339(found.end)))
         };
         let table = [
             ("220000+0000", "230000+0000", Some(("07-01T22:00:00", "07-01T23:00:00"))),
@@ -111,7 +118,7 @@ mod tests {
         let schedule = |start: Option<&str>, end: Option<&str>| {
             Schedule::read(&json!({"start": start, "end": end, "location": null}))
         };
-        let window = (at("07-01T22:00:00"), at("07-01T23:00:00"));
+        let window = MaintenanceWindow { begin: at("07-01T22:00:00"), end: at("07-01T23:00:00") };
         let (never, now) = (None, at("07-01T12:00:00"));
         let table = [
             // Awake.

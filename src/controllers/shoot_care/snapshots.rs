@@ -53,7 +53,7 @@ struct State {
     /// Its CronJob.
     job: Option<Job>,
     /// The run that ended last.
-    last: Option<Run>,
+    last: Option<SnapshotRun>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -66,7 +66,7 @@ struct Job {
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Run {
+struct SnapshotRun {
     ended: Timestamp,
     result: Result<Taken, String>,
 }
@@ -84,7 +84,8 @@ impl Snapshots {
     pub(super) fn trouble(
         &self,
         planes: &Planes,
-        (namespace, anew): (&str, bool),
+        namespace: &str,
+        anew: bool,
         cx: &ReconcileContext,
     ) -> Option<String> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -133,9 +134,9 @@ fn read(planes: &Planes, namespace: &str) -> Result<All, Error> {
         None => all.iter_mut().for_each(|(_, state)| state.last = None),
         Some(pod) => {
             let state = all.get_mut(text(&pod["metadata"]["namespace"]));
-            if let (Some(state), Some(run)) = (state, Run::read(&pod)) {
+            if let (Some(state), Some(run)) = (state, SnapshotRun::read(&pod)) {
                 // Of two in the same second, the success was later, because it ends the attempts.
-                let rank = |run: &Run| (run.ended, run.result.is_ok());
+                let rank = |run: &SnapshotRun| (run.ended, run.result.is_ok());
                 let is_newer = state.last.as_ref().is_none_or(|last| rank(last) <= rank(&run));
                 state.last = if is_newer { Some(run) } else { state.last.take() };
             }
@@ -179,7 +180,7 @@ impl Job {
     }
 }
 
-impl Run {
+impl SnapshotRun {
     /// `None` if the pod has not ended.
     fn read(pod: &Value) -> Option<Self> {
         let ended = &pod["status"]["containerStatuses"][0]["state"]["terminated"];
@@ -214,7 +215,7 @@ impl State {
 
     fn trouble(&self, now: Timestamp) -> Option<String> {
         let job = self.job.as_ref().filter(|job| !job.is_suspended)?;
-        if let Some(Run { ended, result: Err(why) }) = &self.last
+        if let Some(SnapshotRun { ended, result: Err(why) }) = &self.last
             && job.succeeded.is_none_or(|succeeded| succeeded < *ended)
         {
             return Some(format!("its last snapshot failed at {}: {why}", rfc3339(*ended)));
@@ -268,7 +269,7 @@ mod tests {
 
     #[test]
     fn the_termination_message_of_a_pod() {
-        let run = |code, message: &str| Run::read(&pod("01T22:05", code, message)).unwrap().result;
+        let run = |code, message: &str| SnapshotRun::read(&pod("01T22:05", code, message)).unwrap().result;
         let told = json!({"snapshot": "a", "databaseBytes": 20, "databaseBytesInUse": 9, "time": "2026-07-01T22:04:00Z"});
         let taken = Taken { at: at("01T22:04"), database_bytes: 20, in_use_bytes: 9 };
         let table = [
@@ -281,7 +282,7 @@ mod tests {
         for (code, message, expected) in table {
             assert_eq!(run(code, &message), expected.map_err(str::to_owned), "{message}");
         }
-        assert_eq!(Run::read(&json!({"status": {"phase": "Pending"}})), None);
+        assert_eq!(SnapshotRun::read(&json!({"status": {"phase": "Pending"}})), None);
     }
 
     #[test]
@@ -297,7 +298,7 @@ mod tests {
             }
             Some(Job::read(&object))
         };
-        let failed = |ended: &str| Run::read(&pod(ended, 1, r#"{"error": "no room"}"#));
+        let failed = |ended: &str| SnapshotRun::read(&pod(ended, 1, r#"{"error": "no room"}"#));
         let fresh = || job("", "");
         let succeeded = || job("succeeded", "2026-07-01T22:07:00Z");
         let late = "its last snapshot was taken: ";

@@ -6,12 +6,12 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::basis::Basis;
-use super::constraints::{Inside, More, constraints};
+use super::constraints::{ConstraintInput, ShootFindings, constraints};
 use crate::operation::components::component::Duty;
 
-use super::decide::{CONDITIONS, Facts, Plane, SeenWorkload, Server, not_running, pardon};
-use super::reports::{self, Report};
-use super::webhooks::Problem;
+use super::decide::{CONDITIONS, CheckInput, Plane, SeenWorkload, ServerHealth, not_running, pardon};
+use super::reports::{self, ExtensionReport};
+use super::webhooks::WebhookProblem;
 use super::{Reason, planes, reason};
 use crate::api::condition::{self, Condition, Finding, Status};
 use crate::api::gardener::{ShootHead, ShootStatus};
@@ -43,7 +43,7 @@ struct Scene {
     status: ShootStatus,
     old: Vec<Condition>,
     is_asleep: bool,
-    server: Server,
+    server: ServerHealth,
     plane: Result<Plane, String>,
     managed: Vec<Arc<Watched>>,
     duty: Duty,
@@ -61,7 +61,7 @@ impl Default for Scene {
             status: succeeded(),
             old: Vec::new(),
             is_asleep: false,
-            server: Server::Well,
+            server: ServerHealth::Well,
             plane: Ok(plane),
             managed: Vec::new(),
             duty: Duty::default(),
@@ -71,8 +71,8 @@ impl Default for Scene {
 }
 
 impl Scene {
-    fn facts(&self) -> Facts<'_> {
-        Facts {
+    fn facts(&self) -> CheckInput<'_> {
+        CheckInput {
             now: NOW,
             care: &self.care,
             status: &self.status,
@@ -118,13 +118,13 @@ fn managed(name: &str, class: &str, label: &str, healthy: &str) -> Arc<Watched> 
     Arc::new(serde_json::from_value(object).unwrap())
 }
 
-fn report(says: &str, status: &str, beat: Option<Timestamp>) -> Report {
+fn report(says: &str, status: &str, beat: Option<Timestamp>) -> ExtensionReport {
     let object = json!({"metadata": {"name": "echo"}, "spec": {"type": "echo"}, "status": {"conditions": [
         {"type": says, "status": status, "reason": "Backend", "message": "no quota", "codes": ["ERR_X"]},
         {"type": "SomethingElse", "status": "False"}]}});
     let mut all = reports::of_object("Extension", &object);
     assert_eq!(all.len(), 1);
-    Report { beat, ..all.pop().unwrap() }
+    ExtensionReport { beat, ..all.pop().unwrap() }
 }
 
 #[test]
@@ -136,13 +136,13 @@ fn each_check_has_its_reason() {
         ("well 1", |_| {}, 1, True, "ControlPlaneRunning"),
         ("well 2", |_| {}, 2, True, "ObservabilityComponentsRunning"),
         ("well 3", |_| {}, 3, True, "SystemComponentsRunning"),
-        ("stopped", |s| s.server = Server::Stopped, 0, False, "APIServerDown"),
-        ("stopped", |s| s.server = Server::Stopped, 3, Unknown, "ConditionCheckError"),
-        ("unreached", |s| s.server = Server::Unreached("x".into()), 0, False, "APIServerDown"),
-        ("unreached", |s| s.server = Server::Unreached("x".into()), 3, Unknown, "ConditionCheckError"),
-        ("silent", |s| s.server = Server::Silent("x".into()), 0, False, "HealthzRequestFailed"),
-        ("silent", |s| s.server = Server::Silent("x".into()), 3, True, "SystemComponentsRunning"),
-        ("sick", |s| s.server = Server::Sick(500, "x".into()), 0, False, "HealthzRequestError"),
+        ("stopped", |s| s.server = ServerHealth::Stopped, 0, False, "APIServerDown"),
+        ("stopped", |s| s.server = ServerHealth::Stopped, 3, Unknown, "ConditionCheckError"),
+        ("unreached", |s| s.server = ServerHealth::Unreached("x".into()), 0, False, "APIServerDown"),
+        ("unreached", |s| s.server = ServerHealth::Unreached("x".into()), 3, Unknown, "ConditionCheckError"),
+        ("silent", |s| s.server = ServerHealth::Silent("x".into()), 0, False, "HealthzRequestFailed"),
+        ("silent", |s| s.server = ServerHealth::Silent("x".into()), 3, True, "SystemComponentsRunning"),
+        ("sick", |s| s.server = ServerHealth::Sick(500, "x".into()), 0, False, "HealthzRequestError"),
         ("no etcd", |s| drop(s.plane().etcds.remove("etcd-main")), 1, False, "EtcdMissing"),
         (
             "etcd",
@@ -173,7 +173,7 @@ fn each_check_has_its_reason() {
         ("applier", |s| s.applier = Some("x".into()), 1, False, "ResourceManagerNotServing"),
         (
             "applier of a server that is away",
-            |s| (s.applier, s.server) = (Some("x".into()), Server::Silent("x".into())),
+            |s| (s.applier, s.server) = (Some("x".into()), ServerHealth::Silent("x".into())),
             1,
             True,
             "ControlPlaneRunning",
@@ -253,7 +253,7 @@ fn each_check_has_its_reason() {
         (
             "pardoned",
             |s| {
-                s.server = Server::Stopped;
+                s.server = ServerHealth::Stopped;
                 s.status = status(json!({"type": "Create", "state": "Processing"}), 1);
             },
             0,
@@ -324,7 +324,7 @@ fn a_threshold_counts_from_the_last_transition() {
         (Unknown, 10, "x", 10, None, False),
     ];
     for (before, since, reason, done, threshold, expected) in table {
-        let mut scene = Scene { server: Server::Silent("x".to_owned()), ..Scene::default() };
+        let mut scene = Scene { server: ServerHealth::Silent("x".to_owned()), ..Scene::default() };
         let done = crate::format::time::rfc3339(at(-done));
         scene.status = status(json!({"type": "Reconcile", "state": "Succeeded", "lastUpdateTime": done}), 0);
         if let Some(threshold) = threshold {
@@ -410,15 +410,15 @@ fn etcds_of_a_druid() {
     }
 }
 
-fn nothing_inside() -> Inside {
-    Inside { webhooks: Ok(None), definitions: Ok(Vec::new()) }
+fn nothing_inside() -> ShootFindings {
+    ShootFindings { webhooks: Ok(None), definitions: Ok(Vec::new()) }
 }
 
 struct Case<'a> {
     scene: Scene,
     basis: Basis,
     authorities: Result<&'a [(String, Timestamp)], &'a str>,
-    inside: Result<Inside, String>,
+    inside: Result<ShootFindings, String>,
 }
 
 impl Default for Case<'_> {
@@ -435,7 +435,7 @@ impl Default for Case<'_> {
 impl Case<'_> {
     /// The existing ones: the prefix of the type, status, reason.
     fn says(&self) -> Vec<String> {
-        let more = More {
+        let more = ConstraintInput {
             basis: &self.basis,
             authorities: self.authorities,
             inside: self.inside.as_ref().map_err(String::as_str),
@@ -459,32 +459,32 @@ fn existing_constraints() {
     let case = Case { authorities: Err("x"), ..Case::default() };
     assert_eq!(case.says(), with("CA Unknown ConditionCheckError"));
 
-    let inside = Inside { definitions: Ok(vec!["a.b".to_owned()]), ..nothing_inside() };
+    let inside = ShootFindings { definitions: Ok(vec!["a.b".to_owned()]), ..nothing_inside() };
     let case = Case { inside: Ok(inside), ..Case::default() };
     assert_eq!(case.says(), with("CR False CRDsWithProblematicConversionWebhooks"));
     for (problem, reason) in [
-        (Problem::Problematic("x".to_owned()), "ProblematicWebhooks"),
-        (Problem::Remediated("x".to_owned()), "RemediatedWebhooks"),
+        (WebhookProblem::Problematic("x".to_owned()), "ProblematicWebhooks"),
+        (WebhookProblem::Remediated("x".to_owned()), "RemediatedWebhooks"),
     ] {
-        let inside = Inside { webhooks: Ok(Some(problem)), ..nothing_inside() };
+        let inside = ShootFindings { webhooks: Ok(Some(problem)), ..nothing_inside() };
         let case = Case { inside: Ok(inside), ..Case::default() };
         assert_eq!(case.says(), [format!("Hi False {reason}"), format!("Ma False {reason}")]);
     }
-    let unread = Inside { definitions: Err("x".to_owned()), ..nothing_inside() };
+    let unread = ShootFindings { definitions: Err("x".to_owned()), ..nothing_inside() };
     let case = Case { inside: Ok(unread), ..Case::default() };
     assert_eq!(case.says(), with("CR Unknown ConditionCheckError"));
     let unknown = ["Hi Unknown ConditionCheckError", "Ma Unknown ConditionCheckError"];
     let definitions = Ok(vec!["a.b".to_owned()]);
-    let unread = Inside { webhooks: Err("x".to_owned()), definitions };
+    let unread = ShootFindings { webhooks: Err("x".to_owned()), definitions };
     let case = Case { inside: Ok(unread), ..Case::default() };
     let found = "CR False CRDsWithProblematicConversionWebhooks";
     assert_eq!(case.says(), [unknown.as_slice(), &[found]].concat());
     let case = Case { inside: Err("x".to_owned()), ..Case::default() };
     assert_eq!(case.says(), unknown);
     let mut case = Case::default();
-    case.scene.server = Server::Unreached("x".to_owned());
+    case.scene.server = ServerHealth::Unreached("x".to_owned());
     assert_eq!(case.says(), unknown);
-    case.scene.server = Server::Stopped;
+    case.scene.server = ServerHealth::Stopped;
     assert_eq!(case.says(), ["Hi False ConstraintNotChecked", "Ma False ConstraintNotChecked"]);
 
     let mut ignored = (*managed("a", "seed", "", "True")).clone();

@@ -29,7 +29,7 @@ const PODS: Labels = &[("shoot.gardener.cloud/no-cleanup", "true"), ("origin", "
 
 /// A resource that the cluster needs to write. Absent labels always match.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Target {
+pub(super) struct WebhookTarget {
     group: &'static str,
     versions: &'static [&'static str],
     /// The resource, with a subresource after a slash.
@@ -41,16 +41,31 @@ pub(super) struct Target {
     pub(super) namespace: Option<Labels>,
 }
 
-const fn within(group: &'static str, versions: &'static [&'static str], resource: &'static str) -> Target {
-    Target { group, versions, resource, is_of_cluster: false, object: None, namespace: Some(KUBE_SYSTEM) }
+const fn within(
+    group: &'static str,
+    versions: &'static [&'static str],
+    resource: &'static str,
+) -> WebhookTarget {
+    WebhookTarget {
+        group,
+        versions,
+        resource,
+        is_of_cluster: false,
+        object: None,
+        namespace: Some(KUBE_SYSTEM),
+    }
 }
 
-const fn by_default(resource: &'static str) -> Target {
-    Target { namespace: Some(DEFAULT), ..within("", V1, resource) }
+const fn by_default(resource: &'static str) -> WebhookTarget {
+    WebhookTarget { namespace: Some(DEFAULT), ..within("", V1, resource) }
 }
 
-const fn cluster(group: &'static str, versions: &'static [&'static str], resource: &'static str) -> Target {
-    Target { is_of_cluster: true, namespace: None, ..within(group, versions, resource) }
+const fn cluster(
+    group: &'static str,
+    versions: &'static [&'static str],
+    resource: &'static str,
+) -> WebhookTarget {
+    WebhookTarget { is_of_cluster: true, namespace: None, ..within(group, versions, resource) }
 }
 
 const V1: &[&str] = &["v1"];
@@ -61,15 +76,16 @@ const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
 const EXTENSIONS: &[&str] = &["v1beta1"];
 
 /// Leases in kube-system that leaders must be able to renew.
-const LEASES: Target = Target { object: Some(&[]), ..within("coordination.k8s.io", UP_TO_BETA, "leases") };
+const LEASES: WebhookTarget =
+    WebhookTarget { object: Some(&[]), ..within("coordination.k8s.io", UP_TO_BETA, "leases") };
 
-const NAMESPACES: Target =
-    Target { is_of_cluster: true, object: Some(KUBE_SYSTEM), ..within("", V1, "namespaces") };
+const NAMESPACES: WebhookTarget =
+    WebhookTarget { is_of_cluster: true, object: Some(KUBE_SYSTEM), ..within("", V1, "namespaces") };
 
 /// Everything that a cluster needs to wake up.
-const TARGETS: [Target; 46] = [
-    Target { object: Some(PODS), ..within("", V1, "pods") },
-    Target { object: Some(PODS), ..within("", V1, "pods/status") },
+const TARGETS: [WebhookTarget; 46] = [
+    WebhookTarget { object: Some(PODS), ..within("", V1, "pods") },
+    WebhookTarget { object: Some(PODS), ..within("", V1, "pods/status") },
     within("", V1, "configmaps"),
     by_default("endpoints"),
     within("", V1, "endpoints"),
@@ -82,7 +98,7 @@ const TARGETS: [Target; 46] = [
     cluster("", V1, "nodes"),
     cluster("", V1, "nodes/status"),
     NAMESPACES,
-    Target { resource: "namespaces/status", ..NAMESPACES },
+    WebhookTarget { resource: "namespaces/status", ..NAMESPACES },
     within("apps", APPS, "controllerrevisions"),
     within("apps", APPS, "daemonsets"),
     within("apps", APPS, "daemonsets/status"),
@@ -100,7 +116,7 @@ const TARGETS: [Target; 46] = [
     within("extensions", EXTENSIONS, "replicasets/status"),
     within("extensions", EXTENSIONS, "replicasets/scale"),
     within("extensions", EXTENSIONS, "networkpolicies"),
-    Target { namespace: None, ..within("coordination.k8s.io", UP_TO_BETA, "leases") },
+    WebhookTarget { namespace: None, ..within("coordination.k8s.io", UP_TO_BETA, "leases") },
     within("networking.k8s.io", UP_TO_BETA, "networkpolicies"),
     cluster(RBAC_GROUP, RBAC, "clusterroles"),
     cluster(RBAC_GROUP, RBAC, "clusterrolebindings"),
@@ -116,7 +132,7 @@ const TARGETS: [Target; 46] = [
     cluster("scheduling.k8s.io", UP_TO_BETA, "priorityclasses"),
 ];
 
-impl Target {
+impl WebhookTarget {
     /// Whether one of the webhook's rules matches the cluster's requests for it.
     fn is_met(&self, webhook: &Value, rule: &Value) -> bool {
         let object = selects(&webhook["objectSelector"], self.object);
@@ -169,8 +185,8 @@ pub(super) fn is_of_leases(webhook: &Value) -> bool {
 }
 
 /// The targets that the webhook matches.
-pub(super) fn targets(webhook: &Value) -> Vec<&'static Target> {
-    static ALL: [Target; TARGETS.len()] = TARGETS;
+pub(super) fn targets(webhook: &Value) -> Vec<&'static WebhookTarget> {
+    static ALL: [WebhookTarget; TARGETS.len()] = TARGETS;
     ALL.iter().filter(|target| rules(webhook).any(|rule| target.is_met(webhook, rule))).collect()
 }
 
@@ -191,7 +207,7 @@ pub(super) fn is_problematic(webhook: &Value) -> bool {
 
 /// The problem of a cluster's webhooks.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Problem {
+pub(super) enum WebhookProblem {
     /// One of them blocks writes that the cluster needs.
     Problematic(String),
     /// One of them did, and was changed.
@@ -205,7 +221,7 @@ pub(super) fn is_foreign(configuration: &Value) -> bool {
 }
 
 /// The first problem of a configuration. `kind` is its kind.
-pub(super) fn problem(kind: &str, configuration: &Value) -> Option<Problem> {
+pub(super) fn problem(kind: &str, configuration: &Value) -> Option<WebhookProblem> {
     let metadata = &configuration["metadata"];
     let short = |value| head(text(value), limits::SHOOT_NAME_BYTES_MAX);
     let name = short(&metadata["name"]);
@@ -216,7 +232,7 @@ pub(super) fn problem(kind: &str, configuration: &Value) -> Option<Problem> {
         let timeout = webhook["timeoutSeconds"]
             .as_i64()
             .map_or_else(|| "no timeoutSeconds".to_owned(), |seconds| format!("a timeout of {seconds}s"));
-        return Some(Problem::Problematic(format!(
+        return Some(WebhookProblem::Problematic(format!(
             "{kind} \"{name}\" is problematic: webhook \"{}\" with failurePolicy \"{policy}\" and {timeout} might keep the \
              cluster from waking up, and worker nodes from joining it",
             short(&webhook["name"])
@@ -224,7 +240,7 @@ pub(super) fn problem(kind: &str, configuration: &Value) -> Option<Problem> {
     }
     let is_marked = !text(&metadata["annotations"][WARNING]).is_empty();
     is_marked.then(|| {
-        Problem::Remediated(format!(
+        WebhookProblem::Remediated(format!(
             "{kind} \"{name}\" is problematic and was remediated by Gardener: its annotation {WARNING} says how; remove it when \
              the webhook is as it should be"
         ))
@@ -405,14 +421,14 @@ mod tests {
         for (webhook, must) in all.map(|w| (w, true)).chain([(everything, true), (slow, true)]) {
             assert_eq!(is_problematic(&webhook), must, "{webhook}");
             let configuration = json!({"metadata": {"name": "c"}, "webhooks": [webhook]});
-            assert!(matches!(problem("K", &configuration), Some(Problem::Problematic(_))));
+            assert!(matches!(problem("K", &configuration), Some(WebhookProblem::Problematic(_))));
             let patch = remedy::patch(&configuration).unwrap();
             let mut mended = configuration.clone();
             mended["metadata"]["annotations"] = patch["metadata"]["annotations"].clone();
             for (field, value) in patch["webhooks"][0].as_object().unwrap() {
                 mended["webhooks"][0][field] = value.clone();
             }
-            assert!(matches!(problem("K", &mended), Some(Problem::Remediated(_))), "{mended}");
+            assert!(matches!(problem("K", &mended), Some(WebhookProblem::Remediated(_))), "{mended}");
             assert_eq!(remedy::patch(&mended), None, "{mended}");
         }
     }

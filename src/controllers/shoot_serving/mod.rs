@@ -48,7 +48,7 @@ fn of_shoot(namespace: &Namespace) -> Option<&str> {
 }
 
 /// Adds the controller.
-pub fn add(serving: Serving, group: &mut ControllerGroup) {
+pub fn add(serving: ShootServing, group: &mut ControllerGroup) {
     let lane = group.lane("shoot-serving", WORKERS, Retry::up_to(AGAIN.1));
     serving.served.looks(&lane);
     group.wake(&lane, &serving.spaces, |change| {
@@ -61,7 +61,7 @@ pub fn add(serving: Serving, group: &mut ControllerGroup) {
 
 /// The state of the controller.
 #[derive(Debug)]
-pub struct Serving {
+pub struct ShootServing {
     seed: Seed,
     connector: Connector,
     served: Served,
@@ -69,12 +69,12 @@ pub struct Serving {
     managed: WatchSource<Watched>,
     spaces: WatchSource<Namespace>,
     identity: OnceLock<String>,
-    known: Mutex<SortedMap<String, Known>>,
+    known: Mutex<SortedMap<String, KnownNamespace>>,
 }
 
 /// The state of a namespace between two checks.
 #[derive(Clone, Debug, Default)]
-struct Known {
+struct KnownNamespace {
     /// The uid of the namespace.
     uid: String,
     opened: Option<Opened>,
@@ -97,22 +97,22 @@ struct Scale {
 
 /// The decision from the workloads.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Plan {
+enum ServingPlan {
     Serve,
     Leave(Standing),
 }
 
 /// Decides from the replicas of both Deployments; `None` if one does not exist.
-fn plan(server: Option<i64>, other: Option<i64>) -> Plan {
+fn plan(server: Option<i64>, other: Option<i64>) -> ServingPlan {
     match (server, other) {
-        (_, Some(1..)) => Plan::Leave(Standing::LeftToOther),
-        (Some(1..), _) => Plan::Serve,
-        (Some(_), _) => Plan::Leave(Standing::Asleep),
-        (None, _) => Plan::Leave(Standing::Waiting(format!("there is no deployment {SERVER} yet"))),
+        (_, Some(1..)) => ServingPlan::Leave(Standing::LeftToOther),
+        (Some(1..), _) => ServingPlan::Serve,
+        (Some(_), _) => ServingPlan::Leave(Standing::Asleep),
+        (None, _) => ServingPlan::Leave(Standing::Waiting(format!("there is no deployment {SERVER} yet"))),
     }
 }
 
-impl Serving {
+impl ShootServing {
     /// `connector` creates clients that check the applier's lease.
     pub fn new(
         seed: Seed,
@@ -134,7 +134,7 @@ impl Serving {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, SortedMap<String, Known>> {
+    fn lock(&self) -> MutexGuard<'_, SortedMap<String, KnownNamespace>> {
         // Only single calls change the map: a panic cannot leave it half changed.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -162,7 +162,7 @@ impl Serving {
     }
 
     /// Stops sending requests to the cluster. Applied objects stay.
-    fn leave(&self, namespace: &str, known: &mut Known) {
+    fn leave(&self, namespace: &str, known: &mut KnownNamespace) {
         if std::mem::take(&mut known.is_target) {
             self.resources.set_target(namespace, None, &self.managed);
         }
@@ -170,7 +170,7 @@ impl Serving {
     }
 
     /// A client to which the server has answered just now, or to the care controller a moment ago.
-    fn contact(&self, namespace: &str, known: &mut Known, now: Timestamp) -> Result<Opened, Error> {
+    fn contact(&self, namespace: &str, known: &mut KnownNamespace, now: Timestamp) -> Result<Opened, Error> {
         let due = |opened: &&Opened| now < opened.renew_at && known.failures == 0;
         if let Some(opened) = known.opened.as_ref().filter(due)
             && (self.served.has_heard(namespace, now) || opened.client.ungated().version().is_ok())
@@ -183,7 +183,7 @@ impl Serving {
         Ok(opened)
     }
 
-    fn serve(&self, namespace: &str, known: &mut Known, now: Timestamp) -> Result<Opened, Error> {
+    fn serve(&self, namespace: &str, known: &mut KnownNamespace, now: Timestamp) -> Result<Opened, Error> {
         let opened = self.contact(namespace, known, now)?;
         if !known.is_target {
             let target = Target::shoot(opened.client.0.clone(), self.identity()?);
@@ -210,16 +210,16 @@ impl Serving {
     fn look(
         &self,
         namespace: &str,
-        known: &mut Known,
+        known: &mut KnownNamespace,
         cx: &ReconcileContext,
     ) -> Result<ReconcileOutcome, ReconcileFailure> {
         let now = cx.clock.now();
         let plan = if self.served.is_let_go(namespace, now) {
-            Plan::Leave(Standing::Asleep)
+            ServingPlan::Leave(Standing::Asleep)
         } else {
             plan(self.replicas(namespace, SERVER)?, self.replicas(namespace, OTHER)?)
         };
-        if let Plan::Leave(standing) = plan {
+        if let ServingPlan::Leave(standing) = plan {
             self.leave(namespace, known);
             let is_new = matches!(standing, Standing::Waiting(_));
             self.tell(namespace, standing, None, now);
@@ -249,7 +249,7 @@ impl Serving {
     }
 }
 
-impl Reconciler for Serving {
+impl Reconciler for ShootServing {
     fn reconcile(&self, key: &Key, cx: &ReconcileContext) -> Result<ReconcileOutcome, ReconcileFailure> {
         let namespace = key.name.as_str();
         let space = self.spaces.store().get(key);
@@ -260,7 +260,7 @@ impl Reconciler for Serving {
             self.leave(namespace, &mut known);
             self.connector.forget(namespace);
             self.served.renew(namespace);
-            known = Known { uid: uid.unwrap_or_default().to_owned(), ..Known::default() };
+            known = KnownNamespace { uid: uid.unwrap_or_default().to_owned(), ..KnownNamespace::default() };
         }
         if uid.is_none() {
             self.served.forget(namespace);
@@ -300,16 +300,16 @@ mod tests {
     #[test]
     fn which_program_serves_a_cluster() {
         let waiting =
-            || Plan::Leave(Standing::Waiting("there is no deployment kube-apiserver yet".to_owned()));
+            || ServingPlan::Leave(Standing::Waiting("there is no deployment kube-apiserver yet".to_owned()));
         let table = [
             (None, None, waiting()),
             (None, Some(0), waiting()),
-            (Some(0), None, Plan::Leave(Standing::Asleep)),
-            (Some(0), Some(0), Plan::Leave(Standing::Asleep)),
-            (Some(1), None, Plan::Serve),
-            (Some(3), Some(0), Plan::Serve),
-            (Some(1), Some(2), Plan::Leave(Standing::LeftToOther)),
-            (Some(0), Some(1), Plan::Leave(Standing::LeftToOther)),
+            (Some(0), None, ServingPlan::Leave(Standing::Asleep)),
+            (Some(0), Some(0), ServingPlan::Leave(Standing::Asleep)),
+            (Some(1), None, ServingPlan::Serve),
+            (Some(3), Some(0), ServingPlan::Serve),
+            (Some(1), Some(2), ServingPlan::Leave(Standing::LeftToOther)),
+            (Some(0), Some(1), ServingPlan::Leave(Standing::LeftToOther)),
         ];
         for (server, other, expected) in table {
             assert_eq!(plan(server, other), expected, "{server:?} {other:?}");

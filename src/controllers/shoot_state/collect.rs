@@ -84,7 +84,7 @@ pub(super) fn collect(seed: &Seed, plane: &Plane) -> Result<Content, ReconcileFa
         (&BACKUP_ENTRY, "", format!("metadata.name={}", plane.backup)),
     ] {
         let params = ListParams { field_selector, ..ListParams::default() };
-        extensions(seed, (resource, namespace, &params), &mut gathered)?;
+        extensions(seed, resource, namespace, &params, &mut gathered)?;
     }
     references(seed, plane, &mut gathered)?;
     Ok(gathered.content())
@@ -175,7 +175,9 @@ fn kept(secret: &Value) -> Entry {
 
 fn extensions(
     seed: &Seed,
-    (resource, namespace, params): (&Resource, &str, &ListParams),
+    resource: &Resource,
+    namespace: &str,
+    params: &ListParams,
     gathered: &mut Gathered,
 ) -> Result<(), ReconcileFailure> {
     let mut restarted = false;

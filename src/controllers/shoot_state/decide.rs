@@ -19,7 +19,7 @@ const SPREAD_MAX: Duration = Duration::from_secs(900);
 
 /// The decision about the ShootState of a Shoot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Standing {
+pub enum ShootStateDecision {
     /// This agent must not write it.
     Nothing,
     /// Check again after this time.
@@ -38,21 +38,21 @@ pub fn is_ready(last: Option<(&str, &str)>) -> bool {
 }
 
 /// Decides from the garden's Shoot.
-pub fn standing(shoot: &Value, seed: &str) -> Standing {
+pub fn standing(shoot: &Value, seed: &str) -> ShootStateDecision {
     let is_ours = shoot["spec"]["seedName"] == seed;
     // This version cannot collect the state of worker machines, so it would be lost.
     let has_workers = shoot["spec"]["provider"]["workers"].as_array().is_some_and(|all| !all.is_empty());
     if !is_ours || has_workers || !shoot["metadata"]["deletionTimestamp"].is_null() {
-        return Standing::Nothing;
+        return ShootStateDecision::Nothing;
     }
     let last = &shoot["status"]["lastOperation"];
     let last = last.is_object().then(|| (text(&last["type"]), text(&last["state"])));
-    if is_ready(last) { Standing::Due } else { Standing::Later(UNREADY) }
+    if is_ready(last) { ShootStateDecision::Due } else { ShootStateDecision::Later(UNREADY) }
 }
 
 /// Whether to check now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Turn {
+pub enum CheckTurn {
     /// At that time.
     Wait(Mono),
     /// Now.
@@ -61,7 +61,7 @@ pub enum Turn {
 
 /// The memory about a ShootState between two checks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Memo {
+pub struct ShootStateMemory {
     /// Something has changed, and the check is due then.
     due: Option<Mono>,
     /// The time of the last check.
@@ -74,7 +74,7 @@ pub struct Memo {
     lacked: Option<Digest>,
 }
 
-impl Memo {
+impl ShootStateMemory {
     /// After a check. `lacked` is what the ShootState lacks, if that was reported.
     pub fn looked(at: Mono, next: Mono, known: (Digest, Timestamp), lacked: Option<Digest>) -> Self {
         Self { due: None, looked: Some(at), next: Some(next), known: Some(known), lacked }
@@ -91,7 +91,7 @@ impl Memo {
     }
 
     /// Called for a change or when a check may be due. A failed check stays due.
-    pub fn turn(&mut self, now: Mono) -> Turn {
+    pub fn turn(&mut self, now: Mono) -> CheckTurn {
         let due = match (self.due, self.next) {
             (Some(due), _) => due,
             (None, Some(next)) if next <= now => next,
@@ -101,7 +101,7 @@ impl Memo {
             }
         };
         self.due = Some(due);
-        if due <= now { Turn::Look } else { Turn::Wait(due) }
+        if due <= now { CheckTurn::Look } else { CheckTurn::Wait(due) }
     }
 }
 
@@ -145,20 +145,23 @@ mod tests {
         let operation = |kind: &'static str, state: &'static str| {
             shoot(&|shoot| shoot["status"]["lastOperation"] = json!({"type": kind, "state": state}))
         };
-        let later = Standing::Later(s(600));
+        let later = ShootStateDecision::Later(s(600));
         let table = [
-            (shoot(&|_| {}), Standing::Due),
-            (shoot(&|shoot| shoot["spec"]["seedName"] = json!("other")), Standing::Nothing),
-            (shoot(&|shoot| shoot["spec"]["provider"]["workers"] = json!([{}])), Standing::Nothing),
-            (shoot(&|shoot| shoot["metadata"]["deletionTimestamp"] = json!("x")), Standing::Nothing),
+            (shoot(&|_| {}), ShootStateDecision::Due),
+            (shoot(&|shoot| shoot["spec"]["seedName"] = json!("other")), ShootStateDecision::Nothing),
+            (shoot(&|shoot| shoot["spec"]["provider"]["workers"] = json!([{}])), ShootStateDecision::Nothing),
+            (
+                shoot(&|shoot| shoot["metadata"]["deletionTimestamp"] = json!("x")),
+                ShootStateDecision::Nothing,
+            ),
             (shoot(&|shoot| shoot["status"] = json!({})), later),
             (operation("Create", "Processing"), later),
             (operation("Create", "Failed"), later),
-            (operation("Create", "Succeeded"), Standing::Due),
+            (operation("Create", "Succeeded"), ShootStateDecision::Due),
             (operation("Restore", "Error"), later),
-            (operation("Restore", "Succeeded"), Standing::Due),
+            (operation("Restore", "Succeeded"), ShootStateDecision::Due),
             (operation("Migrate", "Succeeded"), later),
-            (operation("Reconcile", "Failed"), Standing::Due),
+            (operation("Reconcile", "Failed"), ShootStateDecision::Due),
         ];
         for (n, (found, expected)) in table.into_iter().enumerate() {
             assert_eq!(found, expected, "{n}");
@@ -168,30 +171,30 @@ mod tests {
     #[test]
     fn changes_are_gathered() {
         let known = ([1; 32], Timestamp::from_unix(1));
-        let mut memo = Memo::default();
+        let mut memo = ShootStateMemory::default();
         // The first of many changes is checked ten seconds later, together with all until then.
-        assert_eq!(memo.turn(s(100)), Turn::Wait(s(110)));
-        assert_eq!(memo.turn(s(105)), Turn::Wait(s(110)));
-        assert_eq!(memo.turn(s(110)), Turn::Look);
+        assert_eq!(memo.turn(s(100)), CheckTurn::Wait(s(110)));
+        assert_eq!(memo.turn(s(105)), CheckTurn::Wait(s(110)));
+        assert_eq!(memo.turn(s(110)), CheckTurn::Look);
         // A failed check stays due until one succeeds.
-        assert_eq!(memo.turn(s(111)), Turn::Look);
-        let mut memo = Memo::looked(s(111), s(20_000), known, None);
-        assert_eq!(memo.turn(s(112)), Turn::Wait(s(141)));
-        assert_eq!(memo.turn(s(140)), Turn::Wait(s(141)));
-        assert_eq!(memo.turn(s(141)), Turn::Look);
+        assert_eq!(memo.turn(s(111)), CheckTurn::Look);
+        let mut memo = ShootStateMemory::looked(s(111), s(20_000), known, None);
+        assert_eq!(memo.turn(s(112)), CheckTurn::Wait(s(141)));
+        assert_eq!(memo.turn(s(140)), CheckTurn::Wait(s(141)));
+        assert_eq!(memo.turn(s(141)), CheckTurn::Look);
         // Without a change, a check becomes due eventually.
-        let mut memo = Memo::looked(s(141), s(20_000), known, None);
-        assert_eq!(memo.turn(s(20_000)), Turn::Look);
-        let mut memo = Memo::default();
+        let mut memo = ShootStateMemory::looked(s(141), s(20_000), known, None);
+        assert_eq!(memo.turn(s(20_000)), CheckTurn::Look);
+        let mut memo = ShootStateMemory::default();
         memo.rest(s(600));
-        assert_eq!(memo.turn(s(300)), Turn::Wait(s(310)));
+        assert_eq!(memo.turn(s(300)), CheckTurn::Wait(s(310)));
     }
 
     #[test]
     fn an_incomplete_state_is_reported_once_and_with_each_write() {
         let known = ([1; 32], Timestamp::from_unix(1));
         let (one, other) = (Some([2; 32]), Some([3; 32]));
-        let memo = |lacks| Memo::looked(s(1), s(2), known, lacks);
+        let memo = |lacks| ShootStateMemory::looked(s(1), s(2), known, lacks);
         for (before, lacks, is_written, expected) in [
             (None, None, true, false),
             (None, one, false, true),
@@ -206,14 +209,15 @@ mod tests {
                 "{before:?} {lacks:?} {is_written}"
             );
         }
-        assert!(Memo::default().is_news(one, false));
+        assert!(ShootStateMemory::default().is_news(one, false));
     }
 
     #[test]
     fn no_change_waits_for_a_minute() {
         for change in 0..60 {
-            let mut memo = Memo::looked(s(1_000), s(20_000), ([1; 32], Timestamp::from_unix(1)), None);
-            let Turn::Wait(until) = memo.turn(s(1_000 + change)) else { panic!("a look at once") };
+            let mut memo =
+                ShootStateMemory::looked(s(1_000), s(20_000), ([1; 32], Timestamp::from_unix(1)), None);
+            let CheckTurn::Wait(until) = memo.turn(s(1_000 + change)) else { panic!("a look at once") };
             assert!(until.saturating_sub(s(1_000 + change)) <= s(30), "{change}");
         }
     }

@@ -36,7 +36,7 @@ use crate::runtime::store::Change;
 use super::Site;
 
 use collect::{Content, Digest, Plane};
-use decide::{Memo, Standing, Turn};
+use decide::{CheckTurn, ShootStateDecision, ShootStateMemory};
 use watch::States;
 
 /// A ShootState must follow a change within a minute, also after failures.
@@ -133,13 +133,13 @@ struct ShootStateReconciler {
     site: Arc<Site>,
     /// The seed is the cluster of a Shoot (a ManagedSeed).
     is_managed: OnceLock<bool>,
-    memos: Mutex<SortedMap<Key, Memo>>,
+    memos: Mutex<SortedMap<Key, ShootStateMemory>>,
 }
 
 impl Reconciler for ShootStateReconciler {
     fn reconcile(&self, key: &Key, cx: &ReconcileContext) -> Result<ReconcileOutcome, ReconcileFailure> {
         let begun = cx.clock.mono();
-        if let Turn::Wait(until) = self.lock().entry(key.clone()).or_default().turn(begun) {
+        if let CheckTurn::Wait(until) = self.lock().entry(key.clone()).or_default().turn(begun) {
             return Ok(ReconcileOutcome::At(until));
         }
         if self.is_managed()? {
@@ -149,24 +149,24 @@ impl Reconciler for ShootStateReconciler {
         let found = self.site.garden.find_own::<Value>(&SHOOT, key, &is_known)?;
         let Some(shoot) = found else { return self.leave(key) };
         match decide::standing(&shoot, self.site.seed_name()) {
-            Standing::Nothing => return self.leave(key),
-            Standing::Later(after) => {
+            ShootStateDecision::Nothing => return self.leave(key),
+            ShootStateDecision::Later(after) => {
                 self.lock().entry(key.clone()).or_default().rest(begun.saturating_add(after));
                 return Ok(ReconcileOutcome::After(after));
             }
-            Standing::Due => {}
+            ShootStateDecision::Due => {}
         }
         let content = collect::collect(&self.site.seed, &Plane::of(&shoot))?;
         let memo = self.lock().get(key).copied().unwrap_or_default();
         let now = cx.clock.now();
-        let written = self.bring(key, &content, memo.known, now)?;
+        let written = self.apply(key, &content, memo.known, now)?;
         let lacks = content.lacks();
         let is_owed = memo.is_news(lacks, written.is_new) && !self.tell(key, &shoot, &content.left_out, cx);
         let next = decide::next(written.at, self.period(), now, random::unit());
         // Only the event tells people that a ShootState is incomplete, so the next check writes a lost one again.
         let (next, told) = if is_owed { (next.min(decide::UNREADY), None) } else { (next, lacks) };
         let at = begun.saturating_add(next);
-        let memo = Memo::looked(begun, at, (written.digest, written.at), told);
+        let memo = ShootStateMemory::looked(begun, at, (written.digest, written.at), told);
         self.lock().insert(key.clone(), memo);
         Ok(ReconcileOutcome::At(at))
     }
@@ -186,7 +186,7 @@ impl ShootStateReconciler {
         self.site.settings.controllers.shoot_state.sync_period
     }
 
-    fn lock(&self) -> MutexGuard<'_, SortedMap<Key, Memo>> {
+    fn lock(&self) -> MutexGuard<'_, SortedMap<Key, ShootStateMemory>> {
         // Only single calls change the map: a panic cannot leave it half changed.
         self.memos.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -220,7 +220,7 @@ impl ShootStateReconciler {
     }
 
     /// Writes what the garden lacks. The garden's state is known, or is read.
-    fn bring(
+    fn apply(
         &self,
         key: &Key,
         content: &Content,

@@ -17,21 +17,21 @@ use crate::runtime::source::{Listeners, Listening};
 use crate::runtime::store::StoreView;
 
 /// The known facts about an object.
-struct Known {
+struct KnownState {
     version: String,
     state: u64,
 }
 
 #[derive(Default)]
-struct Inner {
-    known: SortedMap<Key, Known>,
+struct WatchedObjects {
+    known: SortedMap<Key, KnownState>,
     view: StoreView,
 }
 
 /// The objects of a kind, and the listeners for changes of their states. Cheap to clone.
 #[derive(Clone, Default)]
 pub(super) struct States {
-    inner: Arc<Mutex<Inner>>,
+    inner: Arc<Mutex<WatchedObjects>>,
     listeners: Listeners<Key>,
 }
 
@@ -47,7 +47,7 @@ impl States {
         self.listeners.add(listener)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, WatchedObjects> {
         // Only single calls change the map: a panic cannot leave it half changed.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -89,7 +89,7 @@ impl InformerCache for States {
         // ShootStates omit an object with too many values. Treat each version of it as a change, because it may be
         // smaller.
         let state = object.decode::<Value>().map_or_else(|_| short(&version.as_str().into()), |o| state(&o));
-        let before = self.lock().known.insert(key.clone(), Known { version, state });
+        let before = self.lock().known.insert(key.clone(), KnownState { version, state });
         if before.is_none_or(|before| before.state != state) {
             self.listeners.tell(&key);
         }

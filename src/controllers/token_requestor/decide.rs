@@ -14,7 +14,7 @@ const JITTER: f64 = 0.05;
 
 /// The decision about a Secret's token.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Plan {
+pub(super) enum RenewalPlan {
     /// It is valid for this long, according to its Secret.
     Keep(Duration),
     /// There is none, or its expiry is unknown.
@@ -24,12 +24,14 @@ pub(super) enum Plan {
 }
 
 /// Decides from the renewal time in the Secret, and whether it contains a token.
-pub(super) fn plan(renew_at: &str, has_token: bool, now: Timestamp) -> Plan {
-    let Some(renew_at) = parse_rfc3339(renew_at).ok().filter(|_| has_token) else { return Plan::Request };
+pub(super) fn plan(renew_at: &str, has_token: bool, now: Timestamp) -> RenewalPlan {
+    let Some(renew_at) = parse_rfc3339(renew_at).ok().filter(|_| has_token) else {
+        return RenewalPlan::Request;
+    };
     match renew_at.since(now) {
-        left if left > LIFETIME_MAX => Plan::Request,
-        Duration::ZERO => Plan::Renew(renew_at),
-        left => Plan::Keep(left),
+        left if left > LIFETIME_MAX => RenewalPlan::Request,
+        Duration::ZERO => RenewalPlan::Renew(renew_at),
+        left => RenewalPlan::Keep(left),
     }
 }
 
@@ -48,14 +50,14 @@ mod tests {
         let now = parse_rfc3339("2026-01-02T00:00:00Z").unwrap();
         let at = |text: &str| parse_rfc3339(text).unwrap();
         let table = [
-            ("no time", "", true, Plan::Request),
-            ("no token", "2026-01-02T08:00:00Z", false, Plan::Request),
-            ("no time of day", "soon", true, Plan::Request),
-            ("further away than any plan", "2026-01-03T00:00:01Z", true, Plan::Request),
-            ("the furthest", "2026-01-03T00:00:00Z", true, Plan::Keep(LIFETIME_MAX)),
-            ("a second is left", "2026-01-02T00:00:01Z", true, Plan::Keep(Duration::from_secs(1))),
-            ("now", "2026-01-02T00:00:00Z", true, Plan::Renew(now)),
-            ("long ago", "2025-12-01T00:00:00Z", true, Plan::Renew(at("2025-12-01T00:00:00Z"))),
+            ("no time", "", true, RenewalPlan::Request),
+            ("no token", "2026-01-02T08:00:00Z", false, RenewalPlan::Request),
+            ("no time of day", "soon", true, RenewalPlan::Request),
+            ("further away than any plan", "2026-01-03T00:00:01Z", true, RenewalPlan::Request),
+            ("the furthest", "2026-01-03T00:00:00Z", true, RenewalPlan::Keep(LIFETIME_MAX)),
+            ("a second is left", "2026-01-02T00:00:01Z", true, RenewalPlan::Keep(Duration::from_secs(1))),
+            ("now", "2026-01-02T00:00:00Z", true, RenewalPlan::Renew(now)),
+            ("long ago", "2025-12-01T00:00:00Z", true, RenewalPlan::Renew(at("2025-12-01T00:00:00Z"))),
         ];
         for (name, renew_at, has_token, expected) in table {
             assert_eq!(plan(renew_at, has_token, now), expected, "{name}");

@@ -4,7 +4,7 @@
 //! token to the Secret, and renews it. Woken by such Secrets, and at the time of renewal. For class `garden`, the other
 //! cluster is the garden, and the account is in the seed's namespace. gardener-resource-manager handles class `shoot`
 //! in upstream: see [`shoot`]. For tokens of WorkloadIdentities see [`workload_identity`]. All of them share one
-//! [`Pace`].
+//! [`TokenRateLimit`].
 
 mod content;
 mod decide;
@@ -28,12 +28,12 @@ use super::Site;
 
 use request::Requests;
 
-pub use pace::Pace;
-pub use seen::{Secrets, watch};
-pub use shared::Shared;
+pub use pace::TokenRateLimit;
+pub use seen::{TokenSecrets, watch};
+pub use shared::TokenRequestorState;
 
 const CLASS: &str = "garden";
-/// The name of the garden in the [`Pace`]. Clusters of Shoots have the name of their namespace.
+/// The name of the garden in the [`TokenRateLimit`]. Clusters of Shoots have the name of their namespace.
 const GARDEN: &str = "";
 
 /// Adds the controller.
@@ -62,7 +62,8 @@ impl Reconciler for TokenRequestor {
             return seen::catch_up(&self.site.seed, &seen::labels_of(CLASS), &self.lane);
         }
         let requests = Requests {
-            target: (&*self.site.garden, GARDEN),
+            target: &self.site.garden,
+            target_name: GARDEN,
             seed: &self.site.seed,
             pace: &self.site.tokens.pace,
             class: CLASS,

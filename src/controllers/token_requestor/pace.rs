@@ -39,28 +39,28 @@ pub(super) enum Urgency {
 
 /// A Secret that needs a token, with its class.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct Asker {
+pub(super) struct TokenSecret {
     pub(super) class: &'static str,
     pub(super) key: Key,
 }
 
 /// The place in the queue: ordered by urgency, then by the time since it is due.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-struct Place {
+struct QueuePosition {
     urgency: Urgency,
     since: Timestamp,
-    asker: Asker,
+    asker: TokenSecret,
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct WaitingSecret {
     server: String,
     back_at: Mono,
 }
 
 /// A server that failed the last time.
 #[derive(Debug, Default)]
-struct Away {
+struct FailedServer {
     failures: u32,
     until: Mono,
     is_probed: bool,
@@ -68,29 +68,29 @@ struct Away {
 
 #[derive(Default)]
 struct State {
-    waiting: SortedMap<Place, Waiting>,
-    places: SortedMap<Asker, (Urgency, Timestamp)>,
+    waiting: SortedMap<QueuePosition, WaitingSecret>,
+    places: SortedMap<TokenSecret, (Urgency, Timestamp)>,
     /// The times of turns in the last second, the oldest first.
     given: VecDeque<Mono>,
-    away: SortedMap<String, Away>,
-    users: Users,
+    away: SortedMap<String, FailedServer>,
+    users: NamespacesWithPods,
 }
 
 /// The namespaces with running pods, cached.
 #[derive(Default)]
-struct Users {
+struct NamespacesWithPods {
     known: Option<(Mono, SortedSet<String>)>,
     is_looking: bool,
 }
 
 /// Whether pods run in a namespace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Use {
+pub(super) enum NamespaceUse {
     /// Pods run in it.
     Used,
     /// No pods run in it.
     Unused,
-    /// The caller must list pods and call [`Pace::tell_users`].
+    /// The caller must list pods and call [`TokenRateLimit::tell_users`].
     Look,
     /// Another caller is listing pods.
     Wait,
@@ -101,25 +101,25 @@ const USERS_COUNT: Duration = Duration::from_secs(60);
 
 /// The shared rate limit. Cheap to clone.
 #[derive(Clone, Default)]
-pub struct Pace(Arc<Mutex<State>>);
+pub struct TokenRateLimit(Arc<Mutex<State>>);
 
-impl fmt::Debug for Pace {
+impl fmt::Debug for TokenRateLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Pace").field(&self.lock().waiting.len()).finish()
+        f.debug_tuple("TokenRateLimit").field(&self.lock().waiting.len()).finish()
     }
 }
 
-impl Pace {
+impl TokenRateLimit {
     fn lock(&self) -> MutexGuard<'_, State> {
         // A panic in between leaves a place that expires after a while.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How long a waiting Secret must continue to wait; `None` if it may be its turn, or it does not wait.
-    pub(super) fn still_waits(&self, asker: &Asker, now: Mono) -> Option<Duration> {
+    pub(super) fn still_waits(&self, asker: &TokenSecret, now: Mono) -> Option<Duration> {
         let mut state = self.lock();
         let (urgency, since) = *state.places.get(asker)?;
-        let place = Place { urgency, since, asker: asker.clone() };
+        let place = QueuePosition { urgency, since, asker: asker.clone() };
         let server = state.waiting.get(&place)?.server.clone();
         let wait = state.wait(&place, &server, now);
         (!wait.is_zero()).then(|| state.keep(place, server, now, wait))
@@ -128,9 +128,10 @@ impl Pace {
     /// Requests a turn; `None` grants one request now.
     pub(super) fn ask(
         &self,
-        asker: Asker,
+        asker: TokenSecret,
         server: &str,
-        (urgency, since): (Urgency, Timestamp),
+        urgency: Urgency,
+        since: Timestamp,
         now: Mono,
     ) -> Option<Duration> {
         let mut state = self.lock();
@@ -138,7 +139,7 @@ impl Pace {
         let before = state.places.get(&asker).filter(|(known, _)| *known == urgency);
         let since = before.map_or(since, |(_, known)| since.min(*known));
         state.forget(&asker);
-        let place = Place { urgency, since, asker };
+        let place = QueuePosition { urgency, since, asker };
         let wait = state.wait(&place, server, now);
         if !wait.is_zero() {
             return Some(state.keep(place, server.to_owned(), now, wait));
@@ -151,7 +152,7 @@ impl Pace {
     }
 
     /// Removes a Secret that needs no further requests.
-    pub(super) fn forget(&self, asker: &Asker) {
+    pub(super) fn forget(&self, asker: &TokenSecret) {
         self.lock().forget(asker);
     }
 
@@ -167,28 +168,28 @@ impl Pace {
     }
 
     /// Whether pods run in a namespace of the seed.
-    pub(super) fn use_of(&self, namespace: &str, now: Mono) -> Use {
+    pub(super) fn use_of(&self, namespace: &str, now: Mono) -> NamespaceUse {
         let users = &mut self.lock().users;
         match &users.known {
             Some((at, all)) if now.saturating_sub(*at) < USERS_COUNT => {
                 if all.contains(namespace) {
-                    Use::Used
+                    NamespaceUse::Used
                 } else {
-                    Use::Unused
+                    NamespaceUse::Unused
                 }
             }
-            _ if users.is_looking => Use::Wait,
+            _ if users.is_looking => NamespaceUse::Wait,
             _ => {
                 users.is_looking = true;
-                Use::Look
+                NamespaceUse::Look
             }
         }
     }
 
-    /// The answer to [`Use::Look`]. After a failure, the next caller lists again.
+    /// The answer to [`NamespaceUse::Look`]. After a failure, the next caller lists again.
     pub(super) fn tell_users(&self, found: Option<SortedSet<String>>, now: Mono) {
         let known = found.map(|all| (now, all));
-        self.lock().users = Users { known, is_looking: false };
+        self.lock().users = NamespacesWithPods { known, is_looking: false };
     }
 }
 
@@ -200,15 +201,15 @@ fn is_away(error: &Error) -> bool {
 }
 
 impl State {
-    fn forget(&mut self, asker: &Asker) {
+    fn forget(&mut self, asker: &TokenSecret) {
         if let Some((urgency, since)) = self.places.remove(asker) {
-            self.waiting.remove(&Place { urgency, since, asker: asker.clone() });
+            self.waiting.remove(&QueuePosition { urgency, since, asker: asker.clone() });
         }
     }
 
-    fn keep(&mut self, place: Place, server: String, now: Mono, wait: Duration) -> Duration {
+    fn keep(&mut self, place: QueuePosition, server: String, now: Mono, wait: Duration) -> Duration {
         self.places.insert(place.asker.clone(), (place.urgency, place.since));
-        self.waiting.insert(place, Waiting { server, back_at: now.saturating_add(wait) });
+        self.waiting.insert(place, WaitingSecret { server, back_at: now.saturating_add(wait) });
         wait
     }
 
@@ -217,17 +218,18 @@ impl State {
     }
 
     /// The present estimate of the time until the turn of a place.
-    fn wait(&mut self, place: &Place, server: &str, now: Mono) -> Duration {
+    fn wait(&mut self, place: &QueuePosition, server: &str, now: Mono) -> Duration {
         while self.given.front().is_some_and(|at| now.saturating_sub(*at) >= SECOND) {
             self.given.pop_front();
         }
-        let is_lost = |waiting: &Waiting| waiting.back_at.saturating_add(PATIENCE) < now;
+        let is_lost = |waiting: &WaitingSecret| waiting.back_at.saturating_add(PATIENCE) < now;
         let lost = self.waiting.iter().filter(|(other, waiting)| *other != place && is_lost(waiting));
-        let lost: Vec<Asker> = lost.map(|(place, _)| place.asker.clone()).collect();
+        let lost: Vec<TokenSecret> = lost.map(|(place, _)| place.asker.clone()).collect();
         lost.iter().for_each(|asker| self.forget(asker));
         // Secrets of an unavailable server take no turns from the others.
-        let counts =
-            |waiting: &Waiting| waiting.server == server || self.is_held(&waiting.server, now).is_zero();
+        let counts = |waiting: &WaitingSecret| {
+            waiting.server == server || self.is_held(&waiting.server, now).is_zero()
+        };
         let earlier = self.waiting.iter().take_while(|(other, _)| *other < place);
         let ahead = earlier.filter(|(_, waiting)| counts(waiting)).count();
         let held = self.is_held(server, now);
@@ -250,7 +252,7 @@ impl State {
             return;
         }
         let pause = delay_after(PAUSE.0, PAUSE.1, away.failures).max(after.unwrap_or_default());
-        *away = Away {
+        *away = FailedServer {
             failures: away.failures.saturating_add(1),
             until: now.saturating_add(pause),
             is_probed: false,
@@ -263,8 +265,8 @@ mod tests {
     use super::*;
     use crate::kube::Failure;
 
-    fn asker(n: usize) -> Asker {
-        Asker { class: "garden", key: Key::new("ns", format!("s{n:04}")) }
+    fn asker(n: usize) -> TokenSecret {
+        TokenSecret { class: "garden", key: Key::new("ns", format!("s{n:04}")) }
     }
 
     fn s(seconds: u64) -> Duration {
@@ -274,7 +276,10 @@ mod tests {
     const SINCE: Timestamp = Timestamp::from_unix(1_000);
 
     /// Lets all waiting Secrets return at their time, and records the time of each turn.
-    fn play(pace: &Pace, mut askers: Vec<(Mono, Asker, Urgency)>) -> Vec<(Mono, Asker)> {
+    fn play(
+        pace: &TokenRateLimit,
+        mut askers: Vec<(Mono, TokenSecret, Urgency)>,
+    ) -> Vec<(Mono, TokenSecret)> {
         let mut turns = Vec::new();
         while !askers.is_empty() {
             askers.sort();
@@ -282,7 +287,7 @@ mod tests {
             let wait = pace.still_waits(&asker, now);
             // It has been waiting since this time, according to its Secret.
             let since = Timestamp::default().plus(now);
-            match wait.or_else(|| pace.ask(asker.clone(), "", (urgency, since), now)) {
+            match wait.or_else(|| pace.ask(asker.clone(), "", urgency, since, now)) {
                 None => turns.push((now, asker)),
                 Some(wait) => {
                     assert!(!wait.is_zero());
@@ -295,7 +300,7 @@ mod tests {
 
     #[test]
     fn a_thousand_get_turns_at_five_a_second() {
-        let pace = Pace::default();
+        let pace = TokenRateLimit::default();
         let turns = play(&pace, (0..1_000).map(|n| (s(7), asker(n), Urgency::Due)).collect());
         assert_eq!(turns.len(), 1_000);
         for (at, _) in &turns {
@@ -310,11 +315,11 @@ mod tests {
     #[test]
     fn the_most_urgent_are_first() {
         let all = [Urgency::Check, Urgency::Unused, Urgency::Due, Urgency::Missing];
-        let pace = Pace::default();
+        let pace = TokenRateLimit::default();
         let turns = play(&pace, (0..100).map(|n| (s(7), asker(n), all[n % 4])).collect());
         // The first five had their turn before the others arrived.
         let of = |urgency: Urgency| {
-            let n = |asker: &Asker| asker.key.name[1..].parse::<usize>().unwrap();
+            let n = |asker: &TokenSecret| asker.key.name[1..].parse::<usize>().unwrap();
             let times =
                 turns[5..].iter().filter(|(_, asker)| all[n(asker) % 4] == urgency).map(|(at, _)| *at);
             (times.clone().min().unwrap(), times.max().unwrap())
@@ -326,9 +331,9 @@ mod tests {
 
     #[test]
     fn the_longest_due_is_first_and_a_single_one_does_not_wait() {
-        let pace = Pace::default();
+        let pace = TokenRateLimit::default();
         let ask =
-            |n: usize, since: i64| pace.ask(asker(n), "", (Urgency::Due, Timestamp::from_unix(since)), s(7));
+            |n: usize, since: i64| pace.ask(asker(n), "", Urgency::Due, Timestamp::from_unix(since), s(7));
         assert_eq!([0, 1, 2, 3, 4].map(|n| ask(n, 9)), [None; 5]);
         assert_eq!((ask(5, 9), ask(6, 8)), (Some(s(1)), Some(s(1))));
         assert_eq!([7, 8, 9].map(|n| ask(n, 1)), [Some(s(1)); 3]);
@@ -344,15 +349,15 @@ mod tests {
 
     #[test]
     fn one_tries_an_unavailable_server_and_the_others_wait() {
-        let pace = Pace::default();
-        let ask = |n: usize, now: u64| pace.ask(asker(n), "a", (Urgency::Due, SINCE), s(now));
+        let pace = TokenRateLimit::default();
+        let ask = |n: usize, now: u64| pace.ask(asker(n), "a", Urgency::Due, SINCE, s(now));
         let fail = |now: u64| drop(pace.hear("a", s(now), unreachable()));
         assert_eq!((ask(0, 7), ask(1, 7)), (None, None));
         fail(7);
         fail(7);
         // Both were in flight: this counts as one failure. Another server is usable meanwhile.
         assert_eq!(ask(0, 7), Some(s(1)));
-        assert_eq!(pace.ask(asker(9), "b", (Urgency::Check, SINCE), s(7)), None);
+        assert_eq!(pace.ask(asker(9), "b", Urgency::Check, SINCE, s(7)), None);
         // Delays of 1, 2, 4 ... seconds; one try at a time.
         let mut now = 8;
         for pause in [2, 4, 8, 16, 32, 60, 60] {
@@ -375,20 +380,20 @@ mod tests {
 
     #[test]
     fn secrets_of_an_unavailable_server_take_no_turns() {
-        let pace = Pace::default();
-        assert_eq!(pace.ask(asker(0), "away", (Urgency::Due, SINCE), s(7)), None);
+        let pace = TokenRateLimit::default();
+        assert_eq!(pace.ask(asker(0), "away", Urgency::Due, SINCE, s(7)), None);
         drop(pace.hear("away", s(7), unreachable()));
         for n in 1..100 {
-            assert!(pace.ask(asker(n), "away", (Urgency::Missing, SINCE), s(7)).is_some());
+            assert!(pace.ask(asker(n), "away", Urgency::Missing, SINCE, s(7)).is_some());
         }
-        assert_eq!(pace.ask(asker(200), "here", (Urgency::Check, SINCE), s(7)), None);
+        assert_eq!(pace.ask(asker(200), "here", Urgency::Check, SINCE, s(7)), None);
     }
 
     #[test]
     fn an_absent_secret_loses_its_place() {
-        let pace = Pace::default();
+        let pace = TokenRateLimit::default();
         for n in 0..20 {
-            pace.ask(asker(n), "", (Urgency::Due, SINCE), s(7));
+            pace.ask(asker(n), "", Urgency::Due, SINCE, s(7));
         }
         assert!(pace.still_waits(&asker(19), s(8)).is_some());
         // Only this one is left.
@@ -400,12 +405,18 @@ mod tests {
 
     #[test]
     fn one_caller_lists_used_namespaces() {
-        let pace = Pace::default();
-        assert_eq!((pace.use_of("a", s(1)), pace.use_of("b", s(1))), (Use::Look, Use::Wait));
+        let pace = TokenRateLimit::default();
+        assert_eq!(
+            (pace.use_of("a", s(1)), pace.use_of("b", s(1))),
+            (NamespaceUse::Look, NamespaceUse::Wait)
+        );
         pace.tell_users(None, s(2));
-        assert_eq!(pace.use_of("a", s(2)), Use::Look, "the list has failed");
+        assert_eq!(pace.use_of("a", s(2)), NamespaceUse::Look, "the list has failed");
         pace.tell_users(Some(SortedSet::from(["a".to_owned()])), s(3));
-        assert_eq!((pace.use_of("a", s(62)), pace.use_of("b", s(62))), (Use::Used, Use::Unused));
-        assert_eq!(pace.use_of("a", s(63)), Use::Look);
+        assert_eq!(
+            (pace.use_of("a", s(62)), pace.use_of("b", s(62))),
+            (NamespaceUse::Used, NamespaceUse::Unused)
+        );
+        assert_eq!(pace.use_of("a", s(63)), NamespaceUse::Look);
     }
 }

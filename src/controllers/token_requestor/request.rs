@@ -17,8 +17,8 @@ use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOu
 use crate::runtime::write;
 
 use super::content;
-use super::decide::{self, Plan};
-use super::pace::{Asker, Pace, Urgency, Use};
+use super::decide::{self, RenewalPlan};
+use super::pace::{NamespaceUse, TokenRateLimit, TokenSecret, Urgency};
 
 const TOKEN_REVIEW: Resource =
     Resource::new("authentication.k8s.io", "v1", "TokenReview", "tokenreviews", false);
@@ -50,10 +50,12 @@ struct ReviewStatus {
 
 /// A cluster, and the Secrets of the seed that need its tokens.
 pub(super) struct Requests<'a> {
-    /// The cluster, and its name in the pace.
-    pub(super) target: (&'a Client, &'a str),
+    /// The cluster.
+    pub(super) target: &'a Client,
+    /// The name of the cluster in the rate limit.
+    pub(super) target_name: &'a str,
     pub(super) seed: &'a Seed,
-    pub(super) pace: &'a Pace,
+    pub(super) pace: &'a TokenRateLimit,
     pub(super) class: &'static str,
     /// The namespace of all accounts; `None` if each Secret names it.
     pub(super) namespace: Option<&'a str>,
@@ -66,7 +68,7 @@ impl Requests<'_> {
         key: &Key,
         cx: &ReconcileContext,
     ) -> Result<ReconcileOutcome, ReconcileFailure> {
-        let asker = Asker { class: self.class, key: key.clone() };
+        let asker = TokenSecret { class: self.class, key: key.clone() };
         if let Some(wait) = self.pace.still_waits(&asker, cx.clock.mono()) {
             return Ok(ReconcileOutcome::GoOn(wait));
         }
@@ -79,11 +81,11 @@ impl Requests<'_> {
         // A token may exist in another cluster.
         let has_token = target_of(&secret).is_some() || !content::token(&secret["data"])?.is_empty();
         let plan = decide::plan(annotation(&secret, RENEW_AT), has_token, now);
-        if let Some(wait) = take_turn(self.pace, self.seed, asker, self.target.1, plan, cx)? {
+        if let Some(wait) = take_turn(self.pace, self.seed, asker, self.target_name, plan, cx)? {
             return Ok(ReconcileOutcome::GoOn(wait));
         }
         let bundle = self.bundle(&secret)?;
-        if let Plan::Keep(left) = plan
+        if let RenewalPlan::Keep(left) = plan
             && self.is_good(&secret, bundle.as_deref(), cx)?
         {
             return Ok(ReconcileOutcome::At(begun.saturating_add(left)));
@@ -92,7 +94,7 @@ impl Requests<'_> {
         let made = &self.request(&account, &secret, cx)?["status"];
         let expires = time::parse_rfc3339(text(&made["expirationTimestamp"]))?;
         let wait = decide::renewal(expires.since(now), PERCENT, random::unit());
-        self.write(key, &secret, (text(&made["token"]), bundle.as_deref()), &time::rfc3339(now.plus(wait)))?;
+        self.write(key, &secret, text(&made["token"]), bundle.as_deref(), &time::rfc3339(now.plus(wait)))?;
         log::info!(account = account.to_string().as_str(), secret = key.to_string().as_str(), cluster = self.class; "Requested a token");
         Ok(ReconcileOutcome::At(begun.saturating_add(wait)))
     }
@@ -100,15 +102,15 @@ impl Requests<'_> {
     /// The CA of the cluster, if the Secret wants it and there is one.
     fn bundle(&self, secret: &Value) -> Result<Option<Vec<u8>>, ReconcileFailure> {
         let wanted = annotation(secret, "serviceaccount.resources.gardener.cloud/inject-ca-bundle");
-        match &self.target.0.connection().trust {
+        match &self.target.connection().trust {
             Trust::Bundle(bundle) if is_true(wanted) => Ok(Some(bundle.load()?.to_vec())),
             _ => Ok(None),
         }
     }
 
-    /// Reports the result to the pace.
+    /// Reports the result to the rate limit.
     fn hear<T>(&self, cx: &ReconcileContext, result: Result<T, Error>) -> Result<T, Error> {
-        self.pace.hear(self.target.1, cx.clock.mono(), result)
+        self.pace.hear(self.target_name, cx.clock.mono(), result)
     }
 
     /// Whether the token exists together with the right CA, and the cluster accepts it.
@@ -118,7 +120,7 @@ impl Requests<'_> {
         bundle: Option<&[u8]>,
         cx: &ReconcileContext,
     ) -> Result<bool, ReconcileFailure> {
-        let client = self.target.0;
+        let client = self.target;
         let target;
         let holder = match target_of(secret) {
             None => secret,
@@ -158,7 +160,7 @@ impl Requests<'_> {
             "" => Value::Null,
             text => serde_json::from_str(text)?,
         };
-        let written = write::ensure(self.target.0, &SERVICE_ACCOUNT, &key, |account| {
+        let written = write::ensure(self.target, &SERVICE_ACCOUNT, &key, |account| {
             account["metadata"]["labels"] = labels.clone();
             account["automountServiceAccountToken"] = json!(false);
         });
@@ -177,7 +179,7 @@ impl Requests<'_> {
             text => duration::parse(text)?,
         };
         let request = token_request(lifetime.as_secs());
-        let made = self.target.0.create_sub(&SERVICE_ACCOUNT, account, "token", &request);
+        let made = self.target.create_sub(&SERVICE_ACCOUNT, account, "token", &request);
         Ok(self.hear(cx, made)?)
     }
 
@@ -186,20 +188,21 @@ impl Requests<'_> {
         &self,
         key: &Key,
         secret: &Value,
-        (token, bundle): (&str, Option<&[u8]>),
+        token: &str,
+        bundle: Option<&[u8]>,
         renew_at: &str,
     ) -> Result<(), ReconcileFailure> {
         let data = match target_of(secret) {
             None => content::filled(&secret["data"], token, bundle)?,
             Some(target) => {
-                let client = self.target.0;
+                let client = self.target;
                 let found = client.find::<Value>(&SECRET, &target)?;
                 let data = content::filled(&found.unwrap_or_default()["data"], token, bundle)?;
                 write::ensure(client, &SECRET, &target, |secret| content::put(secret, &data))?;
                 json!({"token": null, "bundle.crt": null, "kubeconfig": null})
             }
         };
-        put(self.seed, key, secret, (RENEW_AT, renew_at), &data)
+        put(self.seed, key, secret, RENEW_AT, renew_at, &data)
     }
 }
 
@@ -208,7 +211,8 @@ pub(super) fn put(
     seed: &Seed,
     key: &Key,
     secret: &Value,
-    (annotation, renew_at): (&str, &str),
+    annotation: &str,
+    renew_at: &str,
     data: &Value,
 ) -> Result<(), ReconcileFailure> {
     let version = &secret["metadata"]["resourceVersion"];
@@ -220,23 +224,23 @@ pub(super) fn put(
 
 /// Requests a turn; returns how long to wait if there is none now.
 pub(super) fn take_turn(
-    pace: &Pace,
+    pace: &TokenRateLimit,
     seed: &Seed,
-    asker: Asker,
+    asker: TokenSecret,
     server: &str,
-    plan: Plan,
+    plan: RenewalPlan,
     cx: &ReconcileContext,
 ) -> Result<Option<Duration>, ReconcileFailure> {
     let (now, mono) = (cx.clock.now(), cx.clock.mono());
-    let wish = match plan {
-        Plan::Request => (Urgency::Missing, now),
-        Plan::Keep(left) => (Urgency::Check, now.plus(left)),
-        Plan::Renew(since) if now.since(since) < LATE => (Urgency::Due, since),
-        Plan::Renew(since) => match pace.use_of(&asker.key.namespace, mono) {
-            Use::Used => (Urgency::Due, since),
-            Use::Unused => (Urgency::Unused, since),
-            Use::Wait => return Ok(Some(LOOKING_AGAIN)),
-            Use::Look => {
+    let (urgency, since) = match plan {
+        RenewalPlan::Request => (Urgency::Missing, now),
+        RenewalPlan::Keep(left) => (Urgency::Check, now.plus(left)),
+        RenewalPlan::Renew(since) if now.since(since) < LATE => (Urgency::Due, since),
+        RenewalPlan::Renew(since) => match pace.use_of(&asker.key.namespace, mono) {
+            NamespaceUse::Used => (Urgency::Due, since),
+            NamespaceUse::Unused => (Urgency::Unused, since),
+            NamespaceUse::Wait => return Ok(Some(LOOKING_AGAIN)),
+            NamespaceUse::Look => {
                 let found = users(seed);
                 pace.tell_users(found.as_ref().ok().cloned(), cx.clock.mono());
                 let is_used = found?.contains(&asker.key.namespace);
@@ -244,7 +248,7 @@ pub(super) fn take_turn(
             }
         },
     };
-    Ok(pace.ask(asker, server, wish, mono))
+    Ok(pace.ask(asker, server, urgency, since, mono))
 }
 
 /// The namespaces that have pods.

@@ -19,13 +19,13 @@ const PURPOSE: &str = "resources.gardener.cloud/purpose=token-requestor";
 
 /// The watched Secrets. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub struct Secrets {
+pub struct TokenSecrets {
     pub(super) garden: Marks,
     pub(super) shoot: Marks,
 }
 
 /// Watches the Secrets; class `shoot` is included only if the agent renews its tokens.
-pub fn watch(seed: &Client, secrets: &Secrets, with_shoots: bool, group: &mut ControllerGroup) {
+pub fn watch(seed: &Client, secrets: &TokenSecrets, with_shoots: bool, group: &mut ControllerGroup) {
     let classes = if with_shoots { " in (garden,shoot)" } else { "=garden" };
     let labelled = Options {
         label_selector: format!("{PURPOSE},{CLASS}{classes}"),
@@ -69,13 +69,13 @@ pub(super) fn labels_of(class: &str) -> String {
     format!("{PURPOSE},{CLASS}={class}")
 }
 
-impl Secrets {
+impl TokenSecrets {
     fn both(&self) -> [&Marks; 2] {
         [&self.garden, &self.shoot]
     }
 }
 
-impl InformerCache for Secrets {
+impl InformerCache for TokenSecrets {
     fn view(&self) -> StoreView {
         let [garden, shoot] = self.both().map(InformerCache::view);
         StoreView { objects: garden.objects + shoot.objects, ..garden }

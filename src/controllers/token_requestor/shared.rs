@@ -1,13 +1,13 @@
 //! The state that the requestors of all classes share.
 
-use super::pace::Pace;
-use super::seen::Secrets;
+use super::pace::TokenRateLimit;
+use super::seen::TokenSecrets;
 
 /// The state. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub struct Shared {
+pub struct TokenRequestorState {
     /// The Secrets that need tokens.
-    pub secrets: Secrets,
+    pub secrets: TokenSecrets,
     /// The rate limit.
-    pub pace: Pace,
+    pub pace: TokenRateLimit,
 }

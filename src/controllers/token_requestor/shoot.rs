@@ -3,7 +3,7 @@
 //! recovers even if all its tokens have expired.
 
 use super::request::Requests;
-use super::{Pace, Secrets, seen};
+use super::{TokenRateLimit, TokenSecrets, seen};
 use crate::api::meta::Key;
 use crate::kube::Seed;
 use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome, Reconciler};
@@ -17,7 +17,13 @@ const CLASS: &str = "shoot";
 const WORKERS: u32 = 5;
 
 /// Adds the controller.
-pub fn add(seed: &Seed, served: &Served, secrets: &Secrets, pace: &Pace, group: &mut ControllerGroup) {
+pub fn add(
+    seed: &Seed,
+    served: &Served,
+    secrets: &TokenSecrets,
+    pace: &TokenRateLimit,
+    group: &mut ControllerGroup,
+) {
     let lane = group.lane("token-requestor-shoot", WORKERS, RETRY_DEFAULT);
     served.renews_tokens(&lane);
     seen::wake(&lane, &secrets.shoot, group);
@@ -28,7 +34,7 @@ pub fn add(seed: &Seed, served: &Served, secrets: &Secrets, pace: &Pace, group: 
 struct ShootTokens {
     seed: Seed,
     served: Served,
-    pace: Pace,
+    pace: TokenRateLimit,
     lane: Lane,
 }
 
@@ -41,7 +47,8 @@ impl Reconciler for ShootTokens {
         let Some(client) = self.served.client_for(key, cx.clock.now()) else {
             return Ok(ReconcileOutcome::Done);
         };
-        let target = (&*client, key.namespace.as_str());
-        Requests { target, seed: &self.seed, pace: &self.pace, class: CLASS, namespace: None }.renew(key, cx)
+        let (target, target_name) = (&*client, key.namespace.as_str());
+        Requests { target, target_name, seed: &self.seed, pace: &self.pace, class: CLASS, namespace: None }
+            .renew(key, cx)
     }
 }

@@ -24,8 +24,8 @@ use crate::runtime::informer::Options;
 use crate::runtime::marks::Marks;
 use crate::runtime::queue::Retry;
 
-use super::decide::{self, Plan};
-use super::pace::Asker;
+use super::decide::{self, RenewalPlan};
+use super::pace::TokenSecret;
 use super::request::{put, refuse, take_turn};
 use super::{GARDEN, Site};
 
@@ -58,7 +58,7 @@ struct Requestor {
 impl Reconciler for Requestor {
     fn reconcile(&self, key: &Key, cx: &ReconcileContext) -> Result<ReconcileOutcome, ReconcileFailure> {
         let (seed, pace) = (&self.site.seed, &self.site.tokens.pace);
-        let asker = Asker { class: "identity", key: key.clone() };
+        let asker = TokenSecret { class: "identity", key: key.clone() };
         if let Some(wait) = pace.still_waits(&asker, cx.clock.mono()) {
             return Ok(ReconcileOutcome::GoOn(wait));
         }
@@ -70,12 +70,12 @@ impl Reconciler for Requestor {
         let (begun, now) = (cx.clock.mono(), cx.clock.now());
         let has_token = !text(&secret["data"]["token"]).is_empty();
         let plan = decide::plan(of(&secret, "token-renew-timestamp"), has_token, now);
-        if let Plan::Keep(left) = plan {
+        if let RenewalPlan::Keep(left) = plan {
             // The garden cannot review tokens of identities.
             pace.forget(&asker);
             return Ok(ReconcileOutcome::At(begun.saturating_add(left)));
         }
-        let wish = Wish::read(key, &secret)?;
+        let wish = IdentityTokenRequest::read(key, &secret)?;
         if let Some(wait) = take_turn(pace, seed, asker, GARDEN, plan, cx)? {
             return Ok(ReconcileOutcome::GoOn(wait));
         }
@@ -85,14 +85,18 @@ impl Reconciler for Requestor {
         let renew_at = time::rfc3339(now.plus(wait));
         let token = base64::encode(text(&made["token"]).as_bytes());
         let renewed = format!("{IDENTITY}token-renew-timestamp");
-        put(seed, key, &secret, (&renewed, &renew_at), &json!({"token": token}))?;
+        put(seed, key, &secret, &renewed, &renew_at, &json!({"token": token}))?;
         log::info!(identity = wish.identity.to_string().as_str(), secret = key.to_string().as_str(); "Requested a token");
         Ok(ReconcileOutcome::At(begun.saturating_add(wait)))
     }
 }
 
 impl Requestor {
-    fn request(&self, wish: &Wish<'_>, cx: &ReconcileContext) -> Result<Value, ReconcileFailure> {
+    fn request(
+        &self,
+        wish: &IdentityTokenRequest<'_>,
+        cx: &ReconcileContext,
+    ) -> Result<Value, ReconcileFailure> {
         let body = wish.body(self.site.settings.controllers.workload_identity_tokens.lifetime);
         let made = self.site.garden.create_sub(&WORKLOAD_IDENTITY, &wish.identity, "token", &body);
         let error = match self.site.tokens.pace.hear(GARDEN, cx.clock.mono(), made) {
@@ -116,14 +120,14 @@ fn of<'a>(secret: &'a Value, name: &str) -> &'a str {
 
 /// The request of a Secret.
 #[derive(Debug)]
-struct Wish<'a> {
+struct IdentityTokenRequest<'a> {
     secret: &'a Key,
     identity: Key,
     /// The object on whose behalf the token is used.
     context: Value,
 }
 
-impl<'a> Wish<'a> {
+impl<'a> IdentityTokenRequest<'a> {
     fn read(secret_key: &'a Key, secret: &Value) -> Result<Self, ReconcileFailure> {
         let identity = Key::new(of(secret, "namespace"), of(secret, "name"));
         for (part, value) in [("namespace", &identity.namespace), ("name", &identity.name)] {
@@ -217,20 +221,22 @@ mod tests {
             (&[("namespace", "n"), ("name", "w"), ("context-object", context)], ""),
         ];
         for (annotations, expected) in table {
-            let found = Wish::read(&key, &secret(annotations));
+            let found = IdentityTokenRequest::read(&key, &secret(annotations));
             let error = found.err().map(|error| error.text()).unwrap_or_default();
             assert!(error.contains(expected) && error.is_empty() == expected.is_empty(), "{error}");
         }
         let all = [("namespace", "n"), ("name", "w"), ("context-object", context)];
         let with = secret(&all);
-        let body = Wish::read(&key, &with).unwrap().body(Duration::from_secs(21_600));
+        let body = IdentityTokenRequest::read(&key, &with).unwrap().body(Duration::from_secs(21_600));
         let expected = json!({"apiVersion": "security.gardener.cloud/v1alpha1", "kind": "TokenRequest", "spec": {
             "expirationSeconds": 21_600, "contextObject": {"kind": "BackupBucket",
             "apiVersion": "core.gardener.cloud/v1beta1", "name": "x", "uid": "u"}}});
         assert_eq!(body, expected);
         let without = secret(&all[..2]);
         assert!(
-            Wish::read(&key, &without).unwrap().body(Duration::ZERO)["spec"].get("contextObject").is_none()
+            IdentityTokenRequest::read(&key, &without).unwrap().body(Duration::ZERO)["spec"]
+                .get("contextObject")
+                .is_none()
         );
     }
 
@@ -238,7 +244,7 @@ mod tests {
     fn answers_about_the_identity_are_explained() {
         let key = Key::new("garden", "bucket-x");
         let named = secret(&[("namespace", "n"), ("name", "w")]);
-        let wish = Wish::read(&key, &named).unwrap();
+        let wish = IdentityTokenRequest::read(&key, &named).unwrap();
         let table = [
             (404, Some("create it")),
             (403, Some("refers to it")),

@@ -19,7 +19,7 @@ const LAST: Duration = Duration::from_secs(5 * 60);
 
 /// The desired state of an autoscaler.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Plan {
+pub(super) struct EvictionPlan {
     /// Pods are evicted only to grow.
     pub(super) grows_only: bool,
     /// When that changes; `None`: never.
@@ -30,10 +30,10 @@ pub(super) struct Plan {
 ///
 /// # Errors
 /// The invalid annotation, and the remedy.
-pub(super) fn plan(vpa: &Value, now: Timestamp) -> Result<Plan, String> {
+pub(super) fn plan(vpa: &Value, now: Timestamp) -> Result<EvictionPlan, String> {
     let words = "\"never\" or \"in-maintenance-window-only\"";
     match annotation(vpa, RESTRICTION) {
-        "never" => Ok(Plan { grows_only: true, until: None }),
+        "never" => Ok(EvictionPlan { grows_only: true, until: None }),
         "in-maintenance-window-only" => {
             let text = annotation(vpa, WINDOW);
             let window = text.split_once(',').and_then(|(begin, end)| Window::parse(begin, end));
@@ -46,17 +46,17 @@ pub(super) fn plan(vpa: &Value, now: Timestamp) -> Result<Plan, String> {
     }
 }
 
-fn within(window: Window, now: Timestamp) -> Plan {
+fn within(window: Window, now: Timestamp) -> EvictionPlan {
     let last = now.plus(LAST);
     if window.contains(last) {
-        Plan { grows_only: false, until: Some(window.end(last)) }
+        EvictionPlan { grows_only: false, until: Some(window.end(last)) }
     } else {
-        Plan { grows_only: true, until: Some(window.next_begin(now)) }
+        EvictionPlan { grows_only: true, until: Some(window.next_begin(now)) }
     }
 }
 
 /// Sets the autoscaler to its desired state.
-pub(super) fn apply(plan: Plan, vpa: &mut Value) {
+pub(super) fn apply(plan: EvictionPlan, vpa: &mut Value) {
     let policy = &mut vpa["spec"]["updatePolicy"];
     if plan.grows_only {
         policy["evictionRequirements"] =
@@ -121,8 +121,8 @@ mod tests {
 
     #[test]
     fn only_the_requirements_change() {
-        let grows = Plan { grows_only: true, until: None };
-        let free = Plan { grows_only: false, until: None };
+        let grows = EvictionPlan { grows_only: true, until: None };
+        let free = EvictionPlan { grows_only: false, until: None };
         let mut vpa = json!({"spec": {"targetRef": {"name": "x"}, "updatePolicy": {"updateMode": "Auto"}}});
         let before = vpa.clone();
         apply(free, &mut vpa);

@@ -47,11 +47,11 @@ pub fn add(site: &Arc<Site>, group: &mut ControllerGroup) {
 struct EvictionRequirements {
     site: Arc<Site>,
     lane: Lane,
-    known: Mutex<Known>,
+    known: Mutex<KnownAutoscalers>,
 }
 
 #[derive(Default)]
-struct Known {
+struct KnownAutoscalers {
     /// The last seen version of each autoscaler.
     versions: SortedMap<Mark, u64>,
     /// Until when the answer is valid that the work is ours.

@@ -67,21 +67,21 @@ impl State {
 
 /// The first line of the page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Verdict {
+pub(super) struct AgentVerdict {
     pub(super) state: State,
     pub(super) text: String,
 }
 
 /// Where a problem is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Place {
+pub(super) enum ProblemPlace {
     /// In the agent itself, or on its way to a server.
     Part(String),
     /// In an object.
     Object(&'static str, Key),
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for ProblemPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Part(name) => f.write_str(name),
@@ -93,8 +93,8 @@ impl fmt::Display for Place {
 
 /// A problem that needs attention.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Problem {
-    pub(super) place: Place,
+pub(super) struct AgentProblem {
+    pub(super) place: ProblemPlace,
     pub(super) error: String,
     /// `None` if the time is unknown.
     pub(super) since: Option<Timestamp>,
@@ -133,32 +133,32 @@ impl Call {
 }
 
 /// The command for a problem at this place.
-pub(super) fn remedy(place: &Place, call: &Call) -> String {
+pub(super) fn remedy(place: &ProblemPlace, call: &Call) -> String {
     let Call { program, config } = call;
     match place {
-        Place::Object(kind, key) if key.namespace.is_empty() => {
+        ProblemPlace::Object(kind, key) if key.namespace.is_empty() => {
             format!("{program} explain {kind}/{}{config}", key.name)
         }
-        Place::Object(kind, key) => {
+        ProblemPlace::Object(kind, key) => {
             format!("{program} explain {kind}/{}/{}{config}", key.namespace, key.name)
         }
         // Their errors say what to do, which no command can.
-        Place::Part(part) if ["clock", "state directory"].contains(&part.as_str()) => String::new(),
-        Place::Part(part) if part == "configuration" => format!("{program} config validate{config}"),
-        Place::Part(_) => format!("{program} doctor{config}"),
+        ProblemPlace::Part(part) if ["clock", "state directory"].contains(&part.as_str()) => String::new(),
+        ProblemPlace::Part(part) if part == "configuration" => format!("{program} config validate{config}"),
+        ProblemPlace::Part(_) => format!("{program} doctor{config}"),
     }
 }
 
-impl Problem {
+impl AgentProblem {
     pub(super) fn part(name: &str, error: impl Into<String>, since: Option<Timestamp>) -> Self {
         let error = cut(error.into(), limits::FAILED_TEXT_BYTES_MAX);
-        Self { place: Place::Part(name.to_owned()), error, since, remedy: String::new() }
+        Self { place: ProblemPlace::Part(name.to_owned()), error, since, remedy: String::new() }
     }
 }
 
 /// A part of the agent.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Part {
+pub(super) struct PartFacts {
     pub(super) name: &'static str,
     pub(super) stage: String,
     pub(super) problem: Option<(String, Timestamp)>,
@@ -186,13 +186,13 @@ pub(super) struct Failed {
 
 /// The facts of the verdict.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Facts {
+pub(super) struct VerdictFacts {
     pub(super) leading: bool,
     pub(super) leader: Option<String>,
     /// Since when the leader is unknown.
     pub(super) adrift_since: Option<Timestamp>,
     pub(super) was_ready: bool,
-    pub(super) parts: Vec<Part>,
+    pub(super) parts: Vec<PartFacts>,
     /// Threads that make no progress.
     pub(super) stuck: Vec<&'static str>,
     /// Watches that have waited too long for their first list.
@@ -207,7 +207,7 @@ pub(super) struct Facts {
     /// A store of the garden waits for its first list.
     pub(super) listing: bool,
     /// The problems that the objects report.
-    pub(super) objects: Vec<Problem>,
+    pub(super) objects: Vec<AgentProblem>,
     pub(super) failed: Vec<Failed>,
 }
 
@@ -229,52 +229,52 @@ fn kind_of(controller: &str) -> Option<&'static str> {
     })
 }
 
-fn place_of(failed: &Failed) -> Place {
+fn place_of(failed: &Failed) -> ProblemPlace {
     match kind_of(failed.controller) {
-        Some(kind) => Place::Object(kind, failed.key.clone()),
-        None => Place::Part(format!("controller {} ({})", failed.controller, failed.key)),
+        Some(kind) => ProblemPlace::Object(kind, failed.key.clone()),
+        None => ProblemPlace::Part(format!("controller {} ({})", failed.controller, failed.key)),
     }
 }
 
 /// The verdict and the problems, those of the agent's own parts first.
-pub(super) fn judge(facts: &Facts, now: Timestamp) -> (Verdict, Vec<Problem>) {
+pub(super) fn judge(facts: &VerdictFacts, now: Timestamp) -> (AgentVerdict, Vec<AgentProblem>) {
     let mut problems = of_parts(facts, now);
     problems.extend(of_servers(facts, &problems, now));
     problems.extend(of_objects(facts, now));
     (verdict(facts, &problems), problems)
 }
 
-fn of_parts(facts: &Facts, now: Timestamp) -> Vec<Problem> {
+fn of_parts(facts: &VerdictFacts, now: Timestamp) -> Vec<AgentProblem> {
     let mut problems = Vec::new();
     if let Some(since) = facts.adrift_since.filter(|since| now >= since.plus(ADRIFT)) {
         let error = "the leader is unknown: the leader's Lease in the seed cannot be read or written";
-        problems.push(Problem::part("leader election", error, Some(since)));
+        problems.push(AgentProblem::part("leader election", error, Some(since)));
     }
     for part in &facts.parts {
         if let Some((error, since)) = &part.problem {
-            problems.push(Problem::part(part.name, error.clone(), Some(*since)));
+            problems.push(AgentProblem::part(part.name, error.clone(), Some(*since)));
         }
     }
     for thread in &facts.stuck {
-        problems.push(Problem::part(thread, "the thread makes no progress", None));
+        problems.push(AgentProblem::part(thread, "the thread makes no progress", None));
     }
     for (watch, since) in &facts.late {
         let error = "the watch has not received its first list";
-        problems.push(Problem::part(&format!("watch {watch}"), error, Some(*since)));
+        problems.push(AgentProblem::part(&format!("watch {watch}"), error, Some(*since)));
     }
     if let Some(expired) = facts.expires.filter(|at| *at <= now) {
-        problems.push(Problem::part("garden certificate", "the certificate has expired", Some(expired)));
+        problems.push(AgentProblem::part("garden certificate", "the certificate has expired", Some(expired)));
     }
     problems
 }
 
 /// The problems of unreachable servers and of the seed's Lease. A part may have reported them already.
-fn of_servers(facts: &Facts, known: &[Problem], now: Timestamp) -> Vec<Problem> {
+fn of_servers(facts: &VerdictFacts, known: &[AgentProblem], now: Timestamp) -> Vec<AgentProblem> {
     let mut problems = Vec::new();
     let mut lease = facts.lease.as_ref();
     for peer in facts.peers.iter().filter(|peer| !peer.is_reachable) {
         let is_away = peer.answered.is_none_or(|answered| now >= answered.plus(SILENCE));
-        let is_known = known.iter().any(|problem| problem.place == Place::Part(peer.name.to_owned()));
+        let is_known = known.iter().any(|problem| problem.place == ProblemPlace::Part(peer.name.to_owned()));
         if !is_away || is_known {
             continue;
         }
@@ -282,19 +282,23 @@ fn of_servers(facts: &Facts, known: &[Problem], now: Timestamp) -> Vec<Problem> 
         let renewal = lease.take().map(|(why, _)| why);
         let why = peer.why.as_ref().or(renewal).map(|why| format!(": {why}")).unwrap_or_default();
         let error = format!("the API server does not answer{why}");
-        problems.push(Problem::part(peer.name, error, peer.answered));
+        problems.push(AgentProblem::part(peer.name, error, peer.answered));
     }
     if let Some((why, since)) = lease.filter(|(_, since)| now >= since.plus(SILENCE)) {
-        problems.push(Problem::part("seed lease", format!("the Lease is not renewed: {why}"), Some(*since)));
+        problems.push(AgentProblem::part(
+            "seed lease",
+            format!("the Lease is not renewed: {why}"),
+            Some(*since),
+        ));
     }
     problems
 }
 
 /// The problems that objects and their controllers report. If both report one, the text of the object and the earlier
 /// time count.
-fn of_objects(facts: &Facts, now: Timestamp) -> Vec<Problem> {
+fn of_objects(facts: &VerdictFacts, now: Timestamp) -> Vec<AgentProblem> {
     let mut problems = facts.objects.clone();
-    let mut places: SortedMap<Place, usize> =
+    let mut places: SortedMap<ProblemPlace, usize> =
         problems.iter().enumerate().map(|(index, problem)| (problem.place.clone(), index)).collect();
     for failed in &facts.failed {
         if !failed.is_final && now < failed.since.plus(BLIP) {
@@ -308,13 +312,13 @@ fn of_objects(facts: &Facts, now: Timestamp) -> Vec<Problem> {
         }
         places.insert(place.clone(), problems.len());
         let (error, since) = (failed.error.clone(), Some(failed.since));
-        problems.push(Problem { place, error, since, remedy: String::new() });
+        problems.push(AgentProblem { place, error, since, remedy: String::new() });
     }
     problems
 }
 
-fn verdict(facts: &Facts, problems: &[Problem]) -> Verdict {
-    let of = |state, text| Verdict { state, text };
+fn verdict(facts: &VerdictFacts, problems: &[AgentProblem]) -> AgentVerdict {
+    let of = |state, text| AgentVerdict { state, text };
     match problems {
         [] => {}
         [one] => return of(State::Problems, format!("1 problem: {}", quote(one))),
@@ -346,7 +350,7 @@ fn verdict(facts: &Facts, problems: &[Problem]) -> Verdict {
     of(State::Healthy, HEALTHY.to_owned())
 }
 
-fn quote(problem: &Problem) -> String {
+fn quote(problem: &AgentProblem) -> String {
     let line = one_line(&format!("{}: {}", problem.place, problem.error));
     let Some((end, _)) = line.char_indices().nth(QUOTE_CHARS_MAX) else { return line };
     let beginning = line.get(..end).unwrap_or_default();

@@ -6,13 +6,13 @@ fn before(seconds: u64) -> Timestamp {
     NOW.minus(Duration::from_secs(seconds))
 }
 
-fn part(name: &'static str, stage: &str) -> Part {
-    Part { name, stage: stage.to_owned(), problem: None }
+fn part(name: &'static str, stage: &str) -> PartFacts {
+    PartFacts { name, stage: stage.to_owned(), problem: None }
 }
 
 /// An agent at its work.
-fn good() -> Facts {
-    Facts {
+fn good() -> VerdictFacts {
+    VerdictFacts {
         leading: true,
         was_ready: true,
         parts: vec![part("garden", "running"), part("seed", "running")],
@@ -21,7 +21,7 @@ fn good() -> Facts {
             Peer { name: "seed", is_reachable: true, answered: Some(before(1)), why: None },
         ],
         expires: Some(NOW.plus(Duration::from_secs(1))),
-        ..Facts::default()
+        ..VerdictFacts::default()
     }
 }
 
@@ -30,14 +30,14 @@ fn failed(controller: &'static str, age: u64) -> Failed {
     Failed { controller, key, error: "denied".to_owned(), since: before(age), is_final: false }
 }
 
-fn shoot(error: &str, age: u64) -> Problem {
-    let place = Place::Object("Shoot", Key::new("n", "x"));
-    Problem { place, error: error.to_owned(), since: Some(before(age)), remedy: String::new() }
+fn shoot(error: &str, age: u64) -> AgentProblem {
+    let place = ProblemPlace::Object("Shoot", Key::new("n", "x"));
+    AgentProblem { place, error: error.to_owned(), since: Some(before(age)), remedy: String::new() }
 }
 
 #[test]
 fn without_problems_the_verdict_says_how_far_the_agent_is() {
-    type Change = fn(&mut Facts);
+    type Change = fn(&mut VerdictFacts);
     let table: [(&str, Change); 12] = [
         ("healthy", |_| {}),
         ("starting: looking for the leader's Lease in the seed", |f| f.leading = false),
@@ -71,10 +71,10 @@ fn without_problems_the_verdict_says_how_far_the_agent_is() {
 
 #[test]
 fn each_problem_has_a_place_an_error_and_a_time() {
-    type Change = fn(&mut Facts);
+    type Change = fn(&mut VerdictFacts);
     let table: [(&str, &str, Option<u64>, Change); 13] = [
         ("clock", "wrong", Some(7), |f| {
-            f.parts.push(Part {
+            f.parts.push(PartFacts {
                 name: "clock",
                 stage: String::new(),
                 problem: Some(("wrong".into(), before(7))),
@@ -148,8 +148,8 @@ fn a_cause_is_named_once_and_first() {
 
 #[test]
 fn a_problem_has_a_command_to_copy() {
-    let object = |kind, namespace: &str| Place::Object(kind, Key::new(namespace, "x"));
-    let part = |name: &str| Place::Part(name.to_owned());
+    let object = |kind, namespace: &str| ProblemPlace::Object(kind, Key::new(namespace, "x"));
+    let part = |name: &str| ProblemPlace::Part(name.to_owned());
     let table = [
         (object("Shoot", "garden-p"), "gardenlet explain Shoot/garden-p/x --config=c.yaml"),
         (object("Seed", ""), "gardenlet explain Seed/x --config=c.yaml"),
@@ -179,7 +179,7 @@ fn a_command_is_one_that_works_where_the_agent_runs() {
             "kubectl --namespace garden exec deployment/gardenlet -- /gardenlet",
         ),
     ];
-    let seed = Place::Object("Seed", Key::cluster("x"));
+    let seed = ProblemPlace::Object("Seed", Key::cluster("x"));
     for (variables, program) in table {
         let variable = |wanted: &str| {
             variables.iter().find(|(name, _)| *name == wanted).map(|(_, value)| (*value).to_owned())
@@ -192,7 +192,7 @@ fn a_command_is_one_that_works_where_the_agent_runs() {
 
 #[test]
 fn a_quote_ends_between_words() {
-    let quoted = |error: String| quote(&Problem::part("p", error, None));
+    let quoted = |error: String| quote(&AgentProblem::part("p", error, None));
     assert_eq!(quoted("short".to_owned()), "p: short");
     let words = quoted(format!("{}templates/deployment.yaml", "word ".repeat(22)));
     assert!(words.ends_with("word \u{2026}") && words.len() < 120, "{words}");

@@ -29,7 +29,7 @@ pub(super) enum State {
 
 /// The state of the run according to the Shoot's status.
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Run {
+enum OperationRun {
     /// The flow has not started.
     None,
     /// These tasks run, and this percentage of tasks is done.
@@ -44,11 +44,11 @@ enum Run {
 pub(super) fn judge(tasks: &[Outline], status: &Value) -> Vec<State> {
     let judge = Judge { tasks };
     let mut states = match judge.run(status) {
-        Run::None => judge.all(|_| State::Waiting(Vec::new())),
-        Run::Succeeded => judge.all(|_| State::Done),
-        Run::Unknown => judge.all(|_| State::Unknown),
-        Run::Going(running, percent) => judge.going(&running, percent),
-        Run::Over(failed) => judge.over(&failed, status),
+        OperationRun::None => judge.all(|_| State::Waiting(Vec::new())),
+        OperationRun::Succeeded => judge.all(|_| State::Done),
+        OperationRun::Unknown => judge.all(|_| State::Unknown),
+        OperationRun::Going(running, percent) => judge.going(&running, percent),
+        OperationRun::Over(failed) => judge.over(&failed, status),
     };
     for index in 0..tasks.len() {
         if matches!(states[index], State::Waiting(_)) {
@@ -95,22 +95,22 @@ impl Judge<'_> {
         self.tasks.iter().position(|task| task.name == name)
     }
 
-    fn run(&self, status: &Value) -> Run {
+    fn run(&self, status: &Value) -> OperationRun {
         let last = &status["lastOperation"];
         let failed: Option<SortedSet<usize>> =
             errors(status).map(|error| self.place(text(&error["taskID"]))).collect();
         match text(&last["state"]) {
-            "" | "Pending" => Run::None,
-            "Succeeded" => Run::Succeeded,
+            "" | "Pending" => OperationRun::None,
+            "Succeeded" => OperationRun::Succeeded,
             "Processing" => self.reported(last),
-            _ if errors(status).any(|error| error["taskID"] == INITIALIZE) => Run::None,
+            _ if errors(status).any(|error| error["taskID"] == INITIALIZE) => OperationRun::None,
             // An agent that postpones an operation keeps the old errors.
-            _ if !errors(status).all(|error| tells_of(last, error)) => Run::Unknown,
-            _ => failed.filter(|failed| !failed.is_empty()).map_or(Run::Unknown, Run::Over),
+            _ if !errors(status).all(|error| tells_of(last, error)) => OperationRun::Unknown,
+            _ => failed.filter(|failed| !failed.is_empty()).map_or(OperationRun::Unknown, OperationRun::Over),
         }
     }
 
-    fn reported(&self, last: &Value) -> Run {
+    fn reported(&self, last: &Value) -> OperationRun {
         let percent = last["progress"].as_u64().and_then(|percent| usize::try_from(percent).ok());
         let description = without_keys(text(&last["description"]));
         let running: Option<SortedSet<usize>> = match percent {
@@ -120,9 +120,9 @@ impl Judge<'_> {
         };
         match running {
             Some(running) if running.iter().all(|index| !self.tasks[*index].is_skipped) => {
-                Run::Going(running, percent.unwrap_or(0))
+                OperationRun::Going(running, percent.unwrap_or(0))
             }
-            _ => Run::Unknown,
+            _ => OperationRun::Unknown,
         }
     }
 

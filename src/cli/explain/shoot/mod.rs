@@ -10,7 +10,7 @@ use crate::base::clock::Timestamp;
 use crate::base::error::chain;
 use crate::base::workers::Workers;
 use crate::config::Settings;
-use crate::controllers::shoot::decide::{self, Decision, Input, Rest};
+use crate::controllers::shoot::decide::{self, ShootDecision, ShootDecisionInput, WaitReason};
 use crate::controllers::shoot::status;
 use crate::extension::{self, Class, Moment};
 use crate::flow::Outline;
@@ -22,40 +22,48 @@ use crate::operation::{self, Operation, look, sleep};
 use crate::shoot::client::{Connector, Doors};
 
 use self::judge::State;
-use super::decide::{Task, age};
+use super::decide::{ExplainedTask, age};
 
 mod judge;
 
 /// Lines that only a Shoot has.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct ShootLines {
     pub(super) why: Vec<String>,
-    pub(super) tasks: Vec<Task>,
+    pub(super) tasks: Vec<ExplainedTask>,
     pub(super) unread: Vec<String>,
 }
 
 /// Reads the data for these lines.
 pub(super) fn tell(
-    (garden, seed): (Client, Client),
+    garden: Client,
+    seed: Client,
     options: Options,
     settings: &Settings,
     shoot: &Value,
     now: Timestamp,
-) -> Result<Told, Error> {
+) -> Result<ShootLines, Error> {
     let (garden, seed) = (Garden(garden), Seed(seed));
-    let mut told = Told::default();
+    let mut told = ShootLines::default();
     let name = settings.seed_config.name.as_str();
     let of = garden.find::<Value>(&SEED, &Key::cluster(name))?.unwrap_or_default();
     // The Seed contains the identity of the agent.
     let agent = of["status"]["gardener"].clone();
     let settings_of_shoots = &settings.controllers.shoot;
     let (share, is_listed) = (0.0, false);
-    let input =
-        Input { shoot, seed: &of, agent: &agent, settings: settings_of_shoots, now, share, is_listed };
+    let input = ShootDecisionInput {
+        shoot,
+        seed: &of,
+        agent: &agent,
+        settings: settings_of_shoots,
+        now,
+        share,
+        is_listed,
+    };
     let decision = decide::decide(&input);
     told.why.extend(stand(&decision, &input, name));
     told.why.extend(asleep(shoot));
-    if decision == Decision::Nothing || decide::has_workers(shoot) {
+    if decision == ShootDecision::Nothing || decide::has_workers(shoot) {
         return Ok(told);
     }
     match look::registrations(&garden) {
@@ -119,11 +127,11 @@ fn codes(codes: &Value) -> String {
 }
 
 /// Whether the agent works on the Shoot, and the remedy if it does not.
-fn stand(decision: &Decision, input: &Input<'_>, seed: &str) -> Vec<String> {
+fn stand(decision: &ShootDecision, input: &ShootDecisionInput<'_>, seed: &str) -> Vec<String> {
     let (shoot, now) = (input.shoot, input.now);
     let last = &shoot["status"]["lastOperation"];
     match decision {
-        Decision::Nothing => vec![match decide::responsible(shoot) {
+        ShootDecision::Nothing => vec![match decide::responsible(shoot) {
             "" => {
                 "it has no seed yet: gardener-scheduler has not found one; its last operation contains the reason"
                     .to_owned()
@@ -138,24 +146,24 @@ fn stand(decision: &Decision, input: &Input<'_>, seed: &str) -> Vec<String> {
                 format!("it is on seed {other}, and this is the configuration of seed {seed}: run explain with that seed's configuration")
             }
         }],
-        Decision::Later { why: Rest::UpToDate, after, .. } => {
+        ShootDecision::Later { why: WaitReason::UpToDate, after, .. } => {
             let after = after.map(|after| format!(" in {} at the earliest", duration::format(after)));
             let when = after.unwrap_or_default();
-            vec![format!("{}{when}: {}", Rest::UpToDate.as_str(), Rest::UpToDate.remedy())]
+            vec![format!("{}{when}: {}", WaitReason::UpToDate.as_str(), WaitReason::UpToDate.remedy())]
         }
-        Decision::Later { why, .. } => vec![format!("left alone: {}: {}", why.as_str(), why.remedy())],
-        Decision::Blocked { why, .. } if decide::has_workers(shoot) => {
+        ShootDecision::Later { why, .. } => vec![format!("left alone: {}: {}", why.as_str(), why.remedy())],
+        ShootDecision::Blocked { why, .. } if decide::has_workers(shoot) => {
             vec![format!("never reconciled: {why}")]
         }
-        Decision::Blocked { why, after } => {
+        ShootDecision::Blocked { why, after } => {
             let remedy = "run gardenlet explain seed, and gardenlet doctor where the agent runs";
             vec![format!(
                 "postponed: {why}: {remedy}; the agent looks again every {}",
                 duration::format(*after)
             )]
         }
-        Decision::NotBuilt { why, .. } => vec![(*why).to_owned()],
-        Decision::Now(_) => match text(&last["state"]) {
+        ShootDecision::NotBuilt { why, .. } => vec![(*why).to_owned()],
+        ShootDecision::Now(_) => match text(&last["state"]) {
             "Error" => vec![format!("the agent tries again by itself{}", until(shoot, input))],
             "Processing" => stale(last, now).into_iter().collect(),
             _ => Vec::new(),
@@ -164,7 +172,7 @@ fn stand(decision: &Decision, input: &Input<'_>, seed: &str) -> Vec<String> {
 }
 
 /// Until when the agent retries an operation.
-fn until(shoot: &Value, input: &Input<'_>) -> String {
+fn until(shoot: &Value, input: &ShootDecisionInput<'_>) -> String {
     let since = parse_rfc3339(text(&shoot["status"]["retryCycleStartTime"])).ok();
     let end = since.map(|since| since.plus(input.settings.retry_duration));
     end.map_or(String::new(), |end| format!(", until {}", rfc3339(end)))
@@ -182,7 +190,12 @@ fn stale(last: &Value, now: Timestamp) -> Option<String> {
 }
 
 /// The tasks, with the findings about those that may not be done.
-fn walk(tasks: &[Outline], status: &Value, now: Timestamp, look: &dyn Fn(&str) -> Seen) -> Vec<Task> {
+fn walk(
+    tasks: &[Outline],
+    status: &Value,
+    now: Timestamp,
+    look: &dyn Fn(&str) -> Seen,
+) -> Vec<ExplainedTask> {
     let states = judge::judge(tasks, status);
     let since = age(&status["lastOperation"]["lastUpdateTime"], now);
     let one = |(task, state): (&Outline, &State)| {
@@ -209,7 +222,7 @@ fn walk(tasks: &[Outline], status: &Value, now: Timestamp, look: &dyn Fn(&str) -
                 other => ("not known", seen(other)),
             },
         };
-        Task { name: task.name.to_owned(), state: word, notes }
+        ExplainedTask { name: task.name.to_owned(), state: word, notes }
     };
     tasks.iter().zip(&states).map(one).collect()
 }
@@ -255,8 +268,15 @@ mod tests {
         };
         let agent = seed["status"]["gardener"].clone();
         let now = parse_rfc3339(NOW).unwrap();
-        let input =
-            Input { shoot, seed, agent: &agent, settings: &settings, now, share: 0.0, is_listed: false };
+        let input = ShootDecisionInput {
+            shoot,
+            seed,
+            agent: &agent,
+            settings: &settings,
+            now,
+            share: 0.0,
+            is_listed: false,
+        };
         stand(&decide::decide(&input), &input, "edge").join("\n")
     }
 
@@ -359,7 +379,8 @@ mod tests {
             _ => Seen::There,
         };
         let told = |status: Value| {
-            let line = |task: Task| format!("{} {}: {}", task.state, task.name, task.notes.join("; "));
+            let line =
+                |task: ExplainedTask| format!("{} {}: {}", task.state, task.name, task.notes.join("; "));
             walk(&tasks, &status, now, &look).into_iter().map(line).collect::<Vec<_>>()
         };
         let going = json!({"lastOperation": {"state": "Processing", "progress": 33, "description": "b",

@@ -4,7 +4,7 @@ mod reach;
 
 use serde_json::json;
 
-use super::decide::Plan;
+use super::decide::PolicyPlan;
 use super::policy::{DENY_ALL, Policy};
 use super::*;
 use crate::format::yaml;
@@ -13,7 +13,7 @@ use crate::runtime::marks::{ListedMarks, Mark};
 
 /// A seed as the watches deliver it, and the other inputs of policies.
 pub(super) struct Stage {
-    pub(super) sight: Sight,
+    pub(super) policy_watches: NetworkPolicyWatches,
     pub(super) networks: Networks,
     additional: Vec<Value>,
     pub(super) rules: Option<Vec<Value>>,
@@ -23,15 +23,15 @@ pub(super) struct Stage {
 
 impl Stage {
     pub(super) fn new(networks: &Value) -> Self {
-        let sight = Sight::default();
-        for kept in [&sight.policies, &sight.services, &sight.pods] {
+        let policy_watches = NetworkPolicyWatches::default();
+        for kept in [&policy_watches.policies, &policy_watches.services, &policy_watches.pods] {
             kept.retain(&ListedMarks::new());
         }
-        sight.namespaces().retain(&ListedMarks::new());
-        sight.set_whose(Whose::Ours);
+        policy_watches.namespaces().retain(&ListedMarks::new());
+        policy_watches.set_service_policy_writer(ServicePolicyWriter::Ours);
         let endpoints = json!({"subsets": [{"addresses": [{"ip": "10.50.0.1"}], "ports": [{"port": 6443, "protocol": "TCP"}]}]});
         Self {
-            sight,
+            policy_watches,
             networks: Networks::read(networks),
             additional: Vec::new(),
             rules: central::to_api_server(&endpoints, None),
@@ -51,64 +51,65 @@ impl Stage {
     pub(super) fn namespace(&mut self, name: &str, labels: &[(&str, &str)]) {
         let mut all: SortedMap<&str, &str> = labels.iter().copied().collect();
         all.insert("kubernetes.io/metadata.name", name);
-        let namespaces = self.sight.namespaces().clone();
+        let namespaces = self.policy_watches.namespaces().clone();
         self.put(&namespaces, json!({"metadata": {"name": name, "labels": all}}));
     }
 
     pub(super) fn terminate(&mut self, name: &str) {
-        let labels = self.sight.namespace(name).unwrap().metadata.labels.clone();
+        let labels = self.policy_watches.namespace(name).unwrap().metadata.labels.clone();
         let metadata = json!({"name": name, "labels": labels, "deletionTimestamp": "2026-01-01T00:00:00Z"});
-        let namespaces = self.sight.namespaces().clone();
+        let namespaces = self.policy_watches.namespaces().clone();
         self.put(&namespaces, json!({"metadata": metadata}));
     }
 
     pub(super) fn service(&mut self, namespace: &str, service: &Value) {
         let mut service = service.clone();
         service["metadata"]["namespace"] = json!(namespace);
-        let services = self.sight.services.clone();
+        let services = self.policy_watches.services.clone();
         self.put(&services, service);
     }
 
     pub(super) fn pod(&mut self, namespace: &str, name: &str, labels: &Value) {
-        let pods = self.sight.pods.clone();
+        let pods = self.policy_watches.pods.clone();
         self.put(&pods, json!({"metadata": {"namespace": namespace, "name": name, "labels": labels}}));
     }
 
     pub(super) fn end_pod(&self, namespace: &str, name: &str) {
-        self.sight.pods.remove(&Key::new(namespace, name));
+        self.policy_watches.pods.remove(&Key::new(namespace, name));
     }
 
     fn live(&mut self, object: Value) {
-        let policies = self.sight.policies.clone();
+        let policies = self.policy_watches.policies.clone();
         self.put(&policies, object);
     }
 
-    fn wanted(&self, namespace: &str) -> Wanted {
-        let namespace = self.sight.namespace(namespace).unwrap();
-        let given = Given {
+    fn wanted(&self, namespace: &str) -> DesiredPolicies {
+        let namespace = self.policy_watches.namespace(namespace).unwrap();
+        let given = CentralPolicyInput {
             networks: &self.networks,
             additional: &self.additional,
             api_server: self.rules.as_deref(),
             shoot: self.shoot.as_ref(),
         };
-        let Central { policies, unknown } = central::policies(&namespace.metadata, &given);
-        let whose = self.sight.whose();
-        let mut wanted = Wanted { policies, unknown, whose, has_central: true, ..Wanted::default() };
-        if whose == Whose::Ours {
-            self.sight.ask(&namespace.metadata, &mut wanted).unwrap();
+        let CentralPolicies { policies, unknown } = central::policies(&namespace.metadata, &given);
+        let writer = self.policy_watches.writer();
+        let mut wanted =
+            DesiredPolicies { policies, unknown, writer, has_central: true, ..DesiredPolicies::default() };
+        if writer == ServicePolicyWriter::Ours {
+            self.policy_watches.ask(&namespace.metadata, &mut wanted).unwrap();
         }
         wanted
     }
 
-    pub(super) fn plan(&self, namespace: &str) -> Plan {
-        decide::plan(namespace, self.wanted(namespace), &self.sight.policies.within(namespace))
+    pub(super) fn plan(&self, namespace: &str) -> PolicyPlan {
+        decide::plan(namespace, self.wanted(namespace), &self.policy_watches.policies.within(namespace))
     }
 
     /// The final policies of a namespace that starts with none.
     pub(super) fn policies(&self, namespace: &str) -> Vec<Policy> {
         let plan = decide::plan(namespace, self.wanted(namespace), &[]);
         let created = plan.steps.into_iter().map(|step| match step {
-            Step::Create(policy) => policy,
+            PolicyWrite::Create(policy) => policy,
             other => panic!("{other:?}"),
         });
         created.collect()
@@ -123,17 +124,17 @@ impl Stage {
         let mut lines = Vec::new();
         for step in self.plan(namespace).steps {
             match step {
-                Step::Create(policy) => {
+                PolicyWrite::Create(policy) => {
                     lines.push(format!("create {}", policy.name));
                     self.live(policy.object(namespace));
                 }
-                Step::Change(policy) => {
+                PolicyWrite::Change(policy) => {
                     lines.push(format!("change {}", policy.name));
                     self.live(policy.object(namespace));
                 }
-                Step::Delete(name) => {
+                PolicyWrite::Delete(name) => {
                     lines.push(format!("delete {name}"));
-                    self.sight.policies.remove(&Key::new(namespace, name));
+                    self.policy_watches.policies.remove(&Key::new(namespace, name));
                 }
             }
         }
@@ -502,7 +503,7 @@ fn invalid_requests_change_nothing() {
         }
     }
     // A namespace is not closed while it is unclear which pods may connect to its pods.
-    stage.sight.policies.remove(&Key::new("garden", DENY_ALL));
+    stage.policy_watches.policies.remove(&Key::new("garden", DENY_ALL));
     assert!(stage.plan("garden").stays_open);
     stage.service("garden", &asking());
     assert_eq!(stage.act("garden"), ["create deny-all"]);
@@ -545,8 +546,10 @@ fn a_namespace_is_closed_last_and_opened_first() {
 fn a_namespace_stays_open_until_everything_is_known() {
     let closes = |stage: &Stage| {
         let plan = stage.plan("shoot--p--s1");
-        let closes =
-            plan.steps.iter().any(|step| matches!(step, Step::Create(policy) if policy.name == DENY_ALL));
+        let closes = plan
+            .steps
+            .iter()
+            .any(|step| matches!(step, PolicyWrite::Create(policy) if policy.name == DENY_ALL));
         assert_eq!(closes, !plan.stays_open);
         closes
     };
@@ -558,10 +561,10 @@ fn a_namespace_stays_open_until_everything_is_known() {
     assert!(closes(&stage()));
     assert!(!closes(&Stage { rules: None, ..stage() }));
     assert!(!closes(&Stage { shoot: None, ..stage() }));
-    for (whose, expected) in [(Whose::Unknown, false), (Whose::Others, true)] {
+    for (writer, expected) in [(ServicePolicyWriter::Unknown, false), (ServicePolicyWriter::Others, true)] {
         let stage = stage();
-        stage.sight.set_whose(whose);
-        assert_eq!(closes(&stage), expected, "{whose:?}");
+        stage.policy_watches.set_service_policy_writer(writer);
+        assert_eq!(closes(&stage), expected, "{writer:?}");
     }
     // Live policies stay while their desired state or their writer is unknown.
     let mut full = stage();
@@ -570,8 +573,8 @@ fn a_namespace_stays_open_until_everything_is_known() {
     let there = full.act("shoot--p--s1");
     assert_eq!(there.len(), 8, "{there:?}");
     full.end_pod("shoot--p--s1", "a");
-    for whose in [Whose::Unknown, Whose::Others] {
-        full.sight.set_whose(whose);
+    for writer in [ServicePolicyWriter::Unknown, ServicePolicyWriter::Others] {
+        full.policy_watches.set_service_policy_writer(writer);
         (full.rules, full.shoot) = (None, None);
         assert_eq!(full.act("shoot--p--s1"), Vec::<String>::new());
         assert!(!full.plan("shoot--p--s1").stays_open, "it is closed");
@@ -581,10 +584,11 @@ fn a_namespace_stays_open_until_everything_is_known() {
 #[test]
 fn a_pod_among_many_equal_ones_is_no_change() {
     let mut stage = peers();
-    let sight = stage.sight.clone();
+    let policy_watches = stage.policy_watches.clone();
     let news = Arc::new(Mutex::new(Vec::new()));
-    let (known, telling) = (sight.pods.clone(), Arc::clone(&news));
-    let _listening = sight.pods.listen(move |altered| telling.lock().unwrap().push(is_news(&known, altered)));
+    let (known, telling) = (policy_watches.pods.clone(), Arc::clone(&news));
+    let _listening =
+        policy_watches.pods.listen(move |altered| telling.lock().unwrap().push(is_news(&known, altered)));
     let told = || std::mem::take(&mut *news.lock().unwrap());
     stage.pod("garden", "a", &allowed("to-x"));
     stage.pod("garden", "b", &allowed("to-x"));
@@ -597,6 +601,6 @@ fn a_pod_among_many_equal_ones_is_no_change() {
     assert_eq!(told(), [false, true, false]);
     let mut all = ListedMarks::new();
     all.insert(Mark::of(&Key::new("team-a", "a")));
-    sight.pods.retain(&all);
+    policy_watches.pods.retain(&all);
     assert_eq!(told(), Vec::<bool>::new());
 }

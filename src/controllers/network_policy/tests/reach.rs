@@ -107,7 +107,7 @@ fn seed(is_exposed: bool) -> Model {
     ];
     for (name, of) in namespaces {
         stage.namespace(name, of);
-        model.namespaces.insert(name, stage.sight.namespace(name).unwrap().metadata.labels.clone());
+        model.namespaces.insert(name, stage.policy_watches.namespace(name).unwrap().metadata.labels.clone());
     }
     let (mut services, mut pods) = (Vec::new(), Vec::new());
     for plane in [SHOOT, OTHER] {

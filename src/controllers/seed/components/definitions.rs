@@ -12,7 +12,7 @@ use crate::components::{crds, install};
 use crate::controllers::site::is_garden;
 use crate::flow::{Attempt, Failed, Step};
 
-use super::super::work::{Facts, Row, Work, has_own_vpa};
+use super::super::work::{Row, SeedTaskFacts, Work, has_own_vpa};
 use super::component::SeedComponent;
 
 /// Definitions take a fraction of a second, unless another owner's definitions conflict.
@@ -22,10 +22,10 @@ pub(super) static COMPONENT: SeedComponent = SeedComponent {
     managed_resource: None,
     rows: &[
         Row::new("Deploying custom resource definitions", install_own, ())
-            .when(Facts::is_complete)
+            .when(SeedTaskFacts::is_complete)
             .within(DEFINITIONS_WITHIN),
         Row::new("Deploying custom resource definitions of other projects", install_foreign, ())
-            .when(Facts::is_complete)
+            .when(SeedTaskFacts::is_complete)
             .within(DEFINITIONS_WITHIN),
         Row::new("Looking for VerticalPodAutoscaler", |work, _| require_vpa(work), ())
             .when(|facts| facts.is_complete && !facts.has_own_vpa),

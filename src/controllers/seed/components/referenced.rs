@@ -6,7 +6,7 @@ use crate::components::managed::{self, Managed};
 use crate::components::references::{self, Referrer};
 use crate::flow::{Failed, Step};
 
-use super::super::work::{Facts, Row, Work};
+use super::super::work::{Row, SeedTaskFacts, Work};
 use super::component::{Leaving, ManagedResource, SeedComponent};
 
 pub(super) static COMPONENT: SeedComponent = SeedComponent {
@@ -16,7 +16,7 @@ pub(super) static COMPONENT: SeedComponent = SeedComponent {
     }),
     rows: &[Row::new("Deploying referenced resources", |work, _| deploy(work), ())
         .after(&["Deploying system resources"])
-        .when(Facts::is_complete)],
+        .when(SeedTaskFacts::is_complete)],
 };
 
 /// The name of the ManagedResource with the copies.

@@ -46,7 +46,7 @@ const CONSTRAINTS: [&str; 2] = ["HibernationPossible", "MaintenancePreconditions
 
 /// The input at the start of an operation, besides the Shoot.
 #[derive(Clone, Copy, Debug)]
-pub struct Start<'a> {
+pub struct OperationStart<'a> {
     /// The name of the Shoot's Project.
     pub project: &'a str,
     /// The agent's own `status.gardener`.
@@ -59,7 +59,7 @@ pub struct Start<'a> {
 
 /// The input when an operation has succeeded.
 #[derive(Clone, Copy, Debug)]
-pub struct Reconciled<'a> {
+pub struct OperationSuccess<'a> {
     /// The live Shoot, including conditions that others have written meanwhile.
     pub shoot: &'a Value,
     /// Whether the reconciled Shoot, as in the `Cluster`, was to be hibernated.
@@ -68,7 +68,7 @@ pub struct Reconciled<'a> {
 
 /// An operation from its start to its end.
 #[derive(Clone, Debug)]
-pub struct Frame {
+pub struct OperationReport {
     operation: Operation,
     generation: i64,
     seed: Value,
@@ -77,21 +77,21 @@ pub struct Frame {
     /// The state of the credential rotations during the operation: `status.credentials.rotation`.
     rotation: Value,
     retry_until: Timestamp,
-    told: Report,
+    told: ReportedProgress,
 }
 
 /// The status of a running operation.
 #[derive(Clone, Debug)]
-pub struct Report {
+pub struct ReportedProgress {
     /// The last errors.
     errors: Vec<Value>,
     percent: u32,
     description: String,
 }
 
-impl Frame {
+impl OperationReport {
     /// For an operation that starts.
-    pub fn new(shoot: &Value, operation: Operation, start: &Start<'_>) -> Self {
+    pub fn new(shoot: &Value, operation: Operation, start: &OperationStart<'_>) -> Self {
         let status = &shoot["status"];
         let (wanted, observed) =
             (generation(&shoot["metadata"]["generation"]), generation(&status["observedGeneration"]));
@@ -132,7 +132,7 @@ impl Frame {
             begin,
             rotation,
             retry_until: since.plus(start.retry_duration),
-            told: Report { errors, percent: 0, description: String::new() },
+            told: ReportedProgress { errors, percent: 0, description: String::new() },
         }
     }
 
@@ -165,7 +165,7 @@ impl Frame {
         json!({ "status": status })
     }
 
-    /// The metadata patch after [`Frame::begin`], from the Shoot that it returned: it removes the values of the
+    /// The metadata patch after [`OperationReport::begin`], from the Shoot that it returned: it removes the values of the
     /// operation annotation that have been accepted. The patch is refused if the Shoot has changed since; the operation
     /// then starts again.
     pub fn operation_annotations(&self, live: &Value) -> Option<Value> {
@@ -177,9 +177,14 @@ impl Frame {
         }
     }
 
-    /// The status patch during the operation, if there is something new. Call [`Frame::has_told`] once the report is
+    /// The status patch during the operation, if there is something new. Call [`OperationReport::has_told`] once it is
     /// written. `done` are the finished tasks. An error of an earlier operation stays until its task is done.
-    pub fn going_on(&self, progress: &Progress, done: &[String], now: Timestamp) -> Option<(Value, Report)> {
+    pub fn going_on(
+        &self,
+        progress: &Progress,
+        done: &[String],
+        now: Timestamp,
+    ) -> Option<(Value, ReportedProgress)> {
         let told = &self.told;
         let percent = progress.percent.max(told.percent);
         let is_told = percent == told.percent && progress.description == told.description;
@@ -196,17 +201,17 @@ impl Frame {
         if is_better {
             status["lastErrors"] = list(&errors);
         }
-        let report = Report { errors, percent, description: progress.description.clone() };
-        Some((json!({ "status": status }), report))
+        let reported = ReportedProgress { errors, percent, description: progress.description.clone() };
+        Some((json!({ "status": status }), reported))
     }
 
-    /// Records that a report of [`Frame::going_on`] was written.
-    pub fn has_told(&mut self, report: Report) {
-        self.told = report;
+    /// Records that a patch of [`OperationReport::going_on`] was written.
+    pub fn has_told(&mut self, told: ReportedProgress) {
+        self.told = told;
     }
 
     /// The status patch after all tasks have finished.
-    pub fn succeeded(&self, now: Timestamp, reconciled: &Reconciled<'_>) -> Value {
+    pub fn succeeded(&self, now: Timestamp, reconciled: &OperationSuccess<'_>) -> Value {
         let what = match self.operation {
             Operation::Create | Operation::Reconcile => "reconciled",
             Operation::Restore => "restored",
@@ -365,8 +370,8 @@ mod tests {
         json!({"id": "ab", "name": "host", "version": "v1.150.0"})
     }
 
-    fn start(agent: &Value) -> Start<'_> {
-        Start { project: "p", agent, retry_duration: 12 * HOUR, now: NOW }
+    fn start(agent: &Value) -> OperationStart<'_> {
+        OperationStart { project: "p", agent, retry_duration: 12 * HOUR, now: NOW }
     }
 
     fn shoot(status: &Value) -> Value {
@@ -374,8 +379,8 @@ mod tests {
             "spec": {"seedName": "edge", "kubernetes": {"version": "1.34.3"}}, "status": status})
     }
 
-    fn frame(status: &Value, operation: Operation) -> Frame {
-        Frame::new(&shoot(status), operation, &start(&agent()))
+    fn report(status: &Value, operation: Operation) -> OperationReport {
+        OperationReport::new(&shoot(status), operation, &start(&agent()))
     }
 
     fn progress(percent: u32, description: &str) -> Progress {
@@ -389,7 +394,7 @@ mod tests {
 
     #[test]
     fn the_first_patch_of_a_new_shoot() {
-        let patch = frame(&json!({"technicalID": "", "uid": ""}), Operation::Create).begin(NOW);
+        let patch = report(&json!({"technicalID": "", "uid": ""}), Operation::Create).begin(NOW);
         let last = json!({"type": "Create", "state": "Processing", "progress": 0, "lastUpdateTime": "2026-01-01T00:00:00Z",
             "description": "Reconciliation of Shoot cluster initialized."});
         assert_eq!(
@@ -397,7 +402,7 @@ mod tests {
             json!({"status": {"technicalID": "shoot--p--s", "seedName": "edge", "gardener": agent(), "observedGeneration": 3,
                 "retryCycleStartTime": "2026-01-01T00:00:00Z", "lastOperation": last}})
         );
-        let deleted = frame(&json!({"seedName": "edge"}), Operation::Delete).begin(NOW);
+        let deleted = report(&json!({"seedName": "edge"}), Operation::Delete).begin(NOW);
         assert_eq!(deleted["status"].get("seedName"), None);
         assert_eq!(deleted["status"]["lastOperation"]["type"], "Delete");
     }
@@ -420,7 +425,7 @@ mod tests {
             (json!({}), Operation::Create, now),
         ];
         for (status, operation, expected) in table {
-            let patch = frame(&status, operation).begin(NOW);
+            let patch = report(&status, operation).begin(NOW);
             assert_eq!(patch["status"]["retryCycleStartTime"], expected, "{status}");
         }
     }
@@ -429,36 +434,36 @@ mod tests {
     fn errors_stay_until_their_task_is_done() {
         let old = |task: &str| json!({"description": "d", "taskID": task, "lastUpdateTime": "2025-01-01T00:00:00Z"});
         let status = json!({"lastErrors": [old(INITIALIZE), old("A"), old("B")]});
-        let mut frame = frame(&status, Operation::Reconcile);
-        assert_eq!(frame.begin(NOW)["status"]["lastErrors"], json!([old("A"), old("B")]));
+        let mut report = report(&status, Operation::Reconcile);
+        assert_eq!(report.begin(NOW)["status"]["lastErrors"], json!([old("A"), old("B")]));
         let done = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-        let tell = |frame: &mut Frame, percent, description: &str, names: &[&str]| {
-            let (patch, report) = frame.going_on(&progress(percent, description), &done(names), NOW)?;
-            frame.has_told(report);
+        let tell = |report: &mut OperationReport, percent, description: &str, names: &[&str]| {
+            let (patch, reported) = report.going_on(&progress(percent, description), &done(names), NOW)?;
+            report.has_told(reported);
             Some(patch)
         };
-        let first = tell(&mut frame, 0, "Starting", &[]).unwrap();
+        let first = tell(&mut report, 0, "Starting", &[]).unwrap();
         assert_eq!(first["status"].get("lastErrors"), None);
         // A refused report is created again.
-        let refused = frame.going_on(&progress(10, "B"), &done(&["A", "C"]), NOW).unwrap().0;
-        let second = tell(&mut frame, 10, "B", &["A", "C"]).unwrap();
+        let refused = report.going_on(&progress(10, "B"), &done(&["A", "C"]), NOW).unwrap().0;
+        let second = tell(&mut report, 10, "B", &["A", "C"]).unwrap();
         assert_eq!(refused, second);
         assert_eq!(second["status"]["lastErrors"], json!([old("B")]));
-        assert_eq!(tell(&mut frame, 10, "B", &["A", "C"]), None);
-        let third = tell(&mut frame, 10, "B", &["B"]).unwrap();
+        assert_eq!(tell(&mut report, 10, "B", &["A", "C"]), None);
+        let third = tell(&mut report, 10, "B", &["B"]).unwrap();
         assert_eq!(third["status"]["lastErrors"], Value::Null);
         // Tasks that fail again replace the old errors.
-        let failed = frame.failed(&[error("D", "x", &[])], NOW);
+        let failed = report.failed(&[error("D", "x", &[])], NOW);
         assert_eq!(failed["status"]["lastErrors"].as_array().unwrap().len(), 1);
     }
 
     #[test]
     fn progress_never_falls() {
-        let mut frame = frame(&json!({}), Operation::Reconcile);
+        let mut report = report(&json!({}), Operation::Reconcile);
         let mut told = Vec::new();
         for (percent, text) in [(10, "a"), (30, "b"), (20, "c"), (20, "c"), (40, "c")] {
-            if let Some((patch, report)) = frame.going_on(&progress(percent, text), &[], NOW) {
-                frame.has_told(report);
+            if let Some((patch, reported)) = report.going_on(&progress(percent, text), &[], NOW) {
+                report.has_told(reported);
                 let last = &patch["status"]["lastOperation"];
                 assert_eq!((last.get("type"), last.get("state")), (None, None));
                 told.push((last["progress"].as_u64().unwrap(), text));
@@ -469,7 +474,7 @@ mod tests {
 
     #[test]
     fn failures_are_retried_for_a_while() {
-        let frame = frame(&json!({}), Operation::Create);
+        let report = report(&json!({}), Operation::Create);
         let table = [
             (vec![error("A", "x", &[])], NOW, "Error"),
             (vec![error("A", "x", &["ERR_INFRA_RESOURCES_DEPLETED"])], NOW.plus(12 * HOUR), "Error"),
@@ -478,13 +483,13 @@ mod tests {
             (vec![], NOW, "Error"),
         ];
         for (errors, now, state) in table {
-            let status = &frame.failed(&errors, now)["status"];
+            let status = &report.failed(&errors, now)["status"];
             assert_eq!(status["lastOperation"]["state"], state, "{errors:?}");
             assert_eq!(status["lastOperation"].get("progress"), None);
             assert_eq!(status.get("retryCycleStartTime").is_some(), state == "Failed");
         }
         let status =
-            &frame.failed(&[error("A b", "x", &["ERR_X"]), error(INITIALIZE, "no DNS", &[])], NOW)["status"];
+            &report.failed(&[error("A b", "x", &["ERR_X"]), error(INITIALIZE, "no DNS", &[])], NOW)["status"];
         assert_eq!(
             status["lastOperation"]["description"],
             "Task \"A b\" failed: x; no DNS Operation will be retried."
@@ -498,7 +503,7 @@ mod tests {
             ])
         );
         // Upstream names no task for the steps after them.
-        let status = &frame.failed(&[error("", "failed to clean", &[])], NOW)["status"];
+        let status = &report.failed(&[error("", "failed to clean", &[])], NOW)["status"];
         let last = json!([{"description": "failed to clean", "lastUpdateTime": "2026-01-01T00:00:00Z"}]);
         assert_eq!(status["lastErrors"], last);
         assert_eq!(status["lastOperation"]["description"], "Failed to clean Operation will be retried.");
@@ -506,7 +511,7 @@ mod tests {
 
     #[test]
     fn accepted_annotations_are_removed() {
-        let frame = frame(&json!({}), Operation::Reconcile);
+        let report = report(&json!({}), Operation::Reconcile);
         let with = |name: &str, value: &str| {
             let mut shoot = shoot(&json!({}));
             shoot["metadata"]["annotations"][name] = json!(value);
@@ -516,25 +521,25 @@ mod tests {
             Some(json!({"metadata": {"resourceVersion": "7", "annotations": {name: value}}}))
         };
         let asked = with(OPERATION, "rotate-ca-start;maintain");
-        assert_eq!(frame.operation_annotations(&asked), patch(OPERATION, json!("maintain")));
+        assert_eq!(report.operation_annotations(&asked), patch(OPERATION, json!("maintain")));
         let asked = with(OPERATION, "rotate-ca-start");
-        assert_eq!(frame.operation_annotations(&asked), patch(OPERATION, Value::Null));
-        assert_eq!(frame.operation_annotations(&with(OPERATION, "maintain")), None);
+        assert_eq!(report.operation_annotations(&asked), patch(OPERATION, Value::Null));
+        assert_eq!(report.operation_annotations(&with(OPERATION, "maintain")), None);
         let done = ["deployDNSRecordInternal", "deployDNSRecordExternal"];
         let asked = with(
             TASKS,
             "deployInfrastructure,deployDNSRecordInternal,deployDNSRecordExternal,deployDNSRecordIngress",
         );
         let left = patch(TASKS, json!("deployInfrastructure,deployDNSRecordIngress"));
-        assert_eq!(frame.task_annotations(&asked, &done), left);
+        assert_eq!(report.task_annotations(&asked, &done), left);
         assert_eq!(
-            frame.task_annotations(&with(TASKS, "deployDNSRecordInternal"), &done),
+            report.task_annotations(&with(TASKS, "deployDNSRecordInternal"), &done),
             patch(TASKS, Value::Null)
         );
-        assert_eq!(frame.task_annotations(&with(TASKS, "deployInfrastructure"), &done), None);
+        assert_eq!(report.task_annotations(&with(TASKS, "deployInfrastructure"), &done), None);
         let mut changed = asked;
         changed["metadata"]["generation"] = json!(4);
-        assert_eq!(frame.task_annotations(&changed, &done), None);
+        assert_eq!(report.task_annotations(&changed, &done), None);
     }
 
     #[test]
@@ -630,17 +635,17 @@ mod tests {
                 true => at(&last(first)["lastUpdateTime"]),
                 false => at(&first["status"]["retryCycleStartTime"]),
             };
-            let start = Start { project: "p", agent: &agent, retry_duration: 12 * HOUR, now };
+            let start = OperationStart { project: "p", agent: &agent, retry_duration: 12 * HOUR, now };
             let operation = crate::controllers::shoot::decide::operation(&shoot);
-            let mut frame = Frame::new(&shoot, operation, &start);
-            merge(&mut shoot, &frame.begin(now));
+            let mut report = OperationReport::new(&shoot, operation, &start);
+            merge(&mut shoot, &report.begin(now));
             if let Some(patch) = identified(&shoot) {
                 merge(&mut shoot, &patch);
             }
             let mut sample = first;
             loop {
                 let told = last(sample);
-                let report = progress(
+                let progress = progress(
                     u32::try_from(told["progress"].as_u64().unwrap()).unwrap(),
                     text(&told["description"]),
                 );
@@ -666,12 +671,12 @@ mod tests {
                     for field in ["conditions", "constraints"] {
                         shoot["status"][field] = conditions[field].clone();
                     }
-                    let facts = Reconciled { shoot: &shoot.clone(), is_hibernated: false };
-                    merge(&mut shoot, &frame.succeeded(at(&told["lastUpdateTime"]), &facts));
-                } else if let Some((patch, report)) =
-                    frame.going_on(&report, &done, at(&told["lastUpdateTime"]))
+                    let facts = OperationSuccess { shoot: &shoot.clone(), is_hibernated: false };
+                    merge(&mut shoot, &report.succeeded(at(&told["lastUpdateTime"]), &facts));
+                } else if let Some((patch, reported)) =
+                    report.going_on(&progress, &done, at(&told["lastUpdateTime"]))
                 {
-                    frame.has_told(report);
+                    report.has_told(reported);
                     merge(&mut shoot, &patch);
                 }
                 if sample["status"]["conditions"][0]["status"] != "Progressing" {
