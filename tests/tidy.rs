@@ -8,6 +8,8 @@
 
 #[path = "tidy/circles.rs"]
 mod circles;
+#[path = "tidy/docs.rs"]
+mod docs;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -180,7 +180,6 @@ fn retire(shared: &Shared) -> bool {
 /// What was removed to make room for the applier.
 struct Replaced {
     scaled: bool,
-    /// Kinds of configurations.
     removed: Vec<&'static str>,
 }
 
@@ -193,8 +192,8 @@ fn replace(seed: &kube::Client) -> Result<Replaced, Error> {
     Ok(Replaced { scaled, removed })
 }
 
-/// Reports webhooks that refuse writes on the status page, in the log and in the Seed's conditions. Returns true if
-/// there are any.
+/// Reports webhooks that refuse writes on the status page, in the log and in the Seed's conditions. Returns
+/// true if there are any.
 fn look_at_webhooks(shared: &Shared) -> bool {
     let status = &shared.status;
     match webhooks::blocking(&shared.clients.seed) {
@@ -347,7 +346,6 @@ struct ApplierPart {
     resources: Resources,
     lease: Fence,
     standing: Mutex<Option<Standing>>,
-    /// Secrets with manifests.
     secrets: Marks,
     /// The last entry serves now, or served last.
     shoots: Mutex<Vec<Shoots>>,
@@ -431,8 +429,8 @@ impl Listener for ApplierPart {
 }
 
 impl ApplierPart {
-    /// Starts to serve the clusters of Shoots. The watches start with the lease, because each one begins with a full
-    /// list.
+    /// Starts to serve the clusters of Shoots. The watches start with the lease, because each one begins
+    /// with a full list.
     fn serve_shoots(&self) -> Shoots {
         let (shared, stop, is_over) = (&self.shared, self.stop.child(), Arc::<AtomicBool>::default());
         let (term, over) = (self.stop.clone(), Arc::clone(&is_over));

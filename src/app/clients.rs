@@ -34,7 +34,6 @@ fn lease_write_timeout(election: &LeaderElection) -> Duration {
     election.lease_duration.saturating_sub(election.renew_deadline) + write_deadline(election)
 }
 
-/// See the module.
 pub(super) struct Clients {
     /// For dedicated threads: informers, and the flows of the seed and garden sides.
     pub(super) seed: Seed,
@@ -66,7 +65,6 @@ pub(super) struct Clients {
 /// The clients of the garden, available once there is an identity.
 #[derive(Clone, Debug)]
 pub(super) struct GardenClients {
-    /// For the controllers.
     pub(super) controllers: Garden,
     /// For the heartbeat alone.
     pub(super) heartbeat: Garden,

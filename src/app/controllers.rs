@@ -143,7 +143,6 @@ fn site(
     let expiry = Arc::clone(expiry);
     Site {
         settings: Arc::clone(&shared.settings),
-        clock: shared.env.clock.clone(),
         garden: garden.controllers.clone(),
         seed: shared.clients.seed_of_workers.clone(),
         agent: Agent {

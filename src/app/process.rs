@@ -84,10 +84,8 @@ pub fn process(
     }
 }
 
-/// The command `rebootstrap`: returns a text about what it did, or why it did nothing.
-///
-/// # Errors
-/// As [`rebootstrap`].
+/// The command `rebootstrap`: returns a text about what it did, or why it did
+/// nothing. Errors: as [`rebootstrap`].
 pub fn ask_for_identity(loaded: &Loaded, variables: SortedMap<String, String>) -> Result<String, String> {
     rebootstrap(&loaded.settings, &environment(Clock::system(), Stop::new(), variables))
 }

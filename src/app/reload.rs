@@ -16,7 +16,6 @@ use super::{Environment, Error, Status};
 /// Signals for the parts between two restarts.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Round {
-    /// Stops the parts.
     pub(super) stop: Stop,
     /// The parts restart at once, so leases are not released.
     pub(super) keep_leases: Keep,
@@ -140,10 +139,7 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// Reads the files.
-    ///
-    /// # Errors
-    /// A file cannot be read.
+    /// Reads the files. Errors: a file cannot be read.
     pub(super) fn read(settings: &Settings, env: &Environment) -> Result<Self, Error> {
         let garden = settings.garden_client_connection.connection.kubeconfig.as_deref();
         Ok(Self {

@@ -85,7 +85,7 @@ impl std::fmt::Debug for Service {
 
 impl Service {
     /// Configured by the environment.
-    pub fn new(env: &Environment, status: &Status) -> Self {
+    pub(crate) fn new(env: &Environment, status: &Status) -> Self {
         let Some(address) = env.variable("NOTIFY_SOCKET") else { return Self::default() };
         let notifier = match Notifier::new(address) {
             Ok(notifier) => notifier,
@@ -107,7 +107,7 @@ impl Service {
     }
 
     /// Reports from its own thread until the agent stops, and then reports the stop.
-    pub fn start(&self, stop: &Stop) -> Option<JoinHandle<()>> {
+    pub(crate) fn start(&self, stop: &Stop) -> Option<JoinHandle<()>> {
         let inner = Arc::clone(self.0.as_ref()?);
         let leaving = Arc::clone(&inner);
         stop.on_stop(move || leaving.send(&["STOPPING=1".to_owned()]));

@@ -35,7 +35,7 @@ pub struct Part {
     /// Why the part cannot continue, if it cannot.
     pub problem: Option<String>,
     /// When the problem began.
-    pub since: Mono,
+    pub(crate) since: Mono,
 }
 
 type Look = Box<dyn Fn() -> StoreView + Send>;
@@ -74,7 +74,6 @@ pub(super) struct Snapshot {
 struct State {
     /// This agent's term runs; see [`State::leads`].
     leading: bool,
-    /// The leader's Lease.
     fence: Option<Fence>,
     owed: Owed,
     /// The leader, if it is another agent.
@@ -127,10 +126,9 @@ pub struct Status {
     clock: Clock,
     /// When the process began.
     begun: Mono,
-    /// The heartbeat.
-    pub beat: Beat,
+    pub(crate) beat: Beat,
     /// Threads that promise progress. They report each turn.
-    pub progress: Progress,
+    pub(crate) progress: Progress,
     state: Arc<Mutex<State>>,
 }
 
@@ -416,7 +414,6 @@ impl Status {
         }
     }
 
-    /// The status page.
     fn report(&self, sources: Option<&Sources>) -> Report {
         Report::of(&self.snapshot(sources.map(|sources| &sources.time)), sources)
     }

@@ -2,9 +2,7 @@
 //! key-value pairs. `env_logger` filters; this module formats the line.
 
 use std::fmt::Write as _;
-use std::fs;
 use std::io::{self, Write};
-use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use env_logger::{Builder, Target};
@@ -20,7 +18,7 @@ use crate::limits;
 pub enum Format {
     /// One JSON object: `level`, `ts`, `logger`, `msg`, then the pairs.
     Json,
-    /// For people.
+    /// A text for people.
     Text,
 }
 
@@ -57,17 +55,6 @@ pub fn start(options: Options) {
     log::set_max_level(level);
 }
 
-/// Whether standard error is the journal. systemd sets `JOURNAL_STREAM` to `<device>:<inode>` of its stream. A child
-/// inherits the variable even if it writes elsewhere.
-pub fn is_journal(journal_stream: Option<&str>) -> bool {
-    let written = journal_stream.and_then(|text| text.split_once(':'));
-    let own =
-        fs::metadata("/proc/self/fd/2").ok().map(|meta| (meta.dev().to_string(), meta.ino().to_string()));
-    own.as_ref()
-        .map(|(device, inode)| (device.as_str(), inode.as_str()))
-        .is_some_and(|own| written == Some(own))
-}
-
 /// Captures all lines of the process until dropped; standard error gets none of them. For tests.
 pub fn capture() -> Capture {
     let lines = Arc::new(Lines::default());
@@ -80,11 +67,6 @@ pub fn capture() -> Capture {
 pub struct Capture(Arc<Lines>);
 
 impl Capture {
-    /// The lines so far, without line breaks.
-    pub fn lines(&self) -> Vec<String> {
-        self.since(0)
-    }
-
     /// The lines from an index on.
     pub fn since(&self, place: usize) -> Vec<String> {
         lock(&self.0).get(place..).unwrap_or_default().to_vec()
@@ -213,7 +195,6 @@ fn logger(target: &str) -> String {
     target.strip_prefix("gardenlet::").unwrap_or(target).replace("::", ".")
 }
 
-/// Priorities of syslog.
 const fn priority(level: Level) -> u8 {
     match level {
         Level::Error => 3,
@@ -253,7 +234,7 @@ mod tests {
         let options = Options { level: LevelFilter::Info, format: Format::Json, is_journal: false, clock };
         let capture = capture();
         let mine =
-            |part: &str| capture.lines().into_iter().filter(|line| line.contains(part)).collect::<Vec<_>>();
+            |part: &str| capture.since(0).into_iter().filter(|line| line.contains(part)).collect::<Vec<_>>();
 
         start(options.clone());
         log::info!(target: "gardenlet::base::log", attempt = 3, done = true, err = "a \"b\"\nc"; "Marker one");
@@ -274,20 +255,6 @@ mod tests {
         assert!(long.starts_with("<3>ERROR app: Marker three err=") && long.len() < 9_000, "{}", long.len());
         // Other tests of this process stay quiet.
         log::set_max_level(LevelFilter::Off);
-    }
-
-    #[test]
-    fn the_journal_is_recognised_by_device_and_inode() {
-        let own = fs::metadata("/proc/self/fd/2").unwrap();
-        let table = [
-            (Some(format!("{}:{}", own.dev(), own.ino())), true),
-            (Some(format!("{}:{}", own.dev(), own.ino() + 1)), false),
-            (Some("nonsense".to_owned()), false),
-            (None, false),
-        ];
-        for (value, expected) in table {
-            assert_eq!(is_journal(value.as_deref()), expected, "{value:?}");
-        }
     }
 
     #[test]

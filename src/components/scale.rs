@@ -22,22 +22,16 @@ use crate::kube::{Error, Patch, Seed};
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// The applier of a Shoot that another gardenlet deployed.
-pub const RESOURCE_MANAGER: &str = "gardener-resource-manager";
+pub(crate) const RESOURCE_MANAGER: &str = "gardener-resource-manager";
 
 /// The desired number of replicas; `None` if there is no such workload.
-///
-/// # Errors
-/// A request fails.
-pub fn replicas(seed: &Seed, resource: &Resource, key: &Key) -> Result<Option<i64>, Error> {
+pub(crate) fn replicas(seed: &Seed, resource: &Resource, key: &Key) -> Result<Option<i64>, Error> {
     let found = seed.find::<Value>(resource, key)?;
     Ok(found.as_ref().map(wanted))
 }
 
 /// Scales a Deployment or a StatefulSet. Writes nothing if it is missing or already has that number.
-///
-/// # Errors
-/// A request fails.
-pub fn to(seed: &Seed, resource: &Resource, key: &Key, replicas: i64) -> Result<(), Error> {
+pub(crate) fn to(seed: &Seed, resource: &Resource, key: &Key, replicas: i64) -> Result<(), Error> {
     let live = seed.find::<Value>(resource, key)?;
     if live.is_none_or(|live| wanted(&live) == replicas) {
         return Ok(());
@@ -51,10 +45,7 @@ pub fn to(seed: &Seed, resource: &Resource, key: &Key, replicas: i64) -> Result<
 
 /// Checks once whether the pods of a Deployment or a StatefulSet without replicas are gone. Ended pods do not count,
 /// because nothing would delete them.
-///
-/// # Errors
-/// A request fails.
-pub fn wait_down(seed: &Seed, resource: &Resource, key: &Key) -> Result<Step, Failed> {
+pub(crate) fn wait_down(seed: &Seed, resource: &Resource, key: &Key) -> Result<Step, Failed> {
     let Some(mut live) = seed.find::<Value>(resource, key)? else {
         return Ok(Step::Done);
     };
@@ -63,10 +54,7 @@ pub fn wait_down(seed: &Seed, resource: &Resource, key: &Key) -> Result<Step, Fa
 }
 
 /// Does both in one step: no replicas, and no pods.
-///
-/// # Errors
-/// A request fails.
-pub fn down(seed: &Seed, resource: &Resource, key: &Key) -> Result<Step, Failed> {
+pub(crate) fn down(seed: &Seed, resource: &Resource, key: &Key) -> Result<Step, Failed> {
     to(seed, resource, key, 0)?;
     wait_down(seed, resource, key)
 }
@@ -101,10 +89,7 @@ fn wanted(workload: &Value) -> i64 {
 }
 
 /// Scales both etcds of a control plane.
-///
-/// # Errors
-/// A request fails.
-pub fn etcds(
+pub(crate) fn etcds(
     seed: &Seed,
     mode: EtcdMode,
     namespace: &str,
@@ -121,10 +106,7 @@ pub fn etcds(
 }
 
 /// Checks once whether the pods of both etcds are gone.
-///
-/// # Errors
-/// A request fails.
-pub fn wait_etcds_down(seed: &Seed, mode: EtcdMode, namespace: &str) -> Result<Step, Failed> {
+pub(crate) fn wait_etcds_down(seed: &Seed, mode: EtcdMode, namespace: &str) -> Result<Step, Failed> {
     let looks = Role::ALL.map(|role| {
         let key = Key::new(namespace, role.name());
         if mode == EtcdMode::Druid && replicas(seed, &druid::ETCD, &key)?.is_some() {
@@ -141,10 +123,7 @@ pub fn wait_etcds_down(seed: &Seed, mode: EtcdMode, namespace: &str) -> Result<S
 
 /// Shuts a control plane down: first the clients of the API server, then the API server, then etcd. Each step waits
 /// until the previous pods are gone, so that no acknowledged write is lost.
-///
-/// # Errors
-/// A request fails.
-pub fn control_plane_down(
+pub(crate) fn control_plane_down(
     seed: &Seed,
     mode: EtcdMode,
     namespace: &str,

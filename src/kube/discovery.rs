@@ -38,10 +38,8 @@ impl Discovery {
         Self { client, cache: Arc::default() }
     }
 
-    /// The API path of a kind; `None` if the server does not serve it.
-    ///
-    /// # Errors
-    /// The client's, if discovery fails.
+    /// The API path of a kind; `None` if the server does not serve it. Errors: the
+    /// client's, if discovery fails.
     pub fn resource_for(&self, api_version: &str, kind: &str) -> Result<Option<Resource>, Error> {
         let now = self.client.clock().mono();
         if let Some(entry) = self.lock().get(api_version) {
@@ -61,7 +59,7 @@ impl Discovery {
     }
 
     /// Drops the cached API version, because its CRD was just created or removed.
-    pub fn forget(&self, api_version: &str) {
+    pub(crate) fn forget(&self, api_version: &str) {
         self.lock().remove(api_version);
     }
 

@@ -20,7 +20,7 @@ use crate::limits;
 
 /// Creates the gates of all servers: their probes share the workers.
 #[derive(Clone, Debug)]
-pub struct Gates {
+pub(crate) struct Gates {
     workers: Workers,
     probes: Arc<Probes>,
 }
@@ -33,18 +33,18 @@ struct Probes {
 
 impl Gates {
     /// Gates for a program with these workers.
-    pub fn new(workers: &Workers) -> Self {
+    pub(crate) fn new(workers: &Workers) -> Self {
         let probes = Probes { running: AtomicUsize::new(0), max: (workers.count() / 2).max(1) };
         Self { workers: workers.clone(), probes: Arc::new(probes) }
     }
 
     /// A gate for another server.
-    pub fn gate(&self) -> Gate {
+    pub(crate) fn gate(&self) -> Gate {
         self.gate_of(permits(self.workers.count()))
     }
 
     /// A gate for one of many servers: its requests use at most a quarter of the workers.
-    pub fn narrow_gate(&self) -> Gate {
+    pub(crate) fn narrow_gate(&self) -> Gate {
         self.gate_of((self.workers.count() / 4).max(1))
     }
 

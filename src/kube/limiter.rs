@@ -8,7 +8,6 @@ use crate::base::stop::Stop;
 
 use super::error::Error;
 
-/// A token bucket.
 #[derive(Debug)]
 pub(super) struct Limiter {
     qps: f64,

@@ -23,15 +23,15 @@ use crate::limits;
 use crate::net::{self, Limits, Traffic};
 
 /// A metric: whether the last request was answered, by `peer`.
-pub const REACHABLE: &str = "gardenlet_api_reachable";
+pub(crate) const REACHABLE: &str = "gardenlet_api_reachable";
 /// A metric: how long the server takes to answer, by `peer`.
-pub const RESPONSE_SECONDS: &str = "gardenlet_api_response_seconds";
+pub(crate) const RESPONSE_SECONDS: &str = "gardenlet_api_response_seconds";
 /// The most that is kept of the reason why a server does not answer.
 const REASON_BYTES_MAX: usize = 400;
 /// How much one request changes that.
 const SMOOTHING: f64 = 0.2;
 /// A metric: when a server last answered, by `peer`.
-pub const ANSWERED: &str = "gardenlet_api_last_response_timestamp_seconds";
+pub(crate) const ANSWERED: &str = "gardenlet_api_last_response_timestamp_seconds";
 
 /// Name resolution, TCP, proxy and TLS together.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);

@@ -169,7 +169,6 @@ impl Session {
         self.take_lines().iter().for_each(|line| line.end());
     }
 
-    /// Ends all requests.
     pub(super) fn shutdown(&self) {
         self.take_lines().iter().for_each(|line| line.close());
         self.http().shutdown();

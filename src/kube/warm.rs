@@ -20,8 +20,8 @@ impl Warm {
         Self { max, recent: Arc::default() }
     }
 
-    /// The session is about to send a request. The least recently used one hangs up after its request in flight has
-    /// ended.
+    /// The session is about to send a request. The least recently used one hangs up after its request
+    /// in flight has ended.
     pub(super) fn uses(&self, session: &Arc<Session>) {
         let mut cold = Vec::new();
         {

@@ -20,7 +20,7 @@ use crate::net::{
 /// The network settings of the machine.
 #[derive(Clone, Debug)]
 pub struct Network {
-    /// Opens sockets.
+    /// It opens the sockets of connections.
     pub dialer: Arc<dyn Dial>,
     /// The proxy policy; an unusable variable fails each pull.
     pub proxy: Result<ProxyPolicy, String>,
@@ -85,7 +85,6 @@ impl Running {
     }
 }
 
-/// See the module.
 pub(super) struct Wire<'a> {
     network: &'a Network,
     registries: &'a [Registry],

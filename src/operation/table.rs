@@ -11,7 +11,7 @@ pub(super) type Row = flow::Row<Work, Facts, Evidence>;
 
 /// The tasks of an operation. A task comes after those that it waits for.
 #[derive(Debug)]
-pub struct Table {
+pub(crate) struct Table {
     /// The name of the flow, in upstream's words.
     pub(super) name: &'static str,
     pub(super) rows: &'static [Row],
@@ -19,17 +19,17 @@ pub struct Table {
 
 impl Table {
     /// The flow for a Shoot.
-    pub fn flow(&self, facts: &Facts) -> Flow<Work> {
+    pub(crate) fn flow(&self, facts: &Facts) -> Flow<Work> {
         Flow::new(self.name, self.rows, facts)
     }
 
     /// Lists the tasks, to describe a flow that runs elsewhere.
-    pub fn outline(&self, facts: &Facts) -> Vec<Outline> {
+    pub(crate) fn outline(&self, facts: &Facts) -> Vec<Outline> {
         flow::outline(self.rows, facts)
     }
 
     /// Where the result of a task can be seen.
-    pub fn evidence(&self, task: &str) -> Evidence {
+    pub(crate) fn evidence(&self, task: &str) -> Evidence {
         self.rows.iter().find(|row| row.name() == task).map_or(only_in_the_log, |row| *row.evidence())
     }
 }

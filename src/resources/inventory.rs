@@ -101,7 +101,6 @@ impl Inventory {
         changed
     }
 
-    /// Forgets everything.
     pub(super) fn clear(&self) {
         self.lock().clear();
     }
@@ -109,7 +108,7 @@ impl Inventory {
 
 /// Lists kinds. Its keys are theirs.
 #[derive(Debug)]
-pub struct InventoryReconciler(pub(super) Arc<Shared>);
+pub(crate) struct InventoryReconciler(pub(super) Arc<Shared>);
 
 impl Reconciler for InventoryReconciler {
     fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
@@ -173,8 +172,8 @@ mod tests {
 
     /// Owner, name and version of an object.
     type Sample = (&'static str, &'static str, &'static str);
-    /// The change, the objects after it, and the owners whose objects changed: compared by name, and by name and
-    /// version.
+    /// The change, the objects after it, and the owners whose objects changed: compared by name, and
+    /// by name and version.
     type Case<'a> = (&'a str, &'a [Sample], &'a [&'a str], &'a [&'a str]);
 
     fn listing(at: u64, objects: &[Sample], versions: bool) -> Listing {

@@ -37,7 +37,7 @@ mod health;
 mod inventory;
 mod memory;
 mod merge;
-pub mod names;
+pub(crate) mod names;
 mod object;
 mod order;
 mod progress;
@@ -56,17 +56,17 @@ mod unpack;
 mod weight;
 mod workload;
 
-pub use check::ChecksReconciler;
-pub use error::Error;
-pub use fault::Fault;
-pub use garbage::GarbageCollector;
-pub use health::check_object;
-pub use inventory::InventoryReconciler;
-pub use reconcile::ResourcesReconciler;
-pub use secrets::watch_secrets;
-pub use target::{Class, Target};
-pub use trigger::{REPORTED, Watched, WatchedCondition, WatchedSpec, WatchedStatus};
-pub use workload::watch_workloads;
+pub(crate) use check::ChecksReconciler;
+pub(crate) use fault::Fault;
+pub(crate) use garbage::GarbageCollector;
+pub(crate) use health::check_object;
+pub(crate) use inventory::InventoryReconciler;
+pub(crate) use reconcile::ResourcesReconciler;
+pub(crate) use secrets::watch_secrets;
+pub(crate) use target::Class;
+pub use target::Target;
+pub(crate) use trigger::{REPORTED, Watched, WatchedCondition};
+pub(crate) use workload::watch_workloads;
 
 use trigger::{wants_apply, wants_check};
 
@@ -75,7 +75,7 @@ const APPLY_WORKERS: u32 = 20;
 const CHECK_WORKERS: u32 = 5;
 
 /// Adds the applier's controllers.
-pub fn add(resources: &Resources, managed: &Source<Watched>, secrets: &Marks, group: &mut Group) {
+pub(crate) fn add(resources: &Resources, managed: &Source<Watched>, secrets: &Marks, group: &mut Group) {
     let lane = group.lane("managedresource", APPLY_WORKERS, RETRY_DEFAULT);
     wake(resources, &lane, managed, group, wants_apply);
     let (known, shared) = (managed.store().clone(), Arc::clone(&resources.0));
@@ -122,13 +122,13 @@ fn wake(
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// How often a ManagedResource is applied.
-    pub sync_period: Duration,
+    pub(crate) sync_period: Duration,
     /// How often its objects are checked.
-    pub check_period: Duration,
+    pub(crate) check_period: Duration,
     /// How often garbage is collected.
-    pub collect_period: Duration,
+    pub(crate) collect_period: Duration,
     /// Whether garbage is collected at all. If so, Secrets and ConfigMaps with the label are left to the collector.
-    pub collector_runs: bool,
+    pub(crate) collector_runs: bool,
 }
 
 impl Default for Settings {

@@ -14,7 +14,7 @@ use crate::kube::{Applier, Client, Discovery};
 
 /// A class of ManagedResources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Class {
+pub(crate) enum Class {
     /// `seed`.
     Seed,
     /// No class, or the name of upstream's default.
@@ -64,8 +64,7 @@ impl Target {
         }
     }
 
-    /// The seed itself.
-    pub fn seed(client: &Applier) -> Self {
+    pub(crate) fn seed(client: &Applier) -> Self {
         Self::new(Class::Seed, client.0.clone(), String::new())
     }
 
@@ -86,7 +85,6 @@ impl Target {
     }
 }
 
-/// All present targets.
 #[derive(Debug)]
 pub(super) struct Targets {
     pub(super) seed: Arc<Target>,

@@ -50,7 +50,7 @@ const OPTIONS: [Options; 3] = [
 ];
 
 /// Watches the workloads of the seed.
-pub fn watch_workloads(resources: &Resources, group: &mut Group) {
+pub(crate) fn watch_workloads(resources: &Resources, group: &mut Group) {
     for (options, source) in OPTIONS.into_iter().zip(&resources.0.workloads.0) {
         let label_selector = format!("{}={}", names::MANAGED_BY, names::MANAGED_BY_VALUE);
         let options = Options { label_selector, metadata_only: true, ..options };
@@ -118,7 +118,6 @@ struct Due {
 }
 
 impl Due {
-    /// The first time.
     fn first(now: Mono) -> Self {
         Self { at: now + GATHER, pause: PAUSE_MIN }
     }

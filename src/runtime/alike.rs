@@ -19,13 +19,11 @@ use crate::kube::value::Streamed;
 
 /// A new, changed or deleted object. Versions with the same text are not reported.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Altered {
+pub(crate) struct Altered {
     /// The namespace of the object.
-    pub namespace: Arc<str>,
-    /// The text before.
-    pub old: Option<Arc<str>>,
-    /// The text now.
-    pub new: Option<Arc<str>>,
+    pub(crate) namespace: Arc<str>,
+    pub(crate) old: Option<Arc<str>>,
+    pub(crate) new: Option<Arc<str>>,
 }
 
 struct Entry {
@@ -42,7 +40,7 @@ struct Inner {
 
 /// The store. Cheap to clone.
 #[derive(Clone)]
-pub struct Alike {
+pub(crate) struct Alike {
     inner: Arc<Mutex<Inner>>,
     listeners: Listeners<Altered>,
     look: fn(&Value) -> String,
@@ -101,29 +99,29 @@ impl Inner {
 
 impl Alike {
     /// Empty. `look` creates the text of an object.
-    pub fn new(look: fn(&Value) -> String) -> Self {
+    pub(crate) fn new(look: fn(&Value) -> String) -> Self {
         Self { inner: Arc::default(), listeners: Listeners::default(), look }
     }
 
     /// Calls `listener` for changes from now on, until the result is dropped.
-    pub fn listen(&self, listener: impl Fn(&Altered) + Send + Sync + 'static) -> Listening {
+    pub(crate) fn listen(&self, listener: impl Fn(&Altered) + Send + Sync + 'static) -> Listening {
         self.listeners.add(listener)
     }
 
     /// Whether a complete list was received.
-    pub fn is_synced(&self) -> bool {
+    pub(crate) fn is_synced(&self) -> bool {
         self.lock().view.synced
     }
 
     /// The texts of the objects in a namespace, with duplicates.
-    pub fn within(&self, namespace: &str) -> Vec<Arc<str>> {
+    pub(crate) fn within(&self, namespace: &str) -> Vec<Arc<str>> {
         let inner = self.lock();
         let entries = inner.namespaces.get(namespace).into_iter().flat_map(SortedMap::values);
         entries.map(|entry| Arc::clone(&entry.text)).collect()
     }
 
     /// The namespaces and texts of objects that match `is_wanted`. It is called once for equal texts.
-    pub fn find(&self, is_wanted: &dyn Fn(&str) -> bool) -> Vec<(Arc<str>, Arc<str>)> {
+    pub(crate) fn find(&self, is_wanted: &dyn Fn(&str) -> bool) -> Vec<(Arc<str>, Arc<str>)> {
         let inner = self.lock();
         let wanted: SortedSet<&Arc<str>> = inner.texts.iter().filter(|text| is_wanted(text)).collect();
         if wanted.is_empty() {

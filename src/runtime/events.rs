@@ -32,33 +32,30 @@ const DEFAULT_NAMESPACE: &str = "default";
 
 /// The content of an event.
 #[derive(Clone, Copy, Debug)]
-pub struct News<'a> {
+pub(crate) struct News<'a> {
     /// The controller, as in Gardener: `seed-controller`.
-    pub controller: &'a str,
+    pub(crate) controller: &'a str,
     /// Whether it is a warning.
-    pub warning: bool,
-    /// Machine-readable.
-    pub reason: &'a str,
+    pub(crate) warning: bool,
+    /// A word for machines to read.
+    pub(crate) reason: &'a str,
     /// The running operation: `Reconcile`, `Delete`.
-    pub action: &'a str,
+    pub(crate) action: &'a str,
     /// For people; without secrets.
-    pub note: &'a str,
+    pub(crate) note: &'a str,
 }
 
 /// The object that an event is about.
 #[derive(Clone, Copy, Debug)]
-pub struct About<'a> {
-    /// Its kind.
-    pub resource: &'a Resource,
+pub(crate) struct About<'a> {
+    pub(crate) resource: &'a Resource,
     /// Its namespace; empty if it has none.
-    pub namespace: &'a str,
-    /// Its name.
-    pub name: &'a str,
+    pub(crate) namespace: &'a str,
+    pub(crate) name: &'a str,
     /// Its identity: `kubectl describe` looks for it.
-    pub uid: &'a str,
+    pub(crate) uid: &'a str,
 }
 
-/// A written event.
 #[derive(Debug)]
 struct Told {
     name: String,
@@ -133,7 +130,7 @@ impl Recorder {
 
     /// Emits an event in the cluster of `client`. Returns whether the cluster has it, with an older count at worst. A caller that
     /// reports something nowhere else may tell it again later.
-    pub fn tell(&self, client: &Client, clock: &Clock, about: About<'_>, news: News<'_>) -> bool {
+    pub(crate) fn tell(&self, client: &Client, clock: &Clock, about: About<'_>, news: News<'_>) -> bool {
         let note: String = news.note.chars().take(NOTE_CHARS_MAX).collect();
         let news = News { note: &note, ..news };
         let key = [about.uid, about.name, news.reason, news.action, news.note].join("\n");
@@ -198,7 +195,7 @@ impl Recorder {
 }
 
 /// When an Event was last seen, in both APIs of Events; the times are texts that sort.
-pub fn last_seen(event: &Value) -> &str {
+pub(crate) fn last_seen(event: &Value) -> &str {
     let last = [
         &event["series"]["lastObservedTime"],
         &event["lastTimestamp"],
@@ -209,7 +206,7 @@ pub fn last_seen(event: &Value) -> &str {
 }
 
 /// An Event in one line.
-pub fn describe(event: &Value, now: Timestamp) -> String {
+pub(crate) fn describe(event: &Value, now: Timestamp) -> String {
     let counts = [&event["series"]["count"], &event["count"], &event["deprecatedCount"]];
     let count = counts.into_iter().find_map(Value::as_i64).unwrap_or(1);
     let times_seen = if count > 1 { format!(", {count} times") } else { String::new() };

@@ -14,30 +14,30 @@ struct Beat {
 
 /// Each long-lived thread reports progress, and how soon it will report again. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Progress {
+pub(crate) struct Progress {
     clock: Clock,
     beats: Arc<Mutex<SortedMap<&'static str, Beat>>>,
 }
 
 impl Progress {
     /// Without any reports.
-    pub fn new(clock: Clock) -> Self {
+    pub(crate) fn new(clock: Clock) -> Self {
         Self { clock, beats: Arc::default() }
     }
 
     /// `thread` makes progress and will report again `within` this time.
-    pub fn beat(&self, thread: &'static str, within: Duration) {
+    pub(crate) fn beat(&self, thread: &'static str, within: Duration) {
         let beat = Beat { at: self.clock.mono(), within };
         self.beats.lock().unwrap_or_else(PoisonError::into_inner).insert(thread, beat);
     }
 
     /// `thread` has ended regularly.
-    pub fn end(&self, thread: &'static str) {
+    pub(crate) fn end(&self, thread: &'static str) {
         self.beats.lock().unwrap_or_else(PoisonError::into_inner).remove(thread);
     }
 
     /// The threads whose report is overdue.
-    pub fn stuck(&self) -> Vec<&'static str> {
+    pub(crate) fn stuck(&self) -> Vec<&'static str> {
         let now = self.clock.mono();
         let beats = self.beats.lock().unwrap_or_else(PoisonError::into_inner);
         beats.iter().filter(|(_, b)| now > b.at.saturating_add(b.within)).map(|(name, _)| *name).collect()

@@ -25,54 +25,53 @@ use super::fence::Fence;
 
 /// The location and the timing of the Lease.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub(crate) struct Options {
     /// Namespace of the Lease.
-    pub namespace: String,
+    pub(crate) namespace: String,
     /// Name of the Lease.
-    pub name: String,
+    pub(crate) name: String,
     /// Our holder id: stable across restarts, and different from every other process.
-    pub holder: String,
+    pub(crate) holder: String,
     /// How long others must see no change before they take over.
-    pub lease_duration: Duration,
+    pub(crate) lease_duration: Duration,
     /// How long we try to renew before we stop leading.
-    pub renew_deadline: Duration,
+    pub(crate) renew_deadline: Duration,
     /// Time between two tries to acquire it.
-    pub retry_period: Duration,
+    pub(crate) retry_period: Duration,
     /// Time between two renewals. Not shorter than `retry_period`.
-    pub renew_period: Duration,
+    pub(crate) renew_period: Duration,
     /// What happens to the Lease at the end.
-    pub keep: Keep,
+    pub(crate) keep: Keep,
 }
 
 /// Whether a Lease is kept at the end of its elector, because a new one starts at once. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub struct Keep {
+pub(crate) struct Keep {
     wanted: Arc<AtomicBool>,
-    /// No elector follows.
     ended: Stop,
     left: Left,
 }
 
 impl Keep {
     /// Leases are released, unless [`Keep::want`] changes that. After `ended`, they are always released.
-    pub fn new(ended: &Stop, left: &Left) -> Self {
+    pub(crate) fn new(ended: &Stop, left: &Left) -> Self {
         Self { wanted: Arc::default(), ended: ended.clone(), left: left.clone() }
     }
 
     /// Called before the stop.
-    pub fn want(&self, wanted: bool) {
+    pub(crate) fn want(&self, wanted: bool) {
         self.wanted.store(wanted, Ordering::SeqCst);
     }
 
     /// Whether Leases are kept.
-    pub fn is_wanted(&self) -> bool {
+    pub(crate) fn is_wanted(&self) -> bool {
         self.wanted.load(Ordering::SeqCst) && !self.ended.is_stopped()
     }
 }
 
 /// Leases that were kept and not yet taken over by an elector. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub struct Left(Arc<Mutex<Vec<Elector>>>);
+pub(crate) struct Left(Arc<Mutex<Vec<Elector>>>);
 
 impl Left {
     fn add(&self, elector: Elector) {
@@ -84,7 +83,7 @@ impl Left {
     }
 
     /// No elector follows: releases those that are still ours.
-    pub fn give_back(&self) {
+    pub(crate) fn give_back(&self) {
         let left = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         left.into_iter().for_each(|mut elector| elector.release());
     }
@@ -99,7 +98,7 @@ fn master(metrics: &Metrics, name: &str, is_held: bool) {
 }
 
 /// Corrects the metric of a Lease: an elector that waits for an answer does not see that its Lease has expired.
-pub fn refresh(metrics: &Metrics, name: &str, fence: &Fence) {
+pub(crate) fn refresh(metrics: &Metrics, name: &str, fence: &Fence) {
     if metrics.value(MASTER, &[("name", name)]).is_some() {
         master(metrics, name, fence.is_held());
     }
@@ -115,7 +114,7 @@ impl Listener for Nobody {
 
 /// The last observed state of the Lease, and when it changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Observed {
+pub(crate) struct Observed {
     lease: Option<Lease>,
     changed_at: Mono,
 }
@@ -131,9 +130,8 @@ impl Observed {
     }
 }
 
-/// The next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub(crate) enum Step {
     /// There is no Lease: create it.
     Create,
     /// It is ours: renew it.
@@ -145,7 +143,7 @@ pub enum Step {
 }
 
 /// Decides from the observed state.
-pub fn decide(observed: &Observed, holder: &str, now: Mono) -> Step {
+pub(crate) fn decide(observed: &Observed, holder: &str, now: Mono) -> Step {
     let Some(lease) = &observed.lease else { return Step::Create };
     let duration = Duration::from_secs(u64::try_from(lease.spec.lease_duration_seconds).unwrap_or(0));
     if lease.spec.holder_identity == holder {
@@ -157,8 +155,8 @@ pub fn decide(observed: &Observed, holder: &str, now: Mono) -> Step {
     }
 }
 
-/// How long to wait after a try that took `lasted`. While we lead, the start of the try counts, because the fence is
-/// measured from there.
+/// How long to wait after a try that took `lasted`. While we lead, the start of the try counts, because the
+/// fence is measured from there.
 fn pause(options: &Options, leading: bool, renewed: bool, lasted: Duration) -> Duration {
     let Options { retry_period, renew_period, .. } = *options;
     let least = retry_period / 4;
@@ -173,7 +171,7 @@ fn pause(options: &Options, leading: bool, renewed: bool, lasted: Duration) -> D
 }
 
 /// Notified by the elector.
-pub trait Listener: Send + Sync {
+pub(crate) trait Listener: Send + Sync {
     /// We lead from now on.
     fn elected(&self);
     /// We do not lead any more, and must not write.
@@ -201,7 +199,7 @@ impl Busy {
 }
 
 /// Maintains one Lease. It has its own thread and its own client, so that no worker can delay it.
-pub struct Elector {
+pub(crate) struct Elector {
     client: Client,
     clock: Clock,
     options: Options,
@@ -220,7 +218,7 @@ impl std::fmt::Debug for Elector {
 
 impl Elector {
     /// `fence` is closed until the Lease is ours.
-    pub fn new(
+    pub(crate) fn new(
         client: Client,
         clock: Clock,
         options: Options,
@@ -241,7 +239,7 @@ impl Elector {
     }
 
     /// Campaigns until `stop`, then releases the Lease if it is ours. A stop cuts off a request in flight.
-    pub fn run(&mut self, stop: &Stop) {
+    pub(crate) fn run(&mut self, stop: &Stop) {
         let (busy, client) = (Busy::default(), self.client.clone());
         let asked = busy.clone();
         // Under the lock: the release that follows must not be cut off.
@@ -536,8 +534,8 @@ mod tests {
         }
     }
 
-    /// The start times of consecutive failing tries, each taking `lasting`, until the lease has expired, counted from
-    /// the last renewal.
+    /// The start times of consecutive failing tries, each taking `lasting`, until the lease has expired,
+    /// counted from the last renewal.
     fn tries(options: &Options, lasting: Duration) -> Vec<Duration> {
         let mut begins = vec![pause(options, true, true, Duration::ZERO)];
         loop {

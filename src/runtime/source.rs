@@ -21,14 +21,14 @@ struct Table<E> {
 }
 
 /// The listeners of an event. Cheap to clone.
-pub struct Listeners<E>(Arc<Mutex<Table<E>>>);
+pub(crate) struct Listeners<E>(Arc<Mutex<Table<E>>>);
 
 /// A signal that no watch delivers. The event carries no data.
-pub type Notice = Listeners<()>;
+pub(crate) type Notice = Listeners<()>;
 
 /// Its listener is called while this lives.
 #[must_use = "dropping it ends the listening"]
-pub struct Listening(Box<dyn Fn() + Send + Sync>);
+pub(crate) struct Listening(Box<dyn Fn() + Send + Sync>);
 
 impl fmt::Debug for Listening {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -66,9 +66,9 @@ fn lock<E>(table: &Mutex<Table<E>>) -> MutexGuard<'_, Table<E>> {
 }
 
 impl<E: 'static> Listeners<E> {
-    /// Calls `listener` for each event until the result is dropped. An event that is being delivered at that moment may
-    /// still arrive.
-    pub fn add(&self, listener: impl Fn(&E) + Send + Sync + 'static) -> Listening {
+    /// Calls `listener` for each event until the result is dropped. An event that is being delivered at that
+    /// moment may still arrive.
+    pub(crate) fn add(&self, listener: impl Fn(&E) + Send + Sync + 'static) -> Listening {
         let mut table = lock(&self.0);
         let id = table.next;
         table.next += 1;
@@ -82,7 +82,7 @@ impl<E: 'static> Listeners<E> {
     }
 
     /// Calls all present listeners.
-    pub fn tell(&self, event: &E) {
+    pub(crate) fn tell(&self, event: &E) {
         let listeners = lock(&self.0).listeners.clone();
         for (_, listener) in listeners {
             listener(event);
@@ -110,14 +110,13 @@ impl<T> Default for Source<T> {
 }
 
 impl<T: Send + Sync + 'static> Source<T> {
-    /// The present objects.
-    pub fn store(&self) -> &Store<T> {
+    pub(crate) fn store(&self) -> &Store<T> {
         &self.store
     }
 
     /// Calls `listener` for all existing objects, as new, and for every change from now on. At the start, it may be
     /// called twice for the same object.
-    pub fn listen(&self, listener: impl Fn(&Change<T>) + Send + Sync + 'static) -> Listening {
+    pub(crate) fn listen(&self, listener: impl Fn(&Change<T>) + Send + Sync + 'static) -> Listening {
         let listener = Arc::new(listener);
         let later = Arc::clone(&listener);
         // Subscribe to changes before reading existing objects: in the other order, a change in between would be lost.

@@ -44,12 +44,11 @@ const CLOCKS_DIFFER: Duration = Duration::from_secs(60);
 
 /// Why there is no client.
 #[derive(Debug)]
-pub enum Error {
+pub(crate) enum Error {
     /// A request to the seed failed.
     Read {
         /// The object to read.
         what: String,
-        /// The cause.
         source: kube::Error,
     },
     /// An object does not exist yet.
@@ -59,36 +58,25 @@ pub enum Error {
     },
     /// A Secret is invalid.
     Damaged {
-        /// Namespace and name.
+        /// The namespace and the name.
         secret: String,
-        /// The reason.
         why: String,
     },
     /// No client certificate could be signed.
     Sign {
         /// Namespace and name of the CA.
         secret: String,
-        /// The cause.
         source: pki::Error,
     },
     /// The server does not answer, or refuses the credentials.
     Server {
-        /// The namespace.
         namespace: String,
         /// The other routes, and why they failed.
         others: String,
-        /// The cause.
         source: kube::Error,
     },
     /// The server has another version.
-    Version {
-        /// The namespace.
-        namespace: String,
-        /// The server's version.
-        found: String,
-        /// The wanted version.
-        wanted: String,
-    },
+    Version { namespace: String, found: String, wanted: String },
 }
 
 impl fmt::Display for Error {
@@ -127,12 +115,12 @@ impl std::error::Error for Error {
 
 impl Error {
     /// Whether the server itself was asked, and not only the objects that are needed to reach it.
-    pub const fn is_of_server(&self) -> bool {
+    pub(crate) const fn is_of_server(&self) -> bool {
         matches!(self, Self::Server { .. } | Self::Version { .. })
     }
 
     /// If a request was not sent: when to try again.
-    pub const fn postponed(&self) -> Option<Duration> {
+    pub(crate) const fn postponed(&self) -> Option<Duration> {
         match self {
             Self::Read { source, .. } | Self::Server { source, .. } => source.postponed(),
             _ => None,
@@ -163,7 +151,7 @@ struct Door {
 
 /// The servers of all Shoots. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Doors {
+pub(crate) struct Doors {
     gates: Gates,
     warm: Warm,
     /// For long texts of all servers.
@@ -175,14 +163,14 @@ pub struct Doors {
 
 impl Doors {
     /// Without any servers.
-    pub fn new(gates: Gates) -> Self {
+    pub(crate) fn new(gates: Gates) -> Self {
         let warm = Warm::up_to(limits::SHOOT_CONNECTIONS_MAX);
         let texts = Permits::new(limits::SHOOT_LONG_TEXTS_MAX);
         Self { gates, warm, texts, first: Way::default(), known: Arc::default() }
     }
 
     /// For an agent that may be outside the seed's cluster: the exposed address of a Shoot is tried first.
-    pub fn from_outside(gates: Gates) -> Self {
+    pub(crate) fn from_outside(gates: Gates) -> Self {
         Self { first: Way::Exposure, ..Self::new(gates) }
     }
 
@@ -206,7 +194,7 @@ impl Doors {
 
 /// Creates clients, and keeps one for each namespace. Cheap to clone.
 #[derive(Clone)]
-pub struct Connector {
+pub(crate) struct Connector {
     seed: Seed,
     options: Options,
     doors: Doors,
@@ -221,18 +209,17 @@ impl fmt::Debug for Connector {
 
 /// A client to which the server has answered.
 #[derive(Clone, Debug)]
-pub struct Opened {
-    /// The client.
-    pub client: Shoot,
+pub(crate) struct Opened {
+    pub(crate) client: Shoot,
     /// When its certificate must be replaced.
-    pub renew_at: Timestamp,
+    pub(crate) renew_at: Timestamp,
     /// When the certificate expires.
-    pub expires_at: Timestamp,
+    pub(crate) expires_at: Timestamp,
 }
 
 impl Connector {
     /// `options` apply to each client: they contain the lease that is checked before a write.
-    pub fn new(seed: Seed, options: Options, doors: &Doors) -> Self {
+    pub(crate) fn new(seed: Seed, options: Options, doors: &Doors) -> Self {
         let options = Options {
             qps: 0.0,
             peer: "shoot",
@@ -247,12 +234,9 @@ impl Connector {
         Self { seed, options, doors: doors.clone(), clients: Arc::default() }
     }
 
-    /// A client with a certificate that is valid for ten minutes: it needs no objects in the cluster of the Shoot.
-    /// Later calls renew the same client.
-    ///
-    /// # Errors
-    /// [`Error`]; the server must have answered.
-    pub fn open(&self, namespace: &str) -> Result<Opened, Error> {
+    /// A client with a certificate that is valid for ten minutes: it needs no objects in the cluster of the
+    /// Shoot. Later calls renew the same client. Errors: [`Error`]; the server must have answered.
+    pub(crate) fn open(&self, namespace: &str) -> Result<Opened, Error> {
         let trusted = Connection::new("").with_ca(self.bundle(namespace)?);
         let now = self.options.clock.now();
         let mut last =
@@ -272,11 +256,9 @@ impl Connector {
         Err(last)
     }
 
-    /// Asks the server at the address that clients outside the seed use.
-    ///
-    /// # Errors
-    /// [`Error`]; the server does not answer there, or has no such address yet.
-    pub fn ask_from_outside(&self, namespace: &str) -> Result<(), Error> {
+    /// Asks the server at the address that clients outside the seed use. Errors: [`Error`]; the server does
+    /// not answer there, or has no such address yet.
+    pub(crate) fn ask_from_outside(&self, namespace: &str) -> Result<(), Error> {
         let missing =
             |what: &str| Error::Missing { what: format!("namespace {namespace} has no {what} yet") };
         let authorities = self.newest(namespace, "ca-client")?;
@@ -290,11 +272,9 @@ impl Connector {
         client.and_then(|client| client.version()).map(drop).map_err(|source| silent(namespace, source))
     }
 
-    /// A client for an operation, with the token of Secret `gardener-internal`.
-    ///
-    /// # Errors
-    /// [`Error`]; the server must have answered.
-    pub fn connect(&self, namespace: &str) -> Result<Shoot, Error> {
+    /// A client for an operation, with the token of Secret `gardener-internal`. Errors: [`Error`]; the
+    /// server must have answered.
+    pub(crate) fn connect(&self, namespace: &str) -> Result<Shoot, Error> {
         let name = format!("{namespace}/{INTERNAL}");
         let found = self.seed.find::<Secret>(&SECRET, &Key::new(namespace, INTERNAL));
         let secret = found.map_err(|source| Error::Read { what: format!("secret {name}"), source })?;
@@ -316,7 +296,7 @@ impl Connector {
     }
 
     /// The namespace is gone.
-    pub fn forget(&self, namespace: &str) {
+    pub(crate) fn forget(&self, namespace: &str) {
         self.lock().remove(namespace);
         self.doors.lock().remove(namespace);
     }
@@ -439,11 +419,9 @@ fn silent(namespace: &str, source: kube::Error) -> Error {
     Error::Server { namespace: namespace.to_owned(), others: String::new(), source }
 }
 
-/// Checks that the server has exactly the Shoot's version.
-///
-/// # Errors
-/// [`Error::Version`]; or [`Error::Server`] if it does not answer.
-pub fn check_version(client: &Shoot, namespace: &str, wanted: &str) -> Result<(), Error> {
+/// Checks that the server has exactly the Shoot's version. Errors: [`Error::Version`]; or [`Error::Server`]
+/// if it does not answer.
+pub(crate) fn check_version(client: &Shoot, namespace: &str, wanted: &str) -> Result<(), Error> {
     let found = client.version().map_err(|source| silent(namespace, source))?.git_version;
     if found.strip_prefix('v').unwrap_or(&found) == wanted {
         return Ok(());

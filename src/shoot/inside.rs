@@ -16,21 +16,17 @@ use crate::format::semver::Version;
 use crate::kube::{Client, Error, Garden, Method, Seed};
 use crate::limits;
 
-/// ManagedResource `shoot-core-system`. `extensions` are the types of the Shoot's Extensions.
-///
-/// # Errors
-/// A request to the API server of the Shoot fails.
-pub fn system(view: &View, extensions: &[String], shoot: &Client) -> Result<Managed, Failed> {
+/// ManagedResource `shoot-core-system`. `extensions` are the types of the Shoot's Extensions. Errors: a
+/// request to the API server of the Shoot fails.
+pub(crate) fn system(view: &View, extensions: &[String], shoot: &Client) -> Result<Managed, Failed> {
     let minor = Version::parse(&view.kubernetes_version).map_or(0, |version| version.minor);
     let rules = rules(&served(shoot)?, &view.encrypted);
     Ok(shoot::system(&view.technical_id, &info(view, extensions), minor, &rules))
 }
 
-/// Copies the objects that the Shoot's `spec.resources` names to the namespace of its control plane.
-///
-/// # Errors
-/// A referenced object is missing; or those of both clusters.
-pub fn deploy_referenced(garden: &Garden, seed: &Seed, view: &View) -> Result<(), Failed> {
+/// Copies the objects that the Shoot's `spec.resources` names to the namespace of its control plane. Errors:
+/// a referenced object is missing; or those of both clusters.
+pub(crate) fn deploy_referenced(garden: &Garden, seed: &Seed, view: &View) -> Result<(), Failed> {
     let (references, from, to) = (&view.resources, &*view.namespace, &*view.technical_id);
     let copies = references::copies(garden, &Referrer { kind: "Shoot", references, from, to })?;
     managed::deploy(seed, &shoot::referenced(&view.technical_id, &copies))?;
@@ -104,9 +100,9 @@ enum Verb {
     Other,
 }
 
-/// The resources that a server serves. A group with a missing or invalid answer is skipped, as in upstream: it may
-/// belong to a server of the Shoot's owner. For the same reason there are limits; readers get no permissions beyond
-/// them.
+/// The resources that a server serves. A group with a missing or invalid answer is skipped, as in
+/// upstream: it may belong to a server of the Shoot's owner. For the same reason there are limits; readers
+/// get no permissions beyond them.
 fn served(client: &Client) -> Result<Served, Error> {
     // A group without an answer would close the gate, although the server answers for other groups.
     let client = client.ungated();

@@ -14,9 +14,9 @@ use crate::pki::issue::{Names, Usage};
 use crate::secrets::{Config, Data, Error, Options, Secrets, Set, Stored, TokenUser};
 
 /// The kubeconfig that pods of the control plane share. Each pod has its own token.
-pub const GENERIC_KUBECONFIG: &str = "generic-token-kubeconfig";
+pub(crate) const GENERIC_KUBECONFIG: &str = "generic-token-kubeconfig";
 /// The folder of kubeconfig and token in a pod.
-pub const KUBECONFIG_FOLDER: &str = "/var/run/secrets/gardener.cloud/shoot/generic-kubeconfig";
+pub(crate) const KUBECONFIG_FOLDER: &str = "/var/run/secrets/gardener.cloud/shoot/generic-kubeconfig";
 /// The user of the token for the kube-apiserver's probes.
 const HEALTH_CHECK: &str = "health-check";
 /// The certificate of the API server.
@@ -31,12 +31,12 @@ pub struct Made(SortedMap<String, Set>);
 impl Made {
     /// The name of a configuration's current Secret. Empty until it was requested: the API server's certificate is
     /// requested once the exposure has an address.
-    pub fn current(&self, config: &str) -> &str {
+    pub(crate) fn current(&self, config: &str) -> &str {
         self.0.get(config).map_or("", |set| &set.current.name)
     }
 
     /// The name of the bundle for a CA, or for the key of ServiceAccounts.
-    pub fn bundle(&self, config: &str) -> &str {
+    pub(crate) fn bundle(&self, config: &str) -> &str {
         self.0.get(config).and_then(|set| set.bundle.as_ref()).map_or("", |bundle| &bundle.name)
     }
 
@@ -46,7 +46,7 @@ impl Made {
     }
 
     /// The content of the previous one, while it is valid.
-    pub fn old_data(&self, config: &str) -> Option<&Data> {
+    pub(crate) fn old_data(&self, config: &str) -> Option<&Data> {
         self.0.get(config)?.old.as_ref().map(|old| &old.data)
     }
 
@@ -95,14 +95,14 @@ impl Made {
         .into()
     }
 
-    /// Names of the Secrets of an etcd (`main` or `events`): the bundle of its CA, its own certificate, its clients'
-    /// certificate.
-    pub fn of_etcd(&self, role: &str) -> [&str; 3] {
+    /// Names of the Secrets of an etcd (`main` or `events`): the bundle of its CA, its own
+    /// certificate, its clients' certificate.
+    pub(crate) fn of_etcd(&self, role: &str) -> [&str; 3] {
         [self.bundle("ca-etcd"), self.current(&format!("etcd-server-{role}")), self.current("etcd-client")]
     }
 
-    /// The name of the kubeconfig's Secret, for annotation `generic-token-kubeconfig.secret.gardener.cloud/name` of the
-    /// `Cluster`.
+    /// The name of the kubeconfig's Secret, for annotation
+    /// `generic-token-kubeconfig.secret.gardener.cloud/name` of the `Cluster`.
     pub fn generic_kubeconfig(&self) -> &str {
         self.current(GENERIC_KUBECONFIG)
     }
@@ -118,7 +118,7 @@ pub enum Ensured {
 }
 
 /// The part of a text about keys that are made.
-pub const MAKING: &str = "making RSA keys, ";
+pub(crate) const MAKING: &str = "making RSA keys, ";
 
 /// Which of the keys is being made, if it is that of the last of these configurations.
 fn making(begun: &[(Config, Options)], all: usize) -> Failed {
@@ -131,10 +131,8 @@ fn count_of_keys(configs: &[(Config, Options)]) -> usize {
 
 /// Finds all Secrets, or creates missing ones.
 ///
-/// The certificate of the API server contains the address of the exposure, so it is created once `outside` is known.
-///
-/// # Errors
-/// The secrets manager fails.
+/// The certificate of the API server contains the address of the exposure, so it is created once `outside` is
+/// known. Errors: the secrets manager fails.
 pub fn ensure(secrets: &mut Secrets, view: &View, outside: Option<&Outside>) -> Result<Ensured, Failed> {
     let first: Vec<_> = authorities(view).into_iter().chain(keys(view)).collect();
     for (index, (config, options)) in first.iter().enumerate() {
@@ -154,11 +152,8 @@ pub fn ensure(secrets: &mut Secrets, view: &View, outside: Option<&Outside>) -> 
     Ok(Ensured::All(Made(sets.collect())))
 }
 
-/// Deletes unused Secrets. A flow calls it after it has succeeded.
-///
-/// # Errors
-/// The first one of the seed.
-pub fn clean_up(secrets: &mut Secrets) -> Result<(), Error> {
+/// Deletes unused Secrets. A flow calls it after it has succeeded. Errors: the first one of the seed.
+pub(crate) fn clean_up(secrets: &mut Secrets) -> Result<(), Error> {
     // The certificate is in use even if it was not requested because no address was known.
     let is_complete = secrets.get(SERVER).is_some();
     if is_complete { secrets.clean_up() } else { secrets.clean_up_asked() }

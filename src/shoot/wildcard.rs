@@ -15,11 +15,9 @@ const LABEL: &str = "gardener.cloud/role=controlplane-cert";
 /// The prefix of control plane namespaces, which host names omit.
 const PREFIX: &str = "shoot--";
 
-/// Copies the certificate to the namespace of the control plane, if the seed has one.
-///
-/// # Errors
-/// A request to the seed fails; or there are several certificates.
-pub fn ensure(seed: &Seed, view: &View) -> Result<Option<Wildcard>, Failed> {
+/// Copies the certificate to the namespace of the control plane, if the seed has one. Errors: a request to
+/// the seed fails; or there are several certificates.
+pub(crate) fn ensure(seed: &Seed, view: &View) -> Result<Option<Wildcard>, Failed> {
     let Some(host) = host(view) else { return Ok(None) };
     let params = ListParams { label_selector: LABEL.to_owned(), ..ListParams::default() };
     let mut found: Vec<Value> = Vec::new();

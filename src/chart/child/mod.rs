@@ -40,9 +40,9 @@ pub const COMMAND: &str = "render-child";
 /// The input for rendering the chart of an extension.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Request {
-    /// `.Release.Name`.
+    /// Templates read it as `.Release.Name`.
     pub name: String,
-    /// `.Release.Namespace`.
+    /// Templates read it as `.Release.Namespace`.
     pub namespace: String,
     /// Values that override the chart's own: a map, or null.
     pub values: Json,
@@ -114,7 +114,7 @@ impl Archive<'_> {
 }
 
 /// Objects under the keys of the Secret ([`render::Rendered::objects`]).
-pub type Objects = SortedMap<String, Json>;
+pub(crate) type Objects = SortedMap<String, Json>;
 
 /// How charts are rendered.
 #[derive(Clone, Debug)]
@@ -215,10 +215,8 @@ impl Renderer {
         Self::Child { program: PathBuf::from("/proc/self/exe") }
     }
 
-    /// Renders the chart of an extension from its archive (`.tgz`).
-    ///
-    /// # Errors
-    /// A problem of the chart or of the rendering.
+    /// Renders the chart of an extension from its archive (`.tgz`). Errors: a problem of the chart
+    /// or of the rendering.
     pub fn render<'a>(
         &self,
         request: &Request,
@@ -251,8 +249,8 @@ impl Renderer {
 
 /// Renderings in progress in this process.
 static RENDERINGS: Turns = Turns(AtomicUsize::new(0));
-/// How often, and for how long, a waiting caller checks whether it may begin. Meanwhile it holds a thread that others
-/// need.
+/// How often, and for how long, a waiting caller checks whether it may begin. Meanwhile it holds a
+/// thread that others need.
 const TURN_LOOK: Duration = Duration::from_millis(20);
 const TURN_PATIENCE: Duration = Duration::from_millis(500);
 
@@ -320,8 +318,8 @@ fn ask(
     }
 }
 
-/// Sends the input and reads the output, while a second thread enforces the time limit. The process has ended
-/// afterwards.
+/// Sends the input and reads the output, while a second thread enforces the time limit. The
+/// process has ended afterwards.
 fn converse(
     mut child: Child,
     (head, archive): ([&[u8]; 2], Archive<'_>),
@@ -360,7 +358,7 @@ fn converse(
 }
 
 /// The command `render-child`: reads one request, writes one answer, and returns the exit code.
-pub fn main(input: &mut dyn Read, output: &mut dyn Write) -> u8 {
+pub(crate) fn main(input: &mut dyn Read, output: &mut dyn Write) -> u8 {
     limit_resources();
     // If the system runs out of memory, it kills this process and not the agent.
     let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
@@ -383,7 +381,7 @@ pub fn main(input: &mut dyn Read, output: &mut dyn Write) -> u8 {
 }
 
 /// Sets the resource limits of a rendering. On a system without such limits it continues without them.
-pub fn limit_resources() {
+pub(crate) fn limit_resources() {
     use rustix::process::{Resource, Rlimit, setrlimit};
     let cpu_s = Some(RENDER_CPU_S_MAX);
     for (resource, current, maximum) in [

@@ -11,7 +11,7 @@ use crate::format::semver::Version;
 use crate::kube::{Error, Seed};
 
 /// The name of Deployment, Service and PodDisruptionBudget.
-pub const NAME: &str = "kube-controller-manager";
+pub(crate) const NAME: &str = "kube-controller-manager";
 
 /// The input of the objects.
 #[derive(Clone, Debug)]
@@ -61,10 +61,7 @@ const OF_APIS: [(&str, &[&str]); 4] = [
     ("policy/v1", &["disruption"]),
 ];
 
-/// The Deployment.
-///
-/// # Errors
-/// A version is invalid, or a volume has no Secret or ConfigMap.
+/// The Deployment. Errors: a version is invalid, or a volume has no Secret or ConfigMap.
 pub fn fill(input: &Input<'_>) -> Result<Value, String> {
     let mut object = archive::object("kube_controller_manager/deployment.yaml");
     object["metadata"]["namespace"] = json!(input.namespace);
@@ -108,7 +105,7 @@ fn controllers(version: &str, kubernetes: &Value) -> Result<String, String> {
 }
 
 /// The Service and the PodDisruptionBudget.
-pub fn others(namespace: &str) -> [Value; 2] {
+pub(crate) fn others(namespace: &str) -> [Value; 2] {
     ["kube_controller_manager/service.yaml", "kube_controller_manager/pdb.yaml"].map(|path| {
         let mut object = archive::object(path);
         object["metadata"]["namespace"] = json!(namespace);
@@ -117,9 +114,7 @@ pub fn others(namespace: &str) -> [Value; 2] {
 }
 
 /// Writes everything to the seed and keeps the container's live resource requests. Returns the Deployment.
-///
-/// # Errors
-/// A request fails.
+/// Errors: a request fails.
 pub fn deploy(seed: &Seed, namespace: &str, deployment: &Value) -> Result<Value, Error> {
     let [service, budget] = others(namespace);
     bring(seed, &SERVICE, &service)?;

@@ -8,19 +8,19 @@ use super::{archive, cluster_identity};
 use crate::format::yaml::{self, Dialect};
 
 /// Permissions of the applier of all the others.
-pub const RESOURCE_MANAGER: &str = "shoot-core-gardener-resource-manager";
+pub(crate) const RESOURCE_MANAGER: &str = "shoot-core-gardener-resource-manager";
 /// Permissions of Gardener and of the project's members.
-pub const GARDENER_ACCESS: &str = "shoot-core-gardeneraccess";
+pub(crate) const GARDENER_ACCESS: &str = "shoot-core-gardeneraccess";
 /// Namespace `kube-system`.
 pub const NAMESPACES: &str = "shoot-core-namespaces";
 /// Information for components and people about the Shoot.
-pub const SYSTEM: &str = "shoot-core-system";
+pub(crate) const SYSTEM: &str = "shoot-core-system";
 /// The identity of the cluster.
-pub const CLUSTER_IDENTITY: &str = "shoot-core-cluster-identity";
+pub(crate) const CLUSTER_IDENTITY: &str = "shoot-core-cluster-identity";
 /// Permissions of the kube-controller-manager.
-pub const KUBE_CONTROLLER_MANAGER: &str = "shoot-core-kube-controller-manager";
+pub(crate) const KUBE_CONTROLLER_MANAGER: &str = "shoot-core-kube-controller-manager";
 /// Copies of the objects that the Shoot's extensions read in the seed.
-pub const REFERENCED: &str = "referenced-resources";
+pub(crate) const REFERENCED: &str = "referenced-resources";
 
 /// Objects as one text.
 fn emit(objects: &[Value]) -> String {
@@ -32,8 +32,7 @@ fn file(name: &str) -> String {
     archive::text(&format!("shoot/{name}.yaml"))
 }
 
-/// [`RESOURCE_MANAGER`].
-pub fn resource_manager(namespace: &str) -> Managed {
+pub(crate) fn resource_manager(namespace: &str) -> Managed {
     let mut webhooks = archive::object("shoot/webhooks.yaml");
     // The kind has no namespace. Upstream writes one, so this keeps the checksum of the Secret equal.
     webhooks["metadata"]["namespace"] = json!(namespace);
@@ -41,23 +40,19 @@ pub fn resource_manager(namespace: &str) -> Managed {
     Managed::for_shoot(namespace, RESOURCE_MANAGER, false, &manifests)
 }
 
-/// [`GARDENER_ACCESS`].
-pub fn gardener_access(namespace: &str) -> Managed {
+pub(crate) fn gardener_access(namespace: &str) -> Managed {
     Managed::for_shoot(namespace, GARDENER_ACCESS, true, &file("gardener-access"))
 }
 
-/// [`NAMESPACES`].
-pub fn namespaces(namespace: &str) -> Managed {
+pub(crate) fn namespaces(namespace: &str) -> Managed {
     Managed::for_shoot(namespace, NAMESPACES, true, &file("namespaces"))
 }
 
-/// [`KUBE_CONTROLLER_MANAGER`].
-pub fn kube_controller_manager(namespace: &str) -> Managed {
+pub(crate) fn kube_controller_manager(namespace: &str) -> Managed {
     Managed::for_shoot(namespace, KUBE_CONTROLLER_MANAGER, true, &file("kube-controller-manager"))
 }
 
-/// [`CLUSTER_IDENTITY`].
-pub fn cluster_identity(namespace: &str, identity: &str) -> Managed {
+pub(crate) fn cluster_identity(namespace: &str, identity: &str) -> Managed {
     let mut map = archive::object("cluster_identity/config-map.yaml");
     map["data"][cluster_identity::NAME] = json!(identity);
     map["data"][cluster_identity::ORIGIN_KEY] = json!("shoot");
@@ -66,7 +61,7 @@ pub fn cluster_identity(namespace: &str, identity: &str) -> Managed {
 
 /// [`SYSTEM`]: ConfigMap `shoot-info` with these entries, and the readers' ClusterRole with these rules. From
 /// Kubernetes 1.33 on, a NetworkPolicy isolates namespace `kube-system`.
-pub fn system(namespace: &str, info: &Value, minor: u64, rules: &[Value]) -> Managed {
+pub(crate) fn system(namespace: &str, info: &Value, minor: u64, rules: &[Value]) -> Managed {
     let metadata = json!({"name": "shoot-info", "namespace": "kube-system"});
     let mut objects =
         vec![json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": info})];
@@ -81,7 +76,7 @@ pub fn system(namespace: &str, info: &Value, minor: u64, rules: &[Value]) -> Man
 }
 
 /// [`REFERENCED`], of class `seed`.
-pub fn referenced(namespace: &str, copies: &[Value]) -> Managed {
+pub(crate) fn referenced(namespace: &str, copies: &[Value]) -> Managed {
     Managed::copies_in(namespace, REFERENCED, copies)
 }
 

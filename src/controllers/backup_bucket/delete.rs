@@ -85,7 +85,6 @@ fn delete_generated(round: &Round<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Releases the credentials.
 fn release(round: &Round<'_>, credentials: &Credentials) -> Result<(), Failure> {
     let (garden, resource) = (round.garden(), credentials.resource());
     let key = Key::of(&credentials.object);

@@ -66,7 +66,6 @@ struct Listed {
     metadata: ObjectMeta,
 }
 
-/// State between checks.
 #[derive(Default)]
 struct Memory {
     /// When objects were last listed.
@@ -90,7 +89,6 @@ impl Looker {
         Self { seed, bastions, seen, wake, memory: Mutex::default() }
     }
 
-    /// The key.
     pub(super) fn key() -> Key {
         Key::new("", "bastions")
     }

@@ -54,7 +54,7 @@ impl ExistingTypes {
 const TYPES_PERIOD: Duration = Duration::from_secs(120);
 
 /// Adds the controller and its lister.
-pub fn add(site: &Arc<Site>, group: &mut Group) {
+pub(crate) fn add(site: &Arc<Site>, group: &mut Group) {
     let workers = site.settings.controllers.controller_installation_required_workers;
     let required = group.lane("controllerinstallation-required", workers, RETRY_DEFAULT);
     let lister = group.lane("controllerinstallation-required-types", 1, Retry::up_to(TYPES_PERIOD));

@@ -46,8 +46,7 @@ struct Base {
     last: Mutex<Option<Last>>,
 }
 
-/// Adds the controller.
-pub fn add(site: &Arc<Site>, group: &mut Group) {
+pub(crate) fn add(site: &Arc<Site>, group: &mut Group) {
     let base = Base { site: Arc::clone(site), is_started: AtomicBool::new(false), last: Mutex::default() };
     // The object is read each time, so a failure must not delay it for long.
     let lane = group.lane("gardenlet", 1, Retry { first: Duration::from_secs(5), max: PERIOD });

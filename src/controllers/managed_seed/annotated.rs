@@ -24,7 +24,6 @@ use super::{Base, CONTROLLER, RETRY, Round};
 /// when its annotation is removed.
 const MADE: &str = "edge.gardenlet/used-as-seed";
 
-/// Adds the controller.
 pub(super) fn add(group: &mut Group, base: Arc<Base>) {
     let lane = group.lane("use-as-seed", base.controller().workers, RETRY);
     group.wake(&lane, &base.site.heads, |change: &Change<ShootHead>| {

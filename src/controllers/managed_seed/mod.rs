@@ -86,8 +86,8 @@ impl Known {
         known.iter().any(|(key, entry)| key.namespace == shoot.namespace && entry.head.shoot() == shoot.name)
     }
 
-    /// Returns the changes of a new list. `jitter` is a random time within the period over which reconciliations are
-    /// spread.
+    /// Returns the changes of a new list. `jitter` is a random time within the period over
+    /// which reconciliations are spread.
     fn replace(
         &self,
         listed: Vec<Head>,
@@ -134,8 +134,7 @@ fn waits(head: &Head, settings: &ManagedSeedController) -> bool {
     !head.is_deleting() && !is_new && (head.is_observed() || settings.jitter_updates)
 }
 
-/// Adds the controllers.
-pub fn add(site: &Arc<Site>, group: &mut Group) {
+pub(crate) fn add(site: &Arc<Site>, group: &mut Group) {
     let settings = site.settings.controllers.managed_seed;
     let base = Arc::new(Base { site: Arc::clone(site), known: Known::default() });
     let lane = group.lane("managed-seed", settings.workers, RETRY);

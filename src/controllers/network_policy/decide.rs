@@ -11,13 +11,11 @@ use super::policy::{DENY_ALL, Policy, Seen, seen};
 
 /// The writer of the policies that Services request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Whose {
-    /// Unknown yet.
+pub(crate) enum Whose {
     #[default]
     Unknown,
     /// The agent, while its applier holds the lease.
     Ours,
-    /// A gardener-resource-manager.
     Others,
 }
 
@@ -35,7 +33,6 @@ pub(super) struct Wanted {
     pub(super) whose: Whose,
 }
 
-/// One write.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Step {
     Create(Policy),

@@ -40,9 +40,9 @@ use central::{Central, Given, Networks, ShootNetworks};
 use decide::{Step, Wanted};
 use server::Known;
 
-pub use decide::Whose;
-pub use observe::Sight;
-pub use server::{Server, name};
+pub(crate) use decide::Whose;
+pub(crate) use observe::Sight;
+pub(crate) use server::{Server, name};
 
 /// How often the address of the API server is checked.
 const SERVER_PERIOD: Duration = Duration::from_secs(60);
@@ -58,7 +58,7 @@ fn server_key() -> Key {
 
 /// The state of the controller.
 #[derive(Debug)]
-pub struct NetworkPolicies {
+pub(crate) struct NetworkPolicies {
     seed: Seed,
     sight: Sight,
     server: Server,
@@ -70,7 +70,7 @@ pub struct NetworkPolicies {
 }
 
 /// Adds the controller. The caller owns the watches.
-pub fn add(
+pub(crate) fn add(
     settings: &Settings,
     seed: &Seed,
     sight: &Sight,

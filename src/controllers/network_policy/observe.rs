@@ -19,7 +19,7 @@ use crate::runtime::source::{Notice, Source};
 
 /// The state that the controller shares with its watches. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Sight {
+pub(crate) struct Sight {
     namespaces: Source<Namespace>,
     pub(super) policies: Alike,
     pub(super) services: Alike,
@@ -43,19 +43,19 @@ impl Default for Sight {
 
 impl Sight {
     /// Watches the policies of the seed.
-    pub fn watch_policies(&self, seed: &Client, group: &mut Group) {
+    pub(crate) fn watch_policies(&self, seed: &Client, group: &mut Group) {
         group.watch(seed, Options::all("seed/networkpolicies", NETWORK_POLICY), &self.policies);
     }
 
     /// Watches the input of the policies of Services.
-    pub fn watch_services(&self, seed: &Client, group: &mut Group) {
+    pub(crate) fn watch_services(&self, seed: &Client, group: &mut Group) {
         group.watch(seed, Options::all("seed/services", SERVICE), &self.services);
         let pods = Options { metadata_only: true, ..Options::all("seed/pods", POD) };
         group.watch(seed, pods, &self.pods);
     }
 
     /// Sets the writer of the policies that Services request.
-    pub fn set_whose(&self, whose: Whose) {
+    pub(crate) fn set_whose(&self, whose: Whose) {
         let before =
             std::mem::replace(&mut *self.whose.lock().unwrap_or_else(PoisonError::into_inner), whose);
         if before != whose {
@@ -68,7 +68,7 @@ impl Sight {
     }
 
     /// The namespaces of the seed, also for other controllers.
-    pub const fn namespaces(&self) -> &Source<Namespace> {
+    pub(crate) const fn namespaces(&self) -> &Source<Namespace> {
         &self.namespaces
     }
 

@@ -38,7 +38,7 @@ struct Inner {
 
 /// The periodic check.
 #[derive(Debug)]
-pub struct Server {
+pub(crate) struct Server {
     seed: Seed,
     dialer: Arc<dyn Dial>,
     name: Option<(String, u16)>,
@@ -47,7 +47,7 @@ pub struct Server {
 
 impl Server {
     /// `name` is host and port of the API server; `None` if its URL contains an address.
-    pub fn new(seed: Seed, dialer: Arc<dyn Dial>, name: Option<(String, u16)>) -> Self {
+    pub(crate) fn new(seed: Seed, dialer: Arc<dyn Dial>, name: Option<(String, u16)>) -> Self {
         Self { seed, dialer, name, inner: Mutex::default() }
     }
 
@@ -124,9 +124,9 @@ impl Server {
     }
 }
 
-/// The host name of the API server from its URL or, if that contains an address, from the environment of pods
-/// (`KUBERNETES_SERVICE_HOST` and `KUBERNETES_SERVICE_PORT`).
-pub fn name(server: &str, host: Option<&str>, port: Option<&str>) -> Option<(String, u16)> {
+/// The host name of the API server from its URL or, if that contains an address, from the environment of
+/// pods (`KUBERNETES_SERVICE_HOST` and `KUBERNETES_SERVICE_PORT`).
+pub(crate) fn name(server: &str, host: Option<&str>, port: Option<&str>) -> Option<(String, u16)> {
     let is_name = |host: &str| !host.is_empty() && host.parse::<IpAddr>().is_err();
     let url = Url::parse(server).ok().map(|url| (url.host, url.port));
     let variables = || Some((host?.to_owned(), port?.parse().ok()?));

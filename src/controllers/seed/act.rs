@@ -65,7 +65,6 @@ impl SeedReconciler {
         Ok(None)
     }
 
-    /// Starts a reconciliation.
     pub(super) fn round(&self, observed: &Observed, phase: Phase, cx: &Context) -> Running {
         let wanted = extensions::wanted(&observed.live, &self.site.registrations.store().values());
         let is_complete = matches!(phase, Phase::Begin) || !self.memory.is_recent(cx.clock.mono(), &wanted);

@@ -97,8 +97,8 @@ pub(super) fn definitions(this: &SeedReconciler, now: Timestamp) -> Result<Optio
     if step.is_some() { Ok(step) } else { remove_definitions(this, &last, now) }
 }
 
-/// Deletes objects outside of ManagedResources: those of custom kinds, and a gardener-resource-manager that a gardenlet
-/// has deployed.
+/// Deletes objects outside of ManagedResources: those of custom kinds, and a gardener-resource-manager that
+/// a gardenlet has deployed.
 fn remove_objects(this: &SeedReconciler, definitions: &[Metadata]) -> Result<(), Failure> {
     let is_served = |resource: &Resource| {
         let name = format!("{}.{}", resource.plural, resource.group);

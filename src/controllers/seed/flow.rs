@@ -78,7 +78,6 @@ impl Work {
     }
 }
 
-/// State between reconciliations.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     /// When all tasks were last done, and the Extension objects of that time: registrations change.
@@ -329,8 +328,8 @@ fn namespaces(work: &Work) -> Result<Step, Failed> {
     Ok(Step::Done)
 }
 
-/// Whether the agent itself protects extension objects. A gardener-resource-manager does it with webhooks while it
-/// runs.
+/// Whether the agent itself protects extension objects. A gardener-resource-manager does it with
+/// webhooks while it runs.
 fn is_protected(work: &Work) -> Result<bool, Failed> {
     Ok(work.has_policies
         && match work.site.settings.edge.resource_manager {

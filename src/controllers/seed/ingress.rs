@@ -35,7 +35,6 @@ pub(super) fn is_managed(seed: &Value) -> bool {
     spec["dns"]["provider"].is_object() && spec["ingress"]["domain"].is_string()
 }
 
-/// The record.
 pub(super) fn target() -> Target {
     Target { resource: DNS_RECORD, key: Key::new(GARDEN_NAMESPACE, NAME) }
 }

@@ -18,7 +18,7 @@ mod ingress;
 mod observe;
 mod operations;
 mod references;
-pub mod register;
+pub(crate) mod register;
 pub(super) mod registration;
 mod status;
 
@@ -38,15 +38,14 @@ use crate::runtime::queue::Retry;
 use super::Site;
 
 use decide::Phase;
-pub use decide::{Agent, without_namespace};
-pub use error::{Error, GET_NAMESPACE};
-pub use registration::{Absence, Registration};
+pub(crate) use decide::{Agent, without_namespace};
+pub(crate) use error::{Error, GET_NAMESPACE};
+pub(crate) use registration::{Absence, Registration};
 
 /// The finalizer of objects that Gardener manages.
-pub const FINALIZER: &str = "gardener";
+pub(crate) const FINALIZER: &str = "gardener";
 
-/// Adds the controller.
-pub fn add(site: &Arc<Site>, group: &mut Group) {
+pub(crate) fn add(site: &Arc<Site>, group: &mut Group) {
     let lane = group.lane("seed", 1, RETRY);
     let own = site.own_seed();
     group.wake(&lane, &site.seeds, move |change| {
@@ -91,8 +90,8 @@ struct SeedReconciler {
 /// The delay after a write conflict.
 const CONFLICT_RETRY: Duration = Duration::from_millis(50);
 
-/// Upstream's first delay is 5 ms. A reconciliation reads about sixty objects, and a problem that a person must fix
-/// takes longer.
+/// Upstream's first delay is 5 ms. A reconciliation reads about sixty objects, and a problem that a person
+/// must fix takes longer.
 const RETRY: Retry = Retry { first: Duration::from_secs(1), max: Duration::from_secs(60) };
 
 impl Reconciler for SeedReconciler {

@@ -12,22 +12,21 @@ struct Known {
 
 /// The registration. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub struct Registration(Arc<Mutex<Known>>);
+pub(crate) struct Registration(Arc<Mutex<Known>>);
 
 /// Why there is no Seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Absence {
+pub(crate) enum Absence {
     /// This process has not registered it yet.
     Never,
     /// It is gone without a deletion request: the garden has lost it.
     Lost,
-    /// Somebody deleted it.
     Deleted,
 }
 
 impl Registration {
     /// Sets the Seed that is served from now on.
-    pub fn serves(&self, uid: &str, is_deleting: bool) {
+    pub(crate) fn serves(&self, uid: &str, is_deleting: bool) {
         let mut known = self.lock();
         if known.uid != uid {
             *known = Known { uid: uid.to_owned(), deleted: false };
@@ -36,23 +35,23 @@ impl Registration {
     }
 
     /// Records that the Seed with this uid is being deleted.
-    pub fn is_deleted(&self, uid: &str) {
+    pub(crate) fn is_deleted(&self, uid: &str) {
         let mut known = self.lock();
         known.deleted |= known.uid == uid;
     }
 
     /// Whether this is the served Seed, and not another one with its name.
-    pub fn is_of(&self, uid: &str) -> bool {
+    pub(crate) fn is_of(&self, uid: &str) -> bool {
         self.lock().uid == uid
     }
 
     /// The uid of the served Seed; empty before the first registration.
-    pub fn uid(&self) -> String {
+    pub(crate) fn uid(&self) -> String {
         self.lock().uid.clone()
     }
 
     /// Why there is no Seed.
-    pub fn absence(&self) -> Absence {
+    pub(crate) fn absence(&self) -> Absence {
         let known = self.lock();
         match (known.uid.is_empty(), known.deleted) {
             (true, _) => Absence::Never,

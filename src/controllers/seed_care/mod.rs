@@ -28,8 +28,7 @@ use crate::runtime::write;
 use super::Site;
 use decide::{COMPONENTS_HEALTHY, EMERGENCY_STOP};
 
-/// Adds the controller.
-pub fn add(site: &Arc<Site>, group: &mut Group) {
+pub(crate) fn add(site: &Arc<Site>, group: &mut Group) {
     let settings = &site.settings.controllers.seed_care;
     let lane = group.lane("seed-care", 1, Retry::up_to(settings.sync_period));
     let own = site.own_seed();
@@ -45,8 +44,8 @@ pub fn add(site: &Arc<Site>, group: &mut Group) {
     group.run(lane, reconciler);
 }
 
-/// Whether a change of the Seed requires a check: it is new, was just reconciled, or its emergency stop has started or
-/// ended.
+/// Whether a change of the Seed requires a check: it is new, was just reconciled, or its emergency stop
+/// has started or ended.
 fn wants_care(old: Option<&Seed>, new: &Seed) -> bool {
     let Some(old) = old else { return true };
     let operation = |seed: &Seed| seed.status.last_operation.clone().unwrap_or_default();
@@ -55,9 +54,9 @@ fn wants_care(old: Option<&Seed>, new: &Seed) -> bool {
     was_reconciled || decide::is_stopped(&old.metadata) != decide::is_stopped(&new.metadata)
 }
 
-/// Whether a ManagedResource of the seed has become healthy, or has another fault than before. A transient fault does
-/// not count, because it would flip the condition with every change of an extension. If it lasts, the next check sees
-/// it.
+/// Whether a ManagedResource of the seed has become healthy, or has another fault than before. A transient
+/// fault does not count, because it would flip the condition with every change of an extension. If it lasts,
+/// the next check sees it.
 fn has_news(old: Option<&Watched>, new: Option<&Watched>) -> bool {
     let of = |managed: Option<&Watched>| managed.filter(|m| decide::concerns(m)).and_then(decide::fault);
     let (before, after) = (of(old), of(new));

@@ -48,10 +48,8 @@ impl Running {
 }
 
 impl ShootReconciler {
-    /// Reports that all tasks have been done since `at`.
-    ///
-    /// # Errors
-    /// A request fails; [`EndError`] tells whether the result is still to be reported.
+    /// Reports that all tasks have been done since `at`. Errors: a request fails; [`EndError`] tells whether
+    /// the result is still to be reported.
     pub(super) fn succeeded(
         &self,
         key: &Key,
@@ -103,10 +101,8 @@ impl ShootReconciler {
         Ok(live)
     }
 
-    /// The same after other tasks have failed, so that the next try does not repeat them.
-    ///
-    /// # Errors
-    /// The garden is unreachable.
+    /// The same after other tasks have failed, so that the next try does not repeat them. Errors:
+    /// the garden is unreachable.
     pub(super) fn strike_off_done(&self, key: &Key, running: &Running) -> Result<(), kube::Error> {
         if running.fulfilled().is_empty() {
             return Ok(());
@@ -149,7 +145,6 @@ impl ShootReconciler {
         EndError::Reported(if is_final { Failure::terminal(failure) } else { Failure::retry(failure) })
     }
 
-    /// Emits an event.
     pub(super) fn tell(&self, key: &Key, shoot: &Value, operation: Operation, news: News<'_>, cx: &Context) {
         let (warning, reason, note) = news.words(operation);
         let action = if operation.is_deletion() { "Delete" } else { "Reconcile" };

@@ -4,12 +4,12 @@
 
 mod act;
 mod begin;
-pub mod decide;
+pub(crate) mod decide;
 mod finish;
-pub mod frame;
+pub(crate) mod frame;
 mod release;
 mod rotation;
-pub mod status;
+pub(crate) mod status;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -30,8 +30,7 @@ use super::Site;
 
 use decide::{Decision, Input};
 
-/// Adds the controller.
-pub fn add(site: &Arc<Site>, group: &mut Group) {
+pub(crate) fn add(site: &Arc<Site>, group: &mut Group) {
     let settings = &site.settings;
     let lane = group.lane("shoot", settings.controllers.shoot.workers, RETRY);
     let listed = Listed::default();

@@ -14,7 +14,7 @@ use super::schedule::Schedule;
 /// The facts from the spec.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(super) struct Basis {
-    /// `spec.hibernation.enabled`.
+    /// Field `spec.hibernation.enabled` of the Shoot.
     pub(super) wants_hibernation: bool,
     /// It has workers, so it gets no conditions.
     pub(super) has_workers: bool,
@@ -24,7 +24,7 @@ pub(super) struct Basis {
     pub(super) key_is_due: Option<Timestamp>,
     /// `spec.maintenance.timeWindow`: its start and its end.
     pub(super) window: (String, String),
-    /// `spec.hibernation.schedules`.
+    /// Field `spec.hibernation.schedules` of the Shoot.
     pub(super) schedules: Vec<Schedule>,
 }
 

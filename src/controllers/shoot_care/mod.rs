@@ -41,8 +41,7 @@ use act::Known;
 use planes::Planes;
 use snapshots::Snapshots;
 
-/// Adds the controller.
-pub fn add(site: &Arc<Site>, group: &mut Group) {
+pub(crate) fn add(site: &Arc<Site>, group: &mut Group) {
     let settings = &site.settings;
     let care = &settings.controllers.shoot_care;
     // An unreachable API server blocks a worker for seconds, so other controllers keep half of the workers.
@@ -72,7 +71,6 @@ pub fn add(site: &Arc<Site>, group: &mut Group) {
 enum Reason {
     /// It is new here, so the check is not urgent.
     New,
-    /// It has changed.
     Asked,
     /// It is gone, so its state is dropped.
     Gone,

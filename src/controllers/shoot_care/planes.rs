@@ -55,9 +55,6 @@ impl Planes {
     }
 
     /// The state of a namespace, not older than `age_max`. Concurrent callers share one read.
-    ///
-    /// # Errors
-    /// A request fails.
     pub(super) fn of(&self, namespace: &str, now: Mono, age_max: Duration) -> Result<Plane, Error> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let fresh = last.clone().filter(|read| now.saturating_sub(read.at) <= age_max);
@@ -69,9 +66,6 @@ impl Planes {
     }
 
     /// The present state of a namespace.
-    ///
-    /// # Errors
-    /// A request fails.
     pub(super) fn now(&self, namespace: &str) -> Result<Plane, Error> {
         Ok(self.read(namespace)?.remove(namespace).unwrap_or_default())
     }

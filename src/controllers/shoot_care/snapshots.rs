@@ -41,7 +41,6 @@ const OLDEST: (&str, &str) = (
     "When the last snapshot was taken of the etcd-main that has waited for one for longest; since when, if it has none.",
 );
 
-/// The cached state.
 #[derive(Default)]
 pub(super) struct Snapshots(Mutex<Option<(Mono, All)>>);
 
@@ -50,7 +49,6 @@ type All = SortedMap<String, State>;
 /// The state of one Shoot.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct State {
-    /// Its CronJob.
     job: Option<Job>,
     /// The run that ended last.
     last: Option<Run>,

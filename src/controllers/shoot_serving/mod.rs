@@ -47,8 +47,7 @@ fn of_shoot(namespace: &Namespace) -> Option<&str> {
     is_of_shoot.then_some(metadata.uid.as_str())
 }
 
-/// Adds the controller.
-pub fn add(serving: Serving, group: &mut Group) {
+pub(crate) fn add(serving: Serving, group: &mut Group) {
     let lane = group.lane("shoot-serving", WORKERS, Retry::up_to(AGAIN.1));
     serving.served.looks(&lane);
     group.wake(&lane, &serving.spaces, |change| {
@@ -61,7 +60,7 @@ pub fn add(serving: Serving, group: &mut Group) {
 
 /// The state of the controller.
 #[derive(Debug)]
-pub struct Serving {
+pub(crate) struct Serving {
     seed: Seed,
     connector: Connector,
     served: Served,
@@ -114,7 +113,7 @@ fn plan(server: Option<i64>, other: Option<i64>) -> Plan {
 
 impl Serving {
     /// `connector` creates clients that check the applier's lease.
-    pub fn new(
+    pub(crate) fn new(
         seed: Seed,
         connector: Connector,
         served: Served,

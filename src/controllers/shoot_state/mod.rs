@@ -6,7 +6,7 @@
 //! shows whether the garden has it.
 
 mod collect;
-pub mod decide;
+pub(crate) mod decide;
 mod watch;
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -43,7 +43,7 @@ use watch::States;
 const AGAIN_MAX: Duration = Duration::from_secs(30);
 
 /// Adds the controller, unless it is disabled.
-pub fn add(site: &Arc<Site>, group: &mut Group) {
+pub(crate) fn add(site: &Arc<Site>, group: &mut Group) {
     let settings = site.settings.controllers.shoot_state;
     if settings.workers == 0 {
         return;
@@ -107,8 +107,8 @@ impl Planes {
         self.lock().values().cloned().collect()
     }
 
-    /// Records the Shoot's namespace. Returns its key if the Shoot is new or gone, or its ShootState may be written
-    /// from now on.
+    /// Records the Shoot's namespace. Returns its key if the Shoot is new or gone, or its ShootState may be
+    /// written from now on.
     fn hear(&self, change: &Change<ShootHead>) -> Option<Key> {
         let plane = |head: &Option<Arc<ShootHead>>| {
             head.as_ref().map(|head| head.status.technical_id.clone()).filter(|id| !id.is_empty())
@@ -181,7 +181,7 @@ struct Written {
 }
 
 impl ShootStateReconciler {
-    /// `syncPeriod`.
+    /// Field `syncPeriod` of the configuration.
     fn period(&self) -> Duration {
         self.site.settings.controllers.shoot_state.sync_period
     }

@@ -101,7 +101,7 @@ const USERS_COUNT: Duration = Duration::from_secs(60);
 
 /// The shared rate limit. Cheap to clone.
 #[derive(Clone, Default)]
-pub struct Pace(Arc<Mutex<State>>);
+pub(crate) struct Pace(Arc<Mutex<State>>);
 
 impl fmt::Debug for Pace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -5,9 +5,8 @@ use super::seen::Secrets;
 
 /// The state. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub struct Shared {
+pub(crate) struct Shared {
     /// The Secrets that need tokens.
-    pub secrets: Secrets,
-    /// The rate limit.
-    pub pace: Pace,
+    pub(crate) secrets: Secrets,
+    pub(crate) pace: Pace,
 }

@@ -16,8 +16,7 @@ const CLASS: &str = "shoot";
 /// As in upstream.
 const WORKERS: u32 = 5;
 
-/// Adds the controller.
-pub fn add(seed: &Seed, served: &Served, secrets: &Secrets, pace: &Pace, group: &mut Group) {
+pub(crate) fn add(seed: &Seed, served: &Served, secrets: &Secrets, pace: &Pace, group: &mut Group) {
     let lane = group.lane("token-requestor-shoot", WORKERS, RETRY_DEFAULT);
     served.renews_tokens(&lane);
     seen::wake(&lane, &secrets.shoot, group);

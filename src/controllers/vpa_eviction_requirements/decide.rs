@@ -26,10 +26,7 @@ pub(super) struct Plan {
     pub(super) until: Option<Timestamp>,
 }
 
-/// Decides from the annotations of an autoscaler.
-///
-/// # Errors
-/// The invalid annotation, and the remedy.
+/// Decides from the annotations of an autoscaler. Errors: the invalid annotation, and the remedy.
 pub(super) fn plan(vpa: &Value, now: Timestamp) -> Result<Plan, String> {
     let words = "\"never\" or \"in-maintenance-window-only\"";
     match annotation(vpa, RESTRICTION) {

@@ -34,8 +34,7 @@ const PERIOD: Duration = Duration::from_secs(60);
 /// How often to check while the kind does not exist, and whether another program does the work.
 const PERIOD_SELDOM: Duration = Duration::from_secs(600);
 
-/// Adds the controller.
-pub fn add(site: &Arc<Site>, group: &mut Group) {
+pub(crate) fn add(site: &Arc<Site>, group: &mut Group) {
     let workers = site.settings.controllers.vpa_eviction_requirements_workers;
     let lane = group.lane("vpa-eviction-requirements", workers, RETRY_DEFAULT);
     lane.add(Key::default());
@@ -137,8 +136,8 @@ fn is_relevant(vpa: &Value) -> bool {
     vpa["metadata"]["deletionTimestamp"].is_null() && vpa["metadata"]["labels"][label] == value
 }
 
-/// A hash of what upstream considers a change: the generation and the annotations. The statuses of autoscalers change
-/// each minute.
+/// A hash of what upstream considers a change: the generation and the annotations. The statuses of
+/// autoscalers change each minute.
 fn version(metadata: &ObjectMeta) -> u64 {
     let mut hasher = DefaultHasher::new();
     metadata.uid.hash(&mut hasher);

@@ -29,19 +29,17 @@ use crate::net::CertificatePair;
 #[derive(Clone, PartialEq, Default)]
 pub struct ExecPlugin {
     /// The program: a path, or a name that is looked up in `PATH`.
-    pub command: PathBuf,
-    /// Its arguments.
-    pub args: Vec<String>,
-    /// Additional environment variables.
-    pub env: Vec<(String, String)>,
+    pub(crate) command: PathBuf,
+    pub(crate) args: Vec<String>,
+    pub(crate) env: Vec<(String, String)>,
     /// `client.authentication.k8s.io/v1` or `…/v1beta1`.
-    pub api_version: String,
+    pub(crate) api_version: String,
     /// Whether the plugin gets the cluster's information.
-    pub provide_cluster_info: bool,
+    pub(crate) provide_cluster_info: bool,
     /// Additional data for the plugin: the cluster's extension for plugins.
-    pub cluster_config: Option<Value>,
+    pub(crate) cluster_config: Option<Value>,
     /// The hint for the user if the program is missing.
-    pub install_hint: String,
+    pub(crate) install_hint: String,
 }
 
 impl fmt::Debug for ExecPlugin {

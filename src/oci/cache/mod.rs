@@ -53,10 +53,7 @@ impl<'a> From<&'a Content> for Archive<'a> {
 }
 
 impl Content {
-    /// Reads the whole content.
-    ///
-    /// # Errors
-    /// [`Error::Disk`], and [`Error::Large`] beyond `bytes_max`.
+    /// Reads the whole content. Errors: [`Error::Disk`], and [`Error::Large`] beyond `bytes_max`.
     pub fn read_all(self, bytes_max: usize) -> Result<Vec<u8>, Error> {
         let read = match self {
             Self::File(mut file) => capped::read(&mut file, bytes_max),
@@ -122,7 +119,7 @@ impl Cache {
     }
 
     /// The number of files and their total size.
-    pub fn usage(&self) -> (usize, u64) {
+    pub(crate) fn usage(&self) -> (usize, u64) {
         let sizes = |directory: fs::ReadDir| -> Vec<u64> {
             directory.filter_map(|entry| Some(entry.ok()?.metadata().ok()?.len())).collect()
         };
@@ -369,7 +366,6 @@ impl Partial<'_> {
         cut.map_err(|error| self.fail(error))
     }
 
-    /// Appends.
     pub(super) fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
         let written = match &mut self.sink {
             Sink::Memory(content) => {

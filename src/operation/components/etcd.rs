@@ -101,8 +101,8 @@ pub(in crate::operation) const fn resource(mode: EtcdMode) -> Resource {
     }
 }
 
-/// The cron schedule of a druid's defragmentation: once a day, in the maintenance time window. The minute differs
-/// between Shoots.
+/// The cron schedule of a druid's defragmentation: once a day, in the maintenance time window. The
+/// minute differs between Shoots.
 fn schedule(view: &View) -> String {
     let digits = |range| view.maintenance_begin.get(range).and_then(|text: &str| text.parse::<u32>().ok());
     let spread = view.uid.bytes().map(u32::from).sum::<u32>() % 60;

@@ -135,7 +135,6 @@ pub(in crate::operation) fn wait_managed(work: &mut Work, _: &Attempt) -> Result
     Ok(are_gone(&list_managed(work, OWN)?, SOON))
 }
 
-/// Extensions delete theirs.
 pub(in crate::operation) fn wait_all_managed(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     release_going(work)?;
     let mut all = list_managed(work, "")?;
