@@ -1,8 +1,9 @@
 //! Applies another configuration without restarting the process: the parts end in order and start again, and the agent
 //! keeps its leases.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
+use crate::base::lock::IgnorePoison;
 use crate::base::stop::Stop;
 use crate::base::thread;
 use crate::config::settings::Settings;
@@ -99,7 +100,7 @@ impl Reloader {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         // Plain values: a panic does not leave them half changed.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 }
 

@@ -3,12 +3,13 @@
 //! The watchdog depends on the progress of the agent's own threads, including the heartbeat. It counts their tries, not
 //! their success: a site without a garden must not be restarted.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::base::clock::{self, Clock, Mono};
 use crate::base::error::chain;
+use crate::base::lock::IgnorePoison;
 use crate::base::notify::{self, Notifier};
 use crate::base::stop::Stop;
 use crate::base::thread;
@@ -152,7 +153,7 @@ impl Service {
 impl Inner {
     fn told(&self) -> std::sync::MutexGuard<'_, Told> {
         // Plain values: a panic does not leave them half changed.
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+        self.told.lock().ignore_poison()
     }
 
     fn tell(&self) {

@@ -1,12 +1,13 @@
 //! The state of the agent as it reports it: probes, metrics, and the stage of each part.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::base::clock::{Clock, Mono, Timestamp};
 use crate::base::cut::one_line;
 use crate::base::error::chain;
 use crate::base::garden_time::GardenTime;
+use crate::base::lock::IgnorePoison;
 use crate::base::process;
 use crate::base::sorted::SortedMap;
 use crate::config::settings::Settings;
@@ -191,7 +192,7 @@ impl Status {
     pub(super) fn remarks(&self) -> impl Fn() -> Option<String> + Send + Sync + 'static {
         let state = Arc::clone(&self.state);
         move || {
-            let state = state.lock().unwrap_or_else(PoisonError::into_inner);
+            let state = state.lock().ignore_poison();
             let all = [&state.clock_remark, &state.garden_remark, &state.webhook_remark, &state.remark];
             let all: Vec<&str> = all.into_iter().flatten().map(String::as_str).collect();
             (!all.is_empty()).then(|| all.join(" "))
@@ -420,7 +421,7 @@ impl Status {
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
         // The fields are plain values, so a panic cannot leave them half changed.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 }
 

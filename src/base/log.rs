@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use env_logger::{Builder, Target};
 use log::kv::{self, Key, Value, VisitSource};
@@ -11,6 +11,7 @@ use log::{Level, LevelFilter, Record};
 
 use super::clock::{Clock, Timestamp};
 use super::cut::{head, one_line};
+use super::lock::IgnorePoison;
 use crate::limits;
 
 /// The form of a line.
@@ -43,7 +44,7 @@ type Lines = Mutex<Vec<String>>;
 /// Starts logging to standard error. Called again, it changes the options.
 pub fn start(options: Options) {
     let level = options.level;
-    *lock(&OPTIONS) = Some(options);
+    *OPTIONS.lock().ignore_poison() = Some(options);
     let mut builder = Builder::new();
     // Libraries log only problems: their details do not concern an operator, and may hold secrets.
     builder.filter_level(LevelFilter::Warn).filter_module("gardenlet", LevelFilter::Trace);
@@ -58,7 +59,7 @@ pub fn start(options: Options) {
 /// Captures all lines of the process until dropped; standard error gets none of them. For tests.
 pub fn capture() -> Capture {
     let lines = Arc::new(Lines::default());
-    lock(&CAPTURES).push(Arc::downgrade(&lines));
+    CAPTURES.lock().ignore_poison().push(Arc::downgrade(&lines));
     Capture(lines)
 }
 
@@ -69,18 +70,13 @@ pub struct Capture(Arc<Lines>);
 impl Capture {
     /// The lines from an index on.
     pub fn since(&self, place: usize) -> Vec<String> {
-        lock(&self.0).get(place..).unwrap_or_default().to_vec()
+        self.0.lock().ignore_poison().get(place..).unwrap_or_default().to_vec()
     }
 
     /// How many lines there are.
     pub fn count(&self) -> usize {
-        lock(&self.0).len()
+        self.0.lock().ignore_poison().len()
     }
-}
-
-/// Straight-line code runs under these locks: no panic leaves the data half changed.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The capture if there is one, else standard error.
@@ -88,10 +84,10 @@ struct Output;
 
 impl Write for Output {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let mut captures = lock(&CAPTURES);
+        let mut captures = CAPTURES.lock().ignore_poison();
         captures.retain(|capture| capture.strong_count() > 0);
         for capture in captures.iter().filter_map(Weak::upgrade) {
-            lock(&capture).push(String::from_utf8_lossy(bytes).trim_end().to_owned());
+            capture.lock().ignore_poison().push(String::from_utf8_lossy(bytes).trim_end().to_owned());
         }
         if captures.is_empty() {
             io::stderr().write_all(bytes)?;
@@ -105,7 +101,7 @@ impl Write for Output {
 }
 
 fn line(record: &Record<'_>) -> String {
-    let options = lock(&OPTIONS).clone();
+    let options = OPTIONS.lock().ignore_poison().clone();
     let Some(options) = options else { return String::new() };
     let mut pairs = Pairs::default();
     // Our visitor has no errors.

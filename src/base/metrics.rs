@@ -3,8 +3,9 @@
 //! objects.
 
 use std::fmt::Write as _;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
+use super::lock::IgnorePoison;
 use crate::base::sorted::SortedMap;
 use crate::limits;
 
@@ -60,13 +61,13 @@ impl Metrics {
     /// Notes why a gauge with these labels has its value, for people who look at the status page.
     pub(crate) fn explain(&self, name: &str, labels: &[(&str, &str)], why: String) {
         let key = format!("{name}{}", label_text(labels));
-        self.1.lock().unwrap_or_else(PoisonError::into_inner).insert(key, why);
+        self.1.lock().ignore_poison().insert(key, why);
     }
 
     /// The last reason that was noted.
     pub(crate) fn reason(&self, name: &str, labels: &[(&str, &str)]) -> Option<String> {
         let key = format!("{name}{}", label_text(labels));
-        self.1.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned()
+        self.1.lock().ignore_poison().get(&key).cloned()
     }
 
     /// Adds `by` to a counter.
@@ -145,7 +146,7 @@ impl Metrics {
 
     fn lock(&self) -> MutexGuard<'_, Families> {
         // Numbers: no panic leaves them half changed.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 }
 

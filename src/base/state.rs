@@ -10,11 +10,12 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use ring::digest;
 
+use super::lock::IgnorePoison;
 use crate::base::clock::Clock;
 use crate::base::error::chain;
 use crate::base::random;
@@ -179,7 +180,7 @@ impl StateDir {
 
     fn memory(&self) -> MutexGuard<'_, Memory> {
         // The fields are plain values.
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+        self.memory.lock().ignore_poison()
     }
 
     /// Why the directory cannot be written, and what helps. What was written meanwhile is lost with the process.

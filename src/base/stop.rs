@@ -1,9 +1,10 @@
 //! Stopping and waiting. Pulling a [`Stop`] ends every wait of the program early.
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::time::Duration;
 
 use super::clock::Clock;
+use super::lock::IgnorePoison;
 use super::thread;
 
 /// A thread that waits this long gives its unused stack back: less often would save less, more often cost time.
@@ -126,14 +127,14 @@ impl Stop {
                 break;
             }
             let woken = self.0.changed.wait_timeout(state, clock.real(left));
-            state = woken.unwrap_or_else(PoisonError::into_inner).0;
+            state = woken.ignore_poison().0;
         }
         state.stopped
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
         // The state is two plain values: no panic can leave it half changed.
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.state.lock().ignore_poison()
     }
 }
 

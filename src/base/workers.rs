@@ -2,10 +2,11 @@
 //! The requests to one server and the charts together always leave one worker free for everything else, if there are at
 //! least three.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use super::clock::Clock;
+use super::lock::IgnorePoison;
 use super::stop::Stop;
 
 /// How often, and for how long, a waiting task checks whether it may begin. Meanwhile it holds a
@@ -88,7 +89,7 @@ impl Workers {
 
     fn lock(&self) -> MutexGuard<'_, Held> {
         // Plain values: no panic leaves them half changed.
-        self.0.held.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.held.lock().ignore_poison()
     }
 }
 

@@ -5,10 +5,11 @@
 //! object with many of them needs one of even fewer permits of all clients, until it is decoded. The holder of a permit for
 //! values never waits for anything, so nobody waits forever.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 use crate::base::clock::Clock;
+use crate::base::lock::IgnorePoison;
 use crate::base::stop::Stop;
 use crate::limits;
 
@@ -43,7 +44,7 @@ impl Permits {
 
     fn lock(&self) -> MutexGuard<'_, usize> {
         // A number: no panic leaves it half changed.
-        self.0.left.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.left.lock().ignore_poison()
     }
 
     /// Takes one, and waits for it. In real time, because sockets wait in real time.
@@ -56,7 +57,7 @@ impl Permits {
                 return None;
             }
             let waited = self.0.returned.wait_timeout(left, rest.min(STOP_CHECK));
-            left = waited.unwrap_or_else(PoisonError::into_inner).0;
+            left = waited.ignore_poison().0;
         }
         *left -= 1;
         drop(left);

@@ -1,6 +1,6 @@
 //! Maps `apiVersion` and kind to an API path.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -10,6 +10,7 @@ use super::error::Error;
 use super::request::{Method, Request};
 use crate::api::meta::{Resource, or_default};
 use crate::base::clock::Mono;
+use crate::base::lock::IgnorePoison;
 use crate::base::sorted::SortedMap;
 use crate::limits;
 
@@ -64,7 +65,7 @@ impl Discovery {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, SortedMap<String, Entry>> {
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+        self.cache.lock().ignore_poison()
     }
 
     fn ask(&self, api_version: &str) -> Result<SortedMap<String, Resource>, Error> {

@@ -1,7 +1,7 @@
 //! Sends requests: rate limit, deadline, credentials, metrics, and failure responses. No generics.
 
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use super::bounds::{Busy, Claims, Held};
@@ -19,6 +19,7 @@ use super::watch::{Line, LongEvents};
 use crate::base::clock::{Clock, Mono};
 use crate::base::cut::cut;
 use crate::base::error::chain;
+use crate::base::lock::IgnorePoison;
 use crate::limits;
 use crate::net::{self, Limits, Traffic};
 
@@ -97,16 +98,13 @@ impl Sender {
     }
 
     pub(super) fn session(&self) -> Arc<Session> {
-        Arc::clone(&self.session.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.session.read().ignore_poison())
     }
 
     /// Switches to another connection; running calls finish, watches end.
     pub(super) fn replace(&self, connection: Connection) -> Result<(), Error> {
         let new = Arc::new(Session::new(connection, &self.options, &self.traffic)?);
-        let old = std::mem::replace(
-            &mut *self.session.write().unwrap_or_else(PoisonError::into_inner),
-            Arc::clone(&new),
-        );
+        let old = std::mem::replace(&mut *self.session.write().ignore_poison(), Arc::clone(&new));
         old.end_watches();
         if let Some(gate) = &self.options.gate {
             gate.forget();

@@ -1,9 +1,10 @@
 //! Counts the bytes on the sockets, including TLS.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use crate::base::clock::Mono;
+use crate::base::lock::IgnorePoison;
 use crate::base::metrics::Metrics;
 
 /// A metric: bytes by `peer` and `direction` (`sent`, `received`).
@@ -60,7 +61,7 @@ struct Hours {
 impl Daily {
     /// Adds bytes received and sent; returns the sums of the last 24 hours: the current hour and the 23 before it.
     pub(crate) fn add(&self, (received, sent): (usize, usize), now: Mono) -> (u64, u64) {
-        let mut hours = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut hours = self.0.lock().ignore_poison();
         let hour = now.as_secs() / 3_600;
         let place = |hour: u64| usize::try_from(hour).unwrap_or(0) % HOURS;
         // After a suspension of several days, each hour is cleared only once.

@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use super::error::Error;
@@ -12,6 +12,7 @@ use super::session::Session;
 use super::{Shared, health, jittered, progress};
 use crate::api::meta::{ALL_NAMESPACES, Key, Metadata, ObjectMeta};
 use crate::base::clock::Mono;
+use crate::base::lock::IgnorePoison;
 use crate::base::sorted::SortedMap;
 use crate::kube::ListParams;
 use crate::limits;
@@ -70,7 +71,7 @@ pub(super) struct Inventory(Mutex<SortedMap<Key, Listing>>);
 impl Inventory {
     fn lock(&self) -> MutexGuard<'_, SortedMap<Key, Listing>> {
         // One map, changed by single calls: a panic cannot leave it half changed.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 
     /// Time between two lists of a kind, without the jitter.

@@ -14,9 +14,10 @@
 //! that nothing refers to any more. Only `reconcile`, `apply`, `remove`, `check`, `inventory` and `garbage` send
 //! requests to a server; the rest is pure.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::base::lock::IgnorePoison;
 use crate::base::random;
 use crate::kube;
 use crate::runtime::controller::{Context, Outcome};
@@ -96,7 +97,7 @@ pub(crate) fn add(resources: &Resources, managed: &Source<Watched>, secrets: &Ma
     let collect = group.lane("garbage-collector", 1, RETRY_DEFAULT);
     collect.add(garbage::key(""));
     let lanes = Lanes { apply, check, list: lane.clone(), collect: collect.clone() };
-    *resources.0.lanes.lock().unwrap_or_else(PoisonError::into_inner) = Some(lanes);
+    *resources.0.lanes.lock().ignore_poison() = Some(lanes);
     group.run(lane, InventoryReconciler(Arc::clone(&resources.0)));
     group.run(collect, resources.garbage_collector());
 }
@@ -176,7 +177,7 @@ struct Lanes {
 
 impl Shared {
     fn lanes(&self) -> Option<Lanes> {
-        self.lanes.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.lanes.lock().ignore_poison().clone()
     }
 
     fn session<'a>(&'a self, target: &'a Target, cx: &'a Context) -> session::Session<'a> {

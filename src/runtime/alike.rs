@@ -3,7 +3,7 @@
 //! single Shoot.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use serde_json::Value;
 
@@ -13,6 +13,7 @@ use super::source::{Listeners, Listening};
 use super::store::StoreView;
 use crate::api::meta::Key;
 use crate::base::clock::Mono;
+use crate::base::lock::IgnorePoison;
 use crate::base::sorted::{SortedMap, SortedSet};
 use crate::kube::Undecodable;
 use crate::kube::value::Streamed;
@@ -137,7 +138,7 @@ impl Alike {
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
         // Nothing that can panic happens between the changes of its maps.
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock().ignore_poison()
     }
 
     fn tell(&self, altered: Vec<Altered>) {

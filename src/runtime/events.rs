@@ -2,7 +2,7 @@
 //! in the `series` of its event instead of written again. Events inform people and decide nothing: a failed write is
 //! not an error.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -11,6 +11,7 @@ use crate::api::core::EVENT;
 use crate::api::meta::{Key, Resource, text};
 use crate::base::clock::{Clock, Mono, Timestamp};
 use crate::base::error::chain;
+use crate::base::lock::IgnorePoison;
 use crate::base::random;
 use crate::base::sorted::SortedMap;
 use crate::format::duration;
@@ -136,7 +137,7 @@ impl Recorder {
         let key = [about.uid, about.name, news.reason, news.action, news.note].join("\n");
         let (act, is_known) = {
             // Plain values: a panic does not leave them half changed.
-            let mut book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut book = self.book.lock().ignore_poison();
             (book.decide(&key, about.name, clock.mono()), book.told.contains_key(&key))
         };
         let namespace = if about.namespace.is_empty() { DEFAULT_NAMESPACE } else { about.namespace };
@@ -158,7 +159,7 @@ impl Recorder {
         let is_missing = is_new || error.is_not_found();
         if is_missing {
             // It is not in the cluster, or has expired there: the next one is new.
-            self.book.lock().unwrap_or_else(PoisonError::into_inner).told.remove(&key);
+            self.book.lock().ignore_poison().told.remove(&key);
         }
         let err = chain(&error);
         log::debug!(about = about.name, reason = news.reason, err = err.as_str(); "Cannot write an event");

@@ -5,10 +5,11 @@
 //! resourceVersion.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::base::clock::{Clock, Mono};
+use crate::base::lock::IgnorePoison;
 use crate::kube::Permit;
 
 /// A write was refused because the remaining time of the lease is too short.
@@ -105,12 +106,12 @@ impl Fence {
     }
 
     fn term(&self) -> Term {
-        *self.term.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.term.lock().ignore_poison()
     }
 
     fn set(&self, until: Mono, renewed_at: Option<Mono>) {
         let now = self.clock.mono();
-        let mut term = self.term.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut term = self.term.lock().ignore_poison();
         let since = if term.until > now { term.since } else { now };
         *term = Term { until, renewed_at, since };
     }

@@ -1,9 +1,10 @@
 //! Whether the program's own threads make progress, for `/livez` and a watchdog. The garden's state does not matter.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::base::clock::{Clock, Mono};
+use crate::base::lock::IgnorePoison;
 use crate::base::sorted::SortedMap;
 
 #[derive(Debug)]
@@ -28,18 +29,18 @@ impl Progress {
     /// `thread` makes progress and will report again `within` this time.
     pub(crate) fn beat(&self, thread: &'static str, within: Duration) {
         let beat = Beat { at: self.clock.mono(), within };
-        self.beats.lock().unwrap_or_else(PoisonError::into_inner).insert(thread, beat);
+        self.beats.lock().ignore_poison().insert(thread, beat);
     }
 
     /// `thread` has ended regularly.
     pub(crate) fn end(&self, thread: &'static str) {
-        self.beats.lock().unwrap_or_else(PoisonError::into_inner).remove(thread);
+        self.beats.lock().ignore_poison().remove(thread);
     }
 
     /// The threads whose report is overdue.
     pub(crate) fn stuck(&self) -> Vec<&'static str> {
         let now = self.clock.mono();
-        let beats = self.beats.lock().unwrap_or_else(PoisonError::into_inner);
+        let beats = self.beats.lock().ignore_poison();
         beats.iter().filter(|(_, b)| now > b.at.saturating_add(b.within)).map(|(name, _)| *name).collect()
     }
 }

@@ -6,7 +6,7 @@
 //! holds the result.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -15,6 +15,7 @@ use crate::api::coordination::{LEASE, Lease};
 use crate::api::meta::Key;
 use crate::base::clock::{Clock, Mono};
 use crate::base::error::chain;
+use crate::base::lock::IgnorePoison;
 use crate::base::metrics::Metrics;
 use crate::base::stop::Stop;
 use crate::format::time::rfc3339_micros;
@@ -75,16 +76,16 @@ pub(crate) struct Left(Arc<Mutex<Vec<Elector>>>);
 
 impl Left {
     fn add(&self, elector: Elector) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(elector);
+        self.0.lock().ignore_poison().push(elector);
     }
 
     fn forget(&self, lease: &str) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|left| left.options.name != lease);
+        self.0.lock().ignore_poison().retain(|left| left.options.name != lease);
     }
 
     /// No elector follows: releases those that are still ours.
     pub(crate) fn give_back(&self) {
-        let left = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        let left = std::mem::take(&mut *self.0.lock().ignore_poison());
         left.into_iter().for_each(|mut elector| elector.release());
     }
 }
@@ -194,7 +195,7 @@ struct Busy(Arc<Mutex<bool>>);
 
 impl Busy {
     fn with(&self, act: impl FnOnce(&mut bool)) {
-        act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        act(&mut self.0.lock().ignore_poison());
     }
 }
 

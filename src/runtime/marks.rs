@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use ring::digest::{Context, SHA256};
 use serde_json::Value;
@@ -13,6 +13,7 @@ use super::source::{Listeners, Listening};
 use super::store::StoreView;
 use crate::api::meta::Key;
 use crate::base::clock::Mono;
+use crate::base::lock::IgnorePoison;
 use crate::kube::Undecodable;
 use crate::kube::value::Streamed;
 
@@ -89,7 +90,7 @@ impl Marks {
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
         // Only single calls change the map: a panic cannot leave it half changed.
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock().ignore_poison()
     }
 }
 

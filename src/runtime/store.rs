@@ -1,10 +1,11 @@
 //! The cache of an informer. It has one writer and many readers; readers get the object, never the lock.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 
 use super::marks::{Listed, Mark};
 use crate::api::meta::Key;
 use crate::base::clock::Mono;
+use crate::base::lock::IgnorePoison;
 use crate::base::sorted::SortedMap;
 
 /// Objects of one kind, reduced to the fields that are used. Cheap to clone.
@@ -141,11 +142,11 @@ impl<T> Store<T> {
 
     fn read<R>(&self, f: impl FnOnce(&Inner<T>) -> R) -> R {
         // A map insert cannot leave the map half changed; the next list repairs a panic of the writer.
-        f(&self.inner.read().unwrap_or_else(PoisonError::into_inner))
+        f(&self.inner.read().ignore_poison())
     }
 
     fn write<R>(&self, f: impl FnOnce(&mut Inner<T>) -> R) -> R {
-        f(&mut self.inner.write().unwrap_or_else(PoisonError::into_inner))
+        f(&mut self.inner.write().ignore_poison())
     }
 }
 

@@ -6,7 +6,7 @@
 //! share one gate, so that a server that does not answer does not delay others.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -15,6 +15,7 @@ use crate::api::core::{SECRET, SERVICE, Secret};
 use crate::api::meta::{Key, text};
 use crate::base::clock::Timestamp;
 use crate::base::error::chain;
+use crate::base::lock::IgnorePoison;
 use crate::base::sorted::SortedMap;
 use crate::components::exposure;
 use crate::flow::Failed;
@@ -176,7 +177,7 @@ impl Doors {
 
     fn lock(&self) -> MutexGuard<'_, SortedMap<String, Door>> {
         // Only single calls change the map: a panic cannot leave it half changed.
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock().ignore_poison()
     }
 
     fn door(&self, namespace: &str) -> Door {
@@ -303,7 +304,7 @@ impl Connector {
 
     fn lock(&self) -> MutexGuard<'_, SortedMap<String, Shoot>> {
         // Only single calls change the map: a panic cannot leave it half changed.
-        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+        self.clients.lock().ignore_poison()
     }
 
     /// Tries the routes until one works, at most five seconds each.

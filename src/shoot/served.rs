@@ -1,7 +1,7 @@
 //! The clusters of Shoots that are served now, for everything that waits for one of them.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::client::Opened;
 use crate::api::meta::Key;
 use crate::base::clock::Timestamp;
+use crate::base::lock::IgnorePoison;
 use crate::base::sorted::{SortedMap, SortedSet};
 use crate::kube::Shoot;
 use crate::runtime::pool::Lane;
@@ -85,7 +86,7 @@ impl fmt::Debug for Served {
 impl Served {
     fn lock(&self) -> MutexGuard<'_, Inner> {
         // Single calls change the maps; the next check repairs a client without its state, or the reverse.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 
     /// Listeners for each `Cluster` that the agent has written, or found correct.

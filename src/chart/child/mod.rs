@@ -10,7 +10,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -23,6 +23,7 @@ use super::{Table, archive, expand, values};
 use crate::base::capped;
 use crate::base::clock::Clock;
 use crate::base::error::chain;
+use crate::base::lock::IgnorePoison;
 use crate::base::sorted::SortedMap;
 use crate::base::stop::Stop;
 use crate::base::thread;
@@ -334,13 +335,13 @@ fn converse(
     let watch = move || {
         let timed_out = !finished.wait(&Clock::system(), limit);
         // Harmless if it is dead already: it is reaped only afterwards.
-        let _ = watched.lock().unwrap_or_else(PoisonError::into_inner).kill();
+        let _ = watched.lock().ignore_poison().kill();
         timed_out
     };
     let watch = match thread::spawn("render-watch", SMALL_STACK_BYTES, watch) {
         Ok(watch) => watch,
         Err(error) => {
-            let mut child = child.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut child = child.lock().ignore_poison();
             let _ = child.kill().and_then(|()| child.wait());
             return Err(Error::Start(error));
         }
@@ -353,7 +354,7 @@ fn converse(
     let answer = stdout.map_or(Err(Unread::Incomplete), |mut stdout| answer::read(&mut stdout));
     done.stop();
     let timed_out = watch.join().unwrap_or(false);
-    let status = child.lock().unwrap_or_else(PoisonError::into_inner).wait();
+    let status = child.lock().ignore_poison().wait();
     Ok(Outcome { answer, status, timed_out })
 }
 

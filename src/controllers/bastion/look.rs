@@ -2,7 +2,7 @@
 //! kind that most seeds never have. Instead, all of them are listed at once: every few seconds while one is pending,
 //! once a minute while there are any, and not at all otherwise.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -10,6 +10,7 @@ use serde::Deserialize;
 use crate::api::extensions::BASTION;
 use crate::api::meta::{ALL_NAMESPACES, Key, ObjectMeta};
 use crate::base::clock::Mono;
+use crate::base::lock::IgnorePoison;
 use crate::base::sorted::SortedMap;
 use crate::kube::{ListParams, Seed};
 use crate::limits;
@@ -34,7 +35,7 @@ pub(super) struct Seen(Arc<Mutex<SortedMap<Key, (Key, String)>>>);
 impl Seen {
     fn lock(&self) -> MutexGuard<'_, SortedMap<Key, (Key, String)>> {
         // Only single calls change the map: a panic cannot leave it half changed.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 
     /// Records that the object was read.
@@ -99,7 +100,7 @@ impl Looker {
         if all.is_empty() {
             return None;
         }
-        let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut memory = self.memory.lock().ignore_poison();
         let waiting: Vec<_> = all.iter().filter(|(_, head)| head.waits()).collect();
         let before = std::mem::take(&mut memory.since);
         for (key, head) in waiting {
@@ -116,7 +117,7 @@ impl Reconciler for Looker {
     fn reconcile(&self, _: &Key, cx: &Context) -> Result<Outcome, Failure> {
         let now = cx.clock.mono();
         let Some(period) = self.period(now) else { return Ok(Outcome::Done) };
-        let last = self.memory.lock().unwrap_or_else(PoisonError::into_inner).last;
+        let last = self.memory.lock().ignore_poison().last;
         let left = last.map_or(Duration::ZERO, |last| period.saturating_sub(now.saturating_sub(last)));
         if !left.is_zero() {
             return Ok(Outcome::After(left));
@@ -134,7 +135,7 @@ impl Reconciler for Looker {
             Err(error) if !error.is_not_found() => return Err(error.into()),
             _ => {}
         }
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner).last = Some(now);
+        self.memory.lock().ignore_poison().last = Some(now);
         self.seen.changed(&listed).into_iter().for_each(|key| self.wake.add(key));
         Ok(Outcome::After(period))
     }

@@ -8,7 +8,7 @@ mod decide;
 mod start;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -16,6 +16,7 @@ use serde_json::Value;
 use crate::api::gardener::GARDENLET;
 use crate::api::meta::{Key, Metadata, text};
 use crate::base::clock::Mono;
+use crate::base::lock::IgnorePoison;
 use crate::deployer::report::{self, Report};
 use crate::format::view;
 use crate::kube::Patch;
@@ -85,11 +86,11 @@ impl Reconciler for Base {
 
 impl Base {
     fn last(&self) -> Option<Last> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.last.lock().ignore_poison().clone()
     }
 
     fn set_last(&self, asked: Asked, due: Mono) {
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(Last { asked, due });
+        *self.last.lock().ignore_poison() = Some(Last { asked, due });
     }
 }
 

@@ -1,10 +1,11 @@
 //! The state of the heartbeat for the rest of the program. It shares no lock with the heartbeat.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::base::clock::{Clock, Mono};
+use crate::base::lock::IgnorePoison;
 
 /// How a beat ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,7 +96,7 @@ impl Beat {
 
     /// Why beats fail, and since when, while they are due.
     pub(crate) fn trouble(&self) -> Option<(Mono, String)> {
-        self.0.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone().filter(|_| self.is_running())
+        self.0.trouble.lock().ignore_poison().clone().filter(|_| self.is_running())
     }
 
     /// Passes if no renewal is due here, the last beat succeeded and is recent enough, or the first beat is not overdue.

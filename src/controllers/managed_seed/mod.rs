@@ -9,7 +9,7 @@ mod annotated;
 mod delete;
 mod subject;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -17,6 +17,7 @@ use serde_json::Value;
 use crate::api::gardener::{MANAGED_SEED, SHOOT};
 use crate::api::meta::{ALL_NAMESPACES, Key, text};
 use crate::base::clock::Mono;
+use crate::base::lock::IgnorePoison;
 use crate::base::random;
 use crate::base::sorted::SortedMap;
 use crate::config::settings::ManagedSeedController;
@@ -69,7 +70,7 @@ struct Entry {
 impl Known {
     fn lock(&self) -> MutexGuard<'_, SortedMap<Key, Entry>> {
         // Only single calls change the map: a panic cannot leave it half changed.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 
     fn has(&self, key: &Key) -> bool {

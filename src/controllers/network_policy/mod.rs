@@ -17,13 +17,14 @@ mod services;
 #[cfg(test)]
 mod tests;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use serde_json::Value;
 
 use crate::api::extensions::CLUSTER;
 use crate::api::meta::{Key, ObjectMeta, text};
+use crate::base::lock::IgnorePoison;
 use crate::base::random;
 use crate::base::sorted::SortedMap;
 use crate::components::hosting;
@@ -159,7 +160,7 @@ fn wake_by_clusters(
     let (waking, shoots) = (lane.clone(), Arc::clone(shoots));
     group.keep(served.clusters().add(move |cluster: &Value| {
         let (name, networks) = (text(&cluster["metadata"]["name"]), ShootNetworks::read(cluster));
-        let mut shoots = shoots.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shoots = shoots.lock().ignore_poison();
         let before = shoots.insert(name.to_owned(), networks.clone());
         // Its namespace is created later and wakes the controller itself.
         if before.is_some_and(|before| before != networks) {
@@ -201,7 +202,7 @@ impl Reconciler for NetworkPolicies {
 
 impl NetworkPolicies {
     fn shoots(&self) -> MutexGuard<'_, SortedMap<String, ShootNetworks>> {
-        self.shoots.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shoots.lock().ignore_poison()
     }
 
     fn bring(&self, namespace: &ObjectMeta, known: &Known, whose: Whose) -> Result<Outcome, Failure> {

@@ -1,12 +1,13 @@
 //! The input of policies from the watches: namespaces, Services, pods, and live policies.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use super::decide::{Wanted, Whose};
 use super::services::{Service, carried};
 use super::{central, policy, services};
 use crate::api::core::{NETWORK_POLICY, POD, SERVICE};
 use crate::api::meta::{Key, ObjectMeta};
+use crate::base::lock::IgnorePoison;
 use crate::base::sorted::{SortedMap, SortedSet};
 use crate::controllers::site::Namespace;
 use crate::kube::Client;
@@ -56,15 +57,14 @@ impl Sight {
 
     /// Sets the writer of the policies that Services request.
     pub(crate) fn set_whose(&self, whose: Whose) {
-        let before =
-            std::mem::replace(&mut *self.whose.lock().unwrap_or_else(PoisonError::into_inner), whose);
+        let before = std::mem::replace(&mut *self.whose.lock().ignore_poison(), whose);
         if before != whose {
             self.whose_changed.tell(&());
         }
     }
 
     pub(super) fn whose(&self) -> Whose {
-        *self.whose.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.whose.lock().ignore_poison()
     }
 
     /// The namespaces of the seed, also for other controllers.

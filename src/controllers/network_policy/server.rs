@@ -1,7 +1,7 @@
 //! The addresses of the seed's API server, for pods that connect to it. They are checked periodically.
 
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -10,6 +10,7 @@ use super::central;
 use crate::api::core::ENDPOINTS;
 use crate::api::meta::Key;
 use crate::base::clock::Mono;
+use crate::base::lock::IgnorePoison;
 use crate::controllers::site::is_garden;
 use crate::kube::Seed;
 use crate::net::{Dial, Url};
@@ -53,7 +54,7 @@ impl Server {
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
         // Single assignments change it.
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock().ignore_poison()
     }
 
     pub(super) fn known(&self) -> Option<Known> {

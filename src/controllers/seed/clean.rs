@@ -1,7 +1,7 @@
 //! The last steps of a Seed's deletion: it deletes components that another gardenlet has left, then the definitions,
 //! except those whose objects belong to others.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use serde_json::json;
@@ -11,6 +11,7 @@ use crate::api::crd::CUSTOM_RESOURCE_DEFINITION;
 use crate::api::meta::{ALL_NAMESPACES, Key, Metadata, Resource, text};
 use crate::api::resources::MANAGED_RESOURCE;
 use crate::base::clock::Timestamp;
+use crate::base::lock::IgnorePoison;
 use crate::base::sorted::SortedMap;
 use crate::components::leftovers::{self, COMPONENTS, Definition, ISTIO, OBJECTS};
 use crate::components::webhooks;
@@ -40,7 +41,7 @@ pub(super) type Origins = Mutex<SortedMap<String, Option<String>>>;
 
 /// Forgets the origins: the Seed and its definitions are gone.
 pub(super) fn forget(origins: &Origins) {
-    origins.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    origins.lock().ignore_poison().clear();
 }
 
 /// Deletes the components that another gardenlet has left. Returns `None` once they are gone.
@@ -157,9 +158,7 @@ fn origin(
     found: &Metadata,
     definition: Definition<'_>,
 ) -> Result<Option<String>, Failure> {
-    let known = |origins: &Origins| {
-        origins.lock().unwrap_or_else(PoisonError::into_inner).get(&found.metadata.uid).cloned()
-    };
+    let known = |origins: &Origins| origins.lock().ignore_poison().get(&found.metadata.uid).cloned();
     if let Some(origin) = known(&this.origins) {
         return Ok(origin);
     }
@@ -177,7 +176,7 @@ fn origin(
     if origin.is_none() {
         log::info!(definition = name; "Keeping the definition: a gardenlet did not create it, or others have changed it");
     }
-    let mut origins = this.origins.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut origins = this.origins.lock().ignore_poison();
     origins.insert(found.metadata.uid.clone(), origin.clone());
     Ok(origin)
 }

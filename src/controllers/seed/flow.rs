@@ -3,7 +3,7 @@
 //! A reconciliation without changes skips tasks that were done within the last hour: the cluster was correct then, and
 //! the applier keeps it so. Upstream writes Extensions each minute, and so triggers their reconciliation each minute.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -16,6 +16,7 @@ use crate::api::resources::GARDEN_NAMESPACE;
 use crate::backup;
 use crate::base::backoff::delay_after;
 use crate::base::clock::Mono;
+use crate::base::lock::IgnorePoison;
 use crate::base::sorted::SortedMap;
 use crate::components::crds::Foreign;
 use crate::components::managed::{self, Managed};
@@ -104,27 +105,27 @@ const COMPLETE_PERIOD: Duration = Duration::from_secs(3_600);
 impl Memory {
     /// Makes the next reconciliation run all tasks.
     pub(super) fn forget(&self) {
-        *self.complete.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.complete.lock().ignore_poison() = None;
     }
 
     pub(super) fn was_seen(&self, what: Seldom, now: Mono) -> bool {
-        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = self.seen.lock().ignore_poison();
         seen.get(&what).is_some_and(|at| now < at.saturating_add(SELDOM_PERIOD))
     }
 
     pub(super) fn saw(&self, what: Seldom, now: Mono) {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).insert(what, now);
+        self.seen.lock().ignore_poison().insert(what, now);
     }
 
     pub(super) fn is_recent(&self, now: Mono, wanted: &[Enabled]) -> bool {
-        let complete = self.complete.lock().unwrap_or_else(PoisonError::into_inner);
+        let complete = self.complete.lock().ignore_poison();
         let is_recent =
             |(at, then): &(Mono, Vec<Enabled>)| now < at.saturating_add(COMPLETE_PERIOD) && then == wanted;
         complete.as_ref().is_some_and(is_recent)
     }
 
     pub(super) fn completed(&self, now: Mono, wanted: Vec<Enabled>) {
-        *self.complete.lock().unwrap_or_else(PoisonError::into_inner) = Some((now, wanted));
+        *self.complete.lock().ignore_poison() = Some((now, wanted));
     }
 }
 

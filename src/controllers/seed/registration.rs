@@ -1,7 +1,9 @@
 //! What this process knows about its Seed object: its uid, and whether somebody has deleted it. It outlives the terms
 //! of a leader, so that a change of leadership does not undo a deletion.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use crate::base::lock::IgnorePoison;
 
 #[derive(Debug, Default)]
 struct Known {
@@ -62,7 +64,7 @@ impl Registration {
 
     fn lock(&self) -> MutexGuard<'_, Known> {
         // Plain values: a panic does not leave them half changed.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 }
 

@@ -8,7 +8,7 @@
 mod decide;
 mod pods;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::api::condition::{Finding, Patience};
@@ -16,6 +16,7 @@ use crate::api::gardener::{SEED, Seed};
 use crate::api::meta::Key;
 use crate::base::clock::{Mono, Timestamp};
 use crate::base::error::chain;
+use crate::base::lock::IgnorePoison;
 use crate::config::care::SeedCare;
 use crate::format::time::parse_rfc3339;
 use crate::kube::{self};
@@ -141,7 +142,7 @@ impl CareReconciler {
     /// A remaining pod is harmless, so failures wait for the next reconciliation.
     fn delete_stale_pods(&self, at: Mono, now: Timestamp) {
         let (over, going) = {
-            let mut looks = self.looks.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut looks = self.looks.lock().ignore_poison();
             let over = self.settings().sync_period.max(OVER_PERIOD);
             (is_due(&mut looks.over, at, over), is_due(&mut looks.going, at, GOING_PERIOD))
         };

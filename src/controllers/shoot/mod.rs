@@ -11,13 +11,14 @@ mod release;
 mod rotation;
 pub(crate) mod status;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::api::gardener::{SEED, SHOOT, ShootHead};
 use crate::api::meta::Key;
+use crate::base::lock::IgnorePoison;
 use crate::base::random;
 use crate::base::sorted::{SortedMap, SortedSet};
 use crate::operation::Environment;
@@ -154,7 +155,7 @@ struct Listed(Arc<Mutex<SortedSet<Key>>>);
 
 impl Listed {
     fn all(&self) -> MutexGuard<'_, SortedSet<Key>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 
     fn hear(&self, change: &Change<ShootHead>) {

@@ -24,10 +24,11 @@ mod schedule;
 mod snapshots;
 mod webhooks;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::api::gardener::{ShootHead, ShootStatus};
 use crate::api::meta::Key;
+use crate::base::lock::IgnorePoison;
 use crate::base::sorted::{SortedMap, SortedSet};
 use crate::config::care::ShootCare;
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
@@ -103,7 +104,7 @@ struct Asked(Arc<Mutex<SortedSet<Key>>>);
 impl Asked {
     fn all(&self) -> MutexGuard<'_, SortedSet<Key>> {
         // Only single calls change the set: a panic cannot leave it half changed.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 }
 
@@ -123,7 +124,7 @@ impl CareReconciler {
 
     fn known(&self) -> MutexGuard<'_, SortedMap<Key, Known>> {
         // Only single calls change the map: a panic cannot leave it half changed.
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock().ignore_poison()
     }
 }
 

@@ -4,7 +4,7 @@
 //! Woken by namespaces, and by writers of a control plane ([`Served::wake`]). Each check reads only cheap facts: the
 //! replicas of the API server, whether another program does the work, and whether the server answers.
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -15,6 +15,7 @@ use crate::api::meta::{Key, text};
 use crate::base::backoff::delay_after;
 use crate::base::clock::Timestamp;
 use crate::base::error::chain;
+use crate::base::lock::IgnorePoison;
 use crate::base::random;
 use crate::base::sorted::SortedMap;
 use crate::components::cluster_identity;
@@ -135,7 +136,7 @@ impl Serving {
 
     fn lock(&self) -> MutexGuard<'_, SortedMap<String, Known>> {
         // Only single calls change the map: a panic cannot leave it half changed.
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock().ignore_poison()
     }
 
     fn replicas(&self, namespace: &str, name: &str) -> Result<Option<i64>, kube::Error> {

@@ -9,7 +9,7 @@ mod collect;
 pub(crate) mod decide;
 mod watch;
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -18,6 +18,7 @@ use crate::api::extensions::{DNS_RECORD, EXTENSION};
 use crate::api::gardener::{MANAGED_SEED, SHOOT, SHOOT_STATE, ShootHead};
 use crate::api::meta::{ALL_NAMESPACES, Key, annotation, text};
 use crate::base::clock::Timestamp;
+use crate::base::lock::IgnorePoison;
 use crate::base::random;
 use crate::base::sorted::SortedMap;
 use crate::extension::TIMESTAMP;
@@ -96,7 +97,7 @@ struct Planes(Arc<Mutex<SortedMap<String, Key>>>);
 impl Planes {
     fn lock(&self) -> MutexGuard<'_, SortedMap<String, Key>> {
         // Only single calls change the map: a panic cannot leave it half changed.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 
     fn of(&self, namespace: &str) -> Option<Key> {
@@ -188,7 +189,7 @@ impl ShootStateReconciler {
 
     fn lock(&self) -> MutexGuard<'_, SortedMap<Key, Memo>> {
         // Only single calls change the map: a panic cannot leave it half changed.
-        self.memos.lock().unwrap_or_else(PoisonError::into_inner)
+        self.memos.lock().ignore_poison()
     }
 
     fn leave(&self, key: &Key) -> Result<Outcome, Failure> {

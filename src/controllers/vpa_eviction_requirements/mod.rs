@@ -5,7 +5,7 @@
 //! error. If the seed cluster is a garden or a self-hosted shoot, another program does this work.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -13,6 +13,7 @@ use serde_json::Value;
 use crate::api::meta::{ALL_NAMESPACES, Key, Metadata, ObjectMeta, Resource};
 use crate::api::patch::difference;
 use crate::base::clock::Mono;
+use crate::base::lock::IgnorePoison;
 use crate::base::random;
 use crate::base::sorted::SortedMap;
 use crate::components::hosting;
@@ -74,7 +75,7 @@ impl Reconciler for EvictionRequirements {
 impl EvictionRequirements {
     fn is_ours(&self, now: Mono) -> Result<bool, Error> {
         // Single values: a panic cannot leave them half changed.
-        let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = || self.known.lock().ignore_poison();
         if known().ours_until.is_some_and(|until| now < until) {
             return Ok(true);
         }
@@ -100,7 +101,7 @@ impl EvictionRequirements {
             Err(error) if error.is_not_found() => false,
             listed => listed.map(|_| true)?,
         };
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock().ignore_poison();
         let before = std::mem::take(&mut known.versions);
         for (key, version) in seen {
             let mark = Mark::of(&key);

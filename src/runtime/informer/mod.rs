@@ -8,7 +8,7 @@
 //! that not even its name is known.
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -19,6 +19,7 @@ use crate::api::meta::{Key, ObjectMeta, Resource};
 use crate::base::backoff::Backoff;
 use crate::base::clock::{Clock, Mono};
 use crate::base::error::chain;
+use crate::base::lock::IgnorePoison;
 use crate::base::random;
 use crate::base::stop::Stop;
 use crate::base::thread;
@@ -123,7 +124,7 @@ pub(crate) fn start(
     let running: Running = Arc::default();
     let hook = Arc::clone(&running);
     stop.on_stop(move || {
-        if let Some(watch) = hook.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        if let Some(watch) = hook.lock().ignore_poison().take() {
             watch.close();
         }
     });
@@ -320,7 +321,7 @@ impl Feed for KindFeed {
             metadata_only: o.metadata_only,
         };
         let mut watch = self.client.watch_streamed(&o.resource, &o.namespace, &params)?;
-        *self.running.lock().unwrap_or_else(PoisonError::into_inner) = Some(watch.handle());
+        *self.running.lock().ignore_poison() = Some(watch.handle());
         if self.stop.is_stopped() {
             return Err(Error::Stopped);
         }

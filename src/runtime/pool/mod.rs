@@ -5,12 +5,13 @@
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::api::meta::Key;
 use crate::base::clock::{Clock, Mono};
+use crate::base::lock::IgnorePoison;
 use crate::base::stop::Stop;
 use crate::base::{metrics::Metrics, thread};
 use crate::limits;
@@ -64,7 +65,7 @@ struct Shared {
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         // Reconcilers run outside of the lock, so a panic cannot leave the queues half changed.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 }
 
@@ -284,7 +285,7 @@ impl Lane {
                 return false;
             }
             let woken = self.shared.settled.wait_timeout(state, clock.real(left));
-            state = woken.unwrap_or_else(PoisonError::into_inner).0;
+            state = woken.ignore_poison().0;
         }
         true
     }
@@ -323,12 +324,11 @@ fn next_job(shared: &Shared) -> Option<Job> {
             Some(at) if !state.timer_watched => {
                 state.timer_watched = true;
                 let real = shared.clock.real(at.saturating_sub(now));
-                let mut state =
-                    shared.changed.wait_timeout(state, real).unwrap_or_else(PoisonError::into_inner).0;
+                let mut state = shared.changed.wait_timeout(state, real).ignore_poison().0;
                 state.timer_watched = false;
                 state
             }
-            _ => shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+            _ => shared.changed.wait(state).ignore_poison(),
         };
     }
 }
