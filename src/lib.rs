@@ -26,7 +26,7 @@ pub mod oci;
 
 pub mod kube;
 
-pub mod identity;
+pub(crate) mod identity;
 
 pub mod runtime;
 
@@ -48,9 +48,9 @@ pub mod deployer;
 
 pub mod operation;
 
-pub mod controllers;
+pub(crate) mod controllers;
 
-pub mod serve;
+pub(crate) mod serve;
 
 pub mod app;
 

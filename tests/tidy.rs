@@ -8,6 +8,8 @@
 
 #[path = "tidy/circles.rs"]
 mod circles;
+#[path = "tidy/docs.rs"]
+mod docs;
 #[path = "tidy/names.rs"]
 mod names;
 

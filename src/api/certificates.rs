@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use super::meta::{ObjectMeta, Resource, or_default};
 
-/// certificates.k8s.io/v1 CertificateSigningRequest.
+/// The kind `CertificateSigningRequest` of `certificates.k8s.io/v1`.
 pub const CERTIFICATE_SIGNING_REQUEST: Resource = Resource::new(
     "certificates.k8s.io",
     "v1",
@@ -16,50 +16,44 @@ pub const CERTIFICATE_SIGNING_REQUEST: Resource = Resource::new(
 /// A CertificateSigningRequest as the program reads it.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct CertificateSigningRequest {
-    /// Metadata.
-    pub metadata: ObjectMeta,
+pub(crate) struct CertificateSigningRequest {
+    pub(crate) metadata: ObjectMeta,
     /// What the requester asked for.
-    pub spec: CertificateSigningRequestSpec,
-    /// The signer's answer.
-    pub status: CertificateSigningRequestStatus,
+    pub(crate) spec: CertificateSigningRequestSpec,
+    pub(crate) status: CertificateSigningRequestStatus,
 }
 
-/// See [`CertificateSigningRequest`].
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct CertificateSigningRequestSpec {
+pub(crate) struct CertificateSigningRequestSpec {
     /// The user that created it, as the server saw them.
     #[serde(deserialize_with = "or_default")]
-    pub username: String,
-    /// The signer.
+    pub(crate) username: String,
     #[serde(deserialize_with = "or_default")]
-    pub signer_name: String,
+    pub(crate) signer_name: String,
 }
 
-/// See [`CertificateSigningRequest`].
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct CertificateSigningRequestStatus {
+pub(crate) struct CertificateSigningRequestStatus {
     /// Base64 of the PEM certificate.
     #[serde(deserialize_with = "or_default")]
-    pub certificate: String,
+    pub(crate) certificate: String,
     /// `Approved`, `Denied`, `Failed`.
     #[serde(deserialize_with = "or_default")]
-    pub conditions: Vec<CertificateSigningRequestCondition>,
+    pub(crate) conditions: Vec<CertificateSigningRequestCondition>,
 }
 
-/// See [`CertificateSigningRequest`].
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct CertificateSigningRequestCondition {
+pub(crate) struct CertificateSigningRequestCondition {
     /// `Approved`, `Denied` or `Failed`.
     #[serde(rename = "type")]
-    pub kind: String,
-    /// Machine-readable reason.
+    pub(crate) kind: String,
+    /// The reason, for machines to read.
     #[serde(deserialize_with = "or_default")]
-    pub reason: String,
-    /// Text for people.
+    pub(crate) reason: String,
+    /// The text is for people.
     #[serde(deserialize_with = "or_default")]
-    pub message: String,
+    pub(crate) message: String,
 }

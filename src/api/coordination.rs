@@ -4,24 +4,23 @@ use serde::Deserialize;
 
 use super::meta::{ObjectMeta, Resource, or_default};
 
-/// coordination.k8s.io/v1 Lease.
+/// The kind `Lease` of `coordination.k8s.io/v1`.
 pub const LEASE: Resource = Resource::new("coordination.k8s.io", "v1", "Lease", "leases", true);
 
 /// A Lease as the program reads it. Times stay text: the program only compares them for changes.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct Lease {
-    /// Metadata.
-    pub metadata: ObjectMeta,
+pub(crate) struct Lease {
+    pub(crate) metadata: ObjectMeta,
     /// The holder and its times.
-    pub spec: LeaseSpec,
+    pub(crate) spec: LeaseSpec,
 }
 
 impl Lease {
     /// Whether this is an earlier version of `other`. The only writer of a Lease sees an earlier version if the
     /// server's storage was restored from a backup: resource versions that are numbers then restart at a lower value
     /// and reach the old value again.
-    pub fn is_older_than(&self, other: &Self) -> bool {
+    pub(crate) fn is_older_than(&self, other: &Self) -> bool {
         let version = |lease: &Self| lease.metadata.resource_version.parse::<u64>();
         let is_before = matches!((version(self), version(other)), (Ok(this), Ok(other)) if this < other);
         // Times of one writer have the same format, so they can be compared as text.
@@ -30,23 +29,22 @@ impl Lease {
     }
 }
 
-/// See [`Lease`].
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct LeaseSpec {
+pub(crate) struct LeaseSpec {
     /// The holder; empty when released.
     #[serde(deserialize_with = "or_default")]
-    pub holder_identity: String,
+    pub(crate) holder_identity: String,
     /// How long others wait for a change.
     #[serde(deserialize_with = "or_default")]
-    pub lease_duration_seconds: i64,
+    pub(crate) lease_duration_seconds: i64,
     /// When the holder acquired it.
-    pub acquire_time: Option<String>,
+    pub(crate) acquire_time: Option<String>,
     /// When the holder renewed it.
-    pub renew_time: Option<String>,
+    pub(crate) renew_time: Option<String>,
     /// How often the holder changed.
     #[serde(deserialize_with = "or_default")]
-    pub lease_transitions: i64,
+    pub(crate) lease_transitions: i64,
 }
 
 #[cfg(test)]

@@ -8,75 +8,68 @@ use serde_json::{Value, json};
 use super::meta::{ObjectMeta, Resource, or_default};
 use crate::base::sorted::SortedMap;
 
-/// v1 Secret.
+/// The kind `Secret` of `v1`.
 pub const SECRET: Resource = Resource::new("", "v1", "Secret", "secrets", true);
 
-/// v1 ConfigMap.
+/// The kind `ConfigMap` of `v1`.
 pub const CONFIG_MAP: Resource = Resource::new("", "v1", "ConfigMap", "configmaps", true);
 
-/// v1 Namespace.
+/// The kind `Namespace` of `v1`.
 pub const NAMESPACE: Resource = Resource::new("", "v1", "Namespace", "namespaces", false);
 
-/// v1 ServiceAccount.
+/// The kind `ServiceAccount` of `v1`.
 pub const SERVICE_ACCOUNT: Resource = Resource::new("", "v1", "ServiceAccount", "serviceaccounts", true);
 
-/// v1 Pod.
+/// The kind `Pod` of `v1`.
 pub const POD: Resource = Resource::new("", "v1", "Pod", "pods", true);
 
-/// v1 Node.
+/// The kind `Node` of `v1`.
 pub const NODE: Resource = Resource::new("", "v1", "Node", "nodes", false);
 
-/// v1 Service.
+/// The kind `Service` of `v1`.
 pub const SERVICE: Resource = Resource::new("", "v1", "Service", "services", true);
 
-/// v1 Endpoints.
-pub const ENDPOINTS: Resource = Resource::new("", "v1", "Endpoints", "endpoints", true);
+pub(crate) const ENDPOINTS: Resource = Resource::new("", "v1", "Endpoints", "endpoints", true);
 
-/// v1 PersistentVolumeClaim.
+/// The kind `PersistentVolumeClaim` of `v1`.
 pub const PERSISTENT_VOLUME_CLAIM: Resource =
     Resource::new("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", true);
 
-/// v1 ReplicationController.
-pub const REPLICATION_CONTROLLER: Resource =
+pub(crate) const REPLICATION_CONTROLLER: Resource =
     Resource::new("", "v1", "ReplicationController", "replicationcontrollers", true);
 
-/// events.k8s.io/v1 Event.
+/// The kind `Event` of `events.k8s.io/v1`.
 pub const EVENT: Resource = Resource::new("events.k8s.io", "v1", "Event", "events", true);
 
-/// apps/v1 Deployment.
+/// The kind `Deployment` of `apps/v1`.
 pub const DEPLOYMENT: Resource = Resource::new("apps", "v1", "Deployment", "deployments", true);
 
-/// apps/v1 StatefulSet.
+/// The kind `StatefulSet` of `apps/v1`.
 pub const STATEFUL_SET: Resource = Resource::new("apps", "v1", "StatefulSet", "statefulsets", true);
 
-/// apps/v1 DaemonSet.
-pub const DAEMON_SET: Resource = Resource::new("apps", "v1", "DaemonSet", "daemonsets", true);
+pub(crate) const DAEMON_SET: Resource = Resource::new("apps", "v1", "DaemonSet", "daemonsets", true);
 
-/// apps/v1 ReplicaSet.
+/// The kind `ReplicaSet` of `apps/v1`.
 pub const REPLICA_SET: Resource = Resource::new("apps", "v1", "ReplicaSet", "replicasets", true);
 
-/// batch/v1 Job.
-pub const JOB: Resource = Resource::new("batch", "v1", "Job", "jobs", true);
+pub(crate) const JOB: Resource = Resource::new("batch", "v1", "Job", "jobs", true);
 
-/// batch/v1 CronJob.
+/// The kind `CronJob` of `batch/v1`.
 pub const CRON_JOB: Resource = Resource::new("batch", "v1", "CronJob", "cronjobs", true);
 
-/// networking.k8s.io/v1 NetworkPolicy.
+/// The kind `NetworkPolicy` of `networking.k8s.io/v1`.
 pub const NETWORK_POLICY: Resource =
     Resource::new("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies", true);
 
-/// networking.k8s.io/v1 Ingress.
-pub const INGRESS: Resource = Resource::new("networking.k8s.io", "v1", "Ingress", "ingresses", true);
+pub(crate) const INGRESS: Resource = Resource::new("networking.k8s.io", "v1", "Ingress", "ingresses", true);
 
-/// policy/v1 PodDisruptionBudget.
-pub const POD_DISRUPTION_BUDGET: Resource =
+pub(crate) const POD_DISRUPTION_BUDGET: Resource =
     Resource::new("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", true);
 
-/// scheduling.k8s.io/v1 PriorityClass.
-pub const PRIORITY_CLASS: Resource =
+pub(crate) const PRIORITY_CLASS: Resource =
     Resource::new("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", false);
 
-/// admissionregistration.k8s.io/v1 MutatingWebhookConfiguration.
+/// The kind `MutatingWebhookConfiguration` of `admissionregistration.k8s.io/v1`.
 pub const MUTATING_WEBHOOK_CONFIGURATION: Resource = Resource::new(
     "admissionregistration.k8s.io",
     "v1",
@@ -85,7 +78,7 @@ pub const MUTATING_WEBHOOK_CONFIGURATION: Resource = Resource::new(
     false,
 );
 
-/// admissionregistration.k8s.io/v1 ValidatingWebhookConfiguration.
+/// The kind `ValidatingWebhookConfiguration` of `admissionregistration.k8s.io/v1`.
 pub const VALIDATING_WEBHOOK_CONFIGURATION: Resource = Resource::new(
     "admissionregistration.k8s.io",
     "v1",
@@ -94,13 +87,12 @@ pub const VALIDATING_WEBHOOK_CONFIGURATION: Resource = Resource::new(
     false,
 );
 
-/// apiregistration.k8s.io/v1 APIService.
-pub const API_SERVICE: Resource =
+pub(crate) const API_SERVICE: Resource =
     Resource::new("apiregistration.k8s.io", "v1", "APIService", "apiservices", false);
 
 /// authentication.k8s.io/v1 TokenRequest: requests a token of a ServiceAccount with a lifetime in seconds. The answer
 /// has the token in `status`, as `token` and `expirationTimestamp`.
-pub fn token_request(lifetime_s: u64) -> Value {
+pub(crate) fn token_request(lifetime_s: u64) -> Value {
     json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": lifetime_s}})
 }
 
@@ -108,17 +100,16 @@ pub fn token_request(lifetime_s: u64) -> Value {
 #[derive(Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(default)]
 pub struct Secret {
-    /// Metadata.
-    pub metadata: ObjectMeta,
-    /// Base64 by key.
+    pub(crate) metadata: ObjectMeta,
+    /// The values in base64, by key.
     #[serde(deserialize_with = "or_default")]
-    pub data: SortedMap<String, String>,
+    pub(crate) data: SortedMap<String, String>,
     /// Whether the data are immutable.
     #[serde(deserialize_with = "or_default")]
-    pub immutable: bool,
+    pub(crate) immutable: bool,
     /// The type, such as `Opaque`, which determines the keys.
     #[serde(rename = "type", deserialize_with = "or_default")]
-    pub kind: String,
+    pub(crate) kind: String,
 }
 
 impl fmt::Debug for Secret {
@@ -131,10 +122,9 @@ impl fmt::Debug for Secret {
 /// A ConfigMap as the program reads it.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct ConfigMap {
-    /// Metadata.
-    pub metadata: ObjectMeta,
-    /// Text by key.
+pub(crate) struct ConfigMap {
+    pub(crate) metadata: ObjectMeta,
+    /// The values as texts, by key.
     #[serde(deserialize_with = "or_default")]
-    pub data: SortedMap<String, String>,
+    pub(crate) data: SortedMap<String, String>,
 }

@@ -2,7 +2,7 @@
 
 use super::meta::Resource;
 
-/// apiextensions.k8s.io/v1 CustomResourceDefinition.
+/// The kind `CustomResourceDefinition` of `apiextensions.k8s.io/v1`.
 pub const CUSTOM_RESOURCE_DEFINITION: Resource = Resource::new(
     "apiextensions.k8s.io",
     "v1",

@@ -2,47 +2,46 @@
 
 use super::meta::Resource;
 
-/// extensions.gardener.cloud/v1alpha1 BackupBucket.
+/// The kind `BackupBucket` of `extensions.gardener.cloud/v1alpha1`.
 pub const BACKUP_BUCKET: Resource =
     Resource::new("extensions.gardener.cloud", "v1alpha1", "BackupBucket", "backupbuckets", false);
 
-/// extensions.gardener.cloud/v1alpha1 BackupEntry.
+/// The kind `BackupEntry` of `extensions.gardener.cloud/v1alpha1`.
 pub const BACKUP_ENTRY: Resource =
     Resource::new("extensions.gardener.cloud", "v1alpha1", "BackupEntry", "backupentries", false);
 
-/// extensions.gardener.cloud/v1alpha1 Bastion.
+/// The kind `Bastion` of `extensions.gardener.cloud/v1alpha1`.
 pub const BASTION: Resource =
     Resource::new("extensions.gardener.cloud", "v1alpha1", "Bastion", "bastions", true);
 
-/// extensions.gardener.cloud/v1alpha1 Cluster.
-pub const CLUSTER: Resource =
+pub(crate) const CLUSTER: Resource =
     Resource::new("extensions.gardener.cloud", "v1alpha1", "Cluster", "clusters", false);
 
-/// extensions.gardener.cloud/v1alpha1 ContainerRuntime.
+/// The kind `ContainerRuntime` of `extensions.gardener.cloud/v1alpha1`.
 pub const CONTAINER_RUNTIME: Resource =
     Resource::new("extensions.gardener.cloud", "v1alpha1", "ContainerRuntime", "containerruntimes", true);
 
-/// extensions.gardener.cloud/v1alpha1 ControlPlane.
+/// The kind `ControlPlane` of `extensions.gardener.cloud/v1alpha1`.
 pub const CONTROL_PLANE: Resource =
     Resource::new("extensions.gardener.cloud", "v1alpha1", "ControlPlane", "controlplanes", true);
 
-/// extensions.gardener.cloud/v1alpha1 DNSRecord.
+/// The kind `DNSRecord` of `extensions.gardener.cloud/v1alpha1`.
 pub const DNS_RECORD: Resource =
     Resource::new("extensions.gardener.cloud", "v1alpha1", "DNSRecord", "dnsrecords", true);
 
-/// extensions.gardener.cloud/v1alpha1 Extension.
+/// The kind `Extension` of `extensions.gardener.cloud/v1alpha1`.
 pub const EXTENSION: Resource =
     Resource::new("extensions.gardener.cloud", "v1alpha1", "Extension", "extensions", true);
 
-/// extensions.gardener.cloud/v1alpha1 Infrastructure.
+/// The kind `Infrastructure` of `extensions.gardener.cloud/v1alpha1`.
 pub const INFRASTRUCTURE: Resource =
     Resource::new("extensions.gardener.cloud", "v1alpha1", "Infrastructure", "infrastructures", true);
 
-/// extensions.gardener.cloud/v1alpha1 Network.
+/// The kind `Network` of `extensions.gardener.cloud/v1alpha1`.
 pub const NETWORK: Resource =
     Resource::new("extensions.gardener.cloud", "v1alpha1", "Network", "networks", true);
 
-/// extensions.gardener.cloud/v1alpha1 OperatingSystemConfig.
+/// The kind `OperatingSystemConfig` of `extensions.gardener.cloud/v1alpha1`.
 pub const OPERATING_SYSTEM_CONFIG: Resource = Resource::new(
     "extensions.gardener.cloud",
     "v1alpha1",
@@ -51,7 +50,7 @@ pub const OPERATING_SYSTEM_CONFIG: Resource = Resource::new(
     true,
 );
 
-/// extensions.gardener.cloud/v1alpha1 SelfHostedShootExposure.
+/// The kind `SelfHostedShootExposure` of `extensions.gardener.cloud/v1alpha1`.
 pub const SELF_HOSTED_SHOOT_EXPOSURE: Resource = Resource::new(
     "extensions.gardener.cloud",
     "v1alpha1",
@@ -60,7 +59,7 @@ pub const SELF_HOSTED_SHOOT_EXPOSURE: Resource = Resource::new(
     true,
 );
 
-/// extensions.gardener.cloud/v1alpha1 Worker.
+/// The kind `Worker` of `extensions.gardener.cloud/v1alpha1`.
 pub const WORKER: Resource =
     Resource::new("extensions.gardener.cloud", "v1alpha1", "Worker", "workers", true);
 

@@ -52,8 +52,8 @@ impl Resource {
         }
     }
 
-    /// The path of its objects in a namespace; in all of them if it is empty. The namespace is ignored for
-    /// cluster-scoped kinds.
+    /// The path of its objects in a namespace; in all of them if it is empty. The namespace is
+    /// ignored for cluster-scoped kinds.
     pub fn collection_path(&self, namespace: &str) -> String {
         self.path(namespace, &[])
     }
@@ -110,12 +110,12 @@ pub fn text(value: &Value) -> &str {
 }
 
 /// One annotation of an object; empty if it is missing.
-pub fn annotation<'a>(object: &'a Value, name: &str) -> &'a str {
+pub(crate) fn annotation<'a>(object: &'a Value, name: &str) -> &'a str {
     text(&object["metadata"]["annotations"][name])
 }
 
 /// Whether a text is what Go's `strconv.ParseBool` reads as true.
-pub fn is_true(text: &str) -> bool {
+pub(crate) fn is_true(text: &str) -> bool {
     matches!(text, "1" | "t" | "T" | "TRUE" | "true" | "True")
 }
 
@@ -164,42 +164,40 @@ pub struct ObjectMeta {
     pub name: String,
     /// Namespace; empty for cluster-scoped objects.
     #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
-    pub namespace: String,
+    pub(crate) namespace: String,
     /// Prefix of a name that the server chooses.
     #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
-    pub generate_name: String,
+    pub(crate) generate_name: String,
     /// Identity over time: a re-created object has another UID.
     #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
-    pub uid: String,
+    pub(crate) uid: String,
     /// Opaque version of the object.
     #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
     pub resource_version: String,
     /// Grows with each change of the desired state.
     #[serde(deserialize_with = "or_default", skip_serializing_if = "is_zero")]
-    pub generation: i64,
+    pub(crate) generation: i64,
     /// When the server first stored it.
     #[serde(with = "optional_time", skip_serializing_if = "Option::is_none")]
-    pub creation_timestamp: Option<Timestamp>,
+    pub(crate) creation_timestamp: Option<Timestamp>,
     /// When it was deleted, or will be.
     #[serde(with = "optional_time", skip_serializing_if = "Option::is_none")]
-    pub deletion_timestamp: Option<Timestamp>,
-    /// Labels.
+    pub(crate) deletion_timestamp: Option<Timestamp>,
     #[serde(deserialize_with = "or_default", skip_serializing_if = "SortedMap::is_empty")]
-    pub labels: SortedMap<String, String>,
-    /// Annotations.
+    pub(crate) labels: SortedMap<String, String>,
     #[serde(deserialize_with = "or_default", skip_serializing_if = "SortedMap::is_empty")]
-    pub annotations: SortedMap<String, String>,
+    pub(crate) annotations: SortedMap<String, String>,
     /// The controllers that must agree to its deletion.
     #[serde(deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
-    pub finalizers: Vec<String>,
+    pub(crate) finalizers: Vec<String>,
     /// The owners: when they are deleted, this object is deleted too.
     #[serde(deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
-    pub owner_references: Vec<OwnerReference>,
+    pub(crate) owner_references: Vec<OwnerReference>,
 }
 
 impl ObjectMeta {
     /// The key of the object.
-    pub fn key(&self) -> Key {
+    pub(crate) fn key(&self) -> Key {
         Key::new(self.namespace.clone(), self.name.clone())
     }
 }
@@ -207,25 +205,25 @@ impl ObjectMeta {
 /// A reference to an owner in the same namespace, or to a cluster-scoped one.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct OwnerReference {
+pub(crate) struct OwnerReference {
     /// `apiVersion` of the owner.
     #[serde(deserialize_with = "or_default")]
-    pub api_version: String,
+    pub(crate) api_version: String,
     /// Kind of the owner.
     #[serde(deserialize_with = "or_default")]
-    pub kind: String,
+    pub(crate) kind: String,
     /// Name of the owner.
     #[serde(deserialize_with = "or_default")]
-    pub name: String,
+    pub(crate) name: String,
     /// UID of the owner.
     #[serde(deserialize_with = "or_default")]
-    pub uid: String,
+    pub(crate) uid: String,
     /// Whether it is the managing controller.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub controller: Option<bool>,
+    pub(crate) controller: Option<bool>,
     /// Whether a foreground deletion of the owner waits for this object.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub block_owner_deletion: Option<bool>,
+    pub(crate) block_owner_deletion: Option<bool>,
 }
 
 /// The view of an object whose body is not read (`PartialObjectMetadata`).
@@ -242,11 +240,9 @@ pub struct Metadata {
     pub metadata: ObjectMeta,
 }
 
-/// Reads `null` as the default, as Go's decoder does. For `#[serde(deserialize_with)]` in views.
-///
-/// # Errors
-/// The error of the deserializer.
-pub fn or_default<'de, D: serde::Deserializer<'de>, T: Deserialize<'de> + Default>(
+/// Reads `null` as the default, as Go's decoder does. For `#[serde(deserialize_with)]` in views. Errors: the
+/// error of the deserializer.
+pub(crate) fn or_default<'de, D: serde::Deserializer<'de>, T: Deserialize<'de> + Default>(
     d: D,
 ) -> Result<T, D::Error> {
     Ok(Option::deserialize(d)?.unwrap_or_default())

@@ -1,9 +1,9 @@
 //! The objects of Kubernetes and Gardener as plain types: their API paths and the fields that the program reads. A view
 //! drops unknown fields; whole objects are `serde_json::Value`.
 
-pub mod condition;
+pub(crate) mod condition;
 pub mod meta;
-pub mod patch;
+pub(crate) mod patch;
 
 pub mod certificates;
 pub mod coordination;
@@ -13,4 +13,4 @@ pub mod extensions;
 pub mod gardener;
 pub mod rbac;
 pub mod resources;
-pub mod selector;
+pub(crate) mod selector;

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 /// The patch that turns `old` into `new`; `None` if they are equal. A null in `new` means an absent field.
-pub fn difference(old: &Value, new: &Value) -> Option<Value> {
+pub(crate) fn difference(old: &Value, new: &Value) -> Option<Value> {
     let (Value::Object(from), Value::Object(to)) = (old, new) else {
         return (old != new).then(|| new.clone());
     };

@@ -2,17 +2,17 @@
 
 use super::meta::Resource;
 
-/// rbac.authorization.k8s.io/v1 Role.
+/// The kind `Role` of `rbac.authorization.k8s.io/v1`.
 pub const ROLE: Resource = Resource::new("rbac.authorization.k8s.io", "v1", "Role", "roles", true);
 
-/// rbac.authorization.k8s.io/v1 RoleBinding.
+/// The kind `RoleBinding` of `rbac.authorization.k8s.io/v1`.
 pub const ROLE_BINDING: Resource =
     Resource::new("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings", true);
 
-/// rbac.authorization.k8s.io/v1 ClusterRole.
+/// The kind `ClusterRole` of `rbac.authorization.k8s.io/v1`.
 pub const CLUSTER_ROLE: Resource =
     Resource::new("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles", false);
 
-/// rbac.authorization.k8s.io/v1 ClusterRoleBinding.
+/// The kind `ClusterRoleBinding` of `rbac.authorization.k8s.io/v1`.
 pub const CLUSTER_ROLE_BINDING: Resource =
     Resource::new("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", "clusterrolebindings", false);

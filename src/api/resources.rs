@@ -6,16 +6,16 @@ use super::condition::Condition;
 use super::meta::{Key, ObjectMeta, Resource, or_default};
 use crate::base::sorted::SortedMap;
 
-/// resources.gardener.cloud/v1alpha1 ManagedResource.
+/// The kind `ManagedResource` of `resources.gardener.cloud/v1alpha1`.
 pub const MANAGED_RESOURCE: Resource =
     Resource::new("resources.gardener.cloud", "v1alpha1", "ManagedResource", "managedresources", true);
 
 /// The namespace in a seed for the seed's own ManagedResources and their Secrets.
-pub const GARDEN_NAMESPACE: &str = "garden";
+pub(crate) const GARDEN_NAMESPACE: &str = "garden";
 /// The label of a ManagedResource that names its ControllerInstallation.
-pub const INSTALLATION_LABEL: &str = "controllerinstallation-name";
+pub(crate) const INSTALLATION_LABEL: &str = "controllerinstallation-name";
 /// The label of a ManagedResource that names the condition of the Shoot to which it contributes.
-pub const CARE_LABEL: &str = "care.gardener.cloud/condition-type";
+pub(crate) const CARE_LABEL: &str = "care.gardener.cloud/condition-type";
 
 /// Label of Secrets and ConfigMaps that the garbage collector deletes when no object refers to them.
 pub const GARBAGE_COLLECTABLE: &str = "resources.gardener.cloud/garbage-collectable-reference";
@@ -23,108 +23,101 @@ pub const GARBAGE_COLLECTABLE: &str = "resources.gardener.cloud/garbage-collecta
 pub const REFERENCE_PREFIX: &str = "reference.resources.gardener.cloud/";
 
 /// The ControllerInstallation of a ManagedResource.
-pub fn installation_of(managed: &ObjectMeta) -> Option<Key> {
+pub(crate) fn installation_of(managed: &ObjectMeta) -> Option<Key> {
     let name = managed.labels.get(INSTALLATION_LABEL).filter(|name| !name.is_empty())?;
     (managed.namespace == GARDEN_NAMESPACE).then(|| Key::cluster(name.as_str()))
 }
 
-/// A ManagedResource.
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct ManagedResource {
+pub(crate) struct ManagedResource {
     /// Name, labels, finalizers.
-    pub metadata: ObjectMeta,
-    /// The desired state.
-    pub spec: ManagedResourceSpec,
+    pub(crate) metadata: ObjectMeta,
+    pub(crate) spec: ManagedResourceSpec,
     /// The state that the applier reports.
     #[serde(deserialize_with = "or_default")]
-    pub status: ManagedResourceStatus,
+    pub(crate) status: ManagedResourceStatus,
 }
 
 /// The desired state of a ManagedResource.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct ManagedResourceSpec {
+pub(crate) struct ManagedResourceSpec {
     /// The class of the responsible applier; unset: the applier of the shoot.
     #[serde(deserialize_with = "or_default")]
-    pub class: String,
+    pub(crate) class: String,
     /// Secrets in the same namespace that hold the manifests.
     #[serde(deserialize_with = "or_default")]
-    pub secret_refs: Vec<SecretReference>,
+    pub(crate) secret_refs: Vec<SecretReference>,
     /// Labels for every object, pod template and volume claim template.
     #[serde(deserialize_with = "or_default")]
-    pub inject_labels: SortedMap<String, String>,
+    pub(crate) inject_labels: SortedMap<String, String>,
     /// Whether labels of other writers are dropped.
     #[serde(deserialize_with = "or_default")]
-    pub force_overwrite_labels: bool,
+    pub(crate) force_overwrite_labels: bool,
     /// Whether annotations of other writers are dropped.
     #[serde(deserialize_with = "or_default")]
-    pub force_overwrite_annotations: bool,
+    pub(crate) force_overwrite_annotations: bool,
     /// Whether the objects stay when the ManagedResource is deleted.
     #[serde(deserialize_with = "or_default")]
-    pub keep_objects: bool,
+    pub(crate) keep_objects: bool,
     /// Sets of kinds that count as one kind.
     #[serde(deserialize_with = "or_default")]
-    pub equivalences: Vec<Vec<GroupKind>>,
+    pub(crate) equivalences: Vec<Vec<GroupKind>>,
     /// Whether volume claims of removed StatefulSets are deleted.
     #[serde(deserialize_with = "or_default")]
-    pub delete_persistent_volume_claims: bool,
+    pub(crate) delete_persistent_volume_claims: bool,
 }
 
 /// The name of a Secret in the same namespace.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct SecretReference {
-    /// Its name.
-    pub name: String,
+pub(crate) struct SecretReference {
+    pub(crate) name: String,
 }
 
 /// A kind without its version.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct GroupKind {
+pub(crate) struct GroupKind {
     /// The API group; empty for the core.
-    pub group: String,
-    /// The kind.
-    pub kind: String,
+    pub(crate) group: String,
+    pub(crate) kind: String,
 }
 
 /// The status that an applier reports of a ManagedResource.
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct ManagedResourceStatus {
+pub(crate) struct ManagedResourceStatus {
     /// `ResourcesApplied`, `ResourcesHealthy`, `ResourcesProgressing`.
     #[serde(deserialize_with = "or_default")]
-    pub conditions: Vec<Condition>,
+    pub(crate) conditions: Vec<Condition>,
     /// The generation that was applied last.
-    pub observed_generation: i64,
+    pub(crate) observed_generation: i64,
     /// The objects in their desired state when they were last applied.
     #[serde(deserialize_with = "or_default")]
-    pub resources: Vec<ObjectReference>,
+    pub(crate) resources: Vec<ObjectReference>,
     /// Hex of SHA-256 over the manifests.
     #[serde(deserialize_with = "or_default")]
-    pub secrets_data_checksum: String,
+    pub(crate) secrets_data_checksum: String,
 }
 
 /// An object of a ManagedResource, with the desired labels and annotations.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct ObjectReference {
-    /// Group and version.
-    pub api_version: String,
-    /// The kind.
-    pub kind: String,
+pub(crate) struct ObjectReference {
+    /// The group and the version.
+    pub(crate) api_version: String,
+    pub(crate) kind: String,
     /// The namespace; empty for objects without one.
     #[serde(skip_serializing_if = "String::is_empty")]
-    pub namespace: String,
-    /// The name.
-    pub name: String,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
     /// Desired labels, including injected ones.
     #[serde(skip_serializing_if = "SortedMap::is_empty", deserialize_with = "or_default")]
-    pub labels: SortedMap<String, String>,
-    /// Desired annotations.
+    pub(crate) labels: SortedMap<String, String>,
     #[serde(skip_serializing_if = "SortedMap::is_empty", deserialize_with = "or_default")]
-    pub annotations: SortedMap<String, String>,
+    pub(crate) annotations: SortedMap<String, String>,
 }
 
 #[cfg(test)]

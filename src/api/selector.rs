@@ -6,12 +6,12 @@ use super::meta::text;
 use crate::base::sorted::SortedMap;
 
 /// Whether a selector matches labels. An empty selector matches all; a selector with an unknown operator matches none.
-pub fn selects(selector: &Value, labels: &SortedMap<String, String>) -> bool {
+pub(crate) fn selects(selector: &Value, labels: &SortedMap<String, String>) -> bool {
     matches(selector, &|key| labels.get(key).map(String::as_str), false)
 }
 
 /// The same for labels that `label` looks up. `unknown` is the result for an unknown operator.
-pub fn matches<'a>(selector: &Value, label: &dyn Fn(&str) -> Option<&'a str>, unknown: bool) -> bool {
+pub(crate) fn matches<'a>(selector: &Value, label: &dyn Fn(&str) -> Option<&'a str>, unknown: bool) -> bool {
     let exact = selector["matchLabels"].as_object().into_iter().flatten();
     let mut expressions = selector["matchExpressions"].as_array().into_iter().flatten();
     exact.into_iter().all(|(key, wanted)| label(key) == wanted.as_str())

@@ -4,7 +4,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use crate::api::core::{DEPLOYMENT, SERVICE_ACCOUNT, token_request};
 use crate::api::meta::{Key, Metadata, text};
 use crate::base::backoff::Backoff;
 use crate::base::clock::Mono;
+use crate::base::lock::IgnorePoison;
 use crate::base::stop::Stop;
 use crate::base::thread;
 use crate::components::webhooks::{self, Blocking};
@@ -180,7 +181,6 @@ fn retire(shared: &AgentContext) -> bool {
 /// What was removed to make room for the applier.
 struct Replaced {
     scaled: bool,
-    /// Kinds of configurations.
     removed: Vec<&'static str>,
 }
 
@@ -193,8 +193,8 @@ fn replace(seed: &kube::Client) -> Result<Replaced, Error> {
     Ok(Replaced { scaled, removed })
 }
 
-/// Reports webhooks that refuse writes on the status page, in the log and in the Seed's conditions. Returns true if
-/// there are any.
+/// Reports webhooks that refuse writes on the status page, in the log and in the Seed's conditions. Returns
+/// true if there are any.
 fn look_at_webhooks(shared: &AgentContext) -> bool {
     let status = &shared.status;
     match webhooks::blocking(&shared.clients.seed) {
@@ -347,7 +347,6 @@ struct ApplierPart {
     resources: Resources,
     lease: Fence,
     standing: Mutex<Option<OtherHolder>>,
-    /// Secrets with manifests.
     secrets: Marks,
     /// The last entry serves now, or served last.
     shoots: Mutex<Vec<Shoots>>,
@@ -361,9 +360,9 @@ impl ElectionListener for ApplierPart {
     fn elected(&self) {
         self.shared.status.stage(PART, "running");
         self.shared.status.remark(None);
-        *self.standing.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.standing.lock().ignore_poison() = None;
         let shared = &self.shared;
-        let mut watching = self.watching.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut watching = self.watching.lock().ignore_poison();
         watching.get_or_insert_with(|| {
             let mut group = group(shared, &self.stop);
             resources::watch_secrets(&shared.clients.seed, &self.secrets, &mut group);
@@ -373,8 +372,8 @@ impl ElectionListener for ApplierPart {
         });
         let mut working = group(shared, &self.stop);
         resources::add(&self.resources, &shared.managed, &self.secrets, &mut working);
-        *self.working.lock().unwrap_or_else(PoisonError::into_inner) = Some(working);
-        self.shoots.lock().unwrap_or_else(PoisonError::into_inner).push(self.serve_shoots());
+        *self.working.lock().ignore_poison() = Some(working);
+        self.shoots.lock().ignore_poison().push(self.serve_shoots());
         shared.policy_watches.set_service_policy_writer(ServicePolicyWriter::Ours);
     }
 
@@ -388,14 +387,14 @@ impl ElectionListener for ApplierPart {
         let now = self.shared.env.clock.mono();
         let explicit = self.shared.settings.edge.resource_manager == ResourceManager::Embedded;
         let mut standing = {
-            let known = *self.standing.lock().unwrap_or_else(PoisonError::into_inner);
+            let known = *self.standing.lock().ignore_poison();
             known.unwrap_or(OtherHolder { since: now, retire_at: now + RETIRE_AGAIN })
         };
         if now >= standing.retire_at {
             standing.retire_at = now + RETIRE_AGAIN;
             retire(&self.shared);
         }
-        *self.standing.lock().unwrap_or_else(PoisonError::into_inner) = Some(standing);
+        *self.standing.lock().ignore_poison() = Some(standing);
         let held = format!("lease {GRM_NAMESPACE}/{GRM_NAME} is held by {holder}");
         // A shorter time does not prove that the holder is alive.
         let lives = now.saturating_sub(standing.since) > self.shared.settings.leader_election.lease_duration;
@@ -420,8 +419,8 @@ impl ElectionListener for ApplierPart {
         // After a stop, running requests are already cut off.
         let patience =
             if stops { limits::PARTS_END_TIME_MAX / 2 } else { self.shared.clients.applier_write_timeout };
-        let working = self.working.lock().unwrap_or_else(PoisonError::into_inner);
-        let shoots = self.shoots.lock().unwrap_or_else(PoisonError::into_inner);
+        let working = self.working.lock().ignore_poison();
+        let shoots = self.shoots.lock().ignore_poison();
         let mut groups = working.iter().chain(shoots.last().map(|shoots| &shoots.group));
         if !groups.all(|group| group.wait_until_idle(patience)) {
             // No write outlives this time, and none starts without the lease.
@@ -431,8 +430,8 @@ impl ElectionListener for ApplierPart {
 }
 
 impl ApplierPart {
-    /// Starts to serve the clusters of Shoots. The watches start with the lease, because each one begins with a full
-    /// list.
+    /// Starts to serve the clusters of Shoots. The watches start with the lease, because each one begins
+    /// with a full list.
     fn serve_shoots(&self) -> Shoots {
         let (shared, stop, is_over) = (&self.shared, self.stop.child(), Arc::<AtomicBool>::default());
         let (term, over) = (self.stop.clone(), Arc::clone(&is_over));
@@ -455,10 +454,10 @@ impl ApplierPart {
 
     fn end(&self) {
         self.shared.policy_watches.set_service_policy_writer(ServicePolicyWriter::Unknown);
-        if let Some(shoots) = self.shoots.lock().unwrap_or_else(PoisonError::into_inner).last_mut() {
+        if let Some(shoots) = self.shoots.lock().ignore_poison().last_mut() {
             shoots.end(&self.shared);
         }
-        if let Some(working) = self.working.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+        if let Some(working) = self.working.lock().ignore_poison().as_mut() {
             working.end();
         }
         self.shared.status.remark(None);
@@ -466,8 +465,8 @@ impl ApplierPart {
 
     /// Waits for the informer, which ends with the term.
     fn join(&self) {
-        let watching = self.watching.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let shoots = std::mem::take(&mut *self.shoots.lock().unwrap_or_else(PoisonError::into_inner));
+        let watching = self.watching.lock().ignore_poison().take();
+        let shoots = std::mem::take(&mut *self.shoots.lock().ignore_poison());
         watching
             .into_iter()
             .chain(shoots.into_iter().map(|shoots| shoots.group))

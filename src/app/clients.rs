@@ -1,10 +1,11 @@
 //! The clients of the agent: which connections exist, and which parts may use them.
 
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use crate::base::garden_time::GardenTime;
+use crate::base::lock::IgnorePoison;
 use crate::base::sorted::SortedSet;
 use crate::base::stop::Stop;
 use crate::base::workers::Workers;
@@ -34,7 +35,6 @@ fn lease_write_timeout(election: &LeaderElection) -> Duration {
     election.lease_duration.saturating_sub(election.renew_deadline) + write_deadline(election)
 }
 
-/// See the module.
 pub(super) struct Clients {
     /// For dedicated threads: informers, and the flows of the seed and garden sides.
     pub(super) seed: Seed,
@@ -66,7 +66,6 @@ pub(super) struct Clients {
 /// The clients of the garden, available once there is an identity.
 #[derive(Clone, Debug)]
 pub(super) struct GardenClients {
-    /// For the controllers.
     pub(super) controllers: Garden,
     /// For the heartbeat alone.
     pub(super) heartbeat: Garden,
@@ -186,7 +185,7 @@ impl Clients {
     }
 
     fn warn_once(&self, connection: &Connection) {
-        let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut warned = self.warned.lock().ignore_poison();
         if connection.weakness().is_some() && warned.insert(connection.server.clone()) {
             warn_of_weakness("garden", connection);
         }
@@ -194,7 +193,7 @@ impl Clients {
 
     /// The garden's clients over `connection`: new ones, or the present ones with a new identity.
     pub(super) fn use_garden(&self, connection: &Connection) -> Result<GardenClients, kube::Error> {
-        let mut garden = self.garden.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut garden = self.garden.lock().ignore_poison();
         self.warn_once(connection);
         if let Some(clients) = garden.as_ref() {
             // Update each one separately: if one fails, the next try repairs it.

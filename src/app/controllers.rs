@@ -1,10 +1,11 @@
 //! Starts and ends the controllers of the garden side, and the heartbeat beside them.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use crate::base::clock::Timestamp;
+use crate::base::lock::IgnorePoison;
 use crate::base::stop::Stop;
 use crate::base::thread;
 use crate::components::images;
@@ -87,7 +88,7 @@ pub(super) struct RunningControllers {
 impl RunningControllers {
     /// Called when the rotation has replaced the certificate: the Seed's status shows its expiry time.
     pub(super) fn certificate_changed(&self, not_after: Timestamp) {
-        *self.certificate_expiry.lock().unwrap_or_else(PoisonError::into_inner) = Some(not_after);
+        *self.certificate_expiry.lock().ignore_poison() = Some(not_after);
         self.site.certificate_changed.tell(&());
     }
 
@@ -153,7 +154,6 @@ fn site(
     let expiry = Arc::clone(expiry);
     Site {
         settings: Arc::clone(&shared.settings),
-        clock: shared.env.clock.clone(),
         garden: garden.controllers.clone(),
         seed: shared.clients.seed_of_workers.clone(),
         agent: Agent {
@@ -164,7 +164,7 @@ fn site(
         registration: shared.registration.clone(),
         beat: shared.status.beat.clone(),
         remarks: Arc::new(shared.status.remarks()),
-        certificate_expiry: Arc::new(move || *expiry.lock().unwrap_or_else(PoisonError::into_inner)),
+        certificate_expiry: Arc::new(move || *expiry.lock().ignore_poison()),
         workers: shared.clients.workers.clone(),
         renderer: shared.env.renderer.clone(),
         keys: Arc::clone(&shared.env.keys),

@@ -63,7 +63,7 @@ pub use error::Error;
 pub use process::{ask_for_identity, process};
 pub use rebootstrap::rebootstrap;
 pub use reload::Reloader;
-pub use report::{BRIEF, RUN, State as AgentState};
+pub(crate) use report::{BRIEF, RUN, State as AgentState};
 pub use service::Service;
 pub use status::AgentStatus;
 
@@ -74,7 +74,7 @@ pub struct Environment {
     pub clock: Clock,
     /// When the program was built: the time cannot be earlier.
     pub built: Timestamp,
-    /// Opens connections.
+    /// It opens the sockets of connections.
     pub dialer: Arc<dyn Dial>,
     /// Ends the agent when it is pulled.
     pub stop: Stop,
@@ -94,7 +94,7 @@ pub struct Environment {
 
 impl Environment {
     /// A variable of the environment; an empty one counts as absent.
-    pub fn variable(&self, name: &str) -> Option<&str> {
+    pub(crate) fn variable(&self, name: &str) -> Option<&str> {
         self.variables.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
@@ -129,7 +129,6 @@ struct AgentContext {
     events: EventRecorder,
     status: AgentStatus,
     registration: SeedRegistration,
-    /// Charts of registries.
     charts: oci::Cache,
     /// The applied ManagedResources of the seed during a term.
     managed: WatchSource<Watched>,
@@ -145,18 +144,14 @@ struct AgentContext {
     keep_leases: leader::KeepLease,
 }
 
-/// Runs the agent until `env.stop` is pulled.
-///
-/// # Errors
-/// [`Error`] if the agent cannot start.
+/// Runs the agent until `env.stop` is pulled. Errors: [`Error`] if the agent cannot start.
 pub fn run(settings: Settings, env: &Environment, status: &AgentStatus) -> Result<(), Error> {
     run_reloading(Arc::new(settings), env, status, &Reloader::new(), &Service::default())
 }
 
-/// Like [`run`], with settings that may change: then the parts restart in place and keep their leases.
-///
-/// # Errors
-/// Like [`run`], for the first start only. When a later start fails, the agent returns to the previous settings.
+/// Like [`run`], with settings that may change: then the parts restart in place and keep their
+/// leases. Errors: like [`run`], for the first start only. When a later start fails, the agent
+/// returns to the previous settings.
 pub fn run_reloading(
     settings: Arc<Settings>,
     env: &Environment,

@@ -22,8 +22,8 @@ pub(crate) enum Mismatch {
     Differs(String),
 }
 
-/// Compares `seedConfig.spec.networks` with the seed: exactly if the seed is a shoot, otherwise by a sample of its
-/// addresses.
+/// Compares `seedConfig.spec.networks` with the seed: exactly if the seed is a shoot, otherwise by a
+/// sample of its addresses.
 pub(crate) fn check(seed: &Client, networks: &Value) -> Result<(), Mismatch> {
     let info = seed
         .find::<ConfigMap>(&CONFIG_MAP, &Key::new("kube-system", "shoot-info"))

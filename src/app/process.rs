@@ -2,10 +2,11 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use crate::base::clock::{Clock, Timestamp};
 use crate::base::error::chain;
+use crate::base::lock::IgnorePoison;
 use crate::base::log as logging;
 use crate::base::metrics::Metrics;
 use crate::base::signal;
@@ -84,10 +85,8 @@ pub fn process(
     }
 }
 
-/// The command `rebootstrap`: returns a text about what it did, or why it did nothing.
-///
-/// # Errors
-/// As [`rebootstrap`].
+/// The command `rebootstrap`: returns a text about what it did, or why it did
+/// nothing. Errors: as [`rebootstrap`].
 pub fn ask_for_identity(loaded: &Loaded, variables: SortedMap<String, String>) -> Result<String, String> {
     rebootstrap(&loaded.settings, &environment(Clock::system(), Stop::new(), variables))
 }
@@ -153,8 +152,8 @@ impl Reloading {
         let files = Files::read(&loaded.settings, &self.env).map_err(|error| vec![chain(&error)])?;
         start_log(&loaded, &self.env.variables, &self.env.clock);
         warn(&loaded);
-        let mut present = self.present.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut known = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut present = self.present.lock().ignore_poison();
+        let mut known = self.files.lock().ignore_poison();
         let restart = needs_restart(&present, &loaded.settings)
             || known.as_ref() != Some(&files)
             || self.reloader.has_returned();

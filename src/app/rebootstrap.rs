@@ -14,10 +14,8 @@ use crate::kube::{Client, Options, Patch};
 
 use super::{Environment, clients, garden};
 
-/// Writes the request to the seed and returns a description of what was done.
-///
-/// # Errors
-/// A text for an operator, with the places where bootstrap credentials were searched.
+/// Writes the request to the seed and returns a description of what was done. Errors: a text for an operator,
+/// with the places where bootstrap credentials were searched.
 pub fn rebootstrap(settings: &Settings, env: &Environment) -> Result<String, String> {
     let sources = garden::sources(settings, env);
     let key = sources.kubeconfig_secret.clone().ok_or_else(|| {

@@ -1,8 +1,9 @@
 //! Applies another configuration without restarting the process: the parts end in order and start again, and the agent
 //! keeps its leases.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
+use crate::base::lock::IgnorePoison;
 use crate::base::stop::Stop;
 use crate::base::thread;
 use crate::config::settings::Settings;
@@ -16,7 +17,6 @@ use super::{AgentStatus, Environment, Error};
 /// Signals for the parts between two restarts.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RestartSignals {
-    /// Stops the parts.
     pub(super) stop: Stop,
     /// The parts restart at once, so leases are not released.
     pub(super) keep_leases: KeepLease,
@@ -100,7 +100,7 @@ impl Reloader {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         // Plain values: a panic does not leave them half changed.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 }
 
@@ -140,10 +140,7 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// Reads the files.
-    ///
-    /// # Errors
-    /// A file cannot be read.
+    /// Reads the files. Errors: a file cannot be read.
     pub(super) fn read(settings: &Settings, env: &Environment) -> Result<Self, Error> {
         let garden = settings.garden_client_connection.connection.kubeconfig.as_deref();
         Ok(Self {

@@ -64,7 +64,7 @@ impl Error {
     }
 }
 
-/// Runs until `stop`.
+/// It runs until `stop` is set.
 pub(super) fn run(shared: &Arc<AgentContext>, stop: &Stop) {
     let mut group = group(shared, stop);
     let options = Options::all("seed/managedresources", MANAGED_RESOURCE);

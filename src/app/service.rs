@@ -3,12 +3,13 @@
 //! The watchdog depends on the progress of the agent's own threads, including the heartbeat. It counts their tries, not
 //! their success: a site without a garden must not be restarted.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::base::clock::{self, Clock, Mono};
 use crate::base::error::chain;
+use crate::base::lock::IgnorePoison;
 use crate::base::notify::{self, Notifier};
 use crate::base::stop::Stop;
 use crate::base::thread;
@@ -85,7 +86,7 @@ impl std::fmt::Debug for Service {
 
 impl Service {
     /// Configured by the environment.
-    pub fn new(env: &Environment, status: &AgentStatus) -> Self {
+    pub(crate) fn new(env: &Environment, status: &AgentStatus) -> Self {
         let Some(address) = env.variable("NOTIFY_SOCKET") else { return Self::default() };
         let notifier = match Notifier::new(address) {
             Ok(notifier) => notifier,
@@ -107,7 +108,7 @@ impl Service {
     }
 
     /// Reports from its own thread until the agent stops, and then reports the stop.
-    pub fn start(&self, stop: &Stop) -> Option<JoinHandle<()>> {
+    pub(crate) fn start(&self, stop: &Stop) -> Option<JoinHandle<()>> {
         let inner = Arc::clone(self.0.as_ref()?);
         let leaving = Arc::clone(&inner);
         stop.on_stop(move || leaving.send(&["STOPPING=1".to_owned()]));
@@ -152,7 +153,7 @@ impl Service {
 impl ServiceNotifier {
     fn told(&self) -> std::sync::MutexGuard<'_, ReportedState> {
         // Plain values: a panic does not leave them half changed.
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+        self.told.lock().ignore_poison()
     }
 
     fn tell(&self) {

@@ -1,12 +1,13 @@
 //! The state of the agent as it reports it: probes, metrics, and the stage of each part.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::base::clock::{Clock, Mono, Timestamp};
 use crate::base::cut::one_line;
 use crate::base::error::chain;
 use crate::base::garden_time::GardenTime;
+use crate::base::lock::IgnorePoison;
 use crate::base::process;
 use crate::base::sorted::SortedMap;
 use crate::config::settings::Settings;
@@ -35,7 +36,7 @@ pub struct PartStatus {
     /// Why the part cannot continue, if it cannot.
     pub problem: Option<String>,
     /// When the problem began.
-    pub since: Mono,
+    pub(crate) since: Mono,
 }
 
 type Look = Box<dyn Fn() -> StoreView + Send>;
@@ -74,7 +75,6 @@ pub(super) struct Snapshot {
 struct State {
     /// This agent's term runs; see [`State::leads`].
     leading: bool,
-    /// The leader's Lease.
     fence: Option<Fence>,
     owed: OwedRenewal,
     /// The leader, if it is another agent.
@@ -127,10 +127,9 @@ pub struct AgentStatus {
     clock: Clock,
     /// When the process began.
     begun: Mono,
-    /// The heartbeat.
-    pub beat: LeaseHealth,
+    pub(crate) beat: LeaseHealth,
     /// Threads that promise progress. They report each turn.
-    pub progress: ThreadProgress,
+    pub(crate) progress: ThreadProgress,
     state: Arc<Mutex<State>>,
 }
 
@@ -193,7 +192,7 @@ impl AgentStatus {
     pub(super) fn remarks(&self) -> impl Fn() -> Option<String> + Send + Sync + 'static {
         let state = Arc::clone(&self.state);
         move || {
-            let state = state.lock().unwrap_or_else(PoisonError::into_inner);
+            let state = state.lock().ignore_poison();
             let all = [&state.clock_remark, &state.garden_remark, &state.webhook_remark, &state.remark];
             let all: Vec<&str> = all.into_iter().flatten().map(String::as_str).collect();
             (!all.is_empty()).then(|| all.join(" "))
@@ -416,14 +415,13 @@ impl AgentStatus {
         }
     }
 
-    /// The status page.
     fn report(&self, sources: Option<&Sources>) -> StatusReport {
         StatusReport::of(&self.snapshot(sources.map(|sources| &sources.time)), sources)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
         // The fields are plain values, so a panic cannot leave them half changed.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 }
 

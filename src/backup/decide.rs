@@ -17,7 +17,7 @@ use crate::format::time::{parse_rfc3339, rfc3339};
 
 /// The state of the seed's Secret with the credentials.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Copy {
+pub(crate) enum Copy {
     /// It does not exist.
     Missing,
     /// The garden has different credentials.
@@ -29,7 +29,7 @@ pub enum Copy {
 impl Copy {
     /// Reads the state from the Secret, if it exists, and whether its content is right. A Secret without a readable
     /// time of its last write is written again.
-    pub fn read(secret: Option<&Value>, is_right: impl FnOnce(&Value) -> bool) -> Self {
+    pub(crate) fn read(secret: Option<&Value>, is_right: impl FnOnce(&Value) -> bool) -> Self {
         match secret {
             None => Self::Missing,
             Some(secret) if !is_right(secret) => Self::Other,
@@ -40,27 +40,24 @@ impl Copy {
 
 /// The input of a decision.
 #[derive(Clone, Copy, Debug)]
-pub struct Facts<'a> {
+pub(crate) struct Facts<'a> {
     /// The credentials in the seed.
-    pub copy: Copy,
+    pub(crate) copy: Copy,
     /// The extension object, if there is one.
-    pub object: Option<&'a Value>,
-    /// The desired spec.
-    pub spec: &'a Value,
+    pub(crate) object: Option<&'a Value>,
+    pub(crate) spec: &'a Value,
     /// How long a success stays valid.
-    pub refresh: Option<Duration>,
-    /// The present time.
-    pub now: Timestamp,
+    pub(crate) refresh: Option<Duration>,
+    pub(crate) now: Timestamp,
 }
 
 /// The progress of the extension.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum State {
+pub(crate) enum State {
     /// It is still working.
     Pending,
     /// It has not started for too long.
     Unheard,
-    /// It failed.
     Failed(Failed),
     /// It has done what the object describes.
     Succeeded,
@@ -68,19 +65,19 @@ pub enum State {
 
 /// The actions to take.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Plan {
+pub(crate) struct Plan {
     /// Whether to write the credentials.
-    pub writes_copy: bool,
+    pub(crate) writes_copy: bool,
     /// Whether to write the object and to trigger the extension.
-    pub asks: bool,
+    pub(crate) asks: bool,
     /// The state to report.
-    pub state: State,
+    pub(crate) state: State,
     /// When to check again, whether or not the object changes.
-    pub again: Option<Duration>,
+    pub(crate) again: Option<Duration>,
 }
 
 /// Decides; see the module.
-pub fn plan(facts: &Facts<'_>) -> Plan {
+pub(crate) fn plan(facts: &Facts<'_>) -> Plan {
     let writes_copy = !matches!(facts.copy, Copy::Same(Some(_)));
     let (asks, state, again) = judge(facts);
     Plan { writes_copy, asks, state, again }
@@ -165,15 +162,12 @@ fn older(updated: &str, written: Timestamp) -> Failed {
 }
 
 /// The error that an extension reports, or a text with its state.
-pub fn why(object: &Value, state: &str) -> Failed {
+pub(crate) fn why(object: &Value, state: &str) -> Failed {
     last_error(object).unwrap_or_else(|| Failed::new(format!("extension state is not Succeeded but {state}")))
 }
 
-/// Why a BackupBucket of the garden cannot be used now.
-///
-/// # Errors
-/// The reason, with the codes of the bucket.
-pub fn check_bucket(bucket: &Value) -> Result<(), Failed> {
+/// Why a BackupBucket of the garden cannot be used now. Errors: the reason, with the codes of the bucket.
+pub(crate) fn check_bucket(bucket: &Value) -> Result<(), Failed> {
     let status = &bucket["status"];
     if status["lastError"].is_object() {
         let failed = last_error(bucket).unwrap_or_default();

@@ -12,14 +12,11 @@ use crate::kube::{Error, Garden};
 use crate::runtime::write;
 
 /// The annotation with the purpose of the Shoot of a BackupEntry.
-pub const PURPOSE: &str = "shoot.gardener.cloud/purpose";
+pub(crate) const PURPOSE: &str = "shoot.gardener.cloud/purpose";
 
 /// Creates or updates the bucket of a Seed from its section `backup`, and triggers a reconciliation if there is a
 /// reason. Upstream triggers one each minute to notice changed credentials; here the bucket controller watches them.
-///
-/// # Errors
-/// A request fails.
-pub fn deploy_bucket(garden: &Garden, seed: &Value, now: Timestamp) -> Result<(), Error> {
+pub(crate) fn deploy_bucket(garden: &Garden, seed: &Value, now: Timestamp) -> Result<(), Error> {
     let key = Key::cluster(text(&seed["metadata"]["uid"]));
     write::ensure(garden, &BACKUP_BUCKET, &key, |bucket| {
         let before = bucket.clone();
@@ -65,15 +62,12 @@ pub fn entry_name(plane: &str, uid: &str) -> String {
 }
 
 /// The BackupEntry of a Shoot, in the namespace of its project.
-pub fn entry(namespace: &str, name: &str) -> Target {
+pub(crate) fn entry(namespace: &str, name: &str) -> Target {
     Target { resource: BACKUP_ENTRY, key: Key::new(namespace, name) }
 }
 
 /// Creates or updates the BackupEntry of a Shoot in a bucket, and triggers its reconciliation.
-///
-/// # Errors
-/// A request fails.
-pub fn deploy_entry(
+pub(crate) fn deploy_entry(
     garden: &Garden,
     entry: &Target,
     (shoot, bucket): (&Value, &str),
@@ -92,7 +86,7 @@ pub fn deploy_entry(
 }
 
 /// The error that an extension reported during a deletion.
-pub fn said(error: &Value) -> Failed {
+pub(crate) fn said(error: &Value) -> Failed {
     let codes = error["codes"].as_array().into_iter().flatten();
     let codes = codes.filter_map(Value::as_str).map(str::to_owned).collect();
     Failed { codes, ..Failed::new(text(&error["description"])) }

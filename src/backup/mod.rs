@@ -1,12 +1,12 @@
 //! Backups of etcds: what the controllers of BackupBuckets and BackupEntries share. The garden defines what to keep,
 //! and an extension in the seed keeps it with credentials that are copied from the garden.
 
-pub mod decide;
+pub(crate) mod decide;
 pub mod garden;
-pub mod round;
-pub mod status;
+pub(crate) mod round;
+pub(crate) mod status;
 
-pub use round::{Kind, Known, Round};
+pub(crate) use round::{Kind, Known, Round};
 
 /// The finalizer of BackupBuckets and BackupEntries.
-pub const FINALIZER: &str = "gardener";
+pub(crate) const FINALIZER: &str = "gardener";

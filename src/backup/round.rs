@@ -30,36 +30,32 @@ const NAME_MAX: usize = 253;
 
 /// The kind of the object.
 #[derive(Debug)]
-pub struct Kind {
-    /// In the garden.
-    pub core: Resource,
-    /// In the seed.
-    pub extension: Resource,
+pub(crate) struct Kind {
+    pub(crate) core: Resource,
+    pub(crate) extension: Resource,
     /// The controller that reports events: `backupbucket-controller`.
-    pub controller: &'static str,
+    pub(crate) controller: &'static str,
     /// The prefix of the Secrets with its credentials.
-    pub secret_prefix: &'static str,
+    pub(crate) secret_prefix: &'static str,
 }
 
 /// The registered extensions of the garden, and the installed ones of the seed.
 #[derive(Clone, Debug)]
-pub struct Known {
+pub(crate) struct Known {
     /// All registrations of the garden.
-    pub registrations: Store<ControllerRegistration>,
+    pub(crate) registrations: Store<ControllerRegistration>,
     /// The installations of the seed.
-    pub installations: Store<ControllerInstallation>,
+    pub(crate) installations: Store<ControllerInstallation>,
 }
 
-/// See the module.
-pub struct Round<'a> {
-    /// The clusters.
-    pub clusters: (&'a Garden, &'a Seed),
+pub(crate) struct Round<'a> {
+    pub(crate) clusters: (&'a Garden, &'a Seed),
     /// The kind of the object.
-    pub kind: &'static Kind,
+    pub(crate) kind: &'static Kind,
     /// The object of the garden as it was last read or written.
-    pub object: Value,
+    pub(crate) object: Value,
     /// The context of the reconciliation.
-    pub cx: &'a ReconcileContext,
+    pub(crate) cx: &'a ReconcileContext,
     /// Whether a failure was already reported.
     is_told: bool,
 }
@@ -72,7 +68,7 @@ impl std::fmt::Debug for Round<'_> {
 
 impl<'a> Round<'a> {
     /// Starts a reconciliation of an object.
-    pub const fn new(
+    pub(crate) const fn new(
         clusters: (&'a Garden, &'a Seed),
         kind: &'static Kind,
         object: Value,
@@ -81,36 +77,31 @@ impl<'a> Round<'a> {
         Self { clusters, kind, object, cx, is_told: false }
     }
 
-    /// The garden.
-    pub const fn garden(&self) -> &'a Garden {
+    pub(crate) const fn garden(&self) -> &'a Garden {
         self.clusters.0
     }
 
-    /// The seed.
-    pub const fn seed(&self) -> &'a Seed {
+    pub(crate) const fn seed(&self) -> &'a Seed {
         self.clusters.1
     }
 
-    /// Namespace and name.
-    pub fn key(&self) -> Key {
+    /// The namespace and the name.
+    pub(crate) fn key(&self) -> Key {
         Key::of(&self.object)
     }
 
     /// The extension object, which has the same name.
-    pub fn target(&self) -> Target {
+    pub(crate) fn target(&self) -> Target {
         Target { resource: self.kind.extension.clone(), key: Key::cluster(self.key().name) }
     }
 
     /// The Secret of the seed with the credentials.
-    pub fn secret(&self) -> Key {
+    pub(crate) fn secret(&self) -> Key {
         Key::new(GARDEN_NAMESPACE, format!("{}{}", self.kind.secret_prefix, self.key().name))
     }
 
-    /// Checks that the names derived from the object are valid.
-    ///
-    /// # Errors
-    /// A name is too long.
-    pub fn check_name(&self) -> Result<(), Failed> {
+    /// Checks that the names derived from the object are valid. Errors: a name is too long.
+    pub(crate) fn check_name(&self) -> Result<(), Failed> {
         let (secret, kind) = (self.secret(), &self.kind.core.kind);
         if secret.name.len() <= NAME_MAX {
             return Ok(());
@@ -124,36 +115,30 @@ impl<'a> Round<'a> {
     }
 
     /// Whether the object has a deletion timestamp.
-    pub fn is_deleting(&self) -> bool {
+    pub(crate) fn is_deleting(&self) -> bool {
         !self.object["metadata"]["deletionTimestamp"].is_null()
     }
 
     /// The failure when no extension has started to work on an object of this type.
-    pub fn unheard(&self, type_name: &Value, known: &Known) -> Failed {
+    pub(crate) fn unheard(&self, type_name: &Value, known: &Known) -> Failed {
         let kind = if self.kind.core == BACKUP_BUCKET { "BackupBucket" } else { "BackupEntry" };
         unheard(kind, text(type_name), &known.registrations.values(), &known.installations.values())
     }
 
     /// Whether the object has our finalizer.
-    pub fn has_finalizer(&self) -> bool {
+    pub(crate) fn has_finalizer(&self) -> bool {
         let finalizers = self.object["metadata"]["finalizers"].as_array();
         finalizers.into_iter().flatten().any(|finalizer| finalizer == FINALIZER)
     }
 
     /// Adds our finalizer or removes it.
-    ///
-    /// # Errors
-    /// A request fails.
-    pub fn finalize(&self, present: bool) -> Result<(), ReconcileFailure> {
+    pub(crate) fn finalize(&self, present: bool) -> Result<(), ReconcileFailure> {
         finalize(self.garden(), &self.kind.core, &self.object, FINALIZER, present)
     }
 
     /// Writes the credentials and then the extension object to the seed if needed. Returns the progress of the
     /// extension; a success is valid for `refresh`.
-    ///
-    /// # Errors
-    /// A request fails.
-    pub fn prepare(
+    pub(crate) fn prepare(
         &self,
         credentials: &Credentials,
         wish: &Wish,
@@ -170,10 +155,7 @@ impl<'a> Round<'a> {
     }
 
     /// Compares the credentials in the seed with the garden's.
-    ///
-    /// # Errors
-    /// A request fails.
-    pub fn copy_of(&self, credentials: &Credentials) -> Result<Copy, Error> {
+    pub(crate) fn copy_of(&self, credentials: &Credentials) -> Result<Copy, Error> {
         let key = self.secret();
         let secret = self.seed().find::<Value>(&SECRET, &key)?;
         let context = credentials::context(&self.kind.core, &self.object);
@@ -181,28 +163,19 @@ impl<'a> Round<'a> {
     }
 
     /// Writes the credentials into the seed.
-    ///
-    /// # Errors
-    /// A request fails.
-    pub fn bring(&self, credentials: &Credentials) -> Result<(), Error> {
+    pub(crate) fn bring(&self, credentials: &Credentials) -> Result<(), Error> {
         let annotations = json!({TIMESTAMP: rfc3339_nanos(self.cx.clock.now())});
         let context = credentials::context(&self.kind.core, &self.object);
         credentials.bring(self.seed(), &self.secret(), &annotations, &context).map(drop)
     }
 
     /// Writes the progress to the garden's status if it changed.
-    ///
-    /// # Errors
-    /// A request fails.
-    pub fn report(&mut self, report: &Report) -> Result<(), Error> {
+    pub(crate) fn report(&mut self, report: &Report) -> Result<(), Error> {
         self.report_with(report, Map::new())
     }
 
     /// The same, with other fields of the status.
-    ///
-    /// # Errors
-    /// A request fails.
-    pub fn report_with(&mut self, report: &Report, more: Map<String, Value>) -> Result<(), Error> {
+    pub(crate) fn report_with(&mut self, report: &Report, more: Map<String, Value>) -> Result<(), Error> {
         match status::patch(&self.object, report, more, self.cx.clock.now()) {
             Some(patch) => self.write_status(patch),
             None => Ok(()),
@@ -210,20 +183,14 @@ impl<'a> Round<'a> {
     }
 
     /// Writes fields of the status.
-    ///
-    /// # Errors
-    /// A request fails.
-    pub fn write_status(&mut self, patch: Value) -> Result<(), Error> {
+    pub(crate) fn write_status(&mut self, patch: Value) -> Result<(), Error> {
         let key = self.key();
         self.object = self.garden().patch_status(&self.kind.core, &key, &Patch::Merge(patch))?;
         Ok(())
     }
 
     /// Reports a failure as status and event unless it was reported before.
-    ///
-    /// # Errors
-    /// A request fails.
-    pub fn tell(
+    pub(crate) fn tell(
         &mut self,
         operation: &'static str,
         failed: Failed,
@@ -248,7 +215,7 @@ impl<'a> Round<'a> {
     }
 
     /// Reports an error that the extension did not cause. The reconciliation is retried.
-    pub fn fail(&mut self, operation: &'static str, failed: Failed) -> ReconcileFailure {
+    pub(crate) fn fail(&mut self, operation: &'static str, failed: Failed) -> ReconcileFailure {
         if failed.postponed.is_none() {
             self.try_to_tell(operation, failed.clone());
         }
@@ -256,10 +223,7 @@ impl<'a> Round<'a> {
     }
 
     /// Ends a reconciliation: writes a failure to the status, unless it is transient or already there.
-    ///
-    /// # Errors
-    /// The given one.
-    pub fn end(
+    pub(crate) fn end(
         &mut self,
         operation: &'static str,
         result: Result<ReconcileOutcome, ReconcileFailure>,
@@ -293,10 +257,7 @@ impl<'a> Round<'a> {
 }
 
 /// Adds a finalizer to an object of the garden or removes it.
-///
-/// # Errors
-/// A request fails.
-pub fn finalize(
+pub(crate) fn finalize(
     garden: &Garden,
     resource: &Resource,
     object: &Value,

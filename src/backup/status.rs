@@ -9,7 +9,7 @@ use crate::flow::Failed;
 use crate::format::time::rfc3339;
 
 /// The current operation on an object (Gardener's `ComputeOperationType`).
-pub fn operation(object: &Value) -> &'static str {
+pub(crate) fn operation(object: &Value) -> &'static str {
     let last = &object["status"]["lastOperation"];
     let is_unfinished = |kind: &str| last["type"] == kind && last["state"] != "Succeeded";
     match annotation(object, OPERATION) {
@@ -25,7 +25,7 @@ pub fn operation(object: &Value) -> &'static str {
 }
 
 /// The noun for an operation in a sentence.
-pub fn noun(operation: &str) -> &'static str {
+pub(crate) fn noun(operation: &str) -> &'static str {
     match operation {
         "Migrate" => "Migration",
         "Restore" => "Restoration",
@@ -36,14 +36,11 @@ pub fn noun(operation: &str) -> &'static str {
 
 /// The progress of an operation.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Way {
-    /// It is running.
+pub(crate) enum Way {
     Processing,
     /// It will start later.
     Pending,
-    /// It failed.
     Error(Failed),
-    /// It is done.
     Succeeded,
 }
 
@@ -61,17 +58,20 @@ impl Way {
 
 /// The content of a status report.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Report {
-    /// The current operation.
-    pub operation: &'static str,
-    /// Its progress.
-    pub way: Way,
+pub(crate) struct Report {
+    pub(crate) operation: &'static str,
+    pub(crate) way: Way,
     /// A description for people.
-    pub description: String,
+    pub(crate) description: String,
 }
 
 /// The patch of the status, or `None` if nothing changed. `more` are other fields of the status.
-pub fn patch(object: &Value, report: &Report, more: Map<String, Value>, now: Timestamp) -> Option<Value> {
+pub(crate) fn patch(
+    object: &Value,
+    report: &Report,
+    more: Map<String, Value>,
+    now: Timestamp,
+) -> Option<Value> {
     let (status, generation) = (&object["status"], &object["metadata"]["generation"]);
     let mut fields = Map::new();
     let is_observed = status["observedGeneration"] == *generation || generation.is_null();

@@ -6,7 +6,7 @@ use super::random;
 
 /// Exponential growth from `first` to `max`. Jitter keeps many agents from retrying at the same moment.
 #[derive(Clone, Debug)]
-pub struct Backoff {
+pub(crate) struct Backoff {
     first: Duration,
     max: Duration,
     failures: u32,
@@ -14,30 +14,30 @@ pub struct Backoff {
 
 impl Backoff {
     /// Starts at `first`, doubles after each failure, and never exceeds `max`.
-    pub const fn new(first: Duration, max: Duration) -> Self {
+    pub(crate) const fn new(first: Duration, max: Duration) -> Self {
         Self { first, max, failures: 0 }
     }
 
     /// The delay after one more failure: between 80 % and 100 % of the doubled delay.
-    pub fn next_delay(&mut self) -> Duration {
+    pub(crate) fn next_delay(&mut self) -> Duration {
         let delay = delay_after(self.first, self.max, self.failures);
         self.failures = self.failures.saturating_add(1);
         delay.mul_f64(0.8 + 0.2 * random::unit())
     }
 
     /// Resets after a success: the delay after the next failure is `first` again.
-    pub const fn reset(&mut self) {
+    pub(crate) const fn reset(&mut self) {
         self.failures = 0;
     }
 
     /// The number of consecutive failures.
-    pub const fn failures(&self) -> u32 {
+    pub(crate) const fn failures(&self) -> u32 {
         self.failures
     }
 }
 
 /// `first` doubled `failures` times, at most `max`.
-pub fn delay_after(first: Duration, max: Duration, failures: u32) -> Duration {
+pub(crate) fn delay_after(first: Duration, max: Duration, failures: u32) -> Duration {
     first.saturating_mul(2u32.saturating_pow(failures.min(31))).min(max)
 }
 

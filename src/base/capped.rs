@@ -4,22 +4,17 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-/// Reads the whole input; `None` if it is longer than `bytes_max`.
-///
-/// # Errors
-/// The error of the reader.
-pub fn read(from: &mut dyn Read, bytes_max: usize) -> io::Result<Option<Vec<u8>>> {
+/// Reads the whole input; `None` if it is longer than `bytes_max`. Errors: the error of the reader.
+pub(crate) fn read(from: &mut dyn Read, bytes_max: usize) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
     let limit = u64::try_from(bytes_max).unwrap_or(u64::MAX).saturating_add(1);
     from.take(limit).read_to_end(&mut bytes)?;
     Ok((bytes.len() <= bytes_max).then_some(bytes))
 }
 
-/// Reads a whole file.
-///
-/// # Errors
-/// The error of the system, and `FileTooLarge` if the file is larger than `bytes_max`.
-pub fn read_file(path: &Path, bytes_max: usize) -> io::Result<Vec<u8>> {
+/// Reads a whole file. Errors: the error of the system, and `FileTooLarge` if the file
+/// is larger than `bytes_max`.
+pub(crate) fn read_file(path: &Path, bytes_max: usize) -> io::Result<Vec<u8>> {
     let too_large = || io::Error::new(io::ErrorKind::FileTooLarge, format!("larger than {bytes_max} bytes"));
     read(&mut File::open(path)?, bytes_max)?.ok_or_else(too_large)
 }

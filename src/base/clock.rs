@@ -21,7 +21,7 @@ impl Timestamp {
     }
 
     /// From nanoseconds since 1970.
-    pub const fn from_unix_nanos(nanos: i64) -> Self {
+    pub(crate) const fn from_unix_nanos(nanos: i64) -> Self {
         Self(nanos)
     }
 
@@ -84,7 +84,7 @@ pub type Mono = Duration;
 pub trait Source: Send + Sync + fmt::Debug {
     /// Wall-clock time: may be wrong, may jump.
     fn now(&self) -> Timestamp;
-    /// Monotonic time.
+    /// The present time of the monotonic clock.
     fn mono(&self) -> Mono;
     /// How long a thread must really block until `d` of this clock has passed. A simulated clock returns less. Every
     /// wait is a loop that reads [`Source::mono`] again.
@@ -106,12 +106,12 @@ impl Clock {
         Self(source)
     }
 
-    /// Wall-clock time.
+    /// The present time of the wall clock.
     pub fn now(&self) -> Timestamp {
         self.0.now()
     }
 
-    /// Monotonic time.
+    /// The present time of the monotonic clock.
     pub fn mono(&self) -> Mono {
         self.0.mono()
     }
@@ -123,12 +123,12 @@ impl Clock {
 }
 
 /// Microseconds of the machine's `CLOCK_MONOTONIC`, which other programs can compare with theirs.
-pub fn machine_usec() -> u64 {
+pub(crate) fn machine_usec() -> u64 {
     u64::try_from(read(ClockId::Monotonic).as_micros()).unwrap_or(u64::MAX)
 }
 
 /// The processor time of this thread.
-pub fn thread_cpu() -> Duration {
+pub(crate) fn thread_cpu() -> Duration {
     read(ClockId::ThreadCPUTime)
 }
 

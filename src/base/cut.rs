@@ -1,18 +1,18 @@
 //! Shortens texts from elsewhere.
 
 /// The longest start of a text that has whole characters and at most `bytes_max` bytes.
-pub fn head(text: &str, bytes_max: usize) -> &str {
+pub(crate) fn head(text: &str, bytes_max: usize) -> &str {
     let end = (0..=text.len().min(bytes_max)).rev().find(|end| text.is_char_boundary(*end));
     &text[..end.unwrap_or_default()]
 }
 
 /// The text in one line: each control character becomes a space.
-pub fn one_line(text: &str) -> String {
+pub(crate) fn one_line(text: &str) -> String {
     text.replace(|c: char| c.is_control(), " ")
 }
 
 /// The start of a text that is longer than `bytes_max`, with an ellipsis; otherwise the unchanged text.
-pub fn cut(mut text: String, bytes_max: usize) -> String {
+pub(crate) fn cut(mut text: String, bytes_max: usize) -> String {
     if text.len() > bytes_max {
         text.truncate(head(&text, bytes_max).len());
         text.push('\u{2026}');

@@ -50,29 +50,29 @@ struct View {
 
 impl GardenTime {
     /// `built`: the time of the build. `seen`: the last garden time that an earlier process saw.
-    pub fn new(system: Clock, built: Timestamp, seen: Option<Timestamp>) -> Self {
+    pub(crate) fn new(system: Clock, built: Timestamp, seen: Option<Timestamp>) -> Self {
         let floor = seen.map_or(built, |seen| seen.max(built));
         let floor = AtomicI64::new(behind(floor, system.mono()));
         Self(Arc::new(Inner { system, built, floor, garden: AtomicI64::new(UNKNOWN) }))
     }
 
     /// The machine's time, at least the floor.
-    pub fn local(&self) -> Timestamp {
+    pub(crate) fn local(&self) -> Timestamp {
         self.0.system.now().max(self.floor())
     }
 
     /// A time that has certainly passed.
-    pub fn floor(&self) -> Timestamp {
+    pub(crate) fn floor(&self) -> Timestamp {
         self.at(self.0.floor.load(Ordering::Relaxed))
     }
 
     /// The machine's clock, right or wrong.
-    pub fn machine(&self) -> Timestamp {
+    pub(crate) fn machine(&self) -> Timestamp {
         self.0.system.now()
     }
 
     /// The garden's time, after the first answer that carries it.
-    pub fn garden(&self) -> Option<Timestamp> {
+    pub(crate) fn garden(&self) -> Option<Timestamp> {
         match self.0.garden.load(Ordering::Relaxed) {
             UNKNOWN => None,
             offset => Some(self.at(offset)),
@@ -80,14 +80,14 @@ impl GardenTime {
     }
 
     /// By how many nanoseconds the garden's clock is ahead of the machine's clock.
-    pub fn skew_nanos(&self) -> Option<i64> {
+    pub(crate) fn skew_nanos(&self) -> Option<i64> {
         self.garden().map(|garden| garden.unix_nanos().saturating_sub(self.machine().unix_nanos()))
     }
 
-    /// Learns from the `Date` of an answer over verified TLS, on the monotonic clock. An answer changes the time only
-    /// as far as it contradicts it: `Date` is half a second off on average, and the server wrote it at some moment of
-    /// the round trip.
-    pub fn learn(&self, date: Timestamp, sent: Mono, received: Mono) {
+    /// Learns from the `Date` of an answer over verified TLS, on the monotonic clock. An answer changes the
+    /// time only as far as it contradicts it: `Date` is half a second off on average, and the server wrote it
+    /// at some moment of the round trip.
+    pub(crate) fn learn(&self, date: Timestamp, sent: Mono, received: Mono) {
         let round_trip = received.saturating_sub(sent);
         if round_trip > ROUND_TRIP_MAX || date < self.0.built {
             return;
@@ -106,17 +106,17 @@ impl GardenTime {
     }
 
     /// The machine's clock, never before the floor.
-    pub fn local_clock(&self) -> Clock {
+    pub(crate) fn local_clock(&self) -> Clock {
         self.clock(Shows::Local)
     }
 
     /// The garden's clock, as far as it is known. It stamps leases and checks certificates.
-    pub fn garden_clock(&self) -> Clock {
+    pub(crate) fn garden_clock(&self) -> Clock {
         self.clock(Shows::Garden)
     }
 
     /// The machine's clock, unless it is certainly wrong: the second opinion on certificates.
-    pub fn machine_clock(&self) -> Clock {
+    pub(crate) fn machine_clock(&self) -> Clock {
         self.clock(Shows::Machine)
     }
 

@@ -2,10 +2,8 @@
 //! key-value pairs. `env_logger` filters; this module formats the line.
 
 use std::fmt::Write as _;
-use std::fs;
 use std::io::{self, Write};
-use std::os::unix::fs::MetadataExt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use env_logger::{Builder, Target};
 use log::kv::{self, Key, Value, VisitSource};
@@ -13,6 +11,7 @@ use log::{Level, LevelFilter, Record};
 
 use super::clock::{Clock, Timestamp};
 use super::cut::{head, one_line};
+use super::lock::IgnorePoison;
 use crate::limits;
 
 /// The form of a line.
@@ -20,7 +19,7 @@ use crate::limits;
 pub enum Format {
     /// One JSON object: `level`, `ts`, `logger`, `msg`, then the pairs.
     Json,
-    /// For people.
+    /// A text for people.
     Text,
 }
 
@@ -45,7 +44,7 @@ type Lines = Mutex<Vec<String>>;
 /// Starts logging to standard error. Called again, it changes the options.
 pub fn start(options: Options) {
     let level = options.level;
-    *lock(&OPTIONS) = Some(options);
+    *OPTIONS.lock().ignore_poison() = Some(options);
     let mut builder = Builder::new();
     // Libraries log only problems: their details do not concern an operator, and may hold secrets.
     builder.filter_level(LevelFilter::Warn).filter_module("gardenlet", LevelFilter::Trace);
@@ -57,21 +56,10 @@ pub fn start(options: Options) {
     log::set_max_level(level);
 }
 
-/// Whether standard error is the journal. systemd sets `JOURNAL_STREAM` to `<device>:<inode>` of its stream. A child
-/// inherits the variable even if it writes elsewhere.
-pub fn is_journal(journal_stream: Option<&str>) -> bool {
-    let written = journal_stream.and_then(|text| text.split_once(':'));
-    let own =
-        fs::metadata("/proc/self/fd/2").ok().map(|meta| (meta.dev().to_string(), meta.ino().to_string()));
-    own.as_ref()
-        .map(|(device, inode)| (device.as_str(), inode.as_str()))
-        .is_some_and(|own| written == Some(own))
-}
-
 /// Captures all lines of the process until dropped; standard error gets none of them. For tests.
 pub fn capture() -> Capture {
     let lines = Arc::new(Lines::default());
-    lock(&CAPTURES).push(Arc::downgrade(&lines));
+    CAPTURES.lock().ignore_poison().push(Arc::downgrade(&lines));
     Capture(lines)
 }
 
@@ -80,25 +68,15 @@ pub fn capture() -> Capture {
 pub struct Capture(Arc<Lines>);
 
 impl Capture {
-    /// The lines so far, without line breaks.
-    pub fn lines(&self) -> Vec<String> {
-        self.since(0)
-    }
-
     /// The lines from an index on.
     pub fn since(&self, place: usize) -> Vec<String> {
-        lock(&self.0).get(place..).unwrap_or_default().to_vec()
+        self.0.lock().ignore_poison().get(place..).unwrap_or_default().to_vec()
     }
 
     /// How many lines there are.
     pub fn count(&self) -> usize {
-        lock(&self.0).len()
+        self.0.lock().ignore_poison().len()
     }
-}
-
-/// Straight-line code runs under these locks: no panic leaves the data half changed.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The capture if there is one, else standard error.
@@ -106,10 +84,10 @@ struct Output;
 
 impl Write for Output {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let mut captures = lock(&CAPTURES);
+        let mut captures = CAPTURES.lock().ignore_poison();
         captures.retain(|capture| capture.strong_count() > 0);
         for capture in captures.iter().filter_map(Weak::upgrade) {
-            lock(&capture).push(String::from_utf8_lossy(bytes).trim_end().to_owned());
+            capture.lock().ignore_poison().push(String::from_utf8_lossy(bytes).trim_end().to_owned());
         }
         if captures.is_empty() {
             io::stderr().write_all(bytes)?;
@@ -123,7 +101,7 @@ impl Write for Output {
 }
 
 fn line(record: &Record<'_>) -> String {
-    let options = lock(&OPTIONS).clone();
+    let options = OPTIONS.lock().ignore_poison().clone();
     let Some(options) = options else { return String::new() };
     let mut pairs = Pairs::default();
     // Our visitor has no errors.
@@ -213,7 +191,6 @@ fn logger(target: &str) -> String {
     target.strip_prefix("gardenlet::").unwrap_or(target).replace("::", ".")
 }
 
-/// Priorities of syslog.
 const fn priority(level: Level) -> u8 {
     match level {
         Level::Error => 3,
@@ -253,7 +230,7 @@ mod tests {
         let options = Options { level: LevelFilter::Info, format: Format::Json, is_journal: false, clock };
         let capture = capture();
         let mine =
-            |part: &str| capture.lines().into_iter().filter(|line| line.contains(part)).collect::<Vec<_>>();
+            |part: &str| capture.since(0).into_iter().filter(|line| line.contains(part)).collect::<Vec<_>>();
 
         start(options.clone());
         log::info!(target: "gardenlet::base::log", attempt = 3, done = true, err = "a \"b\"\nc"; "Marker one");
@@ -274,20 +251,6 @@ mod tests {
         assert!(long.starts_with("<3>ERROR app: Marker three err=") && long.len() < 9_000, "{}", long.len());
         // Other tests of this process stay quiet.
         log::set_max_level(LevelFilter::Off);
-    }
-
-    #[test]
-    fn the_journal_is_recognised_by_device_and_inode() {
-        let own = fs::metadata("/proc/self/fd/2").unwrap();
-        let table = [
-            (Some(format!("{}:{}", own.dev(), own.ino())), true),
-            (Some(format!("{}:{}", own.dev(), own.ino() + 1)), false),
-            (Some("nonsense".to_owned()), false),
-            (None, false),
-        ];
-        for (value, expected) in table {
-            assert_eq!(is_journal(value.as_deref()), expected, "{value:?}");
-        }
     }
 
     #[test]

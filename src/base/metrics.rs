@@ -3,14 +3,15 @@
 //! objects.
 
 use std::fmt::Write as _;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
+use super::lock::IgnorePoison;
 use crate::base::sorted::SortedMap;
 use crate::limits;
 
 /// What a family measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// Only grows.
     Counter,
     /// Goes up and down.
@@ -58,34 +59,39 @@ impl Metrics {
     }
 
     /// Notes why a gauge with these labels has its value, for people who look at the status page.
-    pub fn explain(&self, name: &str, labels: &[(&str, &str)], why: String) {
+    pub(crate) fn explain(&self, name: &str, labels: &[(&str, &str)], why: String) {
         let key = format!("{name}{}", label_text(labels));
-        self.1.lock().unwrap_or_else(PoisonError::into_inner).insert(key, why);
+        self.1.lock().ignore_poison().insert(key, why);
     }
 
     /// The last reason that was noted.
-    pub fn reason(&self, name: &str, labels: &[(&str, &str)]) -> Option<String> {
+    pub(crate) fn reason(&self, name: &str, labels: &[(&str, &str)]) -> Option<String> {
         let key = format!("{name}{}", label_text(labels));
-        self.1.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned()
+        self.1.lock().ignore_poison().get(&key).cloned()
     }
 
     /// Adds `by` to a counter.
-    pub fn add(&self, name: &'static str, help: &'static str, labels: &[(&str, &str)], by: f64) {
+    pub(crate) fn add(&self, name: &'static str, help: &'static str, labels: &[(&str, &str)], by: f64) {
         self.with(name, help, Kind::Counter, labels, |value| *value += by);
     }
 
-    /// Sets a gauge.
-    pub fn set(&self, name: &'static str, help: &'static str, labels: &[(&str, &str)], to: f64) {
+    pub(crate) fn set(&self, name: &'static str, help: &'static str, labels: &[(&str, &str)], to: f64) {
         self.with(name, help, Kind::Gauge, labels, |value| *value = to);
     }
 
     /// Sets a counter whose value other code keeps.
-    pub fn reach(&self, name: &'static str, help: &'static str, labels: &[(&str, &str)], to: f64) {
+    pub(crate) fn reach(&self, name: &'static str, help: &'static str, labels: &[(&str, &str)], to: f64) {
         self.with(name, help, Kind::Counter, labels, |value| *value = to);
     }
 
     /// Counts a duration in seconds in a histogram.
-    pub fn observe(&self, name: &'static str, help: &'static str, labels: &[(&str, &str)], seconds: f64) {
+    pub(crate) fn observe(
+        &self,
+        name: &'static str,
+        help: &'static str,
+        labels: &[(&str, &str)],
+        seconds: f64,
+    ) {
         let mut families = self.lock();
         let mut add = |key: String, by: f64| {
             change(&mut families, name, help, Kind::Histogram, key, |value| *value += by);
@@ -99,7 +105,7 @@ impl Metrics {
     }
 
     /// Removes a series that means nothing any more. The next write makes it again.
-    pub fn remove(&self, name: &str, labels: &[(&str, &str)]) {
+    pub(crate) fn remove(&self, name: &str, labels: &[(&str, &str)]) {
         let mut families = self.lock();
         let Some(family) = families.get_mut(name) else { return };
         family.series.remove(&label_text(labels));
@@ -114,7 +120,7 @@ impl Metrics {
     }
 
     /// Everything, in Prometheus' text format.
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let mut out = String::new();
         for (name, family) in self.lock().iter() {
             let kind = family.kind.name();
@@ -140,7 +146,7 @@ impl Metrics {
 
     fn lock(&self) -> MutexGuard<'_, Families> {
         // Numbers: no panic leaves them half changed.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 }
 

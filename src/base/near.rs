@@ -1,7 +1,7 @@
 //! The word that somebody may have meant.
 
 /// The known word that is at most two letters away from `word`.
-pub fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let lower = word.to_lowercase();
     let near = known.map(|known| (distance(&lower, &known.to_lowercase()), known));
     // In a short word, two letters are most of the word.

@@ -6,21 +6,19 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
 /// Variables for this process only, not for its children.
-pub const VARIABLES: [&str; 3] = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"];
+pub(crate) const VARIABLES: [&str; 3] = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"];
 
 /// A connection to the service manager.
 #[derive(Debug)]
-pub struct Notifier {
+pub(crate) struct Notifier {
     socket: UnixDatagram,
     address: SocketAddr,
 }
 
 impl Notifier {
-    /// Connects to a path, or to an abstract name if it begins with `@`.
-    ///
-    /// # Errors
-    /// The error of the system, and [`io::ErrorKind::Unsupported`] for another kind of address.
-    pub fn new(address: &str) -> io::Result<Self> {
+    /// Connects to a path, or to an abstract name if it begins with `@`. Errors: the error of the system, and
+    /// [`io::ErrorKind::Unsupported`] for another kind of address.
+    pub(crate) fn new(address: &str) -> io::Result<Self> {
         let address = match address.strip_prefix('@') {
             Some(name) => SocketAddr::from_abstract_name(name)?,
             None if address.starts_with('/') => SocketAddr::from_pathname(address)?,
@@ -32,17 +30,14 @@ impl Notifier {
         Ok(Self { socket, address })
     }
 
-    /// Sends lines such as `READY=1`.
-    ///
-    /// # Errors
-    /// The error of the system.
-    pub fn send(&self, lines: &str) -> io::Result<()> {
+    /// Sends lines such as `READY=1`. Errors: the error of the system.
+    pub(crate) fn send(&self, lines: &str) -> io::Result<()> {
         self.socket.send_to_addr(lines.as_bytes(), &self.address).map(drop)
     }
 }
 
 /// The interval between two watchdog messages: half of `WATCHDOG_USEC`, unless `WATCHDOG_PID` names another process.
-pub fn watchdog(usec: Option<&str>, pid: Option<&str>, own_pid: u32) -> Option<Duration> {
+pub(crate) fn watchdog(usec: Option<&str>, pid: Option<&str>, own_pid: u32) -> Option<Duration> {
     let usec: u64 = usec?.parse().ok().filter(|usec| *usec > 0)?;
     let is_ours = pid.is_none_or(|pid| pid.parse() == Ok(own_pid));
     is_ours.then(|| Duration::from_micros(usec) / 2)

@@ -7,23 +7,19 @@ const TICKS_PER_S: f64 = 100.0;
 /// The unit that `status` calls kB.
 const KIB: f64 = 1024.0;
 
-/// See the module.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Usage {
+pub(crate) struct Usage {
     /// Processor time, user and system, in seconds.
-    pub cpu_s: f64,
-    /// Resident memory.
-    pub resident_bytes: f64,
-    /// Address space.
-    pub virtual_bytes: f64,
-    /// Threads.
-    pub threads: f64,
+    pub(crate) cpu_s: f64,
+    pub(crate) resident_bytes: f64,
+    pub(crate) virtual_bytes: f64,
+    pub(crate) threads: f64,
     /// Open files and sockets.
-    pub open_fds: f64,
+    pub(crate) open_fds: f64,
 }
 
 /// The usage of this process; zeros where `/proc` is missing.
-pub fn usage() -> Usage {
+pub(crate) fn usage() -> Usage {
     let read = |name| fs::read_to_string(format!("/proc/self/{name}")).unwrap_or_default();
     let open = fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
     // Reading the directory opens one more descriptor.
@@ -33,7 +29,7 @@ pub fn usage() -> Usage {
 
 /// The counterpart of Go's profiles: memory by kind, and the threads with their processor time, the busiest first. For
 /// people; the format may change.
-pub fn profile() -> String {
+pub(crate) fn profile() -> String {
     let read = |name: &str| fs::read_to_string(format!("/proc/self/{name}")).unwrap_or_default();
     let mut threads: Vec<(f64, String)> = Vec::new();
     for task in fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {

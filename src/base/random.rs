@@ -12,7 +12,7 @@ pub fn bytes<const N: usize>() -> [u8; N] {
 }
 
 /// Whether the system has random numbers. Code that creates a secret checks this first.
-pub fn works() -> bool {
+pub(crate) fn works() -> bool {
     SystemRandom::new().fill(&mut [0; 16]).is_ok()
 }
 
@@ -26,7 +26,7 @@ pub fn vec(len: usize) -> Vec<u8> {
 }
 
 /// A number in `0.0..1.0`.
-pub fn unit() -> f64 {
+pub(crate) fn unit() -> f64 {
     let n = u32::from_be_bytes(bytes());
     f64::from(n) / (f64::from(u32::MAX) + 1.0)
 }

@@ -7,8 +7,7 @@ use std::fmt;
 pub struct Secret<T>(T);
 
 impl<T> Secret<T> {
-    /// Wraps a value.
-    pub const fn new(value: T) -> Self {
+    pub(crate) const fn new(value: T) -> Self {
         Self(value)
     }
 
@@ -37,7 +36,7 @@ impl<T> fmt::Display for Secret<T> {
 }
 
 /// A URL without anything that could be a user or a password. It also accepts text that is not a URL.
-pub fn url(text: &str) -> String {
+pub(crate) fn url(text: &str) -> String {
     let Some((login, rest)) = text.rsplit_once('@') else { return text.to_owned() };
     let scheme = login.split_once("://").map_or("", |(scheme, _)| scheme);
     if scheme.is_empty() { format!("[redacted]@{rest}") } else { format!("{scheme}://[redacted]@{rest}") }

@@ -23,27 +23,21 @@ impl Drop for Watch {
     }
 }
 
-/// Pulls `stop` at the first SIGTERM or SIGINT and runs `again` at the second.
-///
-/// # Errors
-/// The error of the system, if it cannot install a handler.
+/// Pulls `stop` at the first SIGTERM or SIGINT and runs `again` at the second. Errors: the error of the
+/// system, if it cannot install a handler.
 pub fn stop_on_signal(stop: &Stop, again: impl FnOnce() + Send + 'static) -> io::Result<Watch> {
     start(&[SIGTERM, SIGINT], stop, || {}, again)
 }
 
 /// Pulls `stop` at the first SIGTERM or SIGINT. The second ends the process, as if nobody watched for it.
-///
-/// # Errors
-/// The error of the system, if it cannot install a handler.
-pub fn stop_or_end(stop: &Stop) -> io::Result<Watch> {
+/// Errors: the error of the system, if it cannot install a handler.
+pub(crate) fn stop_or_end(stop: &Stop) -> io::Result<Watch> {
     stop_on_signal(stop, || drop(emulate_default_handler(SIGINT)))
 }
 
-/// Like [`stop_on_signal`], and runs `reload` at each SIGHUP before the stop.
-///
-/// # Errors
-/// The error of the system, if it cannot install a handler.
-pub fn watch(
+/// Like [`stop_on_signal`], and runs `reload` at each SIGHUP before the stop. Errors: the error of the
+/// system, if it cannot install a handler.
+pub(crate) fn watch(
     stop: &Stop,
     reload: impl Fn() + Send + 'static,
     again: impl FnOnce() + Send + 'static,

@@ -10,11 +10,12 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use ring::digest;
 
+use super::lock::IgnorePoison;
 use crate::base::clock::Clock;
 use crate::base::error::chain;
 use crate::base::random;
@@ -65,13 +66,13 @@ impl std::error::Error for Error {
 
 impl Error {
     /// Whether the directory is there, or could be there if the disk were good. Everything else is a wrong path.
-    pub fn is_of_disk(&self, path: &Path) -> bool {
+    pub(crate) fn is_of_disk(&self, path: &Path) -> bool {
         let Self::Io { source, .. } = self else { return false };
         is_full(source) || is_worn(source) || path.is_dir()
     }
 
     /// What helps an agent that keeps its state in memory because of this error.
-    pub fn remedy(&self) -> String {
+    pub(crate) fn remedy(&self) -> String {
         let remedy = match self {
             // The error contains it.
             Self::InUse { .. } => "",
@@ -127,7 +128,7 @@ struct Memory {
 
 /// See the module. Cheap to clone.
 #[derive(Clone)]
-pub struct StateDir {
+pub(crate) struct StateDir {
     path: Option<Arc<Path>>,
     memory: Arc<Mutex<Memory>>,
 }
@@ -149,15 +150,13 @@ const SUM_BYTES: usize = digest::SHA256_OUTPUT_LEN;
 
 impl StateDir {
     /// State that lives only as long as the process.
-    pub fn in_memory() -> Self {
+    pub(crate) fn in_memory() -> Self {
         Self { path: None, memory: Arc::default() }
     }
 
-    /// Opens the directory, or creates it for this user alone, and locks it. A directory that cannot be written is read.
-    ///
-    /// # Errors
-    /// If another process uses it, or if it cannot be a directory of this user.
-    pub fn open(path: &Path) -> Result<Self, Error> {
+    /// Opens the directory, or creates it for this user alone, and locks it. A directory that cannot be
+    /// written is read. Errors: if another process uses it, or if it cannot be a directory of this user.
+    pub(crate) fn open(path: &Path) -> Result<Self, Error> {
         let mut memory = Memory::default();
         match prepare(path, LOCK_PATIENCE) {
             Ok(lock) => memory.lock = Some(lock),
@@ -175,22 +174,22 @@ impl StateDir {
     }
 
     /// The path, if the state is on disk.
-    pub fn path(&self) -> Option<&Path> {
+    pub(crate) fn path(&self) -> Option<&Path> {
         self.path.as_deref()
     }
 
     fn memory(&self) -> MutexGuard<'_, Memory> {
         // The fields are plain values.
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+        self.memory.lock().ignore_poison()
     }
 
     /// Why the directory cannot be written, and what helps. What was written meanwhile is lost with the process.
-    pub fn trouble(&self) -> Option<String> {
+    pub(crate) fn trouble(&self) -> Option<String> {
         self.memory().trouble.clone()
     }
 
     /// Tries to write what could not be written before.
-    pub fn retry(&self) {
+    pub(crate) fn retry(&self) {
         let (Some(path), mut memory) = (&self.path, self.memory()) else { return };
         if memory.trouble.is_some() {
             memory.flush(path);
@@ -198,7 +197,7 @@ impl StateDir {
     }
 
     /// The content of `name`; `None` if the file is absent or torn.
-    pub fn read(&self, name: &str) -> Option<Vec<u8>> {
+    pub(crate) fn read(&self, name: &str) -> Option<Vec<u8>> {
         let known = self.memory().files.get(name).cloned();
         if let Some(known) = known {
             return known;
@@ -215,14 +214,14 @@ impl StateDir {
     }
 
     /// Writes `name` if its content differs.
-    pub fn write(&self, name: &str, content: &[u8]) {
+    pub(crate) fn write(&self, name: &str, content: &[u8]) {
         if self.read(name).as_deref() != Some(content) {
             self.set(name, Some(content.to_owned()));
         }
     }
 
     /// Removes `name`; does nothing if it does not exist.
-    pub fn remove(&self, name: &str) {
+    pub(crate) fn remove(&self, name: &str) {
         self.set(name, None);
     }
 
@@ -237,7 +236,7 @@ impl StateDir {
     }
 
     /// 64 hexadecimal digits that stay the same across restarts of this instance.
-    pub fn instance_id(&self) -> String {
+    pub(crate) fn instance_id(&self) -> String {
         if let Some(id) = self.read("instance-id").and_then(|bytes| String::from_utf8(bytes).ok()) {
             return id;
         }
@@ -366,11 +365,9 @@ fn write_file(dir: &Path, name: &str, content: &[u8]) -> Result<(), Error> {
     File::open(dir).and_then(|d| d.sync_all()).map_err(io_error("sync", dir))
 }
 
-/// Whether the directory exists already, if it can be written. Changes nothing.
-///
-/// # Errors
-/// If the directory cannot be used, or cannot be written.
-pub fn examine(path: &Path) -> Result<bool, Error> {
+/// Whether the directory exists already, if it can be written. Changes nothing. Errors: if the directory
+/// cannot be used, or cannot be written.
+pub(crate) fn examine(path: &Path) -> Result<bool, Error> {
     let failed = io_error("create state directory", path);
     match path.metadata() {
         Ok(found) if found.is_dir() => is_writable(path).map(|()| true),

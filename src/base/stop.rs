@@ -1,9 +1,10 @@
 //! Stopping and waiting. Pulling a [`Stop`] ends every wait of the program early.
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::time::Duration;
 
 use super::clock::Clock;
+use super::lock::IgnorePoison;
 use super::thread;
 
 /// A thread that waits this long gives its unused stack back: less often would save less, more often cost time.
@@ -46,7 +47,7 @@ impl Stop {
     /// A new signal that is also pulled when `self` is. A dropped child costs its parent nothing: a program that runs
     /// for months creates many.
     #[must_use]
-    pub fn child(&self) -> Self {
+    pub(crate) fn child(&self) -> Self {
         let child = Self::new();
         let mut state = self.lock();
         if state.stopped {
@@ -85,7 +86,7 @@ impl Stop {
     }
 
     /// Runs `hook` when the signal is pulled, or at once if it has been pulled already. A hook must not block.
-    pub fn on_stop(&self, hook: impl FnOnce() + Send + 'static) {
+    pub(crate) fn on_stop(&self, hook: impl FnOnce() + Send + 'static) {
         {
             let mut state = self.lock();
             if !state.stopped {
@@ -97,13 +98,13 @@ impl Stop {
     }
 
     /// Ends every running [`Stop::wait`] early without a stop.
-    pub fn wake(&self) {
+    pub(crate) fn wake(&self) {
         self.lock().wakes += 1;
         self.0.changed.notify_all();
     }
 
     /// The number of [`Stop::wake`] calls, for [`Stop::wait_since`].
-    pub fn wakes(&self) -> u64 {
+    pub(crate) fn wakes(&self) -> u64 {
         self.lock().wakes
     }
 
@@ -114,7 +115,7 @@ impl Stop {
 
     /// Like [`Stop::wait`], but returns at once if [`Stop::wake`] was called since [`Stop::wakes`] returned `wakes`:
     /// what the caller has read in between is then outdated.
-    pub fn wait_since(&self, clock: &Clock, wakes: u64, d: Duration) -> bool {
+    pub(crate) fn wait_since(&self, clock: &Clock, wakes: u64, d: Duration) -> bool {
         let deadline = clock.mono().saturating_add(d);
         if d >= REST_MIN {
             thread::release_unused_stack();
@@ -126,14 +127,14 @@ impl Stop {
                 break;
             }
             let woken = self.0.changed.wait_timeout(state, clock.real(left));
-            state = woken.unwrap_or_else(PoisonError::into_inner).0;
+            state = woken.ignore_poison().0;
         }
         state.stopped
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
         // The state is two plain values: no panic can leave it half changed.
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.state.lock().ignore_poison()
     }
 }
 

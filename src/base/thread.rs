@@ -1,13 +1,10 @@
-//! Threads: named, with a stack size, counted, and joined by their owner. One that rests gives its unused stack back.
+//! Threads: named, with a stack size, and joined by their owner. One that rests gives its unused stack back.
 
 use std::cell::Cell;
 use std::hint::black_box;
 use std::io;
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
-
-static RUNNING: AtomicUsize = AtomicUsize::new(0);
 
 /// What a running function may still use below its variables: the red zone, and the call that gives the pages back.
 const MARGIN_BYTES: usize = 8 << 10;
@@ -29,33 +26,16 @@ thread_local! {
     static STACK: Cell<Option<Stack>> = const { Cell::new(None) };
 }
 
-/// The number of running threads that [`spawn`] started.
-pub fn running() -> usize {
-    RUNNING.load(Ordering::Relaxed)
-}
-
-struct Counted;
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        RUNNING.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// Starts a thread. `stack_bytes` is explicit because musl's default of 128 KiB is not what the tests run with.
-///
-/// # Errors
-/// The error of the system, if it cannot start another thread.
+/// Starts a thread. `stack_bytes` is explicit because musl's default of 128 KiB is not what the tests run
+/// with. Errors: the error of the system, if it cannot start another thread.
 pub fn spawn<T: Send + 'static>(
     name: &str,
     stack_bytes: usize,
     body: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<JoinHandle<T>> {
     const { assert!(size_of::<T>() <= RESULT_BYTES_MAX, "box the result") };
-    RUNNING.fetch_add(1, Ordering::Relaxed);
-    let (counted, body) = (Counted, Box::new(body) as Box<dyn FnOnce() -> T + Send>);
+    let body = Box::new(body) as Box<dyn FnOnce() -> T + Send>;
     std::thread::Builder::new().name(name.to_owned()).stack_size(stack_bytes).spawn(move || {
-        let _counted = counted;
         STACK.set(Some(Stack { top: address_of_a_variable(), bytes: stack_bytes }));
         body()
     })
@@ -65,7 +45,7 @@ pub fn spawn<T: Send + 'static>(
 /// handshake touches 50 kB of stack, and a thread that waits for events needs 8 kB. Does nothing in a thread that
 /// [`spawn`] did not start.
 #[inline(never)]
-pub fn release_unused_stack() {
+pub(crate) fn release_unused_stack() {
     let Some(stack) = STACK.get() else { return };
     let Some(unused) = unused(stack, address_of_a_variable(), rustix::param::page_size()) else { return };
     let begin = std::ptr::with_exposed_provenance_mut(unused.start);

@@ -2,20 +2,21 @@
 //! The requests to one server and the charts together always leave one worker free for everything else, if there are at
 //! least three.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use super::clock::Clock;
+use super::lock::IgnorePoison;
 use super::stop::Stop;
 
-/// How often, and for how long, a waiting task checks whether it may begin. Meanwhile it holds a worker that others
-/// need.
+/// How often, and for how long, a waiting task checks whether it may begin. Meanwhile it holds a
+/// worker that others need.
 const LOOK: Duration = Duration::from_millis(20);
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// The workers of the program. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Workers(Arc<Shared>);
+pub(crate) struct Workers(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
@@ -23,7 +24,6 @@ struct Shared {
     held: Mutex<Held>,
 }
 
-/// Workers in use.
 #[derive(Debug, Default)]
 struct Held {
     /// By charts that are being pulled or rendered.
@@ -44,17 +44,17 @@ const fn may_hold(workers: usize, requests: usize, charts: usize) -> bool {
 
 impl Workers {
     /// `count` workers, all free.
-    pub fn new(count: usize) -> Self {
+    pub(crate) fn new(count: usize) -> Self {
         Self(Arc::new(Shared { count, held: Mutex::default() }))
     }
 
     /// The number of workers.
-    pub fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.0.count
     }
 
     /// Registers another server that requests wait for.
-    pub fn server(&self) -> Server {
+    pub(crate) fn server(&self) -> Server {
         let mut held = self.lock();
         let index = held.unused.pop().unwrap_or_else(|| {
             held.requests.push(0);
@@ -64,7 +64,7 @@ impl Workers {
     }
 
     /// The permit to pull or render a chart, if one is available now.
-    pub fn chart(&self) -> Option<ChartTurn> {
+    pub(crate) fn chart(&self) -> Option<ChartTurn> {
         let mut held = self.lock();
         let busiest = held.requests.iter().copied().max().unwrap_or(0);
         may_hold(self.0.count, busiest, held.charts + 1).then(|| {
@@ -74,7 +74,7 @@ impl Workers {
     }
 
     /// The same permit; waits a moment for it.
-    pub fn chart_soon(&self, stop: &Stop) -> Option<ChartTurn> {
+    pub(crate) fn chart_soon(&self, stop: &Stop) -> Option<ChartTurn> {
         // In real time, because the tasks that hold the workers run in real time.
         let clock = Clock::system();
         loop {
@@ -89,13 +89,13 @@ impl Workers {
 
     fn lock(&self) -> MutexGuard<'_, Held> {
         // Plain values: no panic leaves them half changed.
-        self.0.held.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.held.lock().ignore_poison()
     }
 }
 
 /// The permit to pull or render one chart. Dropping it returns it.
 #[derive(Debug)]
-pub struct ChartTurn(Workers);
+pub(crate) struct ChartTurn(Workers);
 
 impl Drop for ChartTurn {
     fn drop(&mut self) {
@@ -105,7 +105,7 @@ impl Drop for ChartTurn {
 
 /// A server that requests wait for.
 #[derive(Debug)]
-pub struct Server {
+pub(crate) struct Server {
     workers: Workers,
     index: usize,
 }
@@ -118,13 +118,13 @@ impl Drop for Server {
 
 impl Server {
     /// Whether another request may use a worker.
-    pub fn has_room(&self) -> bool {
+    pub(crate) fn has_room(&self) -> bool {
         let held = self.workers.lock();
         held.requests.get(self.index).is_some_and(|n| may_hold(self.workers.0.count, n + 1, held.charts))
     }
 
     /// Takes a worker for a request; false if none is available.
-    pub fn enter(&self) -> bool {
+    pub(crate) fn enter(&self) -> bool {
         let mut held = self.workers.lock();
         let charts = held.charts;
         let Some(requests) = held.requests.get_mut(self.index) else { return false };
@@ -133,8 +133,7 @@ impl Server {
         has_room
     }
 
-    /// Returns the worker.
-    pub fn leave(&self) {
+    pub(crate) fn leave(&self) {
         if let Some(requests) = self.workers.lock().requests.get_mut(self.index) {
             *requests -= 1;
         }

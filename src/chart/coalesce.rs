@@ -26,9 +26,8 @@ pub(super) enum Nulls {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     /// The name of the sub-chart.
-    pub name: String,
-    /// The value.
-    pub value: Json,
+    pub(crate) name: String,
+    pub(crate) value: Json,
 }
 
 impl fmt::Display for Error {
@@ -55,21 +54,16 @@ fn as_bool(value: &Json) -> String {
 
 impl std::error::Error for Error {}
 
-/// The values of a user, completed with the defaults of a chart and of all charts below it. As upstream, all charts
-/// share the tables below the tables of `global`: every chart sees what another chart adds or a template sets.
-///
-/// # Errors
-/// If the values of a sub-chart are not a map.
+/// The values of a user, completed with the defaults of a chart and of all charts below it. As upstream, all
+/// charts share the tables below the tables of `global`: every chart sees what another chart adds or a
+/// template sets. Errors: if the values of a sub-chart are not a map.
 pub(super) fn coalesced(chart: &Chart, user: &Table, nulls: Nulls) -> Result<Map, Error> {
     let values = map_of(user);
     below(chart, &values, nulls)?;
     Ok(values)
 }
 
-/// The same, as JSON.
-///
-/// # Errors
-/// If the values of a sub-chart are not a map.
+/// The same, as JSON. Errors: if the values of a sub-chart are not a map.
 pub(super) fn coalesced_json(chart: &Chart, user: &Table, nulls: Nulls) -> Result<Table, Error> {
     Ok(table_of(coalesced(chart, user, nulls)?))
 }

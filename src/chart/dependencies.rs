@@ -106,10 +106,8 @@ fn bytes_of(value: &Value) -> usize {
         }
 }
 
-/// Removes the sub-charts that conditions and tags disable, applies aliases, and imports values.
-///
-/// # Errors
-/// If the values of a sub-chart are not a map, or are too many.
+/// Removes the sub-charts that conditions and tags disable, applies aliases, and imports values. Errors: if
+/// the values of a sub-chart are not a map, or are too many.
 pub(super) fn process(chart: &mut Chart, user: &Table) -> Result<(), Error> {
     let mut size = Size::of(chart);
     enable(chart, user, "", &mut size)?;

@@ -5,11 +5,9 @@ use serde_json::{Map, Value as Json};
 use super::template::{Options, Templates};
 use super::value::{Numbers, Value};
 
-/// Expands every text in a value, including keys, as a template with `data`. A name that `data` does not have is an
-/// error. Unlike upstream, which has only Go's functions here, templates may use Helm's functions too.
-///
-/// # Errors
-/// The place and the problem.
+/// Expands every text in a value, including keys, as a template with `data`. A name that `data` does not have
+/// is an error. Unlike upstream, which has only Go's functions here, templates may use Helm's functions too.
+/// Errors: the place and the problem.
 pub(super) fn expand(value: &Json, data: &Json) -> Result<Json, String> {
     let data = Value::from_json(data, Numbers::Int64);
     // All texts together are one rendering.

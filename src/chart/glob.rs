@@ -2,7 +2,6 @@
 
 use super::value;
 
-/// A parsed pattern.
 #[derive(Clone, Debug)]
 pub(super) struct Pattern {
     parts: Vec<Part>,

@@ -10,17 +10,17 @@ use crate::format::yaml;
 
 /// A document in the output of a template.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Manifest {
+pub(crate) struct Manifest {
     /// The template: `chart/templates/a.yaml`.
-    pub path: String,
+    pub(crate) path: String,
     /// The text, without leading blanks.
-    pub text: Slice,
+    pub(crate) text: Slice,
     /// The parsed document; null if only the head was parsed.
-    pub object: Value,
+    pub(crate) object: Value,
     /// Its `kind`, or nothing.
-    pub kind: String,
+    pub(crate) kind: String,
     /// A hook that Helm runs as a test.
-    pub is_test: bool,
+    pub(crate) is_test: bool,
 }
 
 /// A document that is not a Kubernetes object.
@@ -58,17 +58,16 @@ impl std::error::Error for Error {}
 
 /// The output of the templates of a chart.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Manifests {
+pub(crate) struct Manifests {
     /// Objects in installation order.
-    pub objects: Vec<Manifest>,
+    pub(crate) objects: Vec<Manifest>,
     /// Hooks, which Helm runs around an installation, in the same order.
-    pub hooks: Vec<Manifest>,
+    pub(crate) hooks: Vec<Manifest>,
 }
 
 /// How much of a document is kept as a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Keep {
-    /// The whole document.
+pub(crate) enum Keep {
     Object,
     /// The fields that Helm reads.
     Head,
@@ -77,11 +76,9 @@ pub enum Keep {
 /// The fields that Helm reads.
 const HEAD: [&str; 4] = ["apiVersion", "kind", "metadata.name", "metadata.annotations"];
 
-/// Sorts the documents of rendered files (path and text).
-///
-/// # Errors
-/// If a document is not a map, or its head is invalid.
-pub fn sort<'a>(
+/// Sorts the documents of rendered files (path and text). Errors: if a document is not a map, or
+/// its head is invalid.
+pub(crate) fn sort<'a>(
     files: impl IntoIterator<Item = (&'a str, &'a Slice)>,
     keep: Keep,
 ) -> Result<Manifests, Error> {
@@ -277,7 +274,7 @@ const ORDER: [&str; 38] = [
 ];
 
 /// The rank of a kind in installation order: kinds that Helm does not know come last, by name.
-pub fn install_rank(kind: &str) -> (usize, &str) {
+pub(crate) fn install_rank(kind: &str) -> (usize, &str) {
     ORDER.iter().position(|k| *k == kind).map_or((ORDER.len(), kind), |at| (at, ""))
 }
 

@@ -34,26 +34,24 @@ pub struct Metadata {
 
 /// A maintainer of a chart.
 #[derive(Clone, Debug, Default)]
-#[allow(missing_docs)] // the fields of Chart.yaml
 pub struct Maintainer {
-    pub name: String,
-    pub email: String,
-    pub url: String,
+    pub(crate) name: String,
+    pub(crate) email: String,
+    pub(crate) url: String,
 }
 
 /// A dependency of a chart.
 #[derive(Clone, Debug, Default)]
-#[allow(missing_docs)] // the fields of Chart.yaml
 pub struct Dependency {
-    pub name: String,
-    pub version: String,
-    pub repository: String,
-    pub condition: String,
-    pub tags: Vec<String>,
-    pub enabled: bool,
+    pub(crate) name: String,
+    pub(crate) version: String,
+    pub(crate) repository: String,
+    pub(crate) condition: String,
+    pub(crate) tags: Vec<String>,
+    pub(crate) enabled: bool,
     /// Texts, or maps with `child` and `parent`.
-    pub import_values: Vec<Value>,
-    pub alias: String,
+    pub(crate) import_values: Vec<Value>,
+    pub(crate) alias: String,
 }
 
 /// A problem in Chart.yaml.
@@ -103,10 +101,8 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {}
 
 impl Metadata {
-    /// Reads the fields of a document; absent ones stay as they are (requirements.yaml only has dependencies).
-    ///
-    /// # Errors
-    /// If a field has the wrong type.
+    /// Reads the fields of a document; absent ones stay as they are (requirements.yaml only has
+    /// dependencies). Errors: if a field has the wrong type.
     pub(super) fn merge(&mut self, document: &Value) -> Result<(), Error> {
         let map = match document {
             Value::Null => return Ok(()),
@@ -156,10 +152,8 @@ impl Metadata {
         Ok(())
     }
 
-    /// Removes unprintable characters, then checks every field.
-    ///
-    /// # Errors
-    /// The first field that is missing or not allowed.
+    /// Removes unprintable characters, then checks every field. Errors: the first field that is
+    /// missing or not allowed.
     pub(super) fn validate(&mut self) -> Result<(), Error> {
         for text in [
             &mut self.name,

@@ -10,26 +10,27 @@ use serde_json::Value;
 
 pub mod archive;
 pub mod child;
-pub mod coalesce;
+pub(crate) mod coalesce;
 mod context;
 mod dependencies;
 mod expand;
 mod glob;
 pub mod manifest;
-pub mod metadata;
+pub(crate) mod metadata;
 pub mod render;
 mod schema;
 pub mod set;
 mod slice;
-pub mod template;
-pub mod value;
+pub(crate) mod template;
+pub(crate) mod value;
 pub mod values;
 
-pub use metadata::{Dependency, Maintainer, Metadata};
-pub use slice::Slice;
+pub(crate) use metadata::Dependency;
+pub use metadata::Metadata;
+pub(crate) use slice::Slice;
 
-/// Values of a chart, or a table within them. Numbers in files are floats, as in Helm; numbers of `--set` may be
-/// integers.
+/// Values of a chart, or a table within them. Numbers in files are floats, as in Helm; numbers of
+/// `--set` may be integers.
 pub type Table = serde_json::Map<String, Value>;
 
 /// A chart with its sub-charts.
@@ -60,12 +61,12 @@ pub struct File {
 
 impl Chart {
     /// The name in Chart.yaml, or the alias that a parent gave.
-    pub fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.metadata.name
     }
 
     /// Whether this chart only provides named templates for other charts.
-    pub fn is_library(&self) -> bool {
+    pub(crate) fn is_library(&self) -> bool {
         self.metadata.kind.eq_ignore_ascii_case("library")
     }
 }

@@ -89,12 +89,10 @@ pub enum Words {
 }
 
 /// Reads a file for `--set-file`.
-pub type Files<'a> = &'a mut dyn FnMut(&str) -> Result<String, String>;
+pub(crate) type Files<'a> = &'a mut dyn FnMut(&str) -> Result<String, String>;
 
-/// Sets the values of a text in `values`. Whole numbers of `--set` stay integers.
-///
-/// # Errors
-/// If the text is invalid; the part before the error takes effect.
+/// Sets the values of a text in `values`. Whole numbers of `--set` stay integers. Errors: if the text is
+/// invalid; the part before the error takes effect.
 pub fn apply(text: &str, words: Words, files: Files<'_>, values: &mut Table) -> Result<(), Error> {
     let mut reader = Reader { rest: text, words, files };
     while reader.key(values, 0)? == Flow::More {}

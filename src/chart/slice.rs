@@ -14,15 +14,14 @@ pub struct Slice {
 }
 
 impl Slice {
-    /// The whole text.
-    pub fn all(whole: Arc<str>) -> Self {
+    pub(crate) fn all(whole: Arc<str>) -> Self {
         let end = offset(whole.len());
         Self { whole, start: 0, end }
     }
 
     /// A slice for a part of the text, identified by its address; a copy for any other text.
     #[must_use]
-    pub fn part(&self, piece: &str) -> Self {
+    pub(crate) fn part(&self, piece: &str) -> Self {
         let start = piece.as_ptr().addr().checked_sub(self.whole.as_ptr().addr());
         match start.filter(|start| start + piece.len() <= self.whole.len()) {
             Some(start) => {

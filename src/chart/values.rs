@@ -45,11 +45,8 @@ impl Error {
     }
 }
 
-/// Parses a file of values and merges the maps of its documents; later ones win. Every number becomes a float, as in
-/// Helm.
-///
-/// # Errors
-/// If a document is not a map.
+/// Parses a file of values and merges the maps of its documents; later ones win. Every number becomes a
+/// float, as in Helm. Errors: if a document is not a map.
 pub fn read(text: &str) -> Result<Table, Error> {
     let mut values = Table::new();
     for document in yaml::parse_all(text) {
@@ -61,7 +58,7 @@ pub fn read(text: &str) -> Result<Table, Error> {
 }
 
 /// Merges maps deeply; lists and scalars of `over` replace those of `under`.
-pub fn merge(under: &mut Table, over: Table) {
+pub(crate) fn merge(under: &mut Table, over: Table) {
     for (key, value) in over {
         match (under.get_mut(&key), value) {
             (Some(Value::Object(a)), Value::Object(b)) => merge(a, b),
@@ -73,7 +70,7 @@ pub fn merge(under: &mut Table, over: Table) {
 }
 
 /// Converts all numbers to floats, as a Go program does that decodes JSON into a map.
-pub fn to_floats(value: &mut Value) {
+pub(crate) fn to_floats(value: &mut Value) {
     match value {
         Value::Number(n) => {
             if let Some(float) = n.as_f64().and_then(Number::from_f64) {

@@ -30,7 +30,6 @@ pub(super) struct ClusterOptions {
 /// The command and its arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Command {
-    /// Run the agent.
     Run {
         config: PathBuf,
     },
@@ -108,7 +107,6 @@ const TO_CLUSTERS: [&str; 4] = ["rebootstrap", "bootstrap-token", "doctor", "exp
 /// Commands that read their arguments themselves, and therefore take none before them.
 const READERS: [&str; 5] = ["bundle", "etcd", "status", "support-bundle", "render"];
 
-/// What was given.
 #[derive(Default)]
 struct ParsedCommand {
     words: Vec<String>,

@@ -16,7 +16,6 @@ use crate::format::time::rfc3339;
 use crate::format::yaml;
 use crate::kube::kubeconfig;
 
-/// The parsed arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct BootstrapTokenArguments {
     pub(super) seed: String,
@@ -27,7 +26,6 @@ pub(super) struct BootstrapTokenArguments {
     pub(super) to: Option<PathBuf>,
 }
 
-/// Runs the command.
 pub(super) fn main(io: &mut Io<'_>, asked: &BootstrapTokenArguments, variable: Variable<'_>) -> u8 {
     match make(io, asked, variable) {
         Ok(text) => print(io, &text),

@@ -5,13 +5,10 @@ use super::visible::visible;
 /// The meaning of a colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tone {
-    /// All is well.
     Good,
     /// Needs attention, but is not broken.
     Odd,
-    /// Something is broken.
     Bad,
-    /// A heading.
     Strong,
     /// Less important than the rest.
     Faint,

@@ -41,9 +41,9 @@ use visible::visible;
 /// Success.
 pub const SUCCESS: u8 = 0;
 /// The command failed. A wrong configuration is a failure, too.
-pub const FAILURE: u8 = 1;
+pub(crate) const FAILURE: u8 = 1;
 /// The command line is wrong.
-pub const USAGE: u8 = 2;
+pub(crate) const USAGE: u8 = 2;
 
 /// The streams of a command.
 pub struct Io<'a> {
@@ -101,7 +101,7 @@ fn perform(
     run: impl FnOnce(Loaded, &Path) -> u8,
 ) -> u8 {
     match command {
-        Command::Run { config } => match load(io, &config).and_then(|loaded| loaded.to_run(variable)) {
+        Command::Run { config } => match load(io, &config).and_then(|loaded| loaded.into_run(variable)) {
             Ok(loaded) => run(loaded, &config),
             Err(problems) => report(io, &config, &problems),
         },

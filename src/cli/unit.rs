@@ -21,7 +21,6 @@ const UNITS: [&str; 2] = ["gardenlet", "gardenlet@"];
 /// Where systemd keeps the state of services.
 const STATE: &str = "/var/lib";
 
-/// Names and values.
 type Pairs = Vec<(String, String)>;
 
 /// A unit, as far as it concerns the agent. The values have the specifier `%d` for the directory of credentials.
@@ -32,7 +31,6 @@ struct Service {
     variables: Pairs,
     /// Variables from files. They replace the others.
     from_files: Pairs,
-    /// Names and files.
     credentials: Pairs,
 }
 
@@ -229,7 +227,7 @@ impl<'a> CommandEnvironment<'a> {
 
     /// Reads a text instead of the configuration.
     pub(super) fn load_text(&self, text: &str) -> Result<Loaded, Vec<Problem>> {
-        self.complete(load_text(text, "")?.to_run(&|name| self.variable(name))?)
+        self.complete(load_text(text, "")?.into_run(&|name| self.variable(name))?)
     }
 
     fn complete(&self, mut loaded: Loaded) -> Result<Loaded, Vec<Problem>> {

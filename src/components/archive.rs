@@ -13,29 +13,28 @@ const TEXTS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/texts"));
 
 /// A file among the components.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct File {
+pub(crate) struct File {
     /// Path below `src/components` or `src/operation/components`, with `/`.
-    pub path: String,
-    /// Its text.
-    pub text: String,
+    pub(crate) path: String,
+    pub(crate) text: String,
 }
 
 /// The files whose path starts with a folder (`crds/resources.gardener.cloud/`), in the order of their paths.
-pub fn files(folder: &str) -> Vec<File> {
+pub(crate) fn files(folder: &str) -> Vec<File> {
     // The archive is part of the binary, and a test reads all of it: an error here is a bug, not a runtime condition.
     #[expect(clippy::expect_used)]
     select(PACKED, folder).expect("build.rs wrote the archive")
 }
 
 /// The text of one file.
-pub fn text(path: &str) -> String {
+pub(crate) fn text(path: &str) -> String {
     #[expect(clippy::expect_used)]
     files(path).pop().expect("build.rs packed the file").text
 }
 
-/// A text or a table of the program: `help/<command>.txt`, `completions/<file>`, `roles.txt`, `types.txt`. Empty if there is
-/// no such file.
-pub fn packed_text(path: &str) -> String {
+/// A text or a table of the program: `help/<command>.txt`, `completions/<file>`, `roles.txt`, `types.txt`.
+/// Empty if there is no such file.
+pub(crate) fn packed_text(path: &str) -> String {
     packed_texts(path).into_iter().find(|file| file.path == path).map(|file| file.text).unwrap_or_default()
 }
 
@@ -47,7 +46,7 @@ pub(crate) fn packed_texts(folder: &str) -> Vec<File> {
 }
 
 /// The object in a file of one manifest.
-pub fn object(path: &str) -> Value {
+pub(crate) fn object(path: &str) -> Value {
     // Our own files, and a test parses all of them.
     #[expect(clippy::expect_used)]
     yaml::parse(&text(path)).expect("a manifest of our own parses")
@@ -60,11 +59,9 @@ pub(crate) fn golden(objects: &[Value]) -> String {
     texts.join("---\n")
 }
 
-/// Reads a stream that `build.rs` packed, and keeps only the files of a folder.
-///
-/// # Errors
-/// A stream of another form.
-pub fn select(packed: &[u8], folder: &str) -> io::Result<Vec<File>> {
+/// Reads a stream that `build.rs` packed, and keeps only the files of a folder. Errors: a
+/// stream of another form.
+pub(crate) fn select(packed: &[u8], folder: &str) -> io::Result<Vec<File>> {
     let mut stream = BufReader::new(DeflateDecoder::new(packed));
     let mut found = Vec::new();
     let mut header = String::new();

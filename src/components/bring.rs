@@ -14,24 +14,23 @@ use crate::kube::{Error, Patch, Seed};
 
 /// The fields that others own once the object exists.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Keep {
+pub(crate) struct Keep {
     /// The resource requests and limits of the containers (`resources`), by container name.
-    pub resources: bool,
+    pub(crate) resources: bool,
 }
 
 /// Creates the object, or patches what differs. Returns the resulting object.
-///
-/// # Errors
-/// A request fails.
-pub fn bring(seed: &Seed, resource: &Resource, desired: &Value) -> Result<Value, Error> {
+pub(crate) fn bring(seed: &Seed, resource: &Resource, desired: &Value) -> Result<Value, Error> {
     bring_keeping(seed, resource, desired, Keep::default())
 }
 
 /// The same, but does not change the fields in `keep`.
-///
-/// # Errors
-/// A request fails.
-pub fn bring_keeping(seed: &Seed, resource: &Resource, desired: &Value, keep: Keep) -> Result<Value, Error> {
+pub(crate) fn bring_keeping(
+    seed: &Seed,
+    resource: &Resource,
+    desired: &Value,
+    keep: Keep,
+) -> Result<Value, Error> {
     let namespace = if resource.namespaced { text(&desired["metadata"]["namespace"]) } else { "" };
     let key = Key::new(namespace, text(&desired["metadata"]["name"]));
     let Some(live) = seed.find::<Value>(resource, &key)? else {
@@ -44,7 +43,7 @@ pub fn bring_keeping(seed: &Seed, resource: &Resource, desired: &Value, keep: Ke
 }
 
 /// The patch from the live object to the desired one; `None` if nothing differs.
-pub fn patch(live: &Value, desired: &Value, keep: Keep) -> Option<Value> {
+pub(crate) fn patch(live: &Value, desired: &Value, keep: Keep) -> Option<Value> {
     let mut desired = desired.clone();
     fill(live, &mut desired, keep);
     let (mut wanted, Some(fields)) = (live.clone(), desired.as_object()) else { return None };

@@ -9,13 +9,13 @@ use crate::api::resources::REFERENCE_PREFIX;
 use crate::base::sorted::SortedMap;
 
 /// The cipher suites that Gardener's components serve with, as an argument.
-pub const CIPHER_SUITES: &str = "--tls-cipher-suites=TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,\
+pub(crate) const CIPHER_SUITES: &str = "--tls-cipher-suites=TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,\
     TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,TLS_AES_128_GCM_SHA256,TLS_AES_256_GCM_SHA384,\
     TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,TLS_CHACHA20_POLY1305_SHA256,\
     TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305,TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305";
 
 /// An immutable ConfigMap whose name ends with the digest of its content. It is deleted when no object refers to it.
-pub fn unique_config_map(namespace: &str, name: &str, data: &SortedMap<String, String>) -> Value {
+pub(crate) fn unique_config_map(namespace: &str, name: &str, data: &SortedMap<String, String>) -> Value {
     let (_, mut object) = unique_secret(namespace, name, data);
     object["kind"] = json!("ConfigMap");
     if !data.is_empty() {
@@ -25,13 +25,13 @@ pub fn unique_config_map(namespace: &str, name: &str, data: &SortedMap<String, S
 }
 
 /// The name of an object.
-pub fn name(object: &Value) -> &str {
+pub(crate) fn name(object: &Value) -> &str {
     text(&object["metadata"]["name"])
 }
 
 /// Adds annotations to a workload and its pods that name the Secrets and ConfigMaps of its volumes. They protect these
 /// objects from garbage collection while the workload uses them.
-pub fn annotate_references(workload: &mut Value) {
+pub(crate) fn annotate_references(workload: &mut Value) {
     let volumes = workload["spec"]["template"]["spec"]["volumes"].as_array().cloned().unwrap_or_default();
     for volume in &volumes {
         for (kind, name) in
@@ -45,11 +45,9 @@ pub fn annotate_references(workload: &mut Value) {
     }
 }
 
-/// Sets the names of the Secrets and ConfigMaps of a workload's volumes, by volume name.
-///
-/// # Errors
-/// The volume without a name in the map.
-pub fn name_volumes(workload: &mut Value, names: &SortedMap<&str, String>) -> Result<(), String> {
+/// Sets the names of the Secrets and ConfigMaps of a workload's volumes, by volume name. Errors: the volume
+/// without a name in the map.
+pub(crate) fn name_volumes(workload: &mut Value, names: &SortedMap<&str, String>) -> Result<(), String> {
     let volumes = workload["spec"]["template"]["spec"]["volumes"].as_array_mut();
     for volume in volumes.into_iter().flatten() {
         let place = match (volume.get("secret"), volume.get("configMap")) {
@@ -68,7 +66,7 @@ pub fn name_volumes(workload: &mut Value, names: &SortedMap<&str, String>) -> Re
 }
 
 /// Formats `--feature-gates` and similar flags: `a=true,b=false`.
-pub fn switches(flag: &str, map: &Value) -> Option<String> {
+pub(crate) fn switches(flag: &str, map: &Value) -> Option<String> {
     let entries = map.as_object().filter(|map| !map.is_empty())?;
     let all: Vec<String> = entries.iter().map(|(key, value)| format!("{key}={value}")).collect();
     Some(format!("--{flag}={}", all.join(",")))

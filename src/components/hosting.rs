@@ -6,20 +6,17 @@ use crate::api::meta::{Key, Metadata, ObjectMeta};
 use crate::kube::{Client, Error};
 
 /// Why such a seed is refused.
-pub const SELF_HOSTED: &str = "the seed is a self-hosted shoot (label gardener.cloud/role=shoot of its namespace kube-system): \
+pub(crate) const SELF_HOSTED: &str = "the seed is a self-hosted shoot (label gardener.cloud/role=shoot of its namespace kube-system): \
                                its own gardenlet installs extensions there; seeds of this kind are not supported";
 
-/// Whether the cluster is a shoot that hosts its own control plane.
-///
-/// # Errors
-/// All of [`Error`].
-pub fn is_self_hosted_shoot(seed: &Client) -> Result<bool, Error> {
+/// Whether the cluster is a shoot that hosts its own control plane. Errors: all of [`Error`].
+pub(crate) fn is_self_hosted_shoot(seed: &Client) -> Result<bool, Error> {
     let namespace = seed.find::<Metadata>(&NAMESPACE, &Key::cluster("kube-system"))?;
     Ok(namespace.is_some_and(|namespace| has_role_shoot(&namespace.metadata)))
 }
 
 /// Whether this namespace `kube-system` belongs to such a cluster.
-pub fn has_role_shoot(namespace: &ObjectMeta) -> bool {
+pub(crate) fn has_role_shoot(namespace: &ObjectMeta) -> bool {
     namespace.labels.get("gardener.cloud/role").is_some_and(|role| role == "shoot")
 }
 

@@ -14,7 +14,7 @@ use crate::format::yaml;
 use crate::limits;
 
 /// The environment variable with the path of the file.
-pub const VARIABLE: &str = "IMAGEVECTOR_OVERWRITE";
+pub(crate) const VARIABLE: &str = "IMAGEVECTOR_OVERWRITE";
 
 /// Major and minor version of the oldest Kubernetes that Gardener supports.
 const OLDEST: (u64, u64) = (1, 32);
@@ -42,21 +42,16 @@ impl Default for Images {
 }
 
 impl Images {
-    /// The image vector, with the entries of an overwriting file if there is one.
-    ///
-    /// # Errors
-    /// The file cannot be read or is invalid: its path and the reason.
-    pub fn load(path: Option<&Path>) -> Result<Self, String> {
+    /// The image vector, with the entries of an overwriting file if there is one. Errors: the file cannot be
+    /// read or is invalid: its path and the reason.
+    pub(crate) fn load(path: Option<&Path>) -> Result<Self, String> {
         let Some(path) = path else { return Ok(Self::default()) };
         let failed = |why: &dyn std::fmt::Display| format!("{VARIABLE} names {}: {why}", path.display());
         let text = read(path).map_err(|error| failed(&error))?;
         Self::overwritten(&text).map_err(|why| failed(&why))
     }
 
-    /// The image vector with the overwriting entries of a text.
-    ///
-    /// # Errors
-    /// The reason why the text is invalid.
+    /// The image vector with the overwriting entries of a text. Errors: the reason why the text is invalid.
     pub fn overwritten(text: &str) -> Result<Self, String> {
         let mut file = yaml::parse(text).map_err(|error| error.to_string())?;
         let Some(Value::Array(mut entries)) = file.get_mut("images").map(Value::take) else {
@@ -69,10 +64,8 @@ impl Images {
         Ok(Self { entries })
     }
 
-    /// The references of the images with these names for a Kubernetes version: all images of a control plane.
-    ///
-    /// # Errors
-    /// One of them has no image, or the version is not supported.
+    /// The references of the images with these names for a Kubernetes version: all images of a control plane. Errors: one
+    /// of them has no image, or the version is not supported.
     pub fn of_control_plane<'a>(
         &self,
         names: impl IntoIterator<Item = &'a str>,
@@ -88,13 +81,10 @@ impl Images {
         names.into_iter().map(|name| self.find(name, version)).collect()
     }
 
-    /// The reference of an image for a Kubernetes version. An entry without a tag uses that version as its tag. An
-    /// entry for certain versions wins over one for all versions, then an entry for certain architectures wins. Entries
-    /// for other architectures are ignored.
-    ///
-    /// # Errors
-    /// There is no matching entry.
-    pub fn find(&self, name: &str, version: &str) -> Result<String, String> {
+    /// The reference of an image for a Kubernetes version. An entry without a tag uses that version as its
+    /// tag. An entry for certain versions wins over one for all versions, then an entry for certain
+    /// architectures wins. Entries for other architectures are ignored. Errors: there is no matching entry.
+    pub(crate) fn find(&self, name: &str, version: &str) -> Result<String, String> {
         let parsed = Version::parse(version).map_err(|error| format!("version {version:?}: {error}"))?;
         let mut best: Option<(&Value, (bool, bool))> = None;
         for entry in self.entries.iter().filter(|entry| entry["name"] == name) {

@@ -10,9 +10,9 @@ use crate::api::meta::{CLUSTER_SCOPED, Key};
 use crate::kube::{Error, Patch, Seed, Verdict};
 
 /// When to check definitions again that were not ready. An API server takes a fraction of a second to serve a new kind.
-pub const AGAIN: Duration = Duration::from_millis(500);
+pub(crate) const AGAIN: Duration = Duration::from_millis(500);
 /// When to check definitions again that are not ready for a long time: each check reads all definitions.
-pub const AGAIN_MAX: Duration = Duration::from_secs(8);
+pub(crate) const AGAIN_MAX: Duration = Duration::from_secs(8);
 
 const NAMES_ACCEPTED: &str = "NamesAccepted";
 
@@ -22,7 +22,7 @@ const OWN_GROUPS: [&str; 2] = ["extensions.gardener.cloud", "resources.gardener.
 
 /// The write that a definition needs.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Action {
+pub(crate) enum Action {
     /// The definition is missing.
     Create,
     /// A JSON merge patch. It contains the resourceVersion on which the decision is based.
@@ -53,7 +53,7 @@ pub enum Pending {
 
 impl Pending {
     /// Whether it stays so until a person acts.
-    pub fn needs_a_person(&self) -> bool {
+    pub(crate) fn needs_a_person(&self) -> bool {
         match self {
             // `Established` is briefly False for each new definition.
             Self::Refused { condition, .. } => *condition == NAMES_ACCEPTED,
@@ -67,9 +67,9 @@ impl Pending {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Waiting {
     /// Name of the definition.
-    pub crd: String,
+    pub(crate) crd: String,
     /// What it waits for.
-    pub why: Pending,
+    pub(crate) why: Pending,
 }
 
 /// The progress of an installation.
@@ -82,9 +82,8 @@ pub enum Step {
 }
 
 /// Creates and updates definitions, and reports which of them the API server does not serve yet.
-///
-/// # Errors
-/// The first call that fails, other than by another writer's change. The definitions before it are written by then.
+/// Errors: the first call that fails, other than by another writer's change. The definitions before it
+/// are written by then.
 pub fn ensure(seed: &Seed, crds: impl IntoIterator<Item = Value>) -> Result<Step, Error> {
     let mut waiting = Vec::new();
     for desired in crds {
@@ -118,7 +117,7 @@ fn write(seed: &Seed, name: &str, desired: &Value) -> Result<Value, Error> {
 
 /// Decides what to write for an existing object. Labels and annotations of other writers stay. The spec is replaced
 /// entirely, as in Gardener's own CRD deployer, so that fields of a newer or older version do not remain.
-pub fn decide(existing: Option<&Value>, desired: &Value) -> Action {
+pub(crate) fn decide(existing: Option<&Value>, desired: &Value) -> Action {
     let Some(existing) = existing else { return Action::Create };
     let foreign = !OWN_GROUPS.contains(&text(desired, "/spec/group"));
     if foreign || existing.pointer("/metadata/deletionTimestamp").is_some() {
@@ -144,9 +143,7 @@ pub fn decide(existing: Option<&Value>, desired: &Value) -> Action {
 }
 
 /// Whether the API server serves the kind: its names are accepted and it is established.
-///
-/// # Errors
-/// What is missing.
+/// Errors: what is missing.
 pub fn established(crd: &Value) -> Result<(), Pending> {
     if crd.pointer("/metadata/deletionTimestamp").is_some() {
         return Err(Pending::Terminating);
@@ -167,10 +164,8 @@ pub fn established(crd: &Value) -> Result<(), Pending> {
     Ok(())
 }
 
-/// Whether a definition, regardless of its owner, serves what the agent and the extensions need.
-///
-/// # Errors
-/// What is missing, and the remedy.
+/// Whether a definition, regardless of its owner, serves what the agent and the extensions need. Errors: what
+/// is missing, and the remedy.
 fn suitable(live: &Value, desired: &Value) -> Result<(), Pending> {
     let versions = |crd: &Value, flag: &str| -> Vec<String> {
         let all = crd["spec"]["versions"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -196,8 +191,8 @@ fn missing_entries(existing: &Value, desired: &Value) -> Map<String, Value> {
     wanted.filter(|(k, v)| existing.get(k) != Some(v)).map(|(k, v)| (k.clone(), v.clone())).collect()
 }
 
-/// The JSON merge patch (RFC 7386) that turns one value into another; `None` if they are equal. The wanted value
-/// contains no nulls.
+/// The JSON merge patch (RFC 7386) that turns one value into another; `None` if they are equal. The wanted
+/// value contains no nulls.
 fn difference(existing: &Value, desired: &Value) -> Option<Value> {
     let (Value::Object(from), Value::Object(to)) = (existing, desired) else {
         return (existing != desired).then(|| desired.clone());

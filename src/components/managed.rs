@@ -19,7 +19,7 @@ const ROLE_LABEL: &str = "gardener.cloud/role";
 const COMPONENT_ROLE: &str = "seed-system-component";
 
 /// Objects as one text.
-pub fn manifests(objects: &[Value]) -> String {
+pub(crate) fn manifests(objects: &[Value]) -> String {
     let texts: Vec<String> = objects.iter().map(|object| yaml::emit(object, Dialect::V4)).collect();
     texts.join("---\n")
 }
@@ -27,8 +27,7 @@ pub fn manifests(objects: &[Value]) -> String {
 /// A ManagedResource, in the namespace of its Secret.
 #[derive(Clone, Debug)]
 pub struct Managed {
-    /// Its name.
-    pub name: String,
+    pub(crate) name: String,
     /// The name of its Secret and the Secret itself.
     secret: (Key, Value),
     kind: Kind,
@@ -55,14 +54,14 @@ impl Managed {
         Self { name: name.to_owned(), secret, kind: Kind::Component }
     }
 
-    /// Unchanged copies of objects. Annotations that others set on the copies stay (upstream's
-    /// `CreateFromUnstructured`).
-    pub fn copies(name: &str, objects: &[Value]) -> Self {
+    /// Unchanged copies of objects. Annotations that others set on the
+    /// copies stay (upstream's `CreateFromUnstructured`).
+    pub(crate) fn copies(name: &str, objects: &[Value]) -> Self {
         Self::copies_in(GARDEN_NAMESPACE, name, objects)
     }
 
     /// The same in another namespace.
-    pub fn copies_in(namespace: &str, name: &str, objects: &[Value]) -> Self {
+    pub(crate) fn copies_in(namespace: &str, name: &str, objects: &[Value]) -> Self {
         let mut data = SortedMap::new();
         if !objects.is_empty() {
             let text: String = objects.iter().map(|object| format!("\n---\n{object}")).collect();
@@ -73,7 +72,7 @@ impl Managed {
     }
 
     /// Objects for the cluster of a Shoot, from manifests in one text. The namespace is the one of its control plane.
-    pub fn for_shoot(namespace: &str, name: &str, keep_objects: bool, manifests: &str) -> Self {
+    pub(crate) fn for_shoot(namespace: &str, name: &str, keep_objects: bool, manifests: &str) -> Self {
         let data = SortedMap::from([("data.yaml.br".to_owned(), brotli::encode(manifests.as_bytes()))]);
         let secret = opaque_secret(namespace, &format!("managedresource-{name}"), &data);
         Self { name: name.to_owned(), secret, kind: Kind::Shoot { keep_objects } }
@@ -136,11 +135,8 @@ impl Managed {
 
 /// Writes the Secret and the ManagedResource if they differ. Returns the generation of the ManagedResource.
 ///
-/// Another program may have compressed the same manifests into other bytes, which gives the Secret another name. That
-/// Secret stays in use.
-///
-/// # Errors
-/// The first request that fails.
+/// Another program may have compressed the same manifests into other bytes, which gives the Secret another
+/// name. That Secret stays in use. Errors: the first request that fails.
 pub fn deploy(seed: &Seed, managed: &Managed) -> Result<i64, Error> {
     let (key, secret) = &managed.secret;
     let object = Key::new(key.namespace.as_str(), managed.name.as_str());
@@ -178,12 +174,10 @@ fn plain(secret: &Value) -> Option<SortedMap<&str, Vec<u8>>> {
 /// The manifests of every component are smaller.
 const PLAIN_BYTES_MAX: usize = 1 << 20;
 
-/// Writes a Secret and the ManagedResource that refers to it, and returns the generation of the ManagedResource. The
-/// Secret is written first, so that a ManagedResource never refers to a missing one.
-///
-/// # Errors
-/// The first request that fails.
-pub fn bring(
+/// Writes a Secret and the ManagedResource that refers to it, and returns the generation of the
+/// ManagedResource. The Secret is written first, so that a ManagedResource never refers to a missing one.
+/// Errors: the first request that fails.
+pub(crate) fn bring(
     seed: &Seed,
     name: &str,
     (key, wanted): (&Key, &Value),
@@ -195,11 +189,9 @@ pub fn bring(
     write::ensure(seed, &MANAGED_RESOURCE, &managed, set).map(|object| generation(&object))
 }
 
-/// Asks the applier of a ManagedResource to apply it now.
-///
-/// # Errors
-/// The request fails. A missing object is no error.
-pub fn apply_again(seed: &Seed, key: &Key) -> Result<(), Error> {
+/// Asks the applier of a ManagedResource to apply it now. Errors: the request fails. A missing
+/// object is no error.
+pub(crate) fn apply_again(seed: &Seed, key: &Key) -> Result<(), Error> {
     let patch = json!({"metadata": {"annotations": {OPERATION: "reconcile"}}});
     let answer = seed.patch::<Value>(&MANAGED_RESOURCE, key, &Patch::Merge(patch));
     match answer {
@@ -210,7 +202,7 @@ pub fn apply_again(seed: &Seed, key: &Key) -> Result<(), Error> {
 
 /// The progress of a removal of a ManagedResource.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Removal {
+pub(crate) enum Removal {
     /// It was deleted just now.
     Begun,
     /// Its objects are being deleted.
@@ -219,11 +211,8 @@ pub enum Removal {
     Gone,
 }
 
-/// Deletes a ManagedResource.
-///
-/// # Errors
-/// The request fails. A missing object or kind is no error.
-pub fn remove(seed: &Seed, key: &Key) -> Result<Removal, Error> {
+/// Deletes a ManagedResource. Errors: the request fails. A missing object or kind is no error.
+pub(crate) fn remove(seed: &Seed, key: &Key) -> Result<Removal, Error> {
     let Some(live) = seed.find::<Metadata>(&MANAGED_RESOURCE, key)? else {
         return Ok(Removal::Gone);
     };
@@ -250,13 +239,13 @@ fn release_old_secrets(seed: &Seed, managed: &Key, present: &Key) -> Result<(), 
 }
 
 /// SHA-256 in hexadecimal digits.
-pub fn sha256_hex(bytes: &[u8]) -> String {
+pub(crate) fn sha256_hex(bytes: &[u8]) -> String {
     hex::encode(digest::digest(&digest::SHA256, bytes).as_ref())
 }
 
-/// The first eight digits of SHA-256 over the digests of the values, ordered by key. The keys themselves are not
-/// hashed.
-pub fn checksum<V: AsRef<[u8]>>(data: &SortedMap<String, V>) -> String {
+/// The first eight digits of SHA-256 over the digests of the values, ordered by key. The keys
+/// themselves are not hashed.
+pub(crate) fn checksum<V: AsRef<[u8]>>(data: &SortedMap<String, V>) -> String {
     let digests: String = data.values().map(|value| sha256_hex(value.as_ref())).collect();
     let mut sum = sha256_hex(digests.as_bytes());
     sum.truncate(8);
@@ -264,7 +253,7 @@ pub fn checksum<V: AsRef<[u8]>>(data: &SortedMap<String, V>) -> String {
 }
 
 /// The immutable Secret with the manifests of a ManagedResource in namespace `garden`.
-pub fn secret<V: AsRef<[u8]>>(name: &str, data: &SortedMap<String, V>) -> (Key, Value) {
+pub(crate) fn secret<V: AsRef<[u8]>>(name: &str, data: &SortedMap<String, V>) -> (Key, Value) {
     opaque_secret(GARDEN_NAMESPACE, name, data)
 }
 
@@ -275,7 +264,7 @@ fn opaque_secret<V: AsRef<[u8]>>(namespace: &str, name: &str, data: &SortedMap<S
 }
 
 /// An immutable Secret whose name ends with the digest of its content. It is deleted when no object refers to it.
-pub fn unique_secret<V: AsRef<[u8]>>(
+pub(crate) fn unique_secret<V: AsRef<[u8]>>(
     namespace: &str,
     name: &str,
     data: &SortedMap<String, V>,
@@ -312,7 +301,7 @@ fn set_secret(object: &mut Value, wanted: &Value) {
 }
 
 /// Sets a ManagedResource to its desired state: class `seed`, one Secret, no old references.
-pub fn set_managed_resource(object: &mut Value, secret: &str) {
+pub(crate) fn set_managed_resource(object: &mut Value, secret: &str) {
     let metadata = &mut object["metadata"];
     if let Some(annotations) = metadata["annotations"].as_object_mut() {
         annotations.retain(|key, _| !key.starts_with(REFERENCE_PREFIX));
@@ -323,7 +312,7 @@ pub fn set_managed_resource(object: &mut Value, secret: &str) {
 }
 
 /// The Secrets that a ManagedResource refers to.
-pub fn referenced_secrets(managed_resource: &Value) -> Vec<Key> {
+pub(crate) fn referenced_secrets(managed_resource: &Value) -> Vec<Key> {
     let refs = managed_resource.pointer("/spec/secretRefs").and_then(Value::as_array);
     let names = refs.into_iter().flatten().filter_map(|r| r["name"].as_str());
     let namespace = managed_resource.pointer("/metadata/namespace").and_then(Value::as_str);

@@ -10,22 +10,19 @@ use crate::kube::Garden;
 
 /// An object of the garden that refers to others.
 #[derive(Clone, Copy, Debug)]
-pub struct Referrer<'a> {
-    /// Seed or Shoot.
-    pub kind: &'static str,
+pub(crate) struct Referrer<'a> {
+    pub(crate) kind: &'static str,
     /// Its `spec.resources`.
-    pub references: &'a Value,
+    pub(crate) references: &'a Value,
     /// The garden namespace of the referenced objects.
-    pub from: &'a str,
+    pub(crate) from: &'a str,
     /// The seed namespace of the copies.
-    pub to: &'a str,
+    pub(crate) to: &'a str,
 }
 
-/// Reads the referenced objects and copies them.
-///
-/// # Errors
-/// A reference to another kind than Secret or ConfigMap, or to a missing object; or a request to the garden fails.
-pub fn copies(garden: &Garden, referrer: &Referrer<'_>) -> Result<Vec<Value>, Failed> {
+/// Reads the referenced objects and copies them. Errors: a reference to another kind than Secret or
+/// ConfigMap, or to a missing object; or a request to the garden fails.
+pub(crate) fn copies(garden: &Garden, referrer: &Referrer<'_>) -> Result<Vec<Value>, Failed> {
     let Referrer { kind: owner, references, from, to } = *referrer;
     let mut copies = Vec::new();
     for reference in references.as_array().into_iter().flatten() {
@@ -51,7 +48,7 @@ pub fn copies(garden: &Garden, referrer: &Referrer<'_>) -> Result<Vec<Value>, Fa
 }
 
 /// The copy of a garden object for the seed: content and name, no labels. It is replaced where an update is refused.
-pub fn copy(kind: &str, source: &Value, namespace: &str) -> Value {
+pub(crate) fn copy(kind: &str, source: &Value, namespace: &str) -> Value {
     let mut copy = json!({"apiVersion": "v1", "kind": kind, "metadata": {
         "name": format!("ref-{}", text(&source["metadata"]["name"])),
         "namespace": namespace,

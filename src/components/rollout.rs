@@ -19,48 +19,37 @@ const SILENT: Duration = Duration::from_secs(45);
 
 /// The known facts about a workload that is not ready.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Trouble {
+pub(crate) struct Trouble {
     /// The problem and the remedy.
-    pub text: String,
+    pub(crate) text: String,
     /// The container whose last log lines help.
-    pub log: Option<Container>,
+    pub(crate) log: Option<Container>,
 }
 
 /// A container with a log.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Container {
-    /// Its pod.
-    pub pod: String,
-    /// Its name.
-    pub name: String,
+pub(crate) struct Container {
+    pub(crate) pod: String,
+    pub(crate) name: String,
     /// Use the log of the previous run, because the present one has not started.
-    pub previous: bool,
+    pub(crate) previous: bool,
     /// It ended without a request.
-    pub crashed: bool,
+    pub(crate) crashed: bool,
 }
 
-/// Checks a Deployment or a StatefulSet once.
-///
-/// # Errors
-/// A request fails; or the workload is missing.
+/// Checks a Deployment or a StatefulSet once. Errors: a request fails; or the workload is missing.
 pub fn wait(seed: &Seed, resource: &Resource, key: &Key, attempt: &Attempt) -> Result<Step, Failed> {
     wait_for(seed, key, &find(seed, resource, key)?, attempt)
 }
 
-/// Reads a Deployment or a StatefulSet.
-///
-/// # Errors
-/// A request fails; or the workload is missing.
-pub fn find(seed: &Seed, resource: &Resource, key: &Key) -> Result<Value, Failed> {
+/// Reads a Deployment or a StatefulSet. Errors: a request fails; or the workload is missing.
+pub(crate) fn find(seed: &Seed, resource: &Resource, key: &Key) -> Result<Value, Failed> {
     let found = seed.find(resource, key)?;
     found.ok_or_else(|| Failed::new(format!("{} {key} does not exist: it was deleted", resource.kind)))
 }
 
 /// Like [`wait`], for a workload that was just read.
-///
-/// # Errors
-/// A request fails.
-pub fn wait_for(seed: &Seed, key: &Key, workload: &Value, attempt: &Attempt) -> Result<Step, Failed> {
+pub(crate) fn wait_for(seed: &Seed, key: &Key, workload: &Value, attempt: &Attempt) -> Result<Step, Failed> {
     if let Err(why) = rolled_out(workload) {
         return Ok(Step::again(AGAIN, explain(seed, key, workload, &why, attempt)?));
     }
@@ -94,13 +83,12 @@ fn explain(seed: &Seed, key: &Key, workload: &Value, why: &str, attempt: &Attemp
 
 /// Everything that is known about a workload that has not rolled out.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub struct Account {
+pub(crate) struct Account {
     /// The problem of its newest pod and the remedy, if known.
-    pub trouble: Option<String>,
-    /// Its newest pod.
-    pub pod: Option<Value>,
+    pub(crate) trouble: Option<String>,
+    pub(crate) pod: Option<Value>,
     /// Events (`events.k8s.io`) about that pod, or about the workload if there is no pod.
-    pub events: Vec<Value>,
+    pub(crate) events: Vec<Value>,
     /// The container whose last log lines help.
     log: Option<Container>,
 }
@@ -129,15 +117,15 @@ impl Account {
         format!("{kind} {key}: {why}{trouble}")
     }
 
-    /// The last log lines of the failing container, joined into one line. Empty if there is none, or if they cannot be
-    /// read.
-    pub fn last_lines(&self, seed: &Seed, namespace: &str) -> String {
+    /// The last log lines of the failing container, joined into one line. Empty if there is none, or if
+    /// they cannot be read.
+    pub(crate) fn last_lines(&self, seed: &Seed, namespace: &str) -> String {
         self.log.as_ref().map(|container| log(seed, namespace, container)).unwrap_or_default()
     }
 }
 
 /// Selects the Events about an object, but not about an earlier one with its name.
-pub fn regarding(name: &str, uid: &str) -> String {
+pub(crate) fn regarding(name: &str, uid: &str) -> String {
     match uid {
         "" => format!("regarding.name={name}"),
         uid => format!("regarding.name={name},regarding.uid={uid}"),
@@ -145,10 +133,7 @@ pub fn regarding(name: &str, uid: &str) -> String {
 }
 
 /// Why a workload has not rolled out, as a sentence with further findings; `None` if it has.
-///
-/// # Errors
-/// A request fails.
-pub fn look(seed: &Seed, resource: &Resource, key: &Key) -> Result<Option<(String, Account)>, Failed> {
+pub(crate) fn look(seed: &Seed, resource: &Resource, key: &Key) -> Result<Option<(String, Account)>, Failed> {
     let Some(mut workload) = seed.find::<Value>(resource, key)? else {
         return Ok(Some((format!("{} {key} does not exist", resource.kind), Account::default())));
     };
@@ -158,11 +143,8 @@ pub fn look(seed: &Seed, resource: &Resource, key: &Key) -> Result<Option<(Strin
     Ok(Some((account.sentence(&resource.kind, key, &why), account)))
 }
 
-/// Whether the pods of a workload match its template and are ready.
-///
-/// # Errors
-/// What is missing.
-pub fn rolled_out(workload: &Value) -> Result<(), String> {
+/// Whether the pods of a workload match its template and are ready. Errors: what is missing.
+pub(crate) fn rolled_out(workload: &Value) -> Result<(), String> {
     if !is_seen(workload) {
         return Err("its controller has not seen it yet".to_owned());
     }
@@ -193,7 +175,7 @@ pub fn rolled_out(workload: &Value) -> Result<(), String> {
 
 /// Whether all pods of a Deployment are ready, and it has not been available before. Its `minReadySeconds` protect a rollout,
 /// in which the previous pods serve until the new ones have proved themselves. Here are no previous pods.
-pub fn is_first_start(deployment: &Value) -> bool {
+pub(crate) fn is_first_start(deployment: &Value) -> bool {
     let (status, wanted) = (&deployment["status"], replicas(deployment));
     let counts = ["replicas", "updatedReplicas", "readyReplicas"];
     let are_all = counts.iter().all(|field| number(&status[field]) == wanted);
@@ -233,7 +215,7 @@ fn refused(message: &str) -> String {
 }
 
 /// Why the newest pod is not ready, if known.
-pub fn trouble(workload: &Value, pod: Option<&Value>, events: &[Value]) -> Option<Trouble> {
+pub(crate) fn trouble(workload: &Value, pod: Option<&Value>, events: &[Value]) -> Option<Trouble> {
     let only = |text: String| Some(Trouble { text, log: None });
     let warning = events.iter().filter(|event| event["type"] == "Warning").max_by_key(|event| time(event));
     let note = |reasons: &[&str]| {

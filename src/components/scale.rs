@@ -17,19 +17,13 @@ use crate::kube::{Error, Patch, Seed};
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// The desired number of replicas; `None` if there is no such workload.
-///
-/// # Errors
-/// A request fails.
-pub fn replicas(seed: &Seed, resource: &Resource, key: &Key) -> Result<Option<i64>, Error> {
+pub(crate) fn replicas(seed: &Seed, resource: &Resource, key: &Key) -> Result<Option<i64>, Error> {
     let found = seed.find::<Value>(resource, key)?;
     Ok(found.as_ref().map(wanted))
 }
 
 /// Scales a Deployment or a StatefulSet. Writes nothing if it is missing or already has that number.
-///
-/// # Errors
-/// A request fails.
-pub fn to(seed: &Seed, resource: &Resource, key: &Key, replicas: i64) -> Result<(), Error> {
+pub(crate) fn to(seed: &Seed, resource: &Resource, key: &Key, replicas: i64) -> Result<(), Error> {
     let live = seed.find::<Value>(resource, key)?;
     if live.is_none_or(|live| wanted(&live) == replicas) {
         return Ok(());
@@ -43,10 +37,7 @@ pub fn to(seed: &Seed, resource: &Resource, key: &Key, replicas: i64) -> Result<
 
 /// Checks once whether the pods of a Deployment or a StatefulSet without replicas are gone. Ended pods do not count,
 /// because nothing would delete them.
-///
-/// # Errors
-/// A request fails.
-pub fn wait_down(seed: &Seed, resource: &Resource, key: &Key) -> Result<Step, Failed> {
+pub(crate) fn wait_down(seed: &Seed, resource: &Resource, key: &Key) -> Result<Step, Failed> {
     let Some(mut live) = seed.find::<Value>(resource, key)? else {
         return Ok(Step::Done);
     };

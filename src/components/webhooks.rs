@@ -7,10 +7,9 @@ use crate::api::core::DEPLOYMENT;
 use crate::api::meta::{Key, Metadata, Resource, text};
 use crate::kube::{Client, DeleteParams, Error};
 
-/// Namespace of gardener-resource-manager.
-pub const NAMESPACE: &str = "garden";
+pub(crate) const NAMESPACE: &str = "garden";
 /// Its name, which its Deployment, its Service and its webhook configurations share.
-pub const NAME: &str = "gardener-resource-manager";
+pub(crate) const NAME: &str = "gardener-resource-manager";
 
 /// The kinds of its webhook configurations.
 static CONFIGURATIONS: [Resource; 2] = [
@@ -39,7 +38,7 @@ pub struct Blocking(Vec<&'static str>);
 
 impl Blocking {
     /// The problem in one sentence.
-    pub fn problem(&self) -> String {
+    pub(crate) fn problem(&self) -> String {
         let s = if self.0.len() == 1 { "refuses" } else { "refuse" };
         format!(
             "{} {NAME} {s} writes to the seed, because no {NAME} is ready to answer",
@@ -53,21 +52,18 @@ impl Blocking {
     }
 
     /// Problem and command, for messages.
-    pub fn remark(&self) -> String {
+    pub(crate) fn remark(&self) -> String {
         format!("{}; unless it comes back, run: {}", self.problem(), self.command())
     }
 }
 
 /// The remedy for an error of [`is_unanswered`], for callers that cannot query the seed.
-pub fn remedy() -> String {
+pub(crate) fn remedy() -> String {
     let all = Blocking(CONFIGURATIONS.iter().filter_map(kind).collect());
     format!("a webhook of {NAME} does not answer; unless it comes back, run: {}", all.command())
 }
 
-/// Looks for configurations that refuse writes.
-///
-/// # Errors
-/// The first call that fails.
+/// Looks for configurations that refuse writes. Errors: the first call that fails.
 pub fn blocking(seed: &Client) -> Result<Option<Blocking>, Error> {
     let mut found = Vec::new();
     for resource in &CONFIGURATIONS {
@@ -104,10 +100,8 @@ fn blocks(configuration: &Value, deployment: Option<&Value>) -> bool {
         })
 }
 
-/// Removes both configurations and returns the kinds of those that existed.
-///
-/// # Errors
-/// The first call that fails.
+/// Removes both configurations and returns the kinds of those that existed. Errors: the
+/// first call that fails.
 pub fn remove(seed: &Client) -> Result<Vec<&'static str>, Error> {
     let (key, mut removed) = (Key::cluster(NAME), Vec::new());
     for resource in &CONFIGURATIONS {

@@ -2,15 +2,14 @@
 
 use super::read::Reader;
 
-/// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BackupEntryController {
-    /// `concurrentSyncs`.
-    pub workers: u32,
+pub(crate) struct BackupEntryController {
+    /// Field `concurrentSyncs` of this section.
+    pub(crate) workers: u32,
     /// How long a backup is kept after its BackupEntry was deleted.
-    pub grace_hours: u64,
+    pub(crate) grace_hours: u64,
     /// The Shoot purposes to which the grace period applies; empty: all.
-    pub grace_purposes: Vec<String>,
+    pub(crate) grace_purposes: Vec<String>,
 }
 
 impl BackupEntryController {

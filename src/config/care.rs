@@ -5,30 +5,30 @@ use std::time::Duration;
 use super::read::Reader;
 use crate::base::sorted::SortedMap;
 
-/// `controllers.seedCare`.
+/// Field `controllers.seedCare` of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SeedCare {
+pub(crate) struct SeedCare {
     /// How often components and pods are checked.
-    pub sync_period: Duration,
+    pub(crate) sync_period: Duration,
     /// How long a condition may be `Progressing` before it is `False`, by its type.
-    pub thresholds: SortedMap<String, Duration>,
+    pub(crate) thresholds: SortedMap<String, Duration>,
 }
 
-/// `controllers.shootCare`.
+/// Field `controllers.shootCare` of the configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ShootCare {
-    /// `concurrentSyncs`.
-    pub workers: u32,
+pub(crate) struct ShootCare {
+    /// Field `concurrentSyncs` of this section.
+    pub(crate) workers: u32,
     /// How often a healthy Shoot is checked.
-    pub sync_period: Duration,
+    pub(crate) sync_period: Duration,
     /// How long a condition may be `Progressing` before it is `False`, by its type.
-    pub thresholds: SortedMap<String, Duration>,
+    pub(crate) thresholds: SortedMap<String, Duration>,
     /// The report of an extension whose Lease is older than this is ignored; `None`: reports of any age count.
-    pub stale_reports: Option<Duration>,
+    pub(crate) stale_reports: Option<Duration>,
     /// How long the rollout of a ManagedResource may take before it is a fault; `None`: it is a fault at once.
-    pub progressing_threshold: Option<Duration>,
+    pub(crate) progressing_threshold: Option<Duration>,
     /// Whether the agent changes webhooks of the owner that could keep the Shoot from waking up.
-    pub remediates_webhooks: bool,
+    pub(crate) remediates_webhooks: bool,
 }
 
 impl SeedCare {

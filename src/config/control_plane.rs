@@ -10,24 +10,23 @@ use crate::base::sorted::SortedMap;
 const MAIN_SIZE: &str = "25Gi";
 const EVENTS_SIZE: &str = "10Gi";
 
-/// `edge.etcd`.
+/// Field `edge.etcd` of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Etcd {
-    /// Who manages it.
-    pub mode: EtcdMode,
+pub(crate) struct Etcd {
+    pub(crate) mode: EtcdMode,
     /// The volume of etcd-main.
-    pub main: Volume,
+    pub(crate) main: Volume,
     /// The volume of etcd-events.
-    pub events: Volume,
+    pub(crate) events: Volume,
     /// Snapshots of etcd-main, if enabled.
-    pub snapshots: Option<Snapshots>,
+    pub(crate) snapshots: Option<Snapshots>,
 }
 
-/// `edge.etcd.snapshots`.
+/// Field `edge.etcd.snapshots` of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Snapshots {
+pub(crate) struct Snapshots {
     /// A directory of the node; without one, the bucket of the Seed holds the snapshots.
-    pub directory: Option<String>,
+    pub(crate) directory: Option<String>,
     /// How many snapshots of each Shoot are kept.
     pub keep: u32,
     /// When snapshots are taken: five fields of cron in UTC; if unset, daily in the maintenance time window.
@@ -38,7 +37,7 @@ pub struct Snapshots {
 
 /// Who manages the etcds of a Shoot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EtcdMode {
+pub(crate) enum EtcdMode {
     /// The agent writes StatefulSets.
     Plain,
     /// The agent writes Etcd objects, and an etcd-druid manages them.
@@ -54,20 +53,20 @@ pub struct Volume {
     pub size: String,
 }
 
-/// `edge.exposure`.
+/// Field `edge.exposure` of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Exposure {
+pub(crate) struct Exposure {
     /// The type of the Service.
-    pub kind: ExposureType,
+    pub(crate) kind: ExposureType,
     /// The address of the nodes, if it is not one of their own addresses.
-    pub address: Option<String>,
+    pub(crate) address: Option<String>,
     /// Annotations of the Service.
-    pub annotations: SortedMap<String, String>,
+    pub(crate) annotations: SortedMap<String, String>,
 }
 
 /// How clients outside the seed reach the kube-apiserver of a Shoot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ExposureType {
+pub(crate) enum ExposureType {
     /// Through a port of the nodes.
     NodePort,
     /// Through a load balancer that another component provides.

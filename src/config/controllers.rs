@@ -10,116 +10,114 @@ use super::read::Reader;
 
 /// `controllers`: the fields that the agent reads. Workers are permits, not threads, and at least 1.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Controllers {
-    /// `backupBucket.concurrentSyncs`.
-    pub backup_bucket_workers: u32,
-    /// `backupEntry`.
-    pub backup_entry: BackupEntryController,
-    /// `bastion.concurrentSyncs`.
-    pub bastion_workers: u32,
-    /// `controllerInstallation.concurrentSyncs`.
-    pub controller_installation_workers: u32,
-    /// `controllerInstallationCare.concurrentSyncs`.
-    pub controller_installation_care_workers: u32,
-    /// `controllerInstallationCare.syncPeriod`.
-    pub controller_installation_care_sync_period: Duration,
-    /// `controllerInstallationRequired.concurrentSyncs`.
-    pub controller_installation_required_workers: u32,
+pub(crate) struct Controllers {
+    /// Field `backupBucket.concurrentSyncs` of this section.
+    pub(crate) backup_bucket_workers: u32,
+    /// Field `backupEntry` of this section.
+    pub(crate) backup_entry: BackupEntryController,
+    /// Field `bastion.concurrentSyncs` of this section.
+    pub(crate) bastion_workers: u32,
+    /// Field `controllerInstallation.concurrentSyncs` of this section.
+    pub(crate) controller_installation_workers: u32,
+    /// Field `controllerInstallationCare.concurrentSyncs` of this section.
+    pub(crate) controller_installation_care_workers: u32,
+    /// Field `controllerInstallationCare.syncPeriod` of this section.
+    pub(crate) controller_installation_care_sync_period: Duration,
+    /// Field `controllerInstallationRequired.concurrentSyncs` of this section.
+    pub(crate) controller_installation_required_workers: u32,
     /// `gardenlet.syncPeriod`: the agent reconciles itself at least this often; zero disables it.
-    pub gardenlet_sync_period: Duration,
-    /// `managedSeed`.
-    pub managed_seed: ManagedSeedController,
-    /// `tokenRequestor.concurrentSyncs`.
-    pub token_requestor_workers: u32,
-    /// `tokenRequestorWorkloadIdentity`.
-    pub workload_identity_tokens: WorkloadIdentityTokens,
-    /// `vpaEvictionRequirements.concurrentSyncs`.
-    pub vpa_eviction_requirements_workers: u32,
-    /// `seed`.
-    pub seed: SeedController,
-    /// `seedCare`.
-    pub seed_care: SeedCare,
-    /// `shoot`.
-    pub shoot: ShootController,
-    /// `shootState`.
-    pub shoot_state: ShootState,
-    /// `shootCare`.
-    pub shoot_care: ShootCare,
-    /// `networkPolicy`.
-    pub network_policy: NetworkPolicyController,
+    pub(crate) gardenlet_sync_period: Duration,
+    /// Field `managedSeed` of this section.
+    pub(crate) managed_seed: ManagedSeedController,
+    /// Field `tokenRequestor.concurrentSyncs` of this section.
+    pub(crate) token_requestor_workers: u32,
+    /// Field `tokenRequestorWorkloadIdentity` of this section.
+    pub(crate) workload_identity_tokens: WorkloadIdentityTokens,
+    /// Field `vpaEvictionRequirements.concurrentSyncs` of this section.
+    pub(crate) vpa_eviction_requirements_workers: u32,
+    pub(crate) seed: SeedController,
+    /// Field `seedCare` of this section.
+    pub(crate) seed_care: SeedCare,
+    pub(crate) shoot: ShootController,
+    /// Field `shootState` of this section.
+    pub(crate) shoot_state: ShootState,
+    /// Field `shootCare` of this section.
+    pub(crate) shoot_care: ShootCare,
+    /// Field `networkPolicy` of this section.
+    pub(crate) network_policy: NetworkPolicyController,
 }
 
-/// `controllers.networkPolicy`.
+/// Field `controllers.networkPolicy` of the configuration.
 #[derive(Clone, Debug, PartialEq)]
-pub struct NetworkPolicyController {
-    /// `concurrentSyncs`.
-    pub workers: u32,
+pub(crate) struct NetworkPolicyController {
+    /// Field `concurrentSyncs` of this section.
+    pub(crate) workers: u32,
     /// `additionalNamespaceSelectors`: further namespaces for the central policies.
-    pub additional_namespace_selectors: Vec<Value>,
+    pub(crate) additional_namespace_selectors: Vec<Value>,
 }
 
-/// `controllers.tokenRequestorWorkloadIdentity`.
+/// Field `controllers.tokenRequestorWorkloadIdentity` of the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WorkloadIdentityTokens {
-    /// `concurrentSyncs`.
-    pub workers: u32,
+pub(crate) struct WorkloadIdentityTokens {
+    /// Field `concurrentSyncs` of this section.
+    pub(crate) workers: u32,
     /// `tokenExpirationDuration`: the lifetime of a token.
-    pub lifetime: Duration,
+    pub(crate) lifetime: Duration,
 }
 
-/// `controllers.managedSeed`.
+/// Field `controllers.managedSeed` of the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ManagedSeedController {
-    /// `concurrentSyncs`.
-    pub workers: u32,
+pub(crate) struct ManagedSeedController {
+    /// Field `concurrentSyncs` of this section.
+    pub(crate) workers: u32,
     /// The deployment of an agent is reconciled at least this often.
-    pub sync_period: Duration,
+    pub(crate) sync_period: Duration,
     /// How often the agent polls while it waits.
-    pub wait_sync_period: Duration,
+    pub(crate) wait_sync_period: Duration,
     /// After a start, the reconciliations of ManagedSeeds are spread over this time.
-    pub sync_jitter_period: Duration,
+    pub(crate) sync_jitter_period: Duration,
     /// Whether reconciliations after changes are spread too.
-    pub jitter_updates: bool,
+    pub(crate) jitter_updates: bool,
 }
 
-/// `controllers.shootState`.
+/// Field `controllers.shootState` of the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ShootState {
+pub(crate) struct ShootState {
     /// `concurrentSyncs`; 0: disabled.
-    pub workers: u32,
+    pub(crate) workers: u32,
     /// A ShootState is written at least this often.
-    pub sync_period: Duration,
+    pub(crate) sync_period: Duration,
 }
 
-/// `controllers.shoot`.
+/// Field `controllers.shoot` of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ShootController {
-    /// `concurrentSyncs`.
-    pub workers: u32,
-    /// `dnsEntryTTLSeconds`.
-    pub dns_entry_ttl_seconds: u32,
+pub(crate) struct ShootController {
+    /// Field `concurrentSyncs` of this section.
+    pub(crate) workers: u32,
+    /// Field `dnsEntryTTLSeconds` of this section.
+    pub(crate) dns_entry_ttl_seconds: u32,
     /// A Shoot is reconciled at least this often.
-    pub sync_period: Duration,
+    pub(crate) sync_period: Duration,
     /// Whether annotations of any Shoot may lengthen that period or make the agent ignore the Shoot; otherwise only
     /// Shoots in namespace `garden` may.
-    pub respect_sync_period_overwrite: bool,
+    pub(crate) respect_sync_period_overwrite: bool,
     /// Whether up-to-date Shoots are reconciled only in their maintenance time windows.
-    pub reconcile_in_maintenance_only: bool,
+    pub(crate) reconcile_in_maintenance_only: bool,
     /// How long an operation is retried before it fails for good.
-    pub retry_duration: Duration,
+    pub(crate) retry_duration: Duration,
     /// The minimum interval between two progress reports of a flow.
-    pub progress_report_period: Option<Duration>,
+    pub(crate) progress_report_period: Option<Duration>,
 }
 
-/// `controllers.seed`.
+/// Field `controllers.seed` of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SeedController {
+pub(crate) struct SeedController {
     /// A Seed is reconciled at least this often.
-    pub sync_period: Duration,
+    pub(crate) sync_period: Duration,
     /// `leaseResyncSeconds`: the interval between two renewals of the Lease.
-    pub lease_resync: Duration,
+    pub(crate) lease_resync: Duration,
     /// How many renewals may be missed before the agent reports itself as unhealthy.
-    pub lease_resync_miss_threshold: u32,
+    pub(crate) lease_resync_miss_threshold: u32,
 }
 
 impl Controllers {

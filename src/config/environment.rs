@@ -6,9 +6,7 @@ use super::control_plane::ExposureType;
 use super::{Problem, Settings};
 
 impl Settings {
-    /// Applies `GARDEN_KUBECONFIG`, `KUBECONFIG` and `NAMESPACE`. Empty variables count as absent.
-    ///
-    /// # Errors
+    /// Applies `GARDEN_KUBECONFIG`, `KUBECONFIG` and `NAMESPACE`. Empty variables count as absent. Errors:
     /// `NAMESPACE=kube-system`, which selects another mode of the Go program.
     pub fn apply_environment(&mut self, variable: impl Fn(&str) -> Option<String>) -> Result<(), Problem> {
         let value = |name| variable(name).filter(|value| !value.is_empty());
@@ -26,10 +24,8 @@ impl Settings {
         Ok(())
     }
 
-    /// Checks that the garden can be reached, after the environment was applied.
-    ///
-    /// # Errors
-    /// If there is neither a kubeconfig nor a Secret for one.
+    /// Checks that the garden can be reached, after the environment was applied. Errors: if there is neither
+    /// a kubeconfig nor a Secret for one.
     pub fn check_garden_access(&self) -> Result<(), Problem> {
         let garden = &self.garden_client_connection;
         if garden.connection.kubeconfig.is_some() || garden.kubeconfig_secret.is_some() {
@@ -40,12 +36,10 @@ impl Settings {
         Err(Problem::new("gardenClientConnection", message))
     }
 
-    /// Checks that the agent can reach the Services that it exposes, after the environment was applied. The agent runs
-    /// in the seed's cluster if it uses the ServiceAccount of its pod, as in `kube::in_cluster::or_kubeconfig`.
-    ///
-    /// # Errors
-    /// If the type is `ClusterIP` and the agent runs elsewhere.
-    pub fn check_exposure(&self, variable: impl Fn(&str) -> Option<String>) -> Result<(), Problem> {
+    /// Checks that the agent can reach the Services that it exposes, after the environment was applied. The
+    /// agent runs in the seed's cluster if it uses the ServiceAccount of its pod, as in
+    /// `kube::in_cluster::or_kubeconfig`. Errors: if the type is `ClusterIP` and the agent runs elsewhere.
+    pub(crate) fn check_exposure(&self, variable: impl Fn(&str) -> Option<String>) -> Result<(), Problem> {
         let is_in_pod = variable("KUBERNETES_SERVICE_HOST").is_some_and(|host| !host.is_empty());
         let is_inside = is_in_pod && self.seed_client_connection.kubeconfig.is_none();
         if is_inside || self.edge.exposure.kind != ExposureType::ClusterIp {
@@ -57,10 +51,8 @@ impl Settings {
     }
 
     /// Checks that the agent can find out its image if Shoots need it, after the environment was applied.
-    ///
-    /// # Errors
-    /// If snapshots are enabled and no image is configured.
-    pub fn check_snapshots(&self, variable: impl Fn(&str) -> Option<String>) -> Result<(), Problem> {
+    /// Errors: if snapshots are enabled and no image is configured.
+    pub(crate) fn check_snapshots(&self, variable: impl Fn(&str) -> Option<String>) -> Result<(), Problem> {
         let is_set = |name: &str| variable(name).is_some_and(|value| !value.is_empty());
         let needs_image =
             self.edge.etcd.snapshots.as_ref().is_some_and(|snapshots| snapshots.image.is_none());

@@ -108,8 +108,8 @@ fn all() -> impl Iterator<Item = &'static Gate> {
     GARDENLET.iter().chain(&LIBRARY).chain(&STAGES)
 }
 
-/// Every known gate with its value: the configured one; else the configured value of its stage's gate; else the
-/// default.
+/// Every known gate with its value: the configured one; else the configured value of its stage's
+/// gate; else the default.
 pub(super) fn effective(written: &Map<String, Value>) -> SortedMap<String, bool> {
     let of = |name: &str| written.get(name).and_then(Value::as_bool);
     let of_stage = |stage| match stage {

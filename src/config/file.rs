@@ -12,39 +12,36 @@ use super::{Loaded, Problem, load as load_text};
 const STDIN: &str = "-";
 
 /// The name of a configuration in messages.
-pub fn name_of(path: &Path) -> String {
+pub(crate) fn name_of(path: &Path) -> String {
     if path == Path::new(STDIN) { "standard input".to_owned() } else { path.display().to_string() }
 }
 
 /// Reads and checks a configuration. For `-`, reads `input`.
-///
-/// # Errors
-/// All problems.
-pub fn load(path: &Path, input: &mut dyn Read) -> Result<Loaded, Vec<Problem>> {
+pub(crate) fn load(path: &Path, input: &mut dyn Read) -> Result<Loaded, Vec<Problem>> {
     let text = if path == Path::new(STDIN) { text_of(input) } else { read(path) };
     parse(text, path)
 }
 
 /// Reads and checks a configuration for the agent and applies the environment. Validation reads only the file, because
 /// it may run on another machine.
-///
-/// # Errors
-/// All problems.
-pub fn load_to_run(path: &Path, variable: &dyn Fn(&str) -> Option<String>) -> Result<Loaded, Vec<Problem>> {
+pub(crate) fn load_to_run(
+    path: &Path,
+    variable: &dyn Fn(&str) -> Option<String>,
+) -> Result<Loaded, Vec<Problem>> {
     if path == Path::new(STDIN) {
         let message =
             "is read once, so only the start of the agent and gardenlet config accept it; name a file";
         return Err(vec![Problem { path: name_of(path), message: message.to_owned() }]);
     }
-    parse(read(path), path).and_then(|loaded| loaded.to_run(variable))
+    parse(read(path), path).and_then(|loaded| loaded.into_run(variable))
 }
 
 impl Loaded {
-    /// Applies the environment.
-    ///
-    /// # Errors
-    /// If a variable cannot be used, or the garden cannot be reached.
-    pub fn to_run(mut self, variable: &dyn Fn(&str) -> Option<String>) -> Result<Self, Vec<Problem>> {
+    /// Applies the environment. Errors: if a variable cannot be used, or the garden cannot be reached.
+    pub(crate) fn into_run(
+        mut self,
+        variable: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Self, Vec<Problem>> {
         let usable = self.settings.apply_environment(variable).and_then(|()| {
             self.settings.check_garden_access()?;
             self.settings.check_exposure(variable)?;

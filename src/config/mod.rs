@@ -12,13 +12,13 @@ use serde_json::Value;
 use crate::format::yaml::{self, Repeated};
 use crate::limits;
 
-pub mod backup;
-pub mod care;
+pub(crate) mod backup;
+pub(crate) mod care;
 pub mod control_plane;
 mod controllers;
-pub mod file;
+pub(crate) mod file;
 pub mod settings;
-pub mod version;
+pub(crate) mod version;
 
 mod bounds;
 mod environment;
@@ -35,7 +35,8 @@ mod validate;
 mod walk;
 
 use read::Reader;
-pub use settings::{ResourceManager, SecretReference, Settings};
+pub(crate) use settings::SecretReference;
+pub use settings::Settings;
 
 /// An error or a warning at one place of the document.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,7 +55,7 @@ impl Problem {
 
 impl Problem {
     /// The same as a warning, for a list of errors or a terminal.
-    pub fn as_warning(&self) -> Self {
+    pub(crate) fn as_warning(&self) -> Self {
         Self::new(&self.path, format!("warning: {}", self.message))
     }
 }
@@ -82,9 +83,7 @@ struct Problems {
 }
 
 /// Reads, completes and checks a configuration. `file_name` appears in messages about the text as a whole.
-///
-/// # Errors
-/// The errors, sorted by path, up to a maximum, followed by the warnings, which are marked as such.
+/// Errors: the errors, sorted by path, up to a maximum, followed by the warnings, which are marked as such.
 pub fn load(text: &str, file_name: &str) -> Result<Loaded, Vec<Problem>> {
     let (document, repeated) = parse(text).map_err(|message| vec![Problem::new(file_name, message)])?;
     let mut problems = Problems::default();
@@ -108,7 +107,7 @@ pub fn load(text: &str, file_name: &str) -> Result<Loaded, Vec<Problem>> {
 }
 
 /// The complete document of an empty configuration. `seedConfig` has no defaults.
-pub fn defaults() -> Value {
+pub(crate) fn defaults() -> Value {
     complete(Value::Object(serde_json::Map::new()), &mut Problems::default())
 }
 

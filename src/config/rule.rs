@@ -8,12 +8,11 @@ use super::scalar;
 use super::shown::quoted;
 use crate::format::cron;
 
-/// Requests per second.
 const RATE_MIN: f64 = 0.1;
 const RATE_MAX: f64 = 10_000.0;
 
-/// A rule about a value beyond its type. Empty texts fulfil every rule but [`Rule::Required`], because Go treats them
-/// as absent.
+/// A rule about a value beyond its type. Empty texts fulfil every rule but [`Rule::Required`], because Go
+/// treats them as absent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rule {
     Any,
@@ -25,13 +24,11 @@ pub(super) enum Rule {
     OneOf(&'static [&'static str]),
     Ip,
     DnsLabel,
-    /// A DNS name.
     Subdomain,
     QualifiedName,
     Labels,
     AnnotationKeys,
     LabelSelector,
-    /// A cron schedule.
     Cron,
 }
 

@@ -58,7 +58,7 @@ pub(super) fn dns_name_complaint(text: &str) -> Option<String> {
     (!fits).then(|| format!("{} is not a DNS name: a-z, 0-9 and '-' in labels joined by '.'", quoted(text)))
 }
 
-/// `name` or `prefix/name`.
+/// Either `name` or `prefix/name`.
 pub(super) fn qualified_name_complaint(text: &str) -> Option<String> {
     let (prefix, name) = text.split_once('/').map_or((None, text), |(prefix, name)| (Some(prefix), name));
     if let Some(complaint) = prefix.and_then(dns_name_complaint) {

@@ -33,7 +33,6 @@ pub(super) enum Type {
     Text,
     /// A Go duration, never negative.
     Duration,
-    /// A Kubernetes quantity.
     Quantity,
     /// A map of texts.
     Texts,
@@ -45,7 +44,6 @@ pub(super) enum Type {
     Any,
 }
 
-/// One field.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Field {
     /// Dotted; `{a,b}` stands for two rows, `[]` for the items of a list.
@@ -116,7 +114,6 @@ impl Node {
     }
 }
 
-/// The whole schema.
 pub(super) fn tree() -> Node {
     let mut root = Node::new();
     for table in [GARDENLET, CONTROLLERS, SEED, EDGE] {

@@ -12,9 +12,7 @@ use crate::base::log::Format;
 use crate::base::sorted::SortedMap;
 
 use super::control_plane::{Etcd, Exposure};
-pub use super::controllers::{
-    Controllers, ManagedSeedController, SeedController, ShootController, ShootState,
-};
+pub(crate) use super::controllers::{Controllers, ManagedSeedController, ShootController};
 use super::features;
 use super::read::Reader;
 
@@ -24,114 +22,112 @@ pub struct Settings {
     /// How to reach the garden.
     pub garden_client_connection: GardenClientConnection,
     /// How to reach the seed.
-    pub seed_client_connection: ClientConnection,
+    pub(crate) seed_client_connection: ClientConnection,
     /// One entry per controller.
-    pub controllers: Controllers,
+    pub(crate) controllers: Controllers,
     /// What the Seed's status offers to the scheduler.
-    pub resources: Resources,
+    pub(crate) resources: Resources,
     /// Leader election among instances, in the seed.
-    pub leader_election: LeaderElection,
+    pub(crate) leader_election: LeaderElection,
     /// The lowest level that is logged.
-    pub log_level: LevelFilter,
+    pub(crate) log_level: LevelFilter,
     /// The format of a log line.
-    pub log_format: Format,
+    pub(crate) log_format: Format,
     /// The listener for /healthz and the other probes.
     pub health_probes: Listener,
     /// The listener for /metrics.
     pub metrics: Listener,
-    /// `debugging.enableProfiling`.
-    pub profiling: bool,
+    /// Field `debugging.enableProfiling` of the configuration.
+    pub(crate) profiling: bool,
     /// Every known gate with its effective value.
-    pub feature_gates: SortedMap<String, bool>,
+    pub(crate) feature_gates: SortedMap<String, bool>,
     /// `sni.ingress`: the Service of the ingress gateway, if the seed has one.
-    pub ingress_gateway: Key,
-    /// `nodeToleration`.
-    pub node_toleration: NodeToleration,
+    pub(crate) ingress_gateway: Key,
+    /// Field `nodeToleration` of this section.
+    pub(crate) node_toleration: NodeToleration,
     /// The Seed that is registered.
     pub seed_config: SeedConfig,
     /// Our own options.
     pub edge: Edge,
     /// The whole document with its defaults.
-    pub document: Value,
+    pub(crate) document: Value,
 }
 
-/// `gardenClientConnection`.
+/// Field `gardenClientConnection` of this section.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GardenClientConnection {
     /// The fields that all connections have.
     pub connection: ClientConnection,
     /// Secret in the seed with the bootstrap kubeconfig.
-    pub bootstrap_kubeconfig: Option<SecretReference>,
+    pub(crate) bootstrap_kubeconfig: Option<SecretReference>,
     /// Secret in the seed with the agent's own kubeconfig. Without it there is neither bootstrap nor rotation.
-    pub kubeconfig_secret: Option<SecretReference>,
+    pub(crate) kubeconfig_secret: Option<SecretReference>,
     /// The address of the garden for extensions, if it differs from the agent's.
-    pub garden_cluster_address: Option<String>,
+    pub(crate) garden_cluster_address: Option<String>,
     /// The requested lifetime; if unset, the signer decides.
-    pub validity: Option<Duration>,
+    pub(crate) validity: Option<Duration>,
     /// Rotation starts at a random share of the lifetime, from here (percent) ...
-    pub auto_rotation_jitter_percentage_min: u32,
+    pub(crate) auto_rotation_jitter_percentage_min: u32,
     /// ... to here (percent).
-    pub auto_rotation_jitter_percentage_max: u32,
+    pub(crate) auto_rotation_jitter_percentage_max: u32,
 }
 
 /// What `gardenClientConnection`, `seedClientConnection` and `shootClientConnection` have in common.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClientConnection {
-    /// A kubeconfig file. Without it the agent uses its in-cluster configuration, or the kubeconfig comes from a
-    /// Secret.
+    /// A kubeconfig file. Without it the agent uses its in-cluster configuration, or the kubeconfig
+    /// comes from a Secret.
     pub kubeconfig: Option<PathBuf>,
     /// Its context; empty for the current one. Only options of commands set it.
-    pub context: String,
+    pub(crate) context: String,
     /// Requests per second; negative means without a limit.
-    pub qps: f64,
+    pub(crate) qps: f64,
     /// Requests at once before the `qps` limit applies.
-    pub burst: u32,
+    pub(crate) burst: u32,
 }
 
 /// A Secret by name and namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SecretReference {
-    /// The Secret's name.
-    pub name: String,
-    /// The Secret's namespace.
-    pub namespace: String,
+pub(crate) struct SecretReference {
+    pub(crate) name: String,
+    pub(crate) namespace: String,
 }
 
 /// `resources`: quantities as written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Resources {
+pub(crate) struct Resources {
     /// Total capacity by resource name.
-    pub capacity: SortedMap<String, String>,
+    pub(crate) capacity: SortedMap<String, String>,
     /// The part that is reserved, not available for shoots.
-    pub reserved: SortedMap<String, String>,
+    pub(crate) reserved: SortedMap<String, String>,
 }
 
-/// `leaderElection`.
+/// Field `leaderElection` of this section.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LeaderElection {
+pub(crate) struct LeaderElection {
     /// Whether instances elect a leader at all.
-    pub leader_elect: bool,
+    pub(crate) leader_elect: bool,
     /// How long other instances respect a lease that is not renewed.
-    pub lease_duration: Duration,
+    pub(crate) lease_duration: Duration,
     /// How long the leader tries to renew before it gives up.
-    pub renew_deadline: Duration,
+    pub(crate) renew_deadline: Duration,
     /// Pause between attempts to get the lease.
-    pub retry_period: Duration,
+    pub(crate) retry_period: Duration,
     /// Time from one renewal to the next.
-    pub renew_period: Duration,
+    pub(crate) renew_period: Duration,
     /// Name of the Lease.
-    pub resource_name: String,
+    pub(crate) resource_name: String,
     /// Namespace of the Lease.
-    pub resource_namespace: String,
+    pub(crate) resource_namespace: String,
 }
 
 /// `nodeToleration`: for how many seconds pods of control planes stay on a lost node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct NodeToleration {
+pub(crate) struct NodeToleration {
     /// On a node that is not ready.
-    pub not_ready: Option<i64>,
+    pub(crate) not_ready: Option<i64>,
     /// On an unreachable node.
-    pub unreachable: Option<i64>,
+    pub(crate) unreachable: Option<i64>,
 }
 
 /// A listening address.
@@ -149,57 +145,55 @@ pub struct SeedConfig {
     /// The Seed's name, a DNS label.
     pub name: String,
     /// Labels to set on the Seed.
-    pub labels: SortedMap<String, String>,
+    pub(crate) labels: SortedMap<String, String>,
     /// Annotations to add to the Seed.
-    pub annotations: SortedMap<String, String>,
+    pub(crate) annotations: SortedMap<String, String>,
     /// `spec` exactly as written: registration sends it verbatim.
-    pub spec: Value,
+    pub(crate) spec: Value,
 }
 
 /// Our own options: the top-level key `edge`, which the Go program ignores.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Edge {
     /// Threads of the worker pool.
-    pub workers: usize,
-    /// Who applies ManagedResources.
-    pub resource_manager: ResourceManager,
+    pub(crate) workers: usize,
+    pub(crate) resource_manager: ResourceManager,
     /// The directory for state that survives a restart, if configured.
     pub state_dir: Option<PathBuf>,
-    /// The heartbeat.
-    pub heartbeat: Heartbeat,
+    pub(crate) heartbeat: Heartbeat,
     /// /livez fails when a thread of the agent has made no progress for this long.
-    pub liveness_stall_timeout: Duration,
+    pub(crate) liveness_stall_timeout: Duration,
     /// /healthz does not fail while the garden is unreachable.
-    pub liveness_tolerate_offline: bool,
+    pub(crate) liveness_tolerate_offline: bool,
     /// Bytes of the chart cache in the state directory.
-    pub chart_cache_bytes_max: u64,
+    pub(crate) chart_cache_bytes_max: u64,
     /// What the agent installs in the seed.
-    pub components: Components,
+    pub(crate) components: Components,
     /// Registries that need more settings than their name.
-    pub registries: Vec<Registry>,
+    pub(crate) registries: Vec<Registry>,
     /// Keeps bootstrap credentials after use: the Secret in the seed and the token in the garden.
-    pub bootstrap_keep: bool,
+    pub(crate) bootstrap_keep: bool,
     /// A file with a bootstrap kubeconfig. It may appear later, and the agent never deletes it.
     pub bootstrap_kubeconfig: Option<PathBuf>,
-    /// The file that a unit of systemd hands to the agent as its bootstrap kubeconfig. Only commands that are run by hand
-    /// set it.
-    pub bootstrap_credential: Option<PathBuf>,
+    /// The file that a unit of systemd hands to the agent as its bootstrap kubeconfig. Only commands that are
+    /// run by hand set it.
+    pub(crate) bootstrap_credential: Option<PathBuf>,
     /// The etcds of Shoots.
-    pub etcd: Etcd,
+    pub(crate) etcd: Etcd,
     /// How clients reach Shoots from outside the seed.
-    pub exposure: Exposure,
+    pub(crate) exposure: Exposure,
 }
 
-/// `edge.components`.
+/// Field `edge.components` of the configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Components {
+pub(crate) struct Components {
     /// Components that the agent does not manage.
-    pub disabled: Vec<String>,
+    pub(crate) disabled: Vec<String>,
 }
 
 impl Components {
     /// Whether the agent does not manage this component.
-    pub fn is_disabled(&self, name: &str) -> bool {
+    pub(crate) fn is_disabled(&self, name: &str) -> bool {
         self.disabled.iter().any(|disabled| disabled == name)
     }
 }
@@ -227,29 +221,28 @@ pub struct Registry {
 
 /// `edge.heartbeat`: both timeouts fit into one `controllers.seed.leaseResyncSeconds`, or exceed it if so configured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Heartbeat {
+pub(crate) struct Heartbeat {
     /// Timeout of a request to the seed's /healthz.
-    pub probe_timeout: Duration,
+    pub(crate) probe_timeout: Duration,
     /// Timeout of one renewal of the Lease.
-    pub renew_timeout: Duration,
+    pub(crate) renew_timeout: Duration,
     /// The longest interval while renewals are slow; zero: always `leaseResyncSeconds`.
-    pub interval_max: Duration,
+    pub(crate) interval_max: Duration,
 }
 
 /// Who applies ManagedResources in the seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ResourceManager {
+pub(crate) enum ResourceManager {
     /// This process, once no gardener-resource-manager holds the Lease. A running one continues to work.
     Auto,
     /// This process. A gardener-resource-manager is scaled to 0.
     Embedded,
-    /// A gardener-resource-manager.
     External,
 }
 
 impl ResourceManager {
     /// Whether this process applies ManagedResources, now or later.
-    pub const fn is_here(self) -> bool {
+    pub(crate) const fn is_here(self) -> bool {
         matches!(self, Self::Auto | Self::Embedded)
     }
 }
@@ -320,7 +313,7 @@ impl ClientConnection {
 
 impl SecretReference {
     /// The key of the Secret.
-    pub fn key(&self) -> Key {
+    pub(crate) fn key(&self) -> Key {
         Key::new(self.namespace.as_str(), self.name.as_str())
     }
 

@@ -42,8 +42,8 @@ fn set_absent(value: &mut Value, path: &[&str], to: Value) {
     }
 }
 
-/// Checks what the defaults would hide: apiVersion and kind, and keys that occur twice, of which all but the last value
-/// are lost.
+/// Checks what the defaults would hide: apiVersion and kind, and keys that occur twice, of which all but the
+/// last value are lost.
 pub(super) fn check_text(document: &Value, repeated: &[Repeated], problems: &mut Problems) {
     for (key, expected) in [("apiVersion", API_VERSION), ("kind", KIND)] {
         let value = document.get(key).unwrap_or_default();

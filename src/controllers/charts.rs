@@ -16,10 +16,8 @@ use crate::runtime::controller::ReconcileFailure;
 const DOCKER_CONFIG: &str = ".dockerconfigjson";
 const BUNDLE: &str = "bundle.crt";
 
-/// The reference to pull, with the logins and CAs that the deployment names.
-///
-/// # Errors
-/// The reference can never work (terminal), or a Secret is missing or invalid.
+/// The reference to pull, with the logins and CAs that the deployment names. Errors: the reference can never
+/// work (terminal), or a Secret is missing or invalid.
 pub(super) fn order(garden: &Garden, repository: &OciRepository) -> Result<Order, ReconcileFailure> {
     let reference = Reference::parse(&repository.url())
         .map_err(|why| ReconcileFailure::terminal(Error::Reference(why)))?;

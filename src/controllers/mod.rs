@@ -4,35 +4,35 @@
 //! Each folder has a function `add`, which declares the controller's queue, its triggers, and its reconciler. The
 //! [`Site`] contains the controllers' input and the watches that several of them share.
 
-pub mod backup_bucket;
-pub mod backup_entry;
-pub mod bastion;
+pub(crate) mod backup_bucket;
+pub(crate) mod backup_entry;
+pub(crate) mod bastion;
 mod charts;
-pub mod controller_installation;
-pub mod controller_installation_care;
-pub mod controller_installation_required;
-pub mod gardenlet;
-pub mod lease;
-pub mod managed_seed;
-pub mod network_policy;
-pub mod seed;
-pub mod seed_care;
-pub mod shoot;
-pub mod shoot_care;
-pub mod shoot_serving;
-pub mod shoot_state;
+pub(crate) mod controller_installation;
+pub(crate) mod controller_installation_care;
+pub(crate) mod controller_installation_required;
+pub(crate) mod gardenlet;
+pub(crate) mod lease;
+pub(crate) mod managed_seed;
+pub(crate) mod network_policy;
+pub(crate) mod seed;
+pub(crate) mod seed_care;
+pub(crate) mod shoot;
+pub(crate) mod shoot_care;
+pub(crate) mod shoot_serving;
+pub(crate) mod shoot_state;
 mod site;
-pub mod token_requestor;
-pub mod vpa_eviction_requirements;
+pub(crate) mod token_requestor;
+pub(crate) mod vpa_eviction_requirements;
 
 use std::sync::Arc;
 
 use crate::runtime::group::ControllerGroup;
 
-pub use site::{Namespace, Site, is_garden, watch, watch_namespaces};
+pub(crate) use site::{Namespace, Site, is_garden, watch, watch_namespaces};
 
 /// The controllers that run while a Seed is served.
-pub const ALL: [fn(&Arc<Site>, &mut ControllerGroup); 17] = [
+pub(crate) const ALL: [fn(&Arc<Site>, &mut ControllerGroup); 17] = [
     seed::add,
     seed_care::add,
     lease::add,

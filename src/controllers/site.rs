@@ -14,7 +14,7 @@ use crate::api::gardener::{
     ControllerRegistration, SEED, SHOOT, Seed, ShootHead,
 };
 use crate::api::meta::{ALL_NAMESPACES, Key, ObjectMeta, Resource};
-use crate::base::clock::{Clock, Timestamp};
+use crate::base::clock::Timestamp;
 use crate::base::workers::Workers;
 use crate::chart::child::Renderer;
 use crate::components::images::Images;
@@ -38,64 +38,54 @@ use super::seed::decide::Agent;
 use super::seed::registration::SeedRegistration;
 use super::token_requestor::shared::TokenRequestorState as Tokens;
 
-/// The shared state.
-pub struct Site {
-    /// The configuration.
-    pub settings: Arc<Settings>,
-    /// Time.
-    pub clock: Clock,
-    /// The garden.
-    pub garden: kube::Garden,
-    /// The seed.
-    pub seed: kube::Seed,
+pub(crate) struct Site {
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) garden: kube::Garden,
+    pub(crate) seed: kube::Seed,
     /// Our identity: the Seed's `status.gardener`.
-    pub agent: Agent,
+    pub(crate) agent: Agent,
     /// The Seed that is served.
-    pub registration: SeedRegistration,
-    /// The heartbeat.
-    pub beat: LeaseHealth,
+    pub(crate) registration: SeedRegistration,
+    pub(crate) beat: LeaseHealth,
     /// A sentence for the messages of conditions, if there is something to report.
-    pub remarks: Arc<dyn Fn() -> Option<String> + Send + Sync>,
+    pub(crate) remarks: Arc<dyn Fn() -> Option<String> + Send + Sync>,
     /// The expiry of the agent's certificate. The rotation replaces it.
-    pub certificate_expiry: Arc<dyn Fn() -> Option<Timestamp> + Send + Sync>,
+    pub(crate) certificate_expiry: Arc<dyn Fn() -> Option<Timestamp> + Send + Sync>,
     /// Limits that requests and charts share.
-    pub workers: Workers,
-    /// Renders charts.
-    pub renderer: Renderer,
-    /// Generates RSA keys.
-    pub keys: Arc<dyn RsaKeys>,
+    pub(crate) workers: Workers,
+    pub(crate) renderer: Renderer,
+    pub(crate) keys: Arc<dyn RsaKeys>,
     /// Pulls charts from registries.
-    pub charts: Arc<Puller>,
+    pub(crate) charts: Arc<Puller>,
     /// `EXPERIMENTAL_DISABLE_KUBERNETES_VERSION_CHECK`.
-    pub any_version: bool,
+    pub(crate) any_version: bool,
     /// The Seed, and child seeds.
-    pub seeds: WatchSource<Seed>,
+    pub(crate) seeds: WatchSource<Seed>,
     /// Installations of this seed.
-    pub installations: WatchSource<ControllerInstallation>,
-    /// All registrations.
-    pub registrations: WatchSource<ControllerRegistration>,
+    pub(crate) installations: WatchSource<ControllerInstallation>,
+    pub(crate) registrations: WatchSource<ControllerRegistration>,
     /// The ManagedResources of the seed; watched while the agent leads.
-    pub managed: WatchSource<Watched>,
+    pub(crate) managed: WatchSource<Watched>,
     /// The images of control planes.
-    pub images: Images,
+    pub(crate) images: Images,
     /// What an agent in a Shoot inherits.
-    pub parent: Parent,
+    pub(crate) parent: Parent,
     /// The Shoots of this seed.
-    pub heads: WatchSource<ShootHead>,
+    pub(crate) heads: WatchSource<ShootHead>,
     /// The BackupBuckets of this seed.
-    pub buckets: WatchSource<Head>,
+    pub(crate) buckets: WatchSource<Head>,
     /// The extension objects of BackupEntries in the seed.
-    pub entry_objects: WatchSource<Head>,
+    pub(crate) entry_objects: WatchSource<Head>,
     /// Clients of the clusters of Shoots, for operations.
-    pub shoots: shoot::client::Connector,
+    pub(crate) shoots: shoot::client::Connector,
     /// The clusters of Shoots that the applier serves.
-    pub served: shoot::Served,
+    pub(crate) served: shoot::Served,
     /// The state that all token requestors share.
-    pub tokens: Tokens,
+    pub(crate) tokens: Tokens,
     /// Raised when the agent's certificate was replaced.
-    pub certificate_changed: Notice,
+    pub(crate) certificate_changed: Notice,
     /// Raised when the garden has another address or other CAs, which extensions get.
-    pub garden_moved: Notice,
+    pub(crate) garden_moved: Notice,
 }
 
 impl fmt::Debug for Site {
@@ -106,18 +96,18 @@ impl fmt::Debug for Site {
 
 impl Site {
     /// The name of the Seed.
-    pub fn seed_name(&self) -> &str {
+    pub(crate) fn seed_name(&self) -> &str {
         &self.settings.seed_config.name
     }
 
     /// The key of the Seed.
-    pub fn seed_key(&self) -> Key {
+    pub(crate) fn seed_key(&self) -> Key {
         Key::cluster(self.seed_name())
     }
 
     /// Returns the served Seed from a change of Seeds, in its state after the change. It ignores child seeds, and a new
     /// Seed with the same name.
-    pub fn own_seed(&self) -> impl Fn(&Change<Seed>) -> Option<&Seed> + use<> {
+    pub(crate) fn own_seed(&self) -> impl Fn(&Change<Seed>) -> Option<&Seed> + use<> {
         let (own, registration) = (self.seed_key(), self.registration.clone());
         move |change| {
             change.new.as_deref().filter(|new| change.key == own && registration.is_of(&new.metadata.uid))
@@ -126,7 +116,7 @@ impl Site {
 }
 
 /// Starts the watches that several controllers need.
-pub fn watch(site: &Site, group: &mut ControllerGroup) {
+pub(crate) fn watch(site: &Site, group: &mut ControllerGroup) {
     let (garden, name) = (&site.garden, site.seed_name());
     // The list also contains child seeds.
     let own = Options {
@@ -157,9 +147,8 @@ pub fn watch(site: &Site, group: &mut ControllerGroup) {
 
 /// A namespace of the seed.
 #[derive(Debug, Deserialize)]
-pub struct Namespace {
-    /// Its metadata.
-    pub metadata: ObjectMeta,
+pub(crate) struct Namespace {
+    pub(crate) metadata: ObjectMeta,
 }
 
 impl PartialObject for Namespace {
@@ -169,7 +158,7 @@ impl PartialObject for Namespace {
 }
 
 /// Watches the namespaces of the seed, for controllers that need no garden.
-pub fn watch_namespaces(
+pub(crate) fn watch_namespaces(
     seed: &kube::Client,
     namespaces: &WatchSource<Namespace>,
     group: &mut ControllerGroup,
@@ -182,11 +171,8 @@ pub fn watch_namespaces(
 const OPERATOR_GARDEN: Resource =
     Resource::new("operator.gardener.cloud", "v1alpha1", "Garden", "gardens", false);
 
-/// Whether the seed cluster runs a garden of its own.
-///
-/// # Errors
-/// A request fails. A missing kind is no error.
-pub fn is_garden(seed: &kube::Client) -> Result<bool, kube::Error> {
+/// Whether the seed cluster runs a garden of its own. Errors: a request fails. A missing kind is no error.
+pub(crate) fn is_garden(seed: &kube::Client) -> Result<bool, kube::Error> {
     let one = ListParams { limit: 1, ..ListParams::default() };
     match seed.list::<Value>(&OPERATOR_GARDEN, ALL_NAMESPACES, &one) {
         Ok(list) => Ok(!list.items.is_empty()),

@@ -29,11 +29,11 @@ use crate::runtime::write;
 use super::{NAME, NAMESPACE};
 
 /// The chart that is part of this program.
-pub static CHART: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/chart.tgz"));
+pub(crate) static CHART: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/chart.tgz"));
 /// The digest of an object's last rendered form.
 const RENDERED: &str = "edge.gardenlet/rendered";
 /// When to retry while other charts are being pulled or rendered.
-pub const BUSY_AGAIN: Duration = Duration::from_secs(2);
+pub(crate) const BUSY_AGAIN: Duration = Duration::from_secs(2);
 /// The kinds of the chart.
 static KINDS: [Resource; 12] = [
     CLUSTER_ROLE,
@@ -50,11 +50,9 @@ static KINDS: [Resource; 12] = [
     SERVICE_ACCOUNT,
 ];
 
-/// Renders an agent's chart for a cluster, as soon as one of the `workers` is available.
-///
-/// # Errors
-/// Other charts are being rendered; the cluster does not return its version; the values are invalid.
-pub fn render<'a>(
+/// Renders an agent's chart for a cluster, as soon as one of the `workers` is available. Errors: other charts
+/// are being rendered; the cluster does not return its version; the values are invalid.
+pub(crate) fn render<'a>(
     client: &Client,
     (renderer, workers): (&Renderer, &Workers),
     chart: impl Into<Archive<'a>>,
@@ -108,11 +106,8 @@ fn key(resource: &Resource, object: &Value) -> Key {
     Key::new(namespace, text(&object["metadata"]["name"]))
 }
 
-/// Writes all objects. A failure does not stop the others.
-///
-/// # Errors
-/// The objects that could not be written.
-pub fn apply(client: &Client, objects: Objects) -> Result<(), Failed> {
+/// Writes all objects. A failure does not stop the others. Errors: the objects that could not be written.
+pub(crate) fn apply(client: &Client, objects: Objects) -> Result<(), Failed> {
     let mut failed = Failed::default();
     for (resource, object) in sorted(objects)? {
         let key = key(resource, &object);
@@ -134,12 +129,9 @@ pub fn apply(client: &Client, objects: Objects) -> Result<(), Failed> {
     Err(failed)
 }
 
-/// Writes all objects to the agent's own cluster. The Deployment is written last, and only after all other writes
-/// succeeded, because it ends this agent.
-///
-/// # Errors
-/// The objects that could not be written.
-pub fn replace(client: &Client, objects: Objects) -> Result<(), Failed> {
+/// Writes all objects to the agent's own cluster. The Deployment is written last, and only after all other
+/// writes succeeded, because it ends this agent. Errors: the objects that could not be written.
+pub(crate) fn replace(client: &Client, objects: Objects) -> Result<(), Failed> {
     let is_last = |object: &Value| object["kind"] == DEPLOYMENT.kind.as_ref();
     let (last, first) = objects.into_iter().partition::<Objects, _>(|(_, object)| is_last(object));
     apply(client, first).and_then(|()| apply(client, last)).map_err(|mut failed| {
@@ -216,10 +208,7 @@ fn cover(under: &mut Value, over: &Value) {
 }
 
 /// Deletes all objects, the Deployment last: while it exists, there is more to delete.
-///
-/// # Errors
-/// A request to the cluster fails.
-pub fn remove(client: &Client, objects: Objects) -> Result<(), Failed> {
+pub(crate) fn remove(client: &Client, objects: Objects) -> Result<(), Failed> {
     let all = sorted(objects)?;
     let (last, first): (Vec<_>, Vec<_>) =
         all.iter().rev().partition(|(resource, _)| resource.kind == DEPLOYMENT.kind);
@@ -230,10 +219,7 @@ pub fn remove(client: &Client, objects: Objects) -> Result<(), Failed> {
 }
 
 /// Creates the namespace of the agent if it is missing.
-///
-/// # Errors
-/// A request to the cluster fails.
-pub fn ensure_namespace(client: &Client) -> Result<(), Error> {
+pub(crate) fn ensure_namespace(client: &Client) -> Result<(), Error> {
     if client.find::<Value>(&NAMESPACES, &Key::cluster(NAMESPACE))?.is_some() {
         return Ok(());
     }

@@ -14,22 +14,17 @@ use crate::kube::{Client, Material};
 use super::values::{self, Access};
 use super::{NAME, NAMESPACE};
 
-/// Reads a file of this agent, limited to the size of a configuration.
-///
-/// # Errors
-/// It cannot be read, or is not text.
-pub fn read(path: &Path) -> Result<String, Failed> {
+/// Reads a file of this agent, limited to the size of a configuration. Errors: it cannot be read,
+/// or is not text.
+pub(crate) fn read(path: &Path) -> Result<String, Failed> {
     let failed = |why: &dyn std::fmt::Display| Failed::new(format!("read {}: {why}", path.display()));
     let bytes = Material::File(path.to_owned()).load().map_err(|error| failed(&error))?;
     String::from_utf8(bytes.to_vec()).map_err(|error| failed(&error))
 }
 
-/// The configuration of the new agent, validated with the agent's own rules. `place` is the location of `own`.
-/// Kubeconfigs are given by their content.
-///
-/// # Errors
-/// The reason why it is invalid.
-pub fn configuration(
+/// The configuration of the new agent, validated with the agent's own rules. `place` is the location of
+/// `own`. Kubeconfigs are given by their content. Errors: the reason why it is invalid.
+pub(crate) fn configuration(
     own: &Value,
     parent: Option<&Value>,
     seed: &str,
@@ -54,11 +49,9 @@ pub fn configuration(
     Ok(config)
 }
 
-/// Refuses a second agent for another seed in one cluster: the two would conflict.
-///
-/// # Errors
-/// Another agent exists; or a request to the cluster fails.
-pub fn refuse_another(client: &Client, name: &str) -> Result<(), Failed> {
+/// Refuses a second agent for another seed in one cluster: the two would conflict. Errors: another agent
+/// exists; or a request to the cluster fails.
+pub(crate) fn refuse_another(client: &Client, name: &str) -> Result<(), Failed> {
     let found = client.find::<Value>(&DEPLOYMENT, &Key::new(NAMESPACE, NAME))?;
     let Some(map) = found.as_ref().and_then(values::config_map_of) else { return Ok(()) };
     let found = client.find::<Value>(&CONFIG_MAP, &Key::new(NAMESPACE, map))?;

@@ -14,33 +14,31 @@ use crate::api::meta::Key;
 use crate::components::images::Images;
 use crate::kube::{Error, Seed};
 
-pub mod apply;
-pub mod check;
-pub mod report;
+pub(crate) mod apply;
+pub(crate) mod check;
+pub(crate) mod report;
 pub mod token;
-pub mod values;
+pub(crate) mod values;
 
 /// The agent's namespace, in the cluster of the Shoot as in a seed.
-pub const NAMESPACE: &str = "garden";
+pub(crate) const NAMESPACE: &str = "garden";
 /// The name of the release and of the Deployment.
-pub const NAME: &str = "gardenlet";
+pub(crate) const NAME: &str = "gardenlet";
 
 /// What a new agent inherits from the agent that deploys it, besides its configuration.
 #[derive(Clone, Debug, Default)]
-pub struct Parent {
+pub(crate) struct Parent {
     /// The file that overwrites images of control planes (`IMAGEVECTOR_OVERWRITE`).
-    pub images: Option<PathBuf>,
+    pub(crate) images: Option<PathBuf>,
     /// The same for images of components (`IMAGEVECTOR_OVERWRITE_COMPONENTS`).
-    pub component_images: Option<PathBuf>,
+    pub(crate) component_images: Option<PathBuf>,
     /// The namespace of the seed in which the agent runs, if it runs in a pod.
-    pub namespace: Option<String>,
+    pub(crate) namespace: Option<String>,
 }
 
-/// The image of this agent: from an overwriting image list, or from its Deployment; empty if unknown.
-///
-/// # Errors
-/// A request fails. Without permission to read the Deployment, the image is unknown.
-pub fn own_image(seed: &Seed, images: &Images, parent: &Parent) -> Result<String, Error> {
+/// The image of this agent: from an overwriting image list, or from its Deployment; empty if unknown. Errors:
+/// a request fails. Without permission to read the Deployment, the image is unknown.
+pub(crate) fn own_image(seed: &Seed, images: &Images, parent: &Parent) -> Result<String, Error> {
     if let Ok(image) = images.find(NAME, env!("CARGO_PKG_VERSION")) {
         return Ok(image);
     }

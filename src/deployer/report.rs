@@ -7,26 +7,22 @@ use crate::base::clock::Timestamp;
 use crate::flow::Failed;
 use crate::format::view;
 
-/// One condition.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Report {
-    /// Its type.
-    pub kind: &'static str,
-    /// Its status.
-    pub status: Status,
+pub(crate) struct Report {
+    pub(crate) kind: &'static str,
+    pub(crate) status: Status,
     /// Its reason and message.
-    pub finding: Finding,
+    pub(crate) finding: Finding,
 }
 
 impl Report {
     /// A condition that is true or false.
-    pub fn new(kind: &'static str, is_true: bool, reason: &str, message: impl Into<String>) -> Self {
+    pub(crate) fn new(kind: &'static str, is_true: bool, reason: &str, message: impl Into<String>) -> Self {
         let status = if is_true { Status::True } else { Status::False };
         Self { kind, status, finding: Finding::new(reason, message) }
     }
 
-    /// A failure.
-    pub fn failed(kind: &'static str, reason: &str, failed: &Failed) -> Self {
+    pub(crate) fn failed(kind: &'static str, reason: &str, failed: &Failed) -> Self {
         let mut report = Self::new(kind, false, reason, failed.text.as_str());
         report.finding.codes.clone_from(&failed.codes);
         report
@@ -34,7 +30,7 @@ impl Report {
 }
 
 /// The strategic merge patch of the report; `None` if nothing changed.
-pub fn patch(object: &Value, reports: &[Report], now: Timestamp) -> Option<Value> {
+pub(crate) fn patch(object: &Value, reports: &[Report], now: Timestamp) -> Option<Value> {
     let known = &object["status"]["conditions"];
     let old: Vec<Condition> =
         if known.is_null() { Vec::new() } else { view::look(known).unwrap_or_default() };

@@ -22,7 +22,7 @@ const SECRET_CHARS: usize = 16;
 const ALPHABET: &[u8] = b"0123456789abcdefghijklmnopqrstuvwxyz";
 
 /// The id of an object's token. The garden allows the token by this id.
-pub fn id(namespace: &str, name: &str) -> String {
+pub(crate) fn id(namespace: &str, name: &str) -> String {
     sha256_hex(format!("{namespace}--{name}").as_bytes())[..ID_CHARS].to_owned()
 }
 
@@ -32,12 +32,12 @@ pub fn key(namespace: &str, name: &str) -> Key {
 }
 
 /// When the token expires; empty if it never does.
-pub fn expiration(secret: &Value) -> String {
+pub(crate) fn expiration(secret: &Value) -> String {
     field(secret, "expiration")
 }
 
 /// The Secret of a new token for a seed, and the token. The agent of the seed may delete this Secret after use.
-pub fn of_seed(seed: &str, until: Timestamp) -> (Value, String) {
+pub(crate) fn of_seed(seed: &str, until: Timestamp) -> (Value, String) {
     let (owner, fresh) = (("garden", seed), random::text(SECRET_CHARS, ALPHABET));
     let (id, key) = (id(owner.0, owner.1), key(owner.0, owner.1));
     let mut secret = json!({"apiVersion": "v1", "kind": "Secret",
@@ -57,10 +57,11 @@ fn is_valid(secret: &Value, now: Timestamp) -> bool {
 }
 
 /// Returns the token of a ManagedSeed, and creates it if there is no valid one.
-///
-/// # Errors
-/// A request to the garden fails.
-pub fn ensure(garden: &Garden, (namespace, name): (&str, &str), now: Timestamp) -> Result<String, Error> {
+pub(crate) fn ensure(
+    garden: &Garden,
+    (namespace, name): (&str, &str),
+    now: Timestamp,
+) -> Result<String, Error> {
     let (id, fresh) = (id(namespace, name), random::text(SECRET_CHARS, ALPHABET));
     let secret = write::ensure(garden, &SECRET, &key(namespace, name), |secret| {
         if !is_valid(secret, now) {

@@ -10,7 +10,8 @@ use crate::api::meta::{Key, text};
 use super::{NAME, NAMESPACE};
 
 /// The label that lets a pod reach the API server of a garden in the same cluster.
-pub const TO_GARDEN: &str = "networking.resources.gardener.cloud/to-virtual-garden-kube-apiserver-tcp-443";
+pub(crate) const TO_GARDEN: &str =
+    "networking.resources.gardener.cloud/to-virtual-garden-kube-apiserver-tcp-443";
 /// Fields of an agent's configuration that are valid only for that agent.
 const OWN: [(&str, &[&str]); 8] = [
     ("gardenClientConnection", &["bootstrapKubeconfig", "kubeconfigSecret", "kubeconfig"]),
@@ -25,7 +26,7 @@ const OWN: [(&str, &[&str]); 8] = [
 
 /// How the new agent gets access to the garden.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Access {
+pub(crate) enum Access {
     /// With its own kubeconfig: `gardenClientConnection.kubeconfig`.
     Own,
     /// It has a certificate already.
@@ -35,7 +36,7 @@ pub enum Access {
 }
 
 /// Merges `over` into `under`: tables are merged, other values are replaced.
-pub fn merge(under: &mut Value, over: &Value) {
+pub(crate) fn merge(under: &mut Value, over: &Value) {
     match (under, over) {
         (Value::Object(under), Value::Object(over)) => {
             for (key, value) in over {
@@ -47,7 +48,7 @@ pub fn merge(under: &mut Value, over: &Value) {
 }
 
 /// The configuration of the new agent: its own, merged over its parent's if that is used.
-pub fn configuration(own: &Value, parent: Option<&Value>, seed: &str) -> Value {
+pub(crate) fn configuration(own: &Value, parent: Option<&Value>, seed: &str) -> Value {
     let mut config = parent.cloned().unwrap_or_else(|| json!({}));
     for (field, parts) in OWN {
         match (parts, config.as_object_mut()) {
@@ -70,8 +71,8 @@ pub fn configuration(own: &Value, parent: Option<&Value>, seed: &str) -> Value {
     config
 }
 
-/// Sets a field of an object that may be missing. A value of another type is left to the validation of the
-/// configuration.
+/// Sets a field of an object that may be missing. A value of another type is left to the
+/// validation of the configuration.
 fn set(object: &mut Value, field: &str, text: &str) {
     if object.is_object() || object.is_null() {
         object[field] = json!(text);
@@ -79,7 +80,7 @@ fn set(object: &mut Value, field: &str, text: &str) {
 }
 
 /// The Secret of the new agent's own kubeconfig.
-pub fn kubeconfig_secret(config: &Value) -> Key {
+pub(crate) fn kubeconfig_secret(config: &Value) -> Key {
     let secret = &config["gardenClientConnection"]["kubeconfigSecret"];
     let or = |field: &Value, default: &str| {
         if text(field).is_empty() { default.to_owned() } else { text(field).to_owned() }
@@ -88,7 +89,7 @@ pub fn kubeconfig_secret(config: &Value) -> Key {
 }
 
 /// Writes to the configuration how the new agent gets access to the garden.
-pub fn connect(config: &mut Value, access: Access) {
+pub(crate) fn connect(config: &mut Value, access: Access) {
     let Key { namespace, name } = kubeconfig_secret(config);
     if !config["gardenClientConnection"].is_object() {
         config["gardenClientConnection"] = json!({});
@@ -111,23 +112,22 @@ pub fn connect(config: &mut Value, access: Access) {
 
 /// The input of the chart's values besides the configuration.
 #[derive(Clone, Debug, Default)]
-pub struct Deployment<'a> {
+pub(crate) struct Deployment<'a> {
     /// `spec.gardenlet.deployment` of the ManagedSeed.
-    pub wanted: &'a Value,
+    pub(crate) wanted: &'a Value,
     /// The image of the deploying agent; empty if unknown.
-    pub image: &'a str,
+    pub(crate) image: &'a str,
     /// The overwriting image lists, those of control planes first.
-    pub images: [Option<String>; 2],
+    pub(crate) images: [Option<String>; 2],
     /// `spec.dns.domain` of the Shoot; empty if it has none.
-    pub domain: &'a str,
+    pub(crate) domain: &'a str,
     /// Annotations of pods that restart them after a change.
-    pub annotations: Map<String, Value>,
-    /// Labels of pods.
-    pub labels: Map<String, Value>,
+    pub(crate) annotations: Map<String, Value>,
+    pub(crate) labels: Map<String, Value>,
 }
 
 /// The values of the chart.
-pub fn values(deployment: &Deployment<'_>, config: Value) -> Value {
+pub(crate) fn values(deployment: &Deployment<'_>, config: Value) -> Value {
     let mut values = json!({});
     merge(&mut values, deployment.wanted);
     values["image"] = image(deployment.image, &deployment.wanted["image"]);
@@ -178,31 +178,31 @@ fn image(own: &str, wanted: &Value) -> Value {
 }
 
 /// The configuration in the ConfigMap of an agent.
-pub fn configuration_of(config_map: &Value) -> Option<Value> {
+pub(crate) fn configuration_of(config_map: &Value) -> Option<Value> {
     crate::format::yaml::parse(text(&config_map["data"]["config.yaml"])).ok()
 }
 
 /// The Seed of an agent in the cluster, if its ConfigMap names one.
-pub fn seed_of(config_map: &Value) -> Option<String> {
+pub(crate) fn seed_of(config_map: &Value) -> Option<String> {
     let config = configuration_of(config_map)?;
     let name = text(&config["seedConfig"]["metadata"]["name"]).to_owned();
     (!name.is_empty()).then_some(name)
 }
 
 /// The ConfigMap of an agent's Deployment, if it has one.
-pub fn config_map_of(deployment: &Value) -> Option<&str> {
+pub(crate) fn config_map_of(deployment: &Value) -> Option<&str> {
     let volumes = deployment["spec"]["template"]["spec"]["volumes"].as_array()?;
     volumes.iter().find(|volume| volume["name"] == "gardenlet-config")?["configMap"]["name"].as_str()
 }
 
 /// The image without its tag and digest.
-pub fn repository(image: &str) -> &str {
+pub(crate) fn repository(image: &str) -> &str {
     let rest = image.split_once('@').map_or(image, |(rest, _)| rest);
     rest.rfind(':').filter(|at| rest[*at..].find('/').is_none()).map_or(rest, |at| &rest[..at])
 }
 
 /// The image of the agent in its Deployment.
-pub fn image_of(deployment: &Value) -> Option<&str> {
+pub(crate) fn image_of(deployment: &Value) -> Option<&str> {
     let containers = deployment["spec"]["template"]["spec"]["containers"].as_array()?;
     containers.iter().find(|container| container["name"] == NAME)?["image"].as_str()
 }

@@ -10,20 +10,17 @@ use crate::runtime::store::Change;
 /// The part of an object that is kept in memory: of an extension's, or of a garden object that is judged like one.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct Head {
-    /// Metadata.
-    pub metadata: ObjectMeta,
-    /// Its progress.
+pub(crate) struct Head {
+    pub(crate) metadata: ObjectMeta,
     #[serde(deserialize_with = "or_default")]
-    pub status: HeadStatus,
+    pub(crate) status: HeadStatus,
 }
 
 /// The status of a [`Head`].
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct HeadStatus {
-    /// The last operation.
-    pub last_operation: Option<LastOperation>,
+pub(crate) struct HeadStatus {
+    pub(crate) last_operation: Option<LastOperation>,
 }
 
 impl PartialObject for Head {
@@ -46,7 +43,7 @@ impl Head {
 
 /// Whether the controller that triggered the extension must reconcile now. Upstream does not reconcile a deleted
 /// object. Here the object may have to be created again, or something waits for its deletion.
-pub fn has_ended(change: &Change<Head>) -> bool {
+pub(crate) fn has_ended(change: &Change<Head>) -> bool {
     let Some(new) = change.new.as_deref() else { return true };
     let operation = new.operation();
     let Some(old) = change.old.as_deref() else {

@@ -15,7 +15,7 @@ use crate::runtime::write;
 use super::problem;
 
 /// The prefix of annotations and labels about a WorkloadIdentity.
-pub const IDENTITY: &str = "workloadidentity.security.gardener.cloud/";
+pub(crate) const IDENTITY: &str = "workloadidentity.security.gardener.cloud/";
 const RENEW_AT: &str = "workloadidentity.security.gardener.cloud/token-renew-timestamp";
 
 /// Kinds that contain credentials.
@@ -23,19 +23,15 @@ const KINDS: [&Resource; 3] = [&SECRET, &INTERNAL_SECRET, &WORKLOAD_IDENTITY];
 
 /// A reference to credentials.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Reference {
-    /// The kind.
-    pub resource: &'static Resource,
+pub(crate) struct Reference {
+    pub(crate) resource: &'static Resource,
     /// Namespace and name in the garden.
-    pub key: Key,
+    pub(crate) key: Key,
 }
 
 impl Reference {
-    /// From a field `credentialsRef`.
-    ///
-    /// # Errors
-    /// The kind cannot contain credentials.
-    pub fn read(reference: &Value) -> Result<Self, Failed> {
+    /// From a field `credentialsRef`. Errors: the kind cannot contain credentials.
+    pub(crate) fn read(reference: &Value) -> Result<Self, Failed> {
         let (version, kind) = (text(&reference["apiVersion"]), text(&reference["kind"]));
         let known = KINDS.into_iter().find(|known| known.kind == kind && known.api_version() == version);
         let key = Key::new(text(&reference["namespace"]), text(&reference["name"]));
@@ -48,17 +44,14 @@ impl Reference {
         }
     }
 
-    /// A Secret.
-    pub fn secret(reference: &Value) -> Self {
+    pub(crate) fn secret(reference: &Value) -> Self {
         let key = Key::new(text(&reference["namespace"]), text(&reference["name"]));
         Self { resource: KINDS[0], key }
     }
 
-    /// Reads the credentials.
-    ///
-    /// # Errors
-    /// A request fails; or the garden does not have the object that `of` refers to.
-    pub fn find(&self, garden: &Client, of: &str) -> Result<Credentials, Failed> {
+    /// Reads the credentials. Errors: a request fails; or the garden does not have the object
+    /// that `of` refers to.
+    pub(crate) fn find(&self, garden: &Client, of: &str) -> Result<Credentials, Failed> {
         let Self { resource, key } = self;
         match self.look(garden)? {
             Some(found) => Ok(found),
@@ -70,10 +63,7 @@ impl Reference {
     }
 
     /// The same; `None` if the garden does not have them.
-    ///
-    /// # Errors
-    /// A request fails.
-    pub fn look(&self, garden: &Client) -> Result<Option<Credentials>, Error> {
+    pub(crate) fn look(&self, garden: &Client) -> Result<Option<Credentials>, Error> {
         let found = garden.find::<Value>(self.resource, &self.key)?;
         Ok(found.map(|object| Credentials { resource: self.resource, object }))
     }
@@ -81,21 +71,21 @@ impl Reference {
 
 /// Credentials of the garden.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Credentials {
+pub(crate) struct Credentials {
     resource: &'static Resource,
     /// The object that contains them.
-    pub object: Value,
+    pub(crate) object: Value,
 }
 
 impl Credentials {
     /// The kind of that object.
-    pub const fn resource(&self) -> &'static Resource {
+    pub(crate) const fn resource(&self) -> &'static Resource {
         self.resource
     }
 
     /// Whether a Secret of the seed equals the one that [`Credentials::bring`] writes for `context`, ignoring
     /// annotations of other writers.
-    pub fn is_copied_to(&self, copy: &Value, context: &str) -> bool {
+    pub(crate) fn is_copied_to(&self, copy: &Value, context: &str) -> bool {
         let mut wanted = copy.clone();
         if self.is_identity() {
             self.mark(&mut wanted, context);
@@ -106,10 +96,7 @@ impl Credentials {
 
     /// Writes a Secret of the seed with these annotations, and no labels except those that request a token. `context`
     /// is the object on whose behalf the token is used.
-    ///
-    /// # Errors
-    /// A request fails.
-    pub fn bring(
+    pub(crate) fn bring(
         &self,
         seed: &Client,
         secret: &Key,
@@ -179,9 +166,9 @@ fn fields(data: &Value) -> Map<String, Value> {
     data.as_object().cloned().unwrap_or_default()
 }
 
-/// The object on whose behalf credentials are used, in the form that the token requestor reads, with Go's order of
-/// fields.
-pub fn context(resource: &Resource, object: &Value) -> String {
+/// The object on whose behalf credentials are used, in the form that the token requestor reads, with
+/// Go's order of fields.
+pub(crate) fn context(resource: &Resource, object: &Value) -> String {
     let metadata = &object["metadata"];
     let mut fields = vec![
         ("kind", json!(resource.kind)),
@@ -197,7 +184,7 @@ pub fn context(resource: &Resource, object: &Value) -> String {
 }
 
 /// Whether two specs of an extension object are equal.
-pub fn is_same_spec(old: &Value, new: &Value) -> bool {
+pub(crate) fn is_same_spec(old: &Value, new: &Value) -> bool {
     difference(old, new).is_none()
 }
 

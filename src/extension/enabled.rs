@@ -17,8 +17,7 @@ use super::{Patience, Wish};
 
 /// The owner of an extension.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Class {
-    /// A Seed.
+pub(crate) enum Class {
     Seed,
     /// A Shoot without workers.
     Shoot,
@@ -26,7 +25,7 @@ pub enum Class {
 
 impl Class {
     /// The value of `spec.class`.
-    pub const fn as_str(self) -> &'static str {
+    pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Seed => "seed",
             Self::Shoot => "shoot",
@@ -48,7 +47,7 @@ impl Class {
 
 /// When an extension is reconciled, relative to the Shoot's kube-apiserver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Moment {
+pub(crate) enum Moment {
     /// `BeforeKubeAPIServer`.
     Before,
     /// `AfterKubeAPIServer`.
@@ -59,22 +58,21 @@ pub enum Moment {
 
 /// A desired `Extension` object.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Enabled {
+pub(crate) struct Enabled {
     /// Its type, and its name.
-    pub name: String,
+    pub(crate) name: String,
     /// `providerConfig`; null for none.
-    pub config: Value,
+    pub(crate) config: Value,
     /// How long the extension may take, if its registration defines it.
-    pub timeout: Option<Duration>,
+    pub(crate) timeout: Option<Duration>,
     /// When it is reconciled.
-    pub moment: Moment,
+    pub(crate) moment: Moment,
     /// When it is deleted.
-    pub deleted: Moment,
+    pub(crate) deleted: Moment,
 }
 
 impl Enabled {
-    /// The object.
-    pub fn wish(&self, class: Class) -> Wish {
+    pub(crate) fn wish(&self, class: Class) -> Wish {
         let mut spec = json!({"type": self.name, "class": class.as_str()});
         if !self.config.is_null() {
             spec["providerConfig"] = self.config.clone();
@@ -83,7 +81,7 @@ impl Enabled {
     }
 
     /// How long to wait for the extension.
-    pub fn patience(&self) -> Patience {
+    pub(crate) fn patience(&self) -> Patience {
         let usual = Patience::of(&EXTENSION);
         Patience { timeout: self.timeout.unwrap_or(usual.timeout), ..usual }
     }
@@ -114,7 +112,11 @@ pub(super) fn types(
 
 /// The objects, from `spec.extensions` and the registrations. A type without registration has none, because no
 /// extension would handle it.
-pub fn enabled(named: &Value, registrations: &[Arc<ControllerRegistration>], class: Class) -> Vec<Enabled> {
+pub(crate) fn enabled(
+    named: &Value,
+    registrations: &[Arc<ControllerRegistration>],
+    class: Class,
+) -> Vec<Enabled> {
     let items = named.as_array().map(Vec::as_slice).unwrap_or_default();
     let wanted = types(named, registrations, class).into_iter().filter_map(|name| {
         let serves =
@@ -138,7 +140,7 @@ pub fn enabled(named: &Value, registrations: &[Arc<ControllerRegistration>], cla
 }
 
 /// Combines the results of several checks: an error of one is an error, and all pending objects are named.
-pub fn together(looks: Vec<Result<Step, Failed>>) -> Result<Step, Failed> {
+pub(crate) fn together(looks: Vec<Result<Step, Failed>>) -> Result<Step, Failed> {
     let (mut errors, mut missing, mut pause) = (Vec::new(), Vec::new(), Duration::MAX);
     for look in looks {
         match look {

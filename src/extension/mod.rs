@@ -40,27 +40,28 @@ use crate::api::meta::{Key, Resource, text};
 use crate::api::patch::difference;
 use crate::base::clock::Timestamp;
 use crate::flow::{Attempt, Failed, Step};
-use crate::format::time::{parse_rfc3339, rfc3339_nanos};
+use crate::format::time::rfc3339_nanos;
 use crate::kube::{Client, DeleteParams, Error, ListParams, Patch};
 
-pub mod changed;
-pub mod credentials;
+pub(crate) mod changed;
+pub(crate) mod credentials;
 mod enabled;
 mod ready;
-pub mod required;
+pub(crate) mod required;
 
-pub use enabled::{Class, Enabled, Moment, enabled, together};
-pub use ready::{TIMESTAMP, Unready, check, is_migrated, last_error};
+pub(crate) use enabled::{Class, Enabled, Moment, enabled, together};
+pub use ready::TIMESTAMP;
+pub(crate) use ready::{Unready, check, is_migrated, last_error};
 
 /// The Lease that an extension renews as its heartbeat, in its own namespace of the seed.
 pub const HEARTBEAT: &str = "gardener-extension-heartbeat";
 /// The error code of a problem that only a change of the configuration can fix.
-pub const CONFIGURATION_PROBLEM: &str = "ERR_CONFIGURATION_PROBLEM";
+pub(crate) const CONFIGURATION_PROBLEM: &str = "ERR_CONFIGURATION_PROBLEM";
 /// This annotation is required to delete an extension object or a ShootState.
-pub const CONFIRMATION: &str = "confirmation.gardener.cloud/deletion";
+pub(crate) const CONFIRMATION: &str = "confirmation.gardener.cloud/deletion";
 
 /// A problem that only a change of the configuration can fix, with its error code.
-pub fn problem(text: impl Into<String>) -> Failed {
+pub(crate) fn problem(text: impl Into<String>) -> Failed {
     Failed { codes: vec![CONFIGURATION_PROBLEM.to_owned()], ..Failed::new(text) }
 }
 
@@ -79,7 +80,7 @@ pub struct Wish {
     /// Its labels.
     pub labels: Map<String, Value>,
     /// Its annotations, besides those of the request.
-    pub annotations: Map<String, Value>,
+    pub(crate) annotations: Map<String, Value>,
     /// The whole spec.
     pub spec: Value,
 }
@@ -124,18 +125,18 @@ pub struct Memory {
     /// `status.state`.
     pub state: Value,
     /// `status.resources`. The objects that they name must exist before the extension is triggered.
-    pub resources: Value,
+    pub(crate) resources: Value,
 }
 
 /// How long an extension may take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Patience {
     /// How often it is checked.
-    pub interval: Duration,
+    pub(crate) interval: Duration,
     /// After this time a reported error ends the wait.
-    pub errors: Duration,
+    pub(crate) errors: Duration,
     /// How long it may take in total.
-    pub timeout: Duration,
+    pub(crate) timeout: Duration,
 }
 
 impl Patience {
@@ -169,7 +170,6 @@ impl Patience {
 /// The request to an extension.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Operation {
-    /// Reconcile the object.
     Reconcile,
     /// Wait until the state is there.
     WaitForState,
@@ -197,10 +197,8 @@ fn request(operation: Operation, now: Timestamp) -> Value {
 }
 
 impl Target {
-    /// The objects of a kind and class (`shoot`, `seed`, `garden`) in a namespace.
-    ///
-    /// # Errors
-    /// A request fails. If the kind is not served, there are no objects.
+    /// The objects of a kind and class (`shoot`, `seed`, `garden`) in a namespace. Errors: a request fails.
+    /// If the kind is not served, there are no objects.
     pub fn of_class(
         client: &Client,
         resource: &Resource,
@@ -211,11 +209,8 @@ impl Target {
             .map(|all| all.into_iter().map(|(target, _)| target).collect())
     }
 
-    /// The same, each with its type.
-    ///
-    /// # Errors
-    /// As for [`Target::of_class`].
-    pub fn with_types(
+    /// The same, each with its type. Errors: as for [`Target::of_class`].
+    pub(crate) fn with_types(
         client: &Client,
         resource: &Resource,
         namespace: &str,
@@ -235,38 +230,26 @@ impl Target {
         }
     }
 
-    /// The live object.
-    ///
-    /// # Errors
-    /// A request fails. A missing object or kind gives `None`.
-    pub fn find(&self, client: &Client) -> Result<Option<Value>, Error> {
+    /// The live object. Errors: a request fails. A missing object or kind gives `None`.
+    pub(crate) fn find(&self, client: &Client) -> Result<Option<Value>, Error> {
         client.find(&self.resource, &self.key)
     }
 
-    /// Creates or updates the object and triggers its reconciliation.
-    ///
-    /// # Errors
-    /// A request fails.
+    /// Creates or updates the object and triggers its reconciliation. Errors: a request fails.
     pub fn deploy(&self, client: &Client, wish: &Wish, now: Timestamp) -> Result<(), Error> {
         let live = self.find(client)?;
         self.write(client, live.as_ref(), wish, Some(request(Operation::Reconcile, now)))
     }
 
-    /// The same for kinds that upstream reconciles only for a reason (Infrastructure, DNSRecord): a changed spec, or a
-    /// last operation that did not succeed. A record of another type is deleted first; the task should limit the time
-    /// for that ([`Row::within`](crate::flow::Row::within)).
-    ///
-    /// # Errors
-    /// A request fails.
+    /// The same for kinds that upstream reconciles only for a reason (Infrastructure, DNSRecord): a changed
+    /// spec, or a last operation that did not succeed. A record of another type is deleted first; the task
+    /// should limit the time for that ([`Row::within`](crate::flow::Row::within)). Errors: a request fails.
     pub fn deploy_if_needed(&self, client: &Client, wish: &Wish, now: Timestamp) -> Result<Step, Failed> {
         self.deploy_or_replace(client, wish, false, now)
     }
 
     /// The same. `is_asked` requests a reconciliation even if nothing differs.
-    ///
-    /// # Errors
-    /// A request fails.
-    pub fn deploy_or_replace(
+    pub(crate) fn deploy_or_replace(
         &self,
         client: &Client,
         wish: &Wish,
@@ -290,11 +273,8 @@ impl Target {
         Ok(Step::Done)
     }
 
-    /// Creates the object with its state from another seed; the extension waits until that is complete. An object that
-    /// already has a state keeps it.
-    ///
-    /// # Errors
-    /// A request fails.
+    /// Creates the object with its state from another seed; the extension waits until that is complete. An
+    /// object that already has a state keeps it. Errors: a request fails.
     pub fn restore(
         &self,
         client: &Client,
@@ -315,19 +295,14 @@ impl Target {
         self.patch(client, json!({"metadata": {"annotations": annotations}}))
     }
 
-    /// Asks the extension to release the object and to leave its state.
-    ///
-    /// # Errors
-    /// A request fails. A missing object is no error.
+    /// Asks the extension to release the object and to leave its state. Errors: a request fails. A missing
+    /// object is no error.
     pub fn migrate(&self, client: &Client, now: Timestamp) -> Result<(), Error> {
         let annotations = request(Operation::Migrate, now);
         found(self.patch(client, json!({"metadata": {"annotations": annotations}})))
     }
 
-    /// Confirms the deletion and deletes the object.
-    ///
-    /// # Errors
-    /// A request fails. A missing object is no error.
+    /// Confirms the deletion and deletes the object. Errors: a request fails. A missing object is no error.
     pub fn delete(&self, client: &Client, now: Timestamp) -> Result<(), Error> {
         let annotations = json!({CONFIRMATION: "true", TIMESTAMP: rfc3339_nanos(now)});
         let confirmed = self.patch(client, json!({"metadata": {"annotations": annotations}}));
@@ -358,10 +333,8 @@ impl Target {
         client.patch::<Value>(&self.resource, &self.key, &Patch::Merge(patch)).map(drop)
     }
 
-    /// Waits until the extension has reconciled the object.
-    ///
-    /// # Errors
-    /// A request fails; or the extension has reported errors for too long, or takes too long.
+    /// Waits until the extension has reconciled the object. Errors: a request fails; or the extension has
+    /// reported errors for too long, or takes too long.
     pub fn wait_ready(&self, client: &Client, patience: Patience, attempt: &Attempt) -> Result<Step, Failed> {
         let why = match self.find(client)? {
             None => Unready::Pending(format!("{} not found", self.title())),
@@ -380,10 +353,8 @@ impl Target {
         patience.again(attempt, failed)
     }
 
-    /// Waits until the extension has released the object.
-    ///
-    /// # Errors
-    /// A request fails; or the extension takes too long.
+    /// Waits until the extension has released the object. Errors: a request fails; or the
+    /// extension takes too long.
     pub fn wait_migrated(
         &self,
         client: &Client,
@@ -401,10 +372,7 @@ impl Target {
         }
     }
 
-    /// Waits until the object is gone.
-    ///
-    /// # Errors
-    /// A request fails; or the extension takes too long.
+    /// Waits until the object is gone. Errors: a request fails; or the extension takes too long.
     pub fn wait_gone(&self, client: &Client, patience: Patience, attempt: &Attempt) -> Result<Step, Failed> {
         let Some(object) = self.find(client)? else { return Ok(Step::Done) };
         let why = last_error(&object).unwrap_or_else(|| Failed::new("it is still there"));
@@ -429,7 +397,6 @@ fn found(result: Result<(), Error>) -> Result<(), Error> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Need {
     Nothing,
-    /// Trigger the extension.
     Request,
     /// The object cannot be updated to its desired state, and must be replaced.
     Another,
@@ -449,14 +416,6 @@ fn need(live: &Value, spec: &Value, is_asked: bool) -> Need {
     };
     let is_right = is_ready && difference(old, spec).is_none();
     if is_right && !is_asked { Need::Nothing } else { Need::Request }
-}
-
-/// Whether an extension has not renewed its Lease ([`HEARTBEAT`]) for longer than `threshold`. Without a Lease it is
-/// stale.
-pub fn is_stale(lease: Option<&Value>, threshold: Duration, now: Timestamp) -> bool {
-    let renewed = lease.and_then(|lease| lease["spec"]["renewTime"].as_str());
-    let renewed = renewed.and_then(|text| parse_rfc3339(text).ok());
-    renewed.is_none_or(|renewed| now.since(renewed) > threshold)
 }
 
 #[cfg(test)]

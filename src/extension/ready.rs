@@ -12,7 +12,7 @@ pub const TIMESTAMP: &str = "gardener.cloud/timestamp";
 
 /// Why an object is not ready.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Unready {
+pub(crate) enum Unready {
     /// The extension reports an error. It may succeed with its next try.
     Error(Failed),
     /// It has not finished yet.
@@ -21,7 +21,7 @@ pub enum Unready {
 
 impl Unready {
     /// The failure for people.
-    pub fn into_failed(self) -> Failed {
+    pub(crate) fn into_failed(self) -> Failed {
         match self {
             Self::Error(failed) => failed,
             Self::Pending(why) => Failed::new(why),
@@ -29,11 +29,9 @@ impl Unready {
     }
 }
 
-/// Checks an extension object, or a BackupBucket or BackupEntry of the garden.
-///
-/// # Errors
-/// The first reason, in upstream's order and words.
-pub fn check(object: &Value) -> Result<(), Unready> {
+/// Checks an extension object, or a BackupBucket or BackupEntry of the garden. Errors: the first reason, in
+/// upstream's order and words.
+pub(crate) fn check(object: &Value) -> Result<(), Unready> {
     let status = &object["status"];
     let pending = |text: String| Err(Unready::Pending(text));
     if let Some(error) = last_error(object) {
@@ -68,7 +66,7 @@ pub fn check(object: &Value) -> Result<(), Unready> {
 }
 
 /// The last error, with its codes.
-pub fn last_error(object: &Value) -> Option<Failed> {
+pub(crate) fn last_error(object: &Value) -> Option<Failed> {
     let error = object["status"]["lastError"].as_object()?;
     let text = error.get("description").and_then(Value::as_str).unwrap_or_default();
     let codes = error.get("codes").and_then(Value::as_array).into_iter().flatten();
@@ -80,7 +78,7 @@ pub fn last_error(object: &Value) -> Option<Failed> {
 }
 
 /// Whether the migration of the object has finished.
-pub fn is_migrated(object: &Value) -> bool {
+pub(crate) fn is_migrated(object: &Value) -> bool {
     let operation = &object["status"]["lastOperation"];
     operation["type"] == "Migrate" && operation["state"] == "Succeeded"
 }

@@ -17,13 +17,13 @@ use super::problem;
 use crate::flow::Failed;
 
 /// A kind of extension objects and the type of an object, such as `Infrastructure` and `local`.
-pub type Required = SortedSet<(&'static str, String)>;
+pub(crate) type Required = SortedSet<(&'static str, String)>;
 
 /// Kinds that the provider of a seed must have.
 const OF_PROVIDER: [&str; 3] = ["ControlPlane", "Infrastructure", "Worker"];
 
 /// The extensions that the spec of a Seed requires.
-pub fn of_seed(seed: &Value, registrations: &[Arc<ControllerRegistration>]) -> Required {
+pub(crate) fn of_seed(seed: &Value, registrations: &[Arc<ControllerRegistration>]) -> Required {
     let provider = text(&seed["spec"]["provider"]["type"]);
     let mut all: Required = OF_PROVIDER.map(|kind| (kind, provider.to_owned())).into();
     if let Some(dns) = seed["spec"]["dns"]["provider"]["type"].as_str() {
@@ -39,7 +39,7 @@ pub fn of_seed(seed: &Value, registrations: &[Arc<ControllerRegistration>]) -> R
 
 /// The extensions that a Shoot without workers requires. `dns` contains the types of its DNS providers, except for
 /// unmanaged records. `backup` is the type of the seed's backup provider.
-pub fn of_shoot(
+pub(crate) fn of_shoot(
     shoot: &Value,
     seed: &Value,
     (dns, backup): (&[&str], Option<&str>),
@@ -56,7 +56,10 @@ pub fn of_shoot(
 }
 
 /// The required extensions that no registration supports, as `kind/type`.
-pub fn unregistered(required: &Required, registrations: &[Arc<ControllerRegistration>]) -> Vec<String> {
+pub(crate) fn unregistered(
+    required: &Required,
+    registrations: &[Arc<ControllerRegistration>],
+) -> Vec<String> {
     let is_missing = |(kind, name): &&(&'static str, String)| {
         let mut all = registrations.iter().flat_map(|registration| &registration.spec.resources);
         !all.any(|resource| supports(resource, kind, name))
@@ -69,7 +72,7 @@ fn supports(resource: &ControllerResource, kind: &str, name: &str) -> bool {
 }
 
 /// A text with what is missing; `None` if every extension is installed and healthy.
-pub fn missing(
+pub(crate) fn missing(
     required: &Required,
     registrations: &[Arc<ControllerRegistration>],
     installations: &[Arc<ControllerInstallation>],
@@ -109,7 +112,7 @@ pub fn missing(
 }
 
 /// No extension has started to work on an object of this kind and type, with the likely reason.
-pub fn unheard(
+pub(crate) fn unheard(
     kind: &'static str,
     type_name: &str,
     registrations: &[Arc<ControllerRegistration>],

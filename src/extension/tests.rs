@@ -5,24 +5,6 @@ const DNS_RECORD: Resource =
 const NOW: Timestamp = Timestamp::from_unix(1_767_225_600);
 
 #[test]
-fn heartbeats_grow_stale() {
-    let lease = |age: i64| {
-        let at = rfc3339_nanos(Timestamp::from_unix(NOW.unix() - age));
-        json!({"spec": {"renewTime": at}})
-    };
-    let table = [
-        (Some(lease(10)), false),
-        (Some(lease(300)), false),
-        (Some(lease(301)), true),
-        (Some(json!({"spec": {}})), true),
-        (None, true),
-    ];
-    for (lease, expected) in table {
-        assert_eq!(is_stale(lease.as_ref(), Duration::from_secs(300), NOW), expected, "{lease:?}");
-    }
-}
-
-#[test]
 fn patience_is_upstreams() {
     let of = |group: &'static str, kind: &'static str| {
         let patience = Patience::of(&Resource::new(group, "v1", kind, "x", true));

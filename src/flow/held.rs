@@ -4,7 +4,7 @@ use std::fmt;
 
 /// Lends a value to a turn. It is returned at the end of the turn, even if a task panics: in the next turn, the flow
 /// finds out which task it was.
-pub struct Held<T, F: FnMut(T)> {
+pub(crate) struct Held<T, F: FnMut(T)> {
     value: Option<T>,
     keep: F,
 }
@@ -17,17 +17,17 @@ impl<T, F: FnMut(T)> fmt::Debug for Held<T, F> {
 
 impl<T, F: FnMut(T)> Held<T, F> {
     /// Without a value. `keep` stores a value again, and must not panic.
-    pub const fn new(keep: F) -> Self {
+    pub(crate) const fn new(keep: F) -> Self {
         Self { value: None, keep }
     }
 
     /// The value, for this turn.
-    pub fn lend(&mut self, value: T) -> &mut T {
+    pub(crate) fn lend(&mut self, value: T) -> &mut T {
         self.value.insert(value)
     }
 
     /// There is no next turn: the value is not returned.
-    pub fn forget(&mut self) {
+    pub(crate) fn forget(&mut self) {
         self.value = None;
     }
 }

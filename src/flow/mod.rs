@@ -17,9 +17,13 @@ mod held;
 mod report;
 mod table;
 
-pub use held::Held;
-pub use report::{Pacer, Progress};
-pub use table::{Row, Run, When, outline, problems};
+pub(crate) use held::Held;
+pub(crate) use report::Pacer;
+pub use report::Progress;
+pub(crate) use table::outline;
+#[cfg(test)]
+pub(crate) use table::problems;
+pub use table::{Row, Run};
 use table::{of_ordered, ordered};
 
 /// The result of a step.
@@ -37,8 +41,7 @@ pub enum Step {
 }
 
 impl Step {
-    /// Not done yet.
-    pub fn again(after: Duration, why: impl Into<Failed>) -> Self {
+    pub(crate) fn again(after: Duration, why: impl Into<Failed>) -> Self {
         Self::Again { after, why: why.into() }
     }
 }
@@ -46,31 +49,31 @@ impl Step {
 /// Why a task failed.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Failed {
-    /// For people.
+    /// A text for people.
     pub text: String,
     /// Gardener's error codes.
     pub codes: Vec<String>,
     /// What the server's answer means, if a request was the reason.
-    pub verdict: Option<Verdict>,
+    pub(crate) verdict: Option<Verdict>,
     /// Set if nothing was sent: when to try again. The task has not failed then.
     pub postponed: Option<Duration>,
     /// The text stands beside the task's name while the task waits: it takes long, and it goes on.
-    pub is_progress: bool,
+    pub(crate) is_progress: bool,
 }
 
 impl Failed {
     /// Without codes.
-    pub fn new(text: impl Into<String>) -> Self {
+    pub(crate) fn new(text: impl Into<String>) -> Self {
         Self { text: text.into(), ..Self::default() }
     }
 
     /// The failure of a request, with a text for people.
-    pub fn request(text: impl Into<String>, error: &kube::Error) -> Self {
+    pub(crate) fn request(text: impl Into<String>, error: &kube::Error) -> Self {
         Self { verdict: Some(error.verdict()), postponed: error.postponed(), ..Self::new(text) }
     }
 
     /// What a task is doing, for the progress of its flow.
-    pub fn progress(text: impl Into<String>) -> Self {
+    pub(crate) fn progress(text: impl Into<String>) -> Self {
         Self { is_progress: true, ..Self::new(text) }
     }
 }
@@ -167,7 +170,7 @@ impl<C> fmt::Debug for Flow<C> {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TaskError {
     /// Its name; empty for the steps after all tasks.
-    pub task: String,
+    pub(crate) task: String,
     /// Why.
     pub failed: Failed,
 }
@@ -183,19 +186,18 @@ impl fmt::Display for TaskError {
 }
 
 /// All errors of a flow in one line.
-pub fn describe(errors: &[TaskError]) -> String {
+pub(crate) fn describe(errors: &[TaskError]) -> String {
     errors.iter().map(TaskError::to_string).collect::<Vec<String>>().join("; ")
 }
 
 /// A task as the table of its flow describes it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Outline {
-    /// Its name.
-    pub name: &'static str,
+pub(crate) struct Outline {
+    pub(crate) name: &'static str,
     /// The tasks that must be done before it starts, by their index in the list. They precede it.
-    pub needs: Vec<usize>,
+    pub(crate) needs: Vec<usize>,
     /// It is skipped. Its dependents may start as soon as it could have started itself.
-    pub is_skipped: bool,
+    pub(crate) is_skipped: bool,
 }
 
 /// The result of a turn.
@@ -240,19 +242,13 @@ impl<C> Flow<C> {
         Self { name, tasks, states, errors: Vec::new() }
     }
 
-    /// Its name.
-    pub const fn name(&self) -> &'static str {
-        self.name
-    }
-
     /// Whether the task of this name has run and is done.
-    pub fn is_done(&self, name: &str) -> bool {
+    pub(crate) fn is_done(&self, name: &str) -> bool {
         let is_done = |(task, state): (&Task<C>, &State)| task.name == name && *state == State::Done;
         self.tasks.iter().zip(&self.states).any(is_done)
     }
 
-    /// Its progress.
-    pub fn progress(&self) -> Progress {
+    pub(crate) fn progress(&self) -> Progress {
         let count = |wanted: &State| self.states.iter().filter(|state| *state == wanted).count();
         let all = self.states.len() - count(&State::Skipped);
         let mut running: Vec<String> = Vec::new();

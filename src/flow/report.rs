@@ -8,9 +8,8 @@ use crate::base::clock::Mono;
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Progress {
     /// The share of its tasks that are done.
-    pub percent: u32,
-    /// The running tasks.
-    pub description: String,
+    pub(crate) percent: u32,
+    pub(crate) description: String,
 }
 
 impl Progress {
@@ -25,41 +24,28 @@ impl Progress {
     }
 }
 
-/// Limits how often a flow reports: the first report is sent at once, later ones at most once per period, always the
-/// newest.
+/// Limits how often a flow reports: the first report is sent at once, later ones at most once per
+/// period, always the newest.
 #[derive(Clone, Debug)]
-pub struct Pacer {
+pub(crate) struct Pacer {
     period: Duration,
     told: Option<(Mono, Progress)>,
 }
 
 impl Pacer {
     /// At most one report per period.
-    pub const fn new(period: Duration) -> Self {
+    pub(crate) const fn new(period: Duration) -> Self {
         Self { period, told: None }
     }
 
-    /// How long to wait until the next report is allowed.
-    pub fn left(&self, now: Mono) -> Duration {
-        let since = self.told.as_ref().map(|(at, _)| now.saturating_sub(*at));
-        since.map_or(Duration::ZERO, |since| self.period.saturating_sub(since))
-    }
-
-    /// Whether something is new, regardless of the time of the last report: the end of a flow is always reported.
-    pub fn tells_at_the_end(&mut self, progress: &Progress, now: Mono) -> bool {
-        let is_new = self.told.as_ref().is_none_or(|(_, told)| told != progress);
-        self.told = Some((now, progress.clone()));
-        is_new
-    }
-
     /// Whether to report now. Otherwise the next turn checks again.
-    pub fn is_due(&self, progress: &Progress, now: Mono) -> bool {
+    pub(crate) fn is_due(&self, progress: &Progress, now: Mono) -> bool {
         let told = self.told.as_ref();
         told.is_none_or(|(at, told)| told != progress && now.saturating_sub(*at) >= self.period)
     }
 
     /// Records that the report was written. Without this call, it stays due.
-    pub fn has_told(&mut self, progress: &Progress, now: Mono) {
+    pub(crate) fn has_told(&mut self, progress: &Progress, now: Mono) {
         self.told = Some((now, progress.clone()));
     }
 }
@@ -102,9 +88,5 @@ mod tests {
             })
             .collect();
         assert_eq!(told, [true, false, false, true, false, false, true]);
-        assert_eq!((pacer.left(at(12)).as_secs(), pacer.left(at(20)).as_secs()), (4, 0));
-        assert!(
-            pacer.tells_at_the_end(&progress(60), at(12)) && !pacer.tells_at_the_end(&progress(60), at(13))
-        );
     }
 }

@@ -8,7 +8,7 @@ use super::{Attempt, Failed, Outline, Step, Task};
 /// What a task does. It returns at once; while it waits for something, it is called again.
 pub type Run<C> = fn(&mut C, &Attempt) -> Result<Step, Failed>;
 /// A condition about the facts at the start of a flow.
-pub type When<F> = fn(&F) -> bool;
+pub(crate) type When<F> = fn(&F) -> bool;
 
 /// A task. `C` is the state that the tasks of a flow share, `F` are the facts that decide which tasks are needed, and `E` says
 /// where its result can be seen.
@@ -57,14 +57,14 @@ impl<C, F, E> Row<C, F, E> {
 
     /// Under this condition, it also waits for these tasks.
     #[must_use]
-    pub const fn also_after(mut self, when: When<F>, names: &'static [&'static str]) -> Self {
+    pub(crate) const fn also_after(mut self, when: When<F>, names: &'static [&'static str]) -> Self {
         self.also = Some((when, names));
         self
     }
 
     /// It is skipped unless this holds. A skipped task lets others start as soon as it could have started itself.
     #[must_use]
-    pub const fn when(mut self, when: When<F>) -> Self {
+    pub(crate) const fn when(mut self, when: When<F>) -> Self {
         self.when = Some(when);
         self
     }
@@ -78,32 +78,31 @@ impl<C, F, E> Row<C, F, E> {
 
     /// An error is retried after `interval`, until the task has taken `time`.
     #[must_use]
-    pub const fn retrying(mut self, interval: Duration, time: Duration) -> Self {
+    pub(crate) const fn retrying(mut self, interval: Duration, time: Duration) -> Self {
         self.retry = Some(interval);
         self.within(time)
     }
 
     /// Under this condition, it may take this time instead.
     #[must_use]
-    pub const fn longer(mut self, when: When<F>, time: Duration) -> Self {
+    pub(crate) const fn longer(mut self, when: When<F>, time: Duration) -> Self {
         self.longer = Some((when, time));
         self
     }
 
     /// No task waits for it.
     #[must_use]
-    pub const fn last(mut self) -> Self {
+    pub(crate) const fn last(mut self) -> Self {
         self.is_last = true;
         self
     }
 
-    /// Its name.
-    pub const fn name(&self) -> &'static str {
+    pub(crate) const fn name(&self) -> &'static str {
         self.name
     }
 
     /// Where its result can be seen.
-    pub const fn evidence(&self) -> &E {
+    pub(crate) const fn evidence(&self) -> &E {
         &self.evidence
     }
 
@@ -144,7 +143,7 @@ pub(super) fn ordered<'a, C, F, E>(
 }
 
 /// The tasks of a flow, each after those that it waits for.
-pub fn outline<'a, C: 'a, F: 'a, E: 'a>(
+pub(crate) fn outline<'a, C: 'a, F: 'a, E: 'a>(
     rows: impl IntoIterator<Item = &'a Row<C, F, E>>,
     facts: &F,
 ) -> Vec<Outline> {
@@ -162,7 +161,10 @@ pub(super) fn of_ordered<C, F, E>(rows: &[&Row<C, F, E>], facts: &F) -> Vec<Outl
 }
 
 /// What is wrong with a table, for the tests of tables. Without problems, each task of a flow can start.
-pub fn problems<'a, C: 'a, F: 'a, E: 'a>(rows: impl IntoIterator<Item = &'a Row<C, F, E>>) -> Vec<String> {
+#[cfg(test)]
+pub(crate) fn problems<'a, C: 'a, F: 'a, E: 'a>(
+    rows: impl IntoIterator<Item = &'a Row<C, F, E>>,
+) -> Vec<String> {
     let mut problems = Vec::new();
     let rows = ordered(rows);
     let place = |name: &str| rows.iter().position(|row| row.name == name);

@@ -4,12 +4,12 @@ use std::fmt::Display;
 use std::net::IpAddr;
 
 /// `host:port`, with brackets around IPv6.
-pub fn authority(host: &str, port: impl Display) -> String {
+pub(crate) fn authority(host: &str, port: impl Display) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
 /// Why no client outside of this host reaches the address; `None` if a client may.
-pub fn flaw(address: IpAddr) -> Option<&'static str> {
+pub(crate) fn flaw(address: IpAddr) -> Option<&'static str> {
     let address = address.to_canonical();
     let (is_documentation, is_link_local) = match address {
         IpAddr::V4(it) => (it.is_documentation(), it.is_link_local()),

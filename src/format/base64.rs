@@ -9,7 +9,7 @@ const URL: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz012
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Error {
     /// Offset into the input, in bytes.
-    pub offset: usize,
+    pub(crate) offset: usize,
 }
 
 impl fmt::Display for Error {
@@ -30,18 +30,13 @@ pub fn encode_url(bytes: &[u8]) -> String {
     encode_with(bytes, URL, false)
 }
 
-/// Decodes the standard alphabet. Line breaks are skipped, as Go does; padding must be right.
-///
-/// # Errors
-/// The offset of the first byte that is not Base64.
+/// Decodes the standard alphabet. Line breaks are skipped, as Go does; padding must be right. Errors: the
+/// offset of the first byte that is not Base64.
 pub fn decode(text: &[u8]) -> Result<Vec<u8>, Error> {
     decode_with(text, STANDARD, true)
 }
 
-/// Decodes the URL alphabet without padding.
-///
-/// # Errors
-/// The offset of the first byte that is not Base64.
+/// Decodes the URL alphabet without padding. Errors: the offset of the first byte that is not Base64.
 pub fn decode_url(text: &[u8]) -> Result<Vec<u8>, Error> {
     decode_with(text, URL, false)
 }

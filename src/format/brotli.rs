@@ -32,10 +32,8 @@ impl std::error::Error for Error {
     }
 }
 
-/// Reads a stream whose content has at most `bytes_max` bytes.
-///
-/// # Errors
-/// A broken stream, or content that is longer.
+/// Reads a stream whose content has at most `bytes_max` bytes. Errors: a broken stream, or
+/// content that is longer.
 pub fn decode(stream: &[u8], bytes_max: usize) -> Result<Vec<u8>, Error> {
     let mut reader = reader(stream);
     let content = capped::read(&mut reader, bytes_max).map_err(Error::Stream)?;
@@ -44,7 +42,7 @@ pub fn decode(stream: &[u8], bytes_max: usize) -> Result<Vec<u8>, Error> {
 
 /// Decompresses a stream while it is read. Reading needs as much memory as [`window_bytes`] returns, and half of that
 /// in addition while the window grows.
-pub fn reader(stream: &[u8]) -> impl io::Read {
+pub(crate) fn reader(stream: &[u8]) -> impl io::Read {
     const BUFFER_BYTES: usize = 16 << 10;
     // The crate also reads streams with windows of up to 1 GiB, which RFC 7932 does not allow. An empty stream is
     // broken.
@@ -53,7 +51,7 @@ pub fn reader(stream: &[u8]) -> impl io::Read {
 }
 
 /// The window of a stream, at most 16 MiB; `None` if the header is invalid (RFC 7932, section 9.1).
-pub fn window_bytes(stream: &[u8]) -> Option<usize> {
+pub(crate) fn window_bytes(stream: &[u8]) -> Option<usize> {
     let first = *stream.first()?;
     let bits = match (first & 1, first >> 1 & 7, first >> 4 & 7) {
         (0, _, _) => 16,

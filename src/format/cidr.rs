@@ -25,12 +25,12 @@ impl Cidr {
     }
 
     /// Whether it is an IPv4 range.
-    pub const fn is_v4(self) -> bool {
+    pub(crate) const fn is_v4(self) -> bool {
         self.is_v4
     }
 
     /// The length of the prefix in bits.
-    pub const fn prefix(self) -> u32 {
+    pub(crate) const fn prefix(self) -> u32 {
         self.prefix
     }
 
@@ -45,7 +45,7 @@ impl Cidr {
     }
 
     /// Whether the address is in the range.
-    pub fn contains(self, address: IpAddr) -> bool {
+    pub(crate) fn contains(self, address: IpAddr) -> bool {
         let host = match address {
             IpAddr::V4(_) => 32,
             IpAddr::V6(_) => 128,

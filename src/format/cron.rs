@@ -10,7 +10,7 @@ const HOUR_S: i64 = 3_600;
 
 /// The fields of a cron expression, as bit sets.
 #[derive(Clone, Copy, Debug)]
-pub struct Cron {
+pub(crate) struct Cron {
     minutes: u64,
     hours: u64,
     days: u64,
@@ -26,7 +26,7 @@ const WEEKDAYS: [&str; 7] = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
 
 impl Cron {
     /// Parses five fields; `None` if a CronJob would refuse them: Sunday is 0 only, and ranges do not run backwards.
-    pub fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         let fields: Vec<&str> = text.split_whitespace().collect();
         let [minutes, hours, days, months, weekdays] = fields.as_slice() else { return None };
         let is_any = |field: &str| matches!(field, "*" | "?");
@@ -48,9 +48,9 @@ impl Cron {
         fits && has(self.months, at.month.into())
     }
 
-    /// The first matching minute after `now` by the local time of a place (empty: UTC); `None` if there is none
-    /// within `ahead`.
-    pub fn next(&self, now: Timestamp, place: &str, ahead: Duration) -> Option<Timestamp> {
+    /// The first matching minute after `now` by the local time of a place (empty: UTC); `None` if there
+    /// is none within `ahead`.
+    pub(crate) fn next(&self, now: Timestamp, place: &str, ahead: Duration) -> Option<Timestamp> {
         let has = |bits: u64, n: u32| bits >> n & 1 == 1;
         let mut at = (now.unix() / MINUTE_S + 1) * MINUTE_S;
         let last = now.plus(ahead).unix();

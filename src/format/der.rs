@@ -1,32 +1,31 @@
 //! The subset of DER (X.690) that keys, certificates and certificate requests need.
 
 /// `TRUE`, as a complete element.
-pub const BOOLEAN_TRUE: [u8; 3] = [0x01, 0x01, 0xff];
+pub(crate) const BOOLEAN_TRUE: [u8; 3] = [0x01, 0x01, 0xff];
 /// `NULL`, as a complete element.
-pub const NULL: [u8; 2] = [0x05, 0x00];
+pub(crate) const NULL: [u8; 2] = [0x05, 0x00];
 /// Tag of a number.
-pub const INTEGER: u8 = 0x02;
-/// Tag of bits.
-pub const BIT_STRING: u8 = 0x03;
+pub(crate) const INTEGER: u8 = 0x02;
+pub(crate) const BIT_STRING: u8 = 0x03;
 /// Tag of bytes.
-pub const OCTET_STRING: u8 = 0x04;
+pub(crate) const OCTET_STRING: u8 = 0x04;
 /// Tag of an object identifier.
-pub const OBJECT_IDENTIFIER: u8 = 0x06;
+pub(crate) const OBJECT_IDENTIFIER: u8 = 0x06;
 /// Tag of a text.
-pub const UTF8_STRING: u8 = 0x0c;
+pub(crate) const UTF8_STRING: u8 = 0x0c;
 /// Tag of a text with a restricted character set.
-pub const PRINTABLE_STRING: u8 = 0x13;
+pub(crate) const PRINTABLE_STRING: u8 = 0x13;
 /// Tag of a time with two digits of the year.
-pub const UTC_TIME: u8 = 0x17;
+pub(crate) const UTC_TIME: u8 = 0x17;
 /// Tag of a time with four digits of the year.
-pub const GENERALIZED_TIME: u8 = 0x18;
+pub(crate) const GENERALIZED_TIME: u8 = 0x18;
 /// Tag of a sequence.
-pub const SEQUENCE: u8 = 0x30;
+pub(crate) const SEQUENCE: u8 = 0x30;
 /// Tag of a set.
-pub const SET: u8 = 0x31;
+pub(crate) const SET: u8 = 0x31;
 
 /// One element: its tag, its length, its content.
-pub fn element(tag: u8, content: &[u8]) -> Vec<u8> {
+pub(crate) fn element(tag: u8, content: &[u8]) -> Vec<u8> {
     let mut out = vec![tag];
     let len = content.len().to_be_bytes();
     match u8::try_from(content.len()) {
@@ -43,29 +42,29 @@ pub fn element(tag: u8, content: &[u8]) -> Vec<u8> {
 }
 
 /// A sequence of elements.
-pub fn sequence(parts: &[&[u8]]) -> Vec<u8> {
+pub(crate) fn sequence(parts: &[&[u8]]) -> Vec<u8> {
     element(SEQUENCE, &parts.concat())
 }
 
 /// A SET OF: its parts are sorted by their bytes.
-pub fn set_of(mut parts: Vec<Vec<u8>>) -> Vec<u8> {
+pub(crate) fn set_of(mut parts: Vec<Vec<u8>>) -> Vec<u8> {
     parts.sort();
     element(SET, &parts.concat())
 }
 
 /// An object identifier, from its content.
-pub fn oid(content: &[u8]) -> Vec<u8> {
+pub(crate) fn oid(content: &[u8]) -> Vec<u8> {
     element(OBJECT_IDENTIFIER, content)
 }
 
 /// Text of a name: a PrintableString if the characters allow it, as in Go; else a UTF8String.
-pub fn text(text: &[u8]) -> Vec<u8> {
+pub(crate) fn text(text: &[u8]) -> Vec<u8> {
     let is_printable = |b: &u8| b.is_ascii_alphanumeric() || b" '()+,-./:=?".contains(b);
     element(if text.iter().all(is_printable) { PRINTABLE_STRING } else { UTF8_STRING }, text)
 }
 
 /// A number that is not negative, from its bytes.
-pub fn unsigned(bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn unsigned(bytes: &[u8]) -> Vec<u8> {
     let digits = &bytes[bytes.iter().take_while(|b| **b == 0).count()..];
     match digits.first() {
         Some(first) if *first < 0x80 => element(INTEGER, digits),
@@ -74,17 +73,17 @@ pub fn unsigned(bytes: &[u8]) -> Vec<u8> {
 }
 
 /// A BIT STRING of whole bytes, without unused bits.
-pub fn bit_string(bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn bit_string(bytes: &[u8]) -> Vec<u8> {
     element(BIT_STRING, &[&[0], bytes].concat())
 }
 
 /// Reads elements one after the other.
 #[derive(Clone, Copy, Debug)]
-pub struct Reader<'a>(&'a [u8]);
+pub(crate) struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
     /// A reader of consecutive elements.
-    pub const fn new(bytes: &'a [u8]) -> Self {
+    pub(crate) const fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
 
@@ -107,7 +106,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The content of the next element, if it has this tag.
-    pub fn read(&mut self, tag: u8) -> Option<&'a [u8]> {
+    pub(crate) fn read(&mut self, tag: u8) -> Option<&'a [u8]> {
         let mut ahead = *self;
         let (found, content) = ahead.next()?;
         (found == tag).then(|| {
@@ -117,7 +116,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A reader of the content of the next element, if it has this tag.
-    pub fn enter(&mut self, tag: u8) -> Option<Self> {
+    pub(crate) fn enter(&mut self, tag: u8) -> Option<Self> {
         self.read(tag).map(Self)
     }
 }

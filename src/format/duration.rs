@@ -30,7 +30,7 @@ const UNITS: [(&str, u64); 8] = [
 ];
 
 /// A duration for people, rounded: `20 s`, `5 min`, `3 h`, `12 days`. Small changes rarely change the text.
-pub fn rough(duration: Duration) -> String {
+pub(crate) fn rough(duration: Duration) -> String {
     let s = duration.as_secs();
     match s {
         0..55 => format!("{} s", s.saturating_add(5) / 10 * 10),
@@ -40,10 +40,8 @@ pub fn rough(duration: Duration) -> String {
     }
 }
 
-/// Parses a duration, which may be negative, into nanoseconds (Go's `time.ParseDuration`).
-///
-/// # Errors
-/// The text, if it is not a duration or does not fit.
+/// Parses a duration, which may be negative, into nanoseconds (Go's `time.ParseDuration`). Errors: the text,
+/// if it is not a duration or does not fit.
 pub fn parse_nanos(text: &str) -> Result<i64, Error> {
     let error = |problem| Error { text: text.to_owned(), problem };
     let (negative, mut rest) = match text.strip_prefix('-') {
@@ -79,10 +77,8 @@ pub fn parse_nanos(text: &str) -> Result<i64, Error> {
     }
 }
 
-/// Parses a duration that is not negative.
-///
-/// # Errors
-/// The text, if it is not a duration, does not fit, or is negative.
+/// Parses a duration that is not negative. Errors: the text, if it is not a duration, does not
+/// fit, or is negative.
 pub fn parse(text: &str) -> Result<Duration, Error> {
     let nanos = parse_nanos(text)?;
     u64::try_from(nanos)
@@ -138,54 +134,6 @@ fn scaled(digits: &str, scale: u64) -> Option<u64> {
         Ok(n) => u128::from(kept.parse::<u64>().ok()?) * u128::from(scale) / 10u128.pow(n),
     };
     whole.checked_mul(scale)?.checked_add(u64::try_from(part).ok()?)
-}
-
-/// Writes a duration as text: `metav1.Duration`. For `#[serde(with = "duration")]`.
-///
-/// # Errors
-/// The error of the serializer.
-pub fn serialize<S: serde::Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(&format(*duration))
-}
-
-/// Reads a duration that is not negative from text.
-///
-/// # Errors
-/// The error of the deserializer, or a text that is not such a duration.
-pub fn deserialize<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-    let text = <String as serde::Deserialize>::deserialize(deserializer)?;
-    parse(&text).map_err(serde::de::Error::custom)
-}
-
-/// The same for a duration that may be absent or null.
-pub mod option {
-    use super::Duration;
-
-    /// Writes a duration as text, or null.
-    ///
-    /// # Errors
-    /// The error of the serializer.
-    #[allow(clippy::ref_option)] // serde's signature
-    pub fn serialize<S: serde::Serializer>(
-        value: &Option<Duration>,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        match value {
-            Some(duration) => super::serialize(duration, serializer),
-            None => serializer.serialize_none(),
-        }
-    }
-
-    /// Reads a duration from text, or null.
-    ///
-    /// # Errors
-    /// The error of the deserializer, or a text that is not such a duration.
-    pub fn deserialize<'de, D: serde::Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<Option<Duration>, D::Error> {
-        let text = <Option<String> as serde::Deserialize>::deserialize(deserializer)?;
-        text.map(|t| super::parse(&t).map_err(serde::de::Error::custom)).transpose()
-    }
 }
 
 #[cfg(test)]

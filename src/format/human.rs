@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// How long something lasts, in at most two units.
-pub fn lasting(duration: Duration) -> String {
+pub(crate) fn lasting(duration: Duration) -> String {
     let s = duration.as_secs();
     let (minutes, hours, days) = (s / 60, s / 3_600, s / 86_400);
     match s {
@@ -16,12 +16,12 @@ pub fn lasting(duration: Duration) -> String {
 }
 
 /// How many there are of something, whose plural ends with s.
-pub fn counted(count: usize, one: &str) -> String {
+pub(crate) fn counted(count: usize, one: &str) -> String {
     if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") }
 }
 
 /// How many of the wanted pods there are, with the verb: `1 of 3 pods are`.
-pub fn of_pods(count: i64, wanted: i64) -> String {
+pub(crate) fn of_pods(count: i64, wanted: i64) -> String {
     if wanted == 1 { format!("{count} of 1 pod is") } else { format!("{count} of {wanted} pods are") }
 }
 
@@ -34,12 +34,12 @@ fn with_rest(text: String, rest: u64, unit: &str) -> String {
 }
 
 /// How long ago something was.
-pub fn ago(age: Option<Duration>) -> String {
+pub(crate) fn ago(age: Option<Duration>) -> String {
     age.map_or_else(|| "never".to_owned(), |age| format!("{} ago", lasting(age)))
 }
 
 /// A size, in powers of 1000.
-pub fn bytes(bytes: u64) -> String {
+pub(crate) fn bytes(bytes: u64) -> String {
     let units = [("kB", 1_000), ("MB", 1_000_000), ("GB", 1_000_000_000), ("TB", 1_000_000_000_000)];
     match units.into_iter().rev().find(|(_, size)| bytes >= *size) {
         None => format!("{bytes} bytes"),
@@ -52,7 +52,7 @@ pub fn bytes(bytes: u64) -> String {
 }
 
 /// How long a server takes.
-pub fn latency(duration: Duration) -> String {
+pub(crate) fn latency(duration: Duration) -> String {
     let us = duration.as_micros();
     match us {
         0..1_000 => "under 1 ms".to_owned(),

@@ -1,18 +1,18 @@
 //! Text and byte formats, as Go programs read and write them. Nothing here knows of Kubernetes objects.
 
-pub mod address;
+pub(crate) mod address;
 pub mod base64;
 pub mod brotli;
 pub mod cidr;
-pub mod cron;
-pub mod der;
+pub(crate) mod cron;
+pub(crate) mod der;
 pub mod duration;
-pub mod hex;
-pub mod human;
-pub mod number;
-pub mod percent;
+pub(crate) mod hex;
+pub(crate) mod human;
+pub(crate) mod number;
+pub(crate) mod percent;
 pub mod quantity;
 pub mod semver;
 pub mod time;
-pub mod view;
+pub(crate) mod view;
 pub mod yaml;

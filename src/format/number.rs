@@ -2,7 +2,7 @@
 
 /// Go's `%g` with the shortest digits that read back as the same value (`strconv.FormatFloat(v, 'g', -1, 64)`): exponent
 /// form when the decimal exponent is below -4 or above 5.
-pub fn general(value: f64) -> String {
+pub(crate) fn general(value: f64) -> String {
     if let Some(small) = small(value) {
         return small.to_string();
     }
@@ -41,7 +41,7 @@ const TIE_DIGITS_MIN: usize = 16;
 const EXACT_DIGITS: usize = 40;
 
 /// The same for 32 bits: the text of keys that look like numbers, and of numbers in chart metadata.
-pub fn general32(value: f32) -> String {
+pub(crate) fn general32(value: f32) -> String {
     if !value.is_finite() {
         return special(f64::from(value));
     }
@@ -49,7 +49,7 @@ pub fn general32(value: f32) -> String {
 }
 
 /// A number as `encoding/json` writes it: plain for 1e-6 <= |v| < 1e21, else with an exponent without leading zero.
-pub fn json(value: f64) -> String {
+pub(crate) fn json(value: f64) -> String {
     if let Some(small) = small(value) {
         return small.to_string();
     }
@@ -67,7 +67,7 @@ pub fn json(value: f64) -> String {
 
 /// The integer that a float becomes after a round trip through JSON, if JSON writes it without fraction and exponent:
 /// the shortest digits of this float, padded with zeros.
-pub fn whole(value: f64) -> Option<i64> {
+pub(crate) fn whole(value: f64) -> Option<i64> {
     if value.fract() != 0.0 || !value.is_finite() {
         return None;
     }
@@ -75,7 +75,7 @@ pub fn whole(value: f64) -> Option<i64> {
 }
 
 /// A whole number of up to six digits, which looks the same in all formats: nearly every number of a chart.
-pub fn small(value: f64) -> Option<i32> {
+pub(crate) fn small(value: f64) -> Option<i32> {
     #[expect(clippy::cast_possible_truncation)] // compared with what it was
     let whole = value as i32;
     // Zero may have a sign.

@@ -3,7 +3,7 @@
 use super::hex;
 
 /// Appends a part of a URL: allowed bytes unchanged, the others as `%XX`.
-pub fn encode(out: &mut String, part: &[u8], may_stand: &dyn Fn(u8) -> bool) {
+pub(crate) fn encode(out: &mut String, part: &[u8], may_stand: &dyn Fn(u8) -> bool) {
     for byte in part {
         if may_stand(*byte) {
             out.push(char::from(*byte));
@@ -15,7 +15,7 @@ pub fn encode(out: &mut String, part: &[u8], may_stand: &dyn Fn(u8) -> bool) {
 }
 
 /// Bytes without a special meaning in any part of a URL: `unreserved`.
-pub fn is_unreserved(byte: u8) -> bool {
+pub(crate) fn is_unreserved(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~".contains(&byte)
 }
 

@@ -16,7 +16,6 @@ pub struct Quantity {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Format {
-    /// Ki, Mi ...
     Binary,
     /// n, u, m, k, M ...
     Decimal,
@@ -44,10 +43,7 @@ const BINARY: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 const DECIMAL: [&str; 10] = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
 
 impl Quantity {
-    /// Parses a quantity.
-    ///
-    /// # Errors
-    /// The text, if it is not a quantity or is too large.
+    /// Parses a quantity. Errors: the text, if it is not a quantity or is too large.
     pub fn parse(text: &str) -> Result<Self, Error> {
         Self::read(text).ok_or_else(|| Error { text: text.to_owned() })
     }
@@ -85,7 +81,7 @@ impl Quantity {
 }
 
 /// Whether two texts mean the same amount: `1000` and `1k`, `1Gi` and `1024Mi`.
-pub fn same(a: &str, b: &str) -> bool {
+pub(crate) fn same(a: &str, b: &str) -> bool {
     let amount = |text| Quantity::parse(text).ok().map(|quantity| quantity.nanos);
     a == b || amount(a).is_some_and(|nanos| amount(b) == Some(nanos))
 }
@@ -136,7 +132,6 @@ fn scaled(mantissa: i128, base: i128, exponent: i32, fraction: i32) -> Option<i1
 }
 
 impl fmt::Display for Quantity {
-    /// The canonical text.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.nanos == 0 {
             return f.write_str("0");

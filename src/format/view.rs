@@ -13,27 +13,18 @@ use serde::de::{
 use serde::forward_to_deserialize_any;
 use serde_json::{Error, Value, map};
 
-/// Reads a view from a value, and moves its texts.
-///
-/// # Errors
-/// If the value has another shape.
-pub fn read<T: DeserializeOwned>(value: Value) -> Result<T, Error> {
+/// Reads a view from a value, and moves its texts. Errors: if the value has another shape.
+pub(crate) fn read<T: DeserializeOwned>(value: Value) -> Result<T, Error> {
     T::deserialize(View::Own(value))
 }
 
-/// Reads a view from a borrowed value.
-///
-/// # Errors
-/// If the value has another shape.
-pub fn look<T: DeserializeOwned>(value: &Value) -> Result<T, Error> {
+/// Reads a view from a borrowed value. Errors: if the value has another shape.
+pub(crate) fn look<T: DeserializeOwned>(value: &Value) -> Result<T, Error> {
     T::deserialize(View::Lent(value))
 }
 
-/// Reads a view from a text.
-///
-/// # Errors
-/// If the text is not JSON, or has another shape.
-pub fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, Error> {
+/// Reads a view from a text. Errors: if the text is not JSON, or has another shape.
+pub(crate) fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, Error> {
     serde_json::from_slice(text).and_then(read)
 }
 

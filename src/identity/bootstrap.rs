@@ -17,30 +17,29 @@ use super::issue::{Issued, Issuer, Progress};
 use super::{Error, secret};
 
 /// The name of the service manager's credential with a bootstrap kubeconfig.
-pub const CREDENTIAL: &str = "bootstrap-kubeconfig";
+pub(crate) const CREDENTIAL: &str = "bootstrap-kubeconfig";
 
 /// The possible sources of the identity.
 #[derive(Clone, Debug, Default)]
-pub struct Sources {
+pub(crate) struct Sources {
     /// `gardenClientConnection.kubeconfigSecret`: written by an earlier process, and updated with each new identity.
-    pub kubeconfig_secret: Option<Key>,
-    /// `gardenClientConnection.bootstrapKubeconfig`.
-    pub bootstrap_secret: Option<Key>,
+    pub(crate) kubeconfig_secret: Option<Key>,
+    /// Field `gardenClientConnection.bootstrapKubeconfig` of the configuration.
+    pub(crate) bootstrap_secret: Option<Key>,
     /// Files with a bootstrap kubeconfig, which may appear later: `edge.bootstrap.kubeconfig`, and the credential
     /// `bootstrap-kubeconfig` of the service manager.
-    pub bootstrap_files: Vec<PathBuf>,
+    pub(crate) bootstrap_files: Vec<PathBuf>,
     /// `gardenClientConnection.kubeconfig` or `GARDEN_KUBECONFIG`.
-    pub kubeconfig_path: Option<PathBuf>,
+    pub(crate) kubeconfig_path: Option<PathBuf>,
     /// `edge.bootstrap.keep`: keep the bootstrap credentials after use.
-    pub keep_bootstrap: bool,
+    pub(crate) keep_bootstrap: bool,
 }
 
 /// The progress towards the first identity.
 #[derive(Debug)]
-pub enum Obtained {
+pub(crate) enum Obtained {
     /// Call again after this time.
     Waiting {
-        /// The delay.
         after: Duration,
         /// The awaited event, for an operator.
         what: String,
@@ -50,22 +49,22 @@ pub enum Obtained {
 }
 
 /// Creates a client of the garden from a connection.
-pub type Connect<'a> = &'a dyn Fn(Connection) -> Result<Garden, kube::Error>;
+pub(crate) type Connect<'a> = &'a dyn Fn(Connection) -> Result<Garden, kube::Error>;
 
 /// A kubeconfig that can request a certificate.
 #[derive(Clone, Debug)]
-pub struct Credential {
+pub(crate) struct Credential {
     /// Its location, for messages.
-    pub place: String,
+    pub(crate) place: String,
     /// It is in the Secret, which is deleted after use.
     in_secret: bool,
     /// The connection that it describes.
-    pub connection: Connection,
+    pub(crate) connection: Connection,
 }
 
 impl Sources {
     /// The sources in the configuration. The configured file takes precedence over the service manager's credential.
-    pub fn new(settings: &Settings, variable: &dyn Fn(&str) -> Option<String>) -> Self {
+    pub(crate) fn new(settings: &Settings, variable: &dyn Fn(&str) -> Option<String>) -> Self {
         let garden = &settings.garden_client_connection;
         let credential = variable("CREDENTIALS_DIRECTORY").map(|dir| PathBuf::from(dir).join(CREDENTIAL));
         Self {
@@ -85,17 +84,15 @@ impl Sources {
     }
 
     /// Whether to bootstrap, as opposed to using a kubeconfig.
-    pub fn wants_bootstrap(&self) -> bool {
+    pub(crate) fn wants_bootstrap(&self) -> bool {
         self.bootstrap_secret.is_some()
             || self.bootstrap_files.iter().any(|file| file.exists())
             || (self.kubeconfig_path.is_none() && !self.bootstrap_files.is_empty())
     }
 
-    /// The bootstrap credentials that exist now.
-    ///
-    /// # Errors
-    /// If there is none: names the places, or what is wrong with their content.
-    pub fn credentials(&self, seed: &Client) -> Result<Vec<Credential>, Error> {
+    /// The bootstrap credentials that exist now. Errors: if there is none: names the places, or what is
+    /// wrong with their content.
+    pub(crate) fn credentials(&self, seed: &Client) -> Result<Vec<Credential>, Error> {
         let (mut found, mut looked, mut problem) = (Vec::new(), Vec::new(), None);
         if let Some(key) = &self.bootstrap_secret {
             let place = format!("secret {key} of the seed");
@@ -151,7 +148,7 @@ fn from_file(path: &Path) -> Result<Connection, Error> {
 
 /// Obtains an identity in steps: the first one, or a new one when the garden no longer accepts the current one.
 #[derive(Debug)]
-pub struct Obtain {
+pub(crate) struct Obtain {
     sources: Sources,
     seed_name: String,
     validity: Option<Duration>,
@@ -167,7 +164,7 @@ const SLOT: &str = "bootstrap-request";
 
 impl Obtain {
     /// `validity` is the requested validity; `None` leaves it to the signer.
-    pub fn new(
+    pub(crate) fn new(
         sources: Sources,
         seed_name: String,
         validity: Option<Duration>,
@@ -177,11 +174,9 @@ impl Obtain {
         Self { sources, seed_name, validity, clock, state, bootstrap: None, failed: Vec::new() }
     }
 
-    /// One step towards the first identity.
-    ///
-    /// # Errors
-    /// [`Error`] names place and remedy; the next call continues.
-    pub fn step(&mut self, seed: &Client, connect: Connect<'_>) -> Result<Obtained, Error> {
+    /// One step towards the first identity. Errors: [`Error`] names place and remedy;
+    /// the next call continues.
+    pub(crate) fn step(&mut self, seed: &Client, connect: Connect<'_>) -> Result<Obtained, Error> {
         if let Some(key) = &self.sources.kubeconfig_secret {
             // Checked in each step: an operator or another replica may have supplied it meanwhile.
             if let Some(stored) = secret::load(seed, key)? {
@@ -195,11 +190,8 @@ impl Obtain {
         from_file(path).map(Obtained::Ready)
     }
 
-    /// One step towards a new identity, even if one is stored.
-    ///
-    /// # Errors
-    /// As [`Obtain::step`].
-    pub fn again(&mut self, seed: &Client, connect: Connect<'_>) -> Result<Obtained, Error> {
+    /// One step towards a new identity, even if one is stored. Errors: as [`Obtain::step`].
+    pub(crate) fn again(&mut self, seed: &Client, connect: Connect<'_>) -> Result<Obtained, Error> {
         let (from, garden, mut issuer) = self.bootstrap_parts(seed, connect)?;
         let progress = issuer.step(&garden);
         let (place, connection) = (from.place.clone(), from.connection.clone());
@@ -264,11 +256,8 @@ impl Obtain {
     }
 }
 
-/// Deletes the bootstrap Secret in the seed, if it exists.
-///
-/// # Errors
-/// If the seed refuses.
-pub fn remove_bootstrap_secret(seed: &Client, key: &Key) -> Result<(), Error> {
+/// Deletes the bootstrap Secret in the seed, if it exists. Errors: if the seed refuses.
+pub(crate) fn remove_bootstrap_secret(seed: &Client, key: &Key) -> Result<(), Error> {
     match seed.delete(&SECRET, key, &DeleteParams::default()) {
         Err(e) if !e.is_not_found() => Err(Error::kube(format!("delete secret {key} in the seed"))(e)),
         _ => Ok(()),

@@ -23,11 +23,9 @@ const CA_NAMESPACE: &str = "gardener-system-public";
 const CA_NAME: &str = "kube-root-ca.crt";
 const CA_KEY: &str = "ca.crt";
 
-/// The client certificate of the connection.
-///
-/// # Errors
-/// If it has none: the garden identifies gardenlets only by certificate.
-pub fn certificate(connection: &Connection) -> Result<Certificate, Error> {
+/// The client certificate of the connection. Errors: if it has none: the garden identifies
+/// gardenlets only by certificate.
+pub(crate) fn certificate(connection: &Connection) -> Result<Certificate, Error> {
     let remedy = "the garden needs a client certificate; a token alone is not enough";
     let place = || format!("the connection to {}", redact::url(&connection.server));
     let none = || Error::NoKubeconfig { place: place(), remedy };
@@ -36,11 +34,8 @@ pub fn certificate(connection: &Connection) -> Result<Certificate, Error> {
     Ok(Certificate::parse_pem(std::str::from_utf8(&chain).map_err(|_| none())?)?)
 }
 
-/// The CAs that the garden publishes now, as PEM.
-///
-/// # Errors
-/// If the garden does not publish one.
-pub fn published(garden: &Garden) -> Result<String, Error> {
+/// The CAs that the garden publishes now, as PEM. Errors: if the garden does not publish one.
+pub(crate) fn published(garden: &Garden) -> Result<String, Error> {
     let key = Key::new(CA_NAMESPACE, CA_NAME);
     let published = garden
         .get::<ConfigMap>(&CONFIG_MAP, &key)
@@ -62,7 +57,7 @@ fn is_off(pem: &str) -> bool {
 
 /// The connection with the published CAs in addition to its trusted ones; `None` if nothing changes. During a rotation,
 /// some servers may still use certificates of the old CA, in whichever order certificates and publication change.
-pub fn widened(connection: &Connection, published: &str) -> Option<Connection> {
+pub(crate) fn widened(connection: &Connection, published: &str) -> Option<Connection> {
     let trust = match &connection.trust {
         _ if is_off(published) => Trust::Insecure,
         Trust::Bundle(present) => {
@@ -83,7 +78,7 @@ pub fn widened(connection: &Connection, published: &str) -> Option<Connection> {
 }
 
 /// The connection with only the published CAs; `None` if nothing changes.
-pub fn narrowed(connection: &Connection, published: &str) -> Option<Connection> {
+pub(crate) fn narrowed(connection: &Connection, published: &str) -> Option<Connection> {
     let Trust::Bundle(present) = &connection.trust else { return None };
     let is_more = present.load().is_ok_and(|pem| {
         let (present, published) = (certificates_of(&pem), certificates_of(published.as_bytes()));
@@ -102,7 +97,7 @@ fn certificates_of(pem: &[u8]) -> Vec<String> {
 }
 
 /// Whether two trusts are equal; a file with the same content is equal too.
-pub fn same_trust(one: &Trust, other: &Trust) -> bool {
+pub(crate) fn same_trust(one: &Trust, other: &Trust) -> bool {
     match (one, other) {
         (Trust::Bundle(old), Trust::Bundle(new)) => {
             old.load().is_ok_and(|old| new.load().is_ok_and(|new| old == new))
@@ -111,12 +106,10 @@ pub fn same_trust(one: &Trust, other: &Trust) -> bool {
     }
 }
 
-/// Stores the trust of a connection. The rest of the Secret stays, because somebody may have changed it since: address,
-/// certificate, and a pending request for renewal.
-///
-/// # Errors
-/// If the Secret cannot be read or written.
-pub fn store_refreshed(seed: &Client, key: &Key, connection: &Connection) -> Result<(), Error> {
+/// Stores the trust of a connection. The rest of the Secret stays, because somebody may have changed
+/// it since: address, certificate, and a pending request for renewal. Errors: if the Secret cannot
+/// be read or written.
+pub(crate) fn store_refreshed(seed: &Client, key: &Key, connection: &Connection) -> Result<(), Error> {
     let stored =
         secret::load(seed, key)?.map(|stored| stored.connection.with_trust(connection.trust.clone()));
     secret::store(seed, key, stored.as_ref().unwrap_or(connection), true)
@@ -151,13 +144,11 @@ fn bootstrapper_of(garden: &Garden, current: &Certificate) -> Result<Option<Boot
     }
 }
 
-/// Removes the credentials that bootstrapped the current certificate, in the garden and in the seed. Also removes
-/// `own_token`, the Secret whose name follows from that of the Seed: it needs no request for a certificate to be found.
-/// Returns what the garden does not let the agent remove.
-///
-/// # Errors
-/// If something could not be removed.
-pub fn remove_bootstrap_credentials(
+/// Removes the credentials that bootstrapped the current certificate, in the garden and in the seed. Also
+/// removes `own_token`, the Secret whose name follows from that of the Seed: it needs no request for a
+/// certificate to be found. Returns what the garden does not let the agent remove. Errors: if something
+/// could not be removed.
+pub(crate) fn remove_bootstrap_credentials(
     garden: &Garden,
     seed: &Client,
     current: &Certificate,

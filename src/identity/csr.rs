@@ -7,18 +7,17 @@ use crate::format::base64;
 use crate::pki::request::{Subject, digested_name};
 
 /// Prefix of the names of seed requests, including renewals.
-pub const NAME_PREFIX: &str = "seed-csr-";
-/// The signer.
-pub const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
+pub(crate) const NAME_PREFIX: &str = "seed-csr-";
+pub(crate) const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 /// The usages of the certificate; the garden approves exactly these.
-pub const USAGES: [&str; 3] = ["digital signature", "key encipherment", "client auth"];
+pub(crate) const USAGES: [&str; 3] = ["digital signature", "key encipherment", "client auth"];
 /// The common group of all gardenlets of seeds.
-pub const SEEDS_GROUP: &str = "gardener.cloud:system:seeds";
+pub(crate) const SEEDS_GROUP: &str = "gardener.cloud:system:seeds";
 /// Prefix of their user names.
-pub const SEED_USER_PREFIX: &str = "gardener.cloud:system:seed:";
+pub(crate) const SEED_USER_PREFIX: &str = "gardener.cloud:system:seed:";
 
 /// The subject of a seed's first certificate.
-pub fn seed_subject(seed: &str) -> Subject {
+pub(crate) fn seed_subject(seed: &str) -> Subject {
     Subject {
         common_name: format!("{SEED_USER_PREFIX}{seed}"),
         organizations: vec![SEEDS_GROUP.to_owned()],
@@ -27,12 +26,12 @@ pub fn seed_subject(seed: &str) -> Subject {
 }
 
 /// The name of the object: the same request always has the same name.
-pub fn name(public_key: &[u8], subject: &Subject) -> String {
+pub(crate) fn name(public_key: &[u8], subject: &Subject) -> String {
     digested_name(NAME_PREFIX, public_key, subject, &USAGES)
 }
 
 /// The object to create. If `expiration_s` is absent, the signer decides.
-pub fn object(name: &str, request_pem: &str, expiration_s: Option<u64>) -> Value {
+pub(crate) fn object(name: &str, request_pem: &str, expiration_s: Option<u64>) -> Value {
     let mut spec = json!({
         "request": base64::encode(request_pem.as_bytes()),
         "signerName": SIGNER,
@@ -51,7 +50,7 @@ pub fn object(name: &str, request_pem: &str, expiration_s: Option<u64>) -> Value
 
 /// The state of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum State {
+pub(crate) enum State {
     /// Not approved yet, or not signed yet.
     Pending,
     /// The certificate, PEM.
@@ -61,7 +60,7 @@ pub enum State {
 }
 
 /// Reads the status. `uid` is the UID of the object that the agent created.
-pub fn judge(csr: &CertificateSigningRequest, uid: &str) -> State {
+pub(crate) fn judge(csr: &CertificateSigningRequest, uid: &str) -> State {
     if !uid.is_empty() && csr.metadata.uid != uid {
         return State::Refused("replaced by another object", format!("uid {}", csr.metadata.uid));
     }

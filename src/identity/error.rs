@@ -6,42 +6,23 @@ use crate::{kube, pki};
 
 /// Why the agent has no identity, or cannot renew it.
 #[derive(Debug)]
-pub enum Error {
+pub(crate) enum Error {
     /// A request to a cluster failed.
     Kube {
         /// The operation, with its object.
         operation: String,
-        /// The cause.
         source: kube::Error,
     },
     /// A kubeconfig is unusable.
-    Kubeconfig {
-        /// Its location.
-        place: String,
-        /// The cause.
-        source: kube::kubeconfig::Error,
-    },
+    Kubeconfig { place: String, source: kube::kubeconfig::Error },
     /// An error about a key, request or certificate.
     Pki(pki::Error),
     /// A required Secret does not exist, or has no kubeconfig.
-    NoKubeconfig {
-        /// Its expected location.
-        place: String,
-        /// The remedy.
-        remedy: &'static str,
-    },
+    NoKubeconfig { place: String, remedy: &'static str },
     /// A bootstrap credential failed.
-    Bootstrap {
-        /// Its location.
-        place: String,
-        /// The cause.
-        source: Box<Self>,
-    },
+    Bootstrap { place: String, source: Box<Self> },
     /// A certificate could not be renewed in time.
-    Renew {
-        /// The cause.
-        source: Box<Self>,
-    },
+    Renew { source: Box<Self> },
     /// The configuration does not say how to reach the garden.
     NotConfigured,
     /// The request was denied or could not be signed.
@@ -62,7 +43,7 @@ pub enum Error {
 
 impl Error {
     /// Wraps an error of the client with its operation.
-    pub fn kube(operation: impl Into<String>) -> impl FnOnce(kube::Error) -> Self {
+    pub(crate) fn kube(operation: impl Into<String>) -> impl FnOnce(kube::Error) -> Self {
         let operation = operation.into();
         move |source| Self::Kube { operation, source }
     }
@@ -70,7 +51,7 @@ impl Error {
 
 impl Error {
     /// Whether somebody denied the request.
-    pub fn is_refusal(&self) -> bool {
+    pub(crate) fn is_refusal(&self) -> bool {
         match self {
             Self::Refused { .. } => true,
             Self::Bootstrap { source, .. } | Self::Renew { source } => source.is_refusal(),
@@ -79,7 +60,7 @@ impl Error {
     }
 
     /// The underlying error of the client, if there is one.
-    pub fn cause(&self) -> Option<&kube::Error> {
+    pub(crate) fn cause(&self) -> Option<&kube::Error> {
         match self {
             Self::Kube { source, .. } => Some(source),
             Self::Bootstrap { source, .. } | Self::Renew { source } => source.cause(),

@@ -23,33 +23,31 @@ use super::csr::{self, State};
 
 /// The interval between two polls of a request (list and watch are not granted for it). A garden usually approves at
 /// once, so the first polls come sooner: the delay is as long as the request has waited so far.
-pub const POLL: Duration = Duration::from_secs(2);
+pub(crate) const POLL: Duration = Duration::from_secs(2);
 const POLL_FIRST: Duration = Duration::from_millis(100);
 /// How long to wait for the approval of a request.
-pub const PATIENCE: Duration = Duration::from_secs(15 * 60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(15 * 60);
 
 /// A key and the certificate for it.
 #[derive(Clone, Debug)]
-pub struct Issued {
-    /// PEM, leaf first.
-    pub certificate_pem: String,
+pub(crate) struct Issued {
+    /// PEM, with the leaf first.
+    pub(crate) certificate_pem: String,
     /// PEM `EC PRIVATE KEY`.
-    pub key_pem: Secret<String>,
+    pub(crate) key_pem: Secret<String>,
     /// The request that produced it.
-    pub csr_name: String,
+    pub(crate) csr_name: String,
 }
 
 /// The progress of a request.
 #[derive(Clone, Debug)]
-pub enum Progress {
+pub(crate) enum Progress {
     /// Call again after this time.
     Waiting {
-        /// The delay.
         after: Duration,
         /// The request that waits for its approval.
         csr_name: String,
     },
-    /// Done.
     Issued(Issued),
 }
 
@@ -82,7 +80,7 @@ impl Pending {
 }
 
 /// Obtains one certificate for one subject, with as many requests as it takes.
-pub struct Issuer {
+pub(crate) struct Issuer {
     clock: Clock,
     state: StateDir,
     /// Name of the file in the state directory.
@@ -101,7 +99,7 @@ impl std::fmt::Debug for Issuer {
 
 impl Issuer {
     /// Resumes the request in `slot` of the state directory, if it is for this subject and recent.
-    pub fn new(
+    pub(crate) fn new(
         clock: Clock,
         state: StateDir,
         slot: &'static str,
@@ -116,12 +114,9 @@ impl Issuer {
         issuer
     }
 
-    /// One step: posts a request or polls it.
-    ///
-    /// # Errors
-    /// [`Error::Refused`] and [`Error::TimedOut`] end the request: the next step creates a new key and request. After
-    /// other errors, it stays pending.
-    pub fn step(&mut self, garden: &Garden) -> Result<Progress, Error> {
+    /// One step: posts a request or polls it. Errors: [`Error::Refused`] and [`Error::TimedOut`] end the
+    /// request: the next step creates a new key and request. After other errors, it stays pending.
+    pub(crate) fn step(&mut self, garden: &Garden) -> Result<Progress, Error> {
         let pending = match self.pending.take() {
             Some(pending) if !pending.uid.is_empty() => pending,
             // A crash came between the key and the response: the object may or may not exist.
@@ -136,7 +131,7 @@ impl Issuer {
     }
 
     /// Deletes the request and its key.
-    pub fn discard(&mut self) {
+    pub(crate) fn discard(&mut self) {
         self.pending = None;
         self.state.remove(self.slot);
     }

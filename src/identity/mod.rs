@@ -3,13 +3,13 @@
 //!
 //! Nothing here blocks a thread while it waits: each part is a `step()` that returns when to call it again.
 
-pub mod bootstrap;
-pub mod cleanup;
-pub mod csr;
-pub mod error;
-pub mod issue;
-pub mod rotation;
-pub mod secret;
-pub mod trial;
+pub(crate) mod bootstrap;
+pub(crate) mod cleanup;
+pub(crate) mod csr;
+pub(crate) mod error;
+pub(crate) mod issue;
+pub(crate) mod rotation;
+pub(crate) mod secret;
+pub(crate) mod trial;
 
-pub use error::Error;
+pub(crate) use error::Error;

@@ -19,21 +19,21 @@ use super::issue::{Issuer, Progress};
 use super::secret::{self, Operation};
 
 /// How often the Secret is read.
-pub const LOOK: Duration = Duration::from_secs(10);
+pub(crate) const LOOK: Duration = Duration::from_secs(10);
 
-/// `gardenClientConnection.kubeconfigValidity`.
+/// Field `gardenClientConnection.kubeconfigValidity` of the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Validity {
+pub(crate) struct Validity {
     /// The requested lifetime; if absent, the signer's default. At least ten minutes.
-    pub validity: Option<Duration>,
+    pub(crate) validity: Option<Duration>,
     /// Earliest time, in percent of the lifetime.
-    pub jitter_percent_min: u32,
+    pub(crate) jitter_percent_min: u32,
     /// Latest time, in percent of the lifetime.
-    pub jitter_percent_max: u32,
+    pub(crate) jitter_percent_max: u32,
 }
 
 /// The time of renewal: `unit` (0 to 1) selects a time between the earliest and the latest.
-pub fn deadline(current: &Certificate, validity: Validity, unit: f64) -> Timestamp {
+pub(crate) fn deadline(current: &Certificate, validity: Validity, unit: f64) -> Timestamp {
     let lifetime = current.not_after.since(current.not_before);
     let (min, max) = (f64::from(validity.jitter_percent_min), f64::from(validity.jitter_percent_max));
     let percent = min + (max - min).max(0.0) * unit;
@@ -42,11 +42,11 @@ pub fn deadline(current: &Certificate, validity: Validity, unit: f64) -> Timesta
 
 /// The result of a step.
 #[derive(Debug)]
-pub enum Step {
+pub(crate) enum Step {
     /// Nothing to do for this time.
     Wait(Duration),
-    /// Use this connection from now on, and confirm it with [`Rotation::adopted`]: otherwise the next step offers it
-    /// again.
+    /// Use this connection from now on, and confirm it with [`Rotation::adopted`]: otherwise the next
+    /// step offers it again.
     Replace(Connection),
     /// A renewal is not enough: the certificate is lost, or somebody requested a new bootstrap.
     Bootstrap,
@@ -65,7 +65,7 @@ const SLOT: &str = "renewal-request";
 
 /// Watches one kubeconfig Secret.
 #[derive(Debug)]
-pub struct Rotation {
+pub(crate) struct Rotation {
     clock: Clock,
     garden_clock: Clock,
     state: StateDir,
@@ -77,15 +77,13 @@ pub struct Rotation {
     /// The connection in use.
     connection: Connection,
     /// Whether the garden refuses the certificate.
-    pub lost: bool,
+    pub(crate) lost: bool,
 }
 
 impl Rotation {
-    /// `connection` is the connection in use. Deadlines use the garden's clock.
-    ///
-    /// # Errors
-    /// If it has no client certificate.
-    pub fn new(
+    /// `connection` is the connection in use. Deadlines use the garden's clock. Errors: if it
+    /// has no client certificate.
+    pub(crate) fn new(
         clock: Clock,
         garden_clock: Clock,
         state: StateDir,
@@ -110,15 +108,12 @@ impl Rotation {
     }
 
     /// The certificate in use.
-    pub const fn current(&self) -> &Certificate {
+    pub(crate) const fn current(&self) -> &Certificate {
         &self.current
     }
 
-    /// Confirms that the agent uses this connection now.
-    ///
-    /// # Errors
-    /// If it has no client certificate.
-    pub fn adopted(&mut self, connection: &Connection) -> Result<(), Error> {
+    /// Confirms that the agent uses this connection now. Errors: if it has no client certificate.
+    pub(crate) fn adopted(&mut self, connection: &Connection) -> Result<(), Error> {
         self.current = certificate(connection)?;
         self.connection = connection.clone();
         self.lost = false;
@@ -126,11 +121,9 @@ impl Rotation {
         Ok(())
     }
 
-    /// One step: reads the Secret, and renews if it is time.
-    ///
-    /// # Errors
-    /// [`Error`]; the current certificate stays in use.
-    pub fn step(&mut self, seed: &Client, garden: &Garden) -> Result<Step, Error> {
+    /// One step: reads the Secret, and renews if it is time. Errors: [`Error`]; the current
+    /// certificate stays in use.
+    pub(crate) fn step(&mut self, seed: &Client, garden: &Garden) -> Result<Step, Error> {
         let stored = secret::load(seed, &self.secret)?;
         let operation = stored.as_ref().map(|s| s.operation).unwrap_or_default();
         let renew = operation == Operation::Renew;

@@ -14,38 +14,32 @@ use crate::kube::{Client, Connection, Credentials, Material, Patch, kubeconfig};
 use super::Error;
 
 /// The key in the Secret's data.
-pub const KUBECONFIG_KEY: &str = "kubeconfig";
+pub(crate) const KUBECONFIG_KEY: &str = "kubeconfig";
 /// Requests a new certificate.
-pub const OPERATION_RENEW: &str = "renew";
+pub(crate) const OPERATION_RENEW: &str = "renew";
 /// Requests a new identity from a bootstrap credential, even if the current one is valid.
-pub const OPERATION_REBOOTSTRAP: &str = "rebootstrap";
+pub(crate) const OPERATION_REBOOTSTRAP: &str = "rebootstrap";
 
-/// The requested operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Operation {
+pub(crate) enum Operation {
     /// None, or an unknown one.
     #[default]
     None,
-    /// [`OPERATION_RENEW`].
     Renew,
-    /// [`OPERATION_REBOOTSTRAP`].
     Rebootstrap,
 }
 
 /// The content of the Secret.
 #[derive(Clone, Debug)]
-pub struct Stored {
+pub(crate) struct Stored {
     /// The connection that its kubeconfig describes.
-    pub connection: Connection,
-    /// The requested operation.
-    pub operation: Operation,
+    pub(crate) connection: Connection,
+    pub(crate) operation: Operation,
 }
 
-/// Reads a kubeconfig Secret; `None` if it does not exist or has no kubeconfig.
-///
-/// # Errors
-/// If it cannot be read, or its content is not a kubeconfig.
-pub fn load(seed: &Client, key: &Key) -> Result<Option<Stored>, Error> {
+/// Reads a kubeconfig Secret; `None` if it does not exist or has no kubeconfig. Errors: if it cannot be read,
+/// or its content is not a kubeconfig.
+pub(crate) fn load(seed: &Client, key: &Key) -> Result<Option<Stored>, Error> {
     let found =
         seed.find::<Secret>(&SECRET, key).map_err(Error::kube(format!("read secret {key} in the seed")))?;
     let Some(secret) = found else { return Ok(None) };
@@ -89,12 +83,14 @@ fn without_reach(connection: Connection) -> Result<Connection, kubeconfig::Error
     Err(kubeconfig::Error::Invalid(problem.to_owned()))
 }
 
-/// Writes `connection` into the Secret; other keys are removed. Only a new certificate answers a pending `renew`: set
-/// `keep_renew` when only the CA changes.
-///
-/// # Errors
-/// If the Secret cannot be written.
-pub fn store(seed: &Client, key: &Key, connection: &Connection, keep_renew: bool) -> Result<(), Error> {
+/// Writes `connection` into the Secret; other keys are removed. Only a new certificate answers a pending
+/// `renew`: set `keep_renew` when only the CA changes. Errors: if the Secret cannot be written.
+pub(crate) fn store(
+    seed: &Client,
+    key: &Key,
+    connection: &Connection,
+    keep_renew: bool,
+) -> Result<(), Error> {
     let place = format!("secret {key} of the seed");
     let text = kubeconfig::render(connection)
         .map_err(|source| Error::Kubeconfig { place: place.clone(), source })?;

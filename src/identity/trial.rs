@@ -15,7 +15,7 @@ use crate::pki::Certificate;
 
 /// The garden's response to the identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Trial {
+pub(crate) enum Trial {
     /// The garden accepted it.
     Accepted,
     /// The garden refused it: 401, or a failed handshake.
@@ -27,7 +27,7 @@ pub enum Trial {
 }
 
 /// What a response of the garden, which may be an error, implies about the identity of the request.
-pub fn judge(error: Option<&kube::Error>) -> Trial {
+pub(crate) fn judge(error: Option<&kube::Error>) -> Trial {
     match error {
         None => Trial::Accepted,
         Some(kube::Error::Api(failure)) => match failure.code {
@@ -52,7 +52,7 @@ const REFUSED_FOR: Duration = Duration::from_secs(10);
 
 /// The trials so far.
 #[derive(Clone, Debug, Default)]
-pub struct Refusals {
+pub(crate) struct Refusals {
     count: u32,
     since: Mono,
     last: Option<Trial>,
@@ -60,7 +60,7 @@ pub struct Refusals {
 
 impl Refusals {
     /// Records one more trial. An unreachable garden does not change the result.
-    pub fn record(&mut self, trial: Trial, now: Mono) {
+    pub(crate) fn record(&mut self, trial: Trial, now: Mono) {
         match trial {
             Trial::Unknown => return,
             Trial::Accepted => self.count = 0,
@@ -75,24 +75,24 @@ impl Refusals {
     }
 
     /// Whether the last response was a refusal.
-    pub const fn is_refused(&self) -> bool {
+    pub(crate) const fn is_refused(&self) -> bool {
         self.count > 0
     }
 
     /// Whether the server is no longer trusted.
-    pub fn is_untrusted(&self) -> bool {
+    pub(crate) fn is_untrusted(&self) -> bool {
         self.is_refused() && self.last == Some(Trial::Untrusted)
     }
 
     /// Whether the identity is lost. An expired certificate needs no further evidence.
-    pub fn is_final(&self, expired: bool, now: Mono) -> bool {
+    pub(crate) fn is_final(&self, expired: bool, now: Mono) -> bool {
         let long = self.count >= REFUSALS && now.saturating_sub(self.since) >= REFUSED_FOR;
         self.is_refused() && (expired || long)
     }
 }
 
 /// The problem of an identity that is visible without a request.
-pub fn examine(connection: &Connection, now: Timestamp) -> Option<String> {
+pub(crate) fn examine(connection: &Connection, now: Timestamp) -> Option<String> {
     certificate_problem(connection, now).or_else(|| authority_problem(connection, now))
 }
 

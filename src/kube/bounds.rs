@@ -5,16 +5,17 @@
 //! object with many of them needs one of even fewer permits of all clients, until it is decoded. The holder of a permit for
 //! values never waits for anything, so nobody waits forever.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 use crate::base::clock::Clock;
+use crate::base::lock::IgnorePoison;
 use crate::base::stop::Stop;
 use crate::limits;
 
 /// Permits of which there are few. Cheap to clone; clones share them.
 #[derive(Clone, Debug)]
-pub struct Permits(Arc<Shared>);
+pub(crate) struct Permits(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
@@ -24,7 +25,7 @@ struct Shared {
 
 /// One permit. Dropping it returns it.
 #[derive(Debug)]
-pub struct Held(Permits);
+pub(crate) struct Held(Permits);
 
 impl Drop for Held {
     fn drop(&mut self) {
@@ -37,14 +38,13 @@ impl Drop for Held {
 const STOP_CHECK: Duration = Duration::from_millis(100);
 
 impl Permits {
-    /// This many.
-    pub fn new(count: usize) -> Self {
+    pub(crate) fn new(count: usize) -> Self {
         Self(Arc::new(Shared { left: Mutex::new(count), returned: Condvar::new() }))
     }
 
     fn lock(&self) -> MutexGuard<'_, usize> {
         // A number: no panic leaves it half changed.
-        self.0.left.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.left.lock().ignore_poison()
     }
 
     /// Takes one, and waits for it. In real time, because sockets wait in real time.
@@ -57,7 +57,7 @@ impl Permits {
                 return None;
             }
             let waited = self.0.returned.wait_timeout(left, rest.min(STOP_CHECK));
-            left = waited.unwrap_or_else(PoisonError::into_inner).0;
+            left = waited.ignore_poison().0;
         }
         *left -= 1;
         drop(left);
@@ -69,23 +69,23 @@ impl Permits {
 #[derive(Clone, Debug)]
 pub struct Bounds {
     /// The text of one object, alone, in a list or in a watch. In a list and in a watch, a longer one is skipped.
-    pub object_bytes_max: usize,
+    pub(crate) object_bytes_max: usize,
     /// One page of a list.
-    pub page_bytes_max: usize,
+    pub(crate) page_bytes_max: usize,
     /// All pages of a list.
-    pub list_bytes_max: usize,
+    pub(crate) list_bytes_max: usize,
     /// The least that an object counts in it.
-    pub list_object_bytes_min: usize,
+    pub(crate) list_object_bytes_min: usize,
     /// The objects of a page that is held in memory: their text, and their values.
-    pub kept_max: (usize, usize),
+    pub(crate) kept_max: (usize, usize),
     /// A page may take longer than other calls, as long as bytes arrive.
-    pub page_time_min: Duration,
+    pub(crate) page_time_min: Duration,
     /// All pages of a list.
-    pub list_time_max: Duration,
+    pub(crate) list_time_max: Duration,
     /// Permits for long texts.
-    pub texts: Permits,
+    pub(crate) texts: Permits,
     /// Permits for objects with many values.
-    pub values: Permits,
+    pub(crate) values: Permits,
 }
 
 impl Default for Bounds {
@@ -109,7 +109,7 @@ impl Bounds {
     /// Those of a Shoot, whose owner may put a server of his own behind the API. `texts` are shared by all Shoots; permits for
     /// values are shared with the garden and the seed.
     #[must_use]
-    pub fn of_shoot(&self, texts: &Permits) -> Self {
+    pub(crate) fn of_shoot(&self, texts: &Permits) -> Self {
         Self {
             object_bytes_max: limits::SHOOT_OBJECT_BYTES_MAX,
             page_bytes_max: limits::SHOOT_PAGE_BYTES_MAX,

@@ -8,10 +8,10 @@ use super::{Client, Error};
 use crate::api::meta::{Key, Resource};
 
 macro_rules! role {
-    ($(#[$doc:meta])* $name:ident) => {
+    ($(#[$doc:meta])* $visible:vis $name:ident) => {
         $(#[$doc])*
         #[derive(Clone, Debug)]
-        pub struct $name(pub Client);
+        $visible struct $name($visible Client);
 
         impl Deref for $name {
             type Target = Client;
@@ -25,15 +25,13 @@ macro_rules! role {
 
 role! {
     /// The client of the garden cluster.
-    Garden
+    pub Garden
 }
 impl Garden {
-    /// Reads an object of this seed that may be gone. The SeedAuthorizer forbids a seed to read what has left its graph, so
-    /// the answer is 403 then, and not 404. That means "gone" if the watch does not have the object either (`is_known`).
-    ///
-    /// # Errors
-    /// Any [`Error`] except not found.
-    pub fn find_own<T: DeserializeOwned>(
+    /// Reads an object of this seed that may be gone. The SeedAuthorizer forbids a seed to read what has left
+    /// its graph, so the answer is 403 then, and not 404. That means "gone" if the watch does not have the
+    /// object either (`is_known`). Errors: any [`Error`] except not found.
+    pub(crate) fn find_own<T: DeserializeOwned>(
         &self,
         r: &Resource,
         key: &Key,
@@ -53,15 +51,15 @@ fn unless_gone<T>(found: Result<Option<T>, Error>, is_known: &dyn Fn() -> bool) 
 
 role! {
     /// The client of the seed cluster, with the agent's own small role.
-    Seed
+    pub Seed
 }
 role! {
     /// The client that applies ManagedResources in the seed; only `resources/` holds it.
-    Applier
+    pub Applier
 }
 role! {
     /// The client of the cluster of a Shoot; there are many of them.
-    Shoot
+    pub(crate) Shoot
 }
 
 #[cfg(test)]

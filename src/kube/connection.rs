@@ -48,7 +48,7 @@ impl Connection {
     }
 
     /// Why an attacker on the network could read or change requests, if so.
-    pub fn weakness(&self) -> Option<&'static str> {
+    pub(crate) fn weakness(&self) -> Option<&'static str> {
         let is_plain =
             self.server.trim_start().get(..7).is_some_and(|start| start.eq_ignore_ascii_case("http://"));
         match self.trust {
@@ -116,7 +116,7 @@ pub struct Identity {
 /// A client certificate; files are read again at each handshake.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Certificate {
-    /// PEM, leaf first.
+    /// PEM, with the leaf first.
     pub chain: Material,
     /// PEM: PKCS#8, PKCS#1 or SEC1.
     pub key: Material,
@@ -154,14 +154,12 @@ pub enum Material {
 
 impl Material {
     /// Bytes in memory.
-    pub fn inline(bytes: impl Into<Vec<u8>>) -> Self {
+    pub(crate) fn inline(bytes: impl Into<Vec<u8>>) -> Self {
         Self::Inline(bytes.into().into())
     }
 
-    /// Loads the bytes.
-    ///
-    /// # Errors
-    /// The error of the system if the file cannot be read, or if it is larger than a configuration file may be.
+    /// Loads the bytes. Errors: the error of the system if the file cannot be read, or if it is larger than a
+    /// configuration file may be.
     pub fn load(&self) -> io::Result<Arc<[u8]>> {
         match self {
             Self::Inline(bytes) => Ok(Arc::clone(bytes)),

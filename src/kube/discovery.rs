@@ -1,6 +1,6 @@
 //! Maps `apiVersion` and kind to an API path.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -10,6 +10,7 @@ use super::error::Error;
 use super::request::{Method, Request};
 use crate::api::meta::{Resource, or_default};
 use crate::base::clock::Mono;
+use crate::base::lock::IgnorePoison;
 use crate::base::sorted::SortedMap;
 use crate::limits;
 
@@ -38,10 +39,8 @@ impl Discovery {
         Self { client, cache: Arc::default() }
     }
 
-    /// The API path of a kind; `None` if the server does not serve it.
-    ///
-    /// # Errors
-    /// The client's, if discovery fails.
+    /// The API path of a kind; `None` if the server does not serve it. Errors: the
+    /// client's, if discovery fails.
     pub fn resource_for(&self, api_version: &str, kind: &str) -> Result<Option<Resource>, Error> {
         let now = self.client.clock().mono();
         if let Some(entry) = self.lock().get(api_version) {
@@ -61,12 +60,12 @@ impl Discovery {
     }
 
     /// Drops the cached API version, because its CRD was just created or removed.
-    pub fn forget(&self, api_version: &str) {
+    pub(crate) fn forget(&self, api_version: &str) {
         self.lock().remove(api_version);
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, SortedMap<String, Entry>> {
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+        self.cache.lock().ignore_poison()
     }
 
     fn ask(&self, api_version: &str) -> Result<SortedMap<String, Resource>, Error> {

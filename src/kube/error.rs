@@ -30,8 +30,8 @@ pub enum Verdict {
     Unreachable,
     /// The request is wrong; a retry cannot help.
     Invalid,
-    /// The lease does not allow a write now. The request was not sent, so this is no information about the object or
-    /// the server.
+    /// The lease does not allow a write now. The request was not sent, so this is no information about the
+    /// object or the server.
     Fenced,
 }
 
@@ -102,7 +102,7 @@ impl Error {
     }
 
     /// If the client did not send the request: the delay before a retry. It does not count as a failed attempt.
-    pub const fn postponed(&self) -> Option<Duration> {
+    pub(crate) const fn postponed(&self) -> Option<Duration> {
         match self {
             Self::Fenced(_) => Some(limits::FENCED_AGAIN),
             Self::Unsent { after, .. } => Some(*after),
@@ -119,28 +119,28 @@ impl Error {
     }
 
     /// The server was unreachable: it has not seen the request.
-    pub fn is_cut_off(&self) -> bool {
+    pub(crate) fn is_cut_off(&self) -> bool {
         matches!(self, Self::Transport { source, .. }
             if matches!(source.hop(), Hop::Proxy | Hop::Dns | Hop::Tcp | Hop::Tls))
     }
 
     /// The server received the request, but did not answer in time.
-    pub fn is_late(&self) -> bool {
+    pub(crate) fn is_late(&self) -> bool {
         matches!(self, Self::Transport { source: net::Error::Timeout(_), .. }) && !self.is_cut_off()
     }
 
     /// The answer exceeds a limit.
-    pub fn is_too_large(&self) -> bool {
+    pub(crate) fn is_too_large(&self) -> bool {
         matches!(self, Self::Transport { source: net::Error::TooLarge { .. }, .. })
     }
 
     /// Our side closed the connection, because the client has a new one.
-    pub fn is_closed_by_us(&self) -> bool {
+    pub(crate) fn is_closed_by_us(&self) -> bool {
         matches!(self, Self::Transport { source: net::Error::Closed, .. })
     }
 
     /// The failure that the server reported.
-    pub fn failure(&self) -> Option<&Failure> {
+    pub(crate) fn failure(&self) -> Option<&Failure> {
         match self {
             Self::Api(failure) => Some(failure),
             _ => None,
@@ -153,12 +153,12 @@ impl Error {
     }
 
     /// The name is taken.
-    pub fn is_already_exists(&self) -> bool {
+    pub(crate) fn is_already_exists(&self) -> bool {
         self.verdict() == Verdict::AlreadyExists
     }
 
     /// Another writer changed the object, or a precondition failed.
-    pub fn is_conflict(&self) -> bool {
+    pub(crate) fn is_conflict(&self) -> bool {
         self.verdict() == Verdict::Conflict
     }
 
@@ -172,9 +172,9 @@ impl Error {
         self.verdict() == Verdict::Denied
     }
 
-    /// The SeedAuthorizer of the garden found no path from the object to our Seed: the object is gone, or another seed
-    /// has it.
-    pub fn is_unrelated(&self) -> bool {
+    /// The SeedAuthorizer of the garden found no path from the object to our Seed: the object is gone, or
+    /// another seed has it.
+    pub(crate) fn is_unrelated(&self) -> bool {
         self.failure().is_some_and(Failure::is_unrelated)
     }
 }
@@ -183,57 +183,55 @@ impl Error {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Failure {
     /// Method and URL without its query; empty for an event of a watch.
-    pub request: String,
-    /// HTTP status code.
+    pub(crate) request: String,
+    /// The status code of the response.
     pub code: u16,
     /// Machine-readable reason, such as `AlreadyExists`.
     pub reason: String,
-    /// Text for people.
+    /// The text is for people.
     pub message: String,
     /// Where to continue the list, in a 410 of a paged list.
-    pub continue_token: String,
+    pub(crate) continue_token: String,
     /// The delay before a retry.
-    pub retry_after: Option<Duration>,
-    /// Fields and causes.
-    pub details: StatusDetails,
+    pub(crate) retry_after: Option<Duration>,
+    pub(crate) details: StatusDetails,
 }
 
 /// `details` of a `Status`.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct StatusDetails {
+pub(crate) struct StatusDetails {
     /// Name of the object.
     #[serde(deserialize_with = "or_default")]
-    pub name: String,
+    pub(crate) name: String,
     /// Kind or plural of the object.
     #[serde(deserialize_with = "or_default")]
-    pub kind: String,
-    /// Single causes.
+    pub(crate) kind: String,
     #[serde(deserialize_with = "or_default")]
-    pub causes: Vec<StatusCause>,
+    pub(crate) causes: Vec<StatusCause>,
     /// The delay before a retry, in seconds.
     #[serde(deserialize_with = "or_default")]
-    pub retry_after_seconds: u32,
+    pub(crate) retry_after_seconds: u32,
 }
 
 /// One cause of a failure.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct StatusCause {
+pub(crate) struct StatusCause {
     /// Machine-readable reason, such as `FieldValueInvalid`.
     #[serde(deserialize_with = "or_default")]
-    pub reason: String,
-    /// Text for people.
+    pub(crate) reason: String,
+    /// The text is for people.
     #[serde(deserialize_with = "or_default")]
-    pub message: String,
+    pub(crate) message: String,
     /// Path of the field.
     #[serde(deserialize_with = "or_default")]
-    pub field: String,
+    pub(crate) field: String,
 }
 
 impl Failure {
     /// How to handle it.
-    pub fn verdict(&self) -> Verdict {
+    pub(crate) fn verdict(&self) -> Verdict {
         match (self.code, self.reason.as_str()) {
             (404, _) => Verdict::NotFound,
             (409, "AlreadyExists") => Verdict::AlreadyExists,

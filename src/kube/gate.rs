@@ -9,18 +9,19 @@
 //! Then one request at a time may probe the server. The first answer opens the gate.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 use crate::base::backoff::delay_after;
 use crate::base::clock::Mono;
+use crate::base::lock::IgnorePoison;
 use crate::base::random;
 use crate::base::workers::{Server, Workers};
 use crate::limits;
 
 /// Creates the gates of all servers: their probes share the workers.
 #[derive(Clone, Debug)]
-pub struct Gates {
+pub(crate) struct Gates {
     workers: Workers,
     probes: Arc<Probes>,
 }
@@ -33,18 +34,18 @@ struct Probes {
 
 impl Gates {
     /// Gates for a program with these workers.
-    pub fn new(workers: &Workers) -> Self {
+    pub(crate) fn new(workers: &Workers) -> Self {
         let probes = Probes { running: AtomicUsize::new(0), max: (workers.count() / 2).max(1) };
         Self { workers: workers.clone(), probes: Arc::new(probes) }
     }
 
     /// A gate for another server.
-    pub fn gate(&self) -> Gate {
+    pub(crate) fn gate(&self) -> Gate {
         self.gate_of(permits(self.workers.count()))
     }
 
     /// A gate for one of many servers: its requests use at most a quarter of the workers.
-    pub fn narrow_gate(&self) -> Gate {
+    pub(crate) fn narrow_gate(&self) -> Gate {
         self.gate_of((self.workers.count() / 4).max(1))
     }
 
@@ -104,7 +105,7 @@ impl Drop for Pass {
 impl Gate {
     fn lock(&self) -> MutexGuard<'_, State> {
         // Plain values: no panic leaves them half changed.
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.state.lock().ignore_poison()
     }
 
     /// Requests a permit. If the server answers but all permits are taken, waits a moment for one.
@@ -115,7 +116,7 @@ impl Gate {
             let waits = |state: &mut State| state.active >= state.permits || !self.0.server.has_room();
             // In real time, because sockets wait in real time.
             let waited = self.0.returned.wait_timeout_while(state, limits::PERMIT_WAIT_MAX, waits);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            state = waited.ignore_poison().0;
             entry = self.held(state.enter(now));
             state.jammed = entry == Entry::Full;
         }

@@ -7,11 +7,11 @@ use super::kubeconfig::{self, Error};
 use crate::format::address::authority;
 
 /// The kubelet's mount path of the ServiceAccount.
-pub const SERVICE_ACCOUNT_DIRECTORY: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+pub(crate) const SERVICE_ACCOUNT_DIRECTORY: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 /// The connection from `KUBERNETES_SERVICE_HOST` (which may be an IPv6 address), `KUBERNETES_SERVICE_PORT` and the
 /// directory with `token` and `ca.crt`. Both files are read again while the program runs.
-pub fn connection(host: &str, port: &str, directory: &Path) -> Connection {
+pub(crate) fn connection(host: &str, port: &str, directory: &Path) -> Connection {
     let server = format!("https://{}", authority(host, port));
     let identity =
         Identity { certificate: None, credentials: Credentials::TokenFile(directory.join("token")) };
@@ -19,12 +19,9 @@ pub fn connection(host: &str, port: &str, directory: &Path) -> Connection {
         .with_trust(Trust::Bundle(Material::File(directory.join("ca.crt"))))
 }
 
-/// The connection to a cluster in which the program may run: the kubeconfig if one is named, and its context, else the pod's
-/// ServiceAccount; `None` outside of a pod.
-///
-/// # Errors
-/// If the kubeconfig is unusable.
-pub fn or_kubeconfig(
+/// The connection to a cluster in which the program may run: the kubeconfig if one is named, and its context,
+/// else the pod's ServiceAccount; `None` outside of a pod. Errors: if the kubeconfig is unusable.
+pub(crate) fn or_kubeconfig(
     (kubeconfig, context): (Option<&Path>, &str),
     variable: &dyn Fn(&str) -> Option<String>,
     directory: &Path,

@@ -1,14 +1,14 @@
 //! Our own rate limit: a bucket of `burst` tokens that fills with `qps` tokens per second.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use crate::base::clock::{Clock, Mono};
+use crate::base::lock::IgnorePoison;
 use crate::base::stop::Stop;
 
 use super::error::Error;
 
-/// A token bucket.
 #[derive(Debug)]
 pub(super) struct Limiter {
     qps: f64,
@@ -54,7 +54,7 @@ impl Limiter {
         if self.qps <= 0.0 || !self.qps.is_finite() {
             return Ok(Duration::ZERO);
         }
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock().ignore_poison();
         let filled = now.saturating_sub(state.at).as_secs_f64() * self.qps;
         state.tokens = (state.tokens + filled).min(self.burst);
         state.at = now;

@@ -4,14 +4,14 @@
 //! A call has three layers: [`request`] builds it without IO, [`client`] sends it with a deadline, and the generic
 //! methods of [`Client`] only decode.
 
-pub mod bounds;
+pub(crate) mod bounds;
 pub mod client;
-pub mod clients;
+pub(crate) mod clients;
 pub mod connection;
-pub mod discovery;
-pub mod error;
+pub(crate) mod discovery;
+pub(crate) mod error;
 mod gate;
-pub mod in_cluster;
+pub(crate) mod in_cluster;
 pub mod kubeconfig;
 mod limiter;
 mod list;
@@ -23,22 +23,25 @@ mod send;
 mod session;
 mod split;
 mod status;
-pub mod value;
+pub(crate) mod value;
 mod warm;
-pub mod watch;
+pub(crate) mod watch;
 
-pub use bounds::{Bounds, Permits};
-pub use client::{Client, Options, Permit, Response};
-pub use clients::{Applier, Garden, Seed, Shoot};
-pub use connection::{Connection, Credentials, Identity, Material, Trust};
+pub(crate) use bounds::Permits;
+pub(crate) use client::Permit;
+pub use client::{Client, Options};
+pub(crate) use clients::Shoot;
+pub use clients::{Applier, Garden, Seed};
+pub use connection::{Connection, Credentials, Material, Trust};
 pub use discovery::Discovery;
-pub use error::{Error, Failure, Verdict};
-pub use gate::{Gate, Gates};
-pub use pages::SKIPPED;
-pub use request::{
-    DeleteParams, List, ListItem, ListMeta, ListParams, Method, Patch, Propagation, ServerVersion,
-    Undecodable, WatchParams,
-};
-pub use send::{ANSWERED, REACHABLE, RESPONSE_SECONDS};
+pub use error::Error;
+#[cfg(test)]
+pub(crate) use error::Failure;
+pub use error::Verdict;
+pub(crate) use gate::{Gate, Gates};
+pub(crate) use request::ListItem;
+pub use request::Undecodable;
+pub use request::{DeleteParams, List, ListParams, Method, Patch, Propagation, WatchParams};
+pub(crate) use send::{ANSWERED, REACHABLE, RESPONSE_SECONDS};
 pub use warm::Warm;
-pub use watch::{Watch, WatchEvent, WatchHandle};
+pub use watch::{Watch, WatchEvent};

@@ -16,7 +16,7 @@ use crate::limits;
 use crate::net::{self, Limits};
 
 /// A metric: objects that were skipped because they are too long, by `peer`.
-pub const SKIPPED: &str = "gardenlet_api_skipped_objects_total";
+pub(crate) const SKIPPED: &str = "gardenlet_api_skipped_objects_total";
 /// After this many lists with expired pages, the next list has no pages.
 const RESTARTS_MAX: u32 = 2;
 
@@ -29,7 +29,6 @@ pub(super) struct Room {
 }
 
 impl Room {
-    /// For all pages.
     pub(super) fn of_list(options: &Options, terms: Terms) -> Self {
         let page_time = terms.timeout.max(options.bounds.page_time_min);
         Self { page_time, ..Self::of_page(options, terms) }

@@ -55,9 +55,9 @@ pub struct ListParams {
 /// The selection and form of a watch.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct WatchParams {
-    /// As in [`ListParams`].
+    /// It means the same as in [`ListParams`].
     pub label_selector: String,
-    /// As in [`ListParams`].
+    /// It means the same as in [`ListParams`].
     pub field_selector: String,
     /// The version at which the watch begins.
     pub resource_version: String,
@@ -170,7 +170,7 @@ pub struct Undecodable {
     /// Its key.
     pub key: Key,
     /// The values that were read before the limit, if the object has too many. Null if it has an unexpected shape.
-    pub head: Value,
+    pub(crate) head: Value,
     /// The problem.
     pub why: serde_json::Error,
 }
@@ -192,10 +192,10 @@ pub enum ListItem<T> {
 pub struct ServerVersion {
     /// Such as `1`.
     #[serde(deserialize_with = "or_default")]
-    pub major: String,
+    pub(crate) major: String,
     /// Such as `34` or `34+`.
     #[serde(deserialize_with = "or_default")]
-    pub minor: String,
+    pub(crate) minor: String,
     /// Such as `v1.34.1`.
     #[serde(deserialize_with = "or_default")]
     pub git_version: String,
@@ -207,11 +207,10 @@ pub struct Request {
     /// Method.
     pub method: Method,
     /// Path below the server's URL, with query.
-    pub path: String,
-    /// Accepted media types.
-    pub accept: &'static str,
+    pub(crate) path: String,
+    pub(crate) accept: &'static str,
     /// Media type of the body; empty without body.
-    pub content_type: String,
+    pub(crate) content_type: String,
     /// Body.
     pub body: Option<Vec<u8>>,
     /// Whether the server may compress the response, as it does with long ones: pages of lists.
@@ -235,18 +234,18 @@ impl Request {
     }
 
     /// GET of any path.
-    pub fn get(path: impl Into<String>) -> Self {
+    pub(crate) fn get(path: impl Into<String>) -> Self {
         Self::bare(Method::Get, path.into())
     }
 
     /// Any method, path and body.
-    pub fn raw(method: Method, path: &str, body: Option<&[u8]>, content_type: &str) -> Self {
+    pub(crate) fn raw(method: Method, path: &str, body: Option<&[u8]>, content_type: &str) -> Self {
         let content_type = if body.is_some() { content_type.to_owned() } else { String::new() };
         Self { content_type, body: body.map(<[u8]>::to_vec), ..Self::bare(method, path.to_owned()) }
     }
 
     /// One page of a list.
-    pub fn list(resource: &Resource, namespace: &str, params: &ListParams) -> Self {
+    pub(crate) fn list(resource: &Resource, namespace: &str, params: &ListParams) -> Self {
         let mut query = Query::new(resource.collection_path(namespace));
         query.text("labelSelector", &params.label_selector);
         query.text("fieldSelector", &params.field_selector);
@@ -260,7 +259,7 @@ impl Request {
     }
 
     /// A watch that the server ends after `timeout_s`.
-    pub fn watch(resource: &Resource, namespace: &str, params: &WatchParams, timeout_s: u32) -> Self {
+    pub(crate) fn watch(resource: &Resource, namespace: &str, params: &WatchParams, timeout_s: u32) -> Self {
         let mut query = Query::new(resource.collection_path(namespace));
         query.text("watch", "true");
         query.text("labelSelector", &params.label_selector);
@@ -273,12 +272,12 @@ impl Request {
     }
 
     /// Creation of an object in a collection, or of a subresource such as `token`.
-    pub fn create(path: String, object: &Value) -> Self {
+    pub(crate) fn create(path: String, object: &Value) -> Self {
         Self::with_body(Method::Post, path, ACCEPT_JSON, object)
     }
 
     /// Replacement of an object or of its `status`.
-    pub fn replace(path: String, object: &Value) -> Self {
+    pub(crate) fn replace(path: String, object: &Value) -> Self {
         Self::with_body(Method::Put, path, ACCEPT_JSON, object)
     }
 
@@ -289,7 +288,7 @@ impl Request {
     }
 
     /// Deletion of an object.
-    pub fn delete(path: String, params: &DeleteParams) -> Self {
+    pub(crate) fn delete(path: String, params: &DeleteParams) -> Self {
         match params.body() {
             None => Self::bare(Method::Delete, path),
             Some(body) => Self::with_body(Method::Delete, path, ACCEPT_JSON, &body),
@@ -297,7 +296,7 @@ impl Request {
     }
 
     /// Deletion of everything that a list would return.
-    pub fn delete_collection(
+    pub(crate) fn delete_collection(
         resource: &Resource,
         namespace: &str,
         list: &ListParams,
@@ -310,7 +309,7 @@ impl Request {
     }
 
     /// The path without its query, for logs and errors: selectors and continue tokens are long.
-    pub fn bare_path(&self) -> &str {
+    pub(crate) fn bare_path(&self) -> &str {
         self.path.split('?').next().unwrap_or_default()
     }
 }

@@ -1,7 +1,7 @@
 //! Sends requests: rate limit, deadline, credentials, metrics, and failure responses. No generics.
 
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use super::bounds::{Busy, Claims, Held};
@@ -19,19 +19,20 @@ use super::watch::{Line, LongEvents};
 use crate::base::clock::{Clock, Mono};
 use crate::base::cut::cut;
 use crate::base::error::chain;
+use crate::base::lock::IgnorePoison;
 use crate::limits;
 use crate::net::{self, Limits, Traffic};
 
 /// A metric: whether the last request was answered, by `peer`.
-pub const REACHABLE: &str = "gardenlet_api_reachable";
+pub(crate) const REACHABLE: &str = "gardenlet_api_reachable";
 /// A metric: how long the server takes to answer, by `peer`.
-pub const RESPONSE_SECONDS: &str = "gardenlet_api_response_seconds";
+pub(crate) const RESPONSE_SECONDS: &str = "gardenlet_api_response_seconds";
 /// The most that is kept of the reason why a server does not answer.
 const REASON_BYTES_MAX: usize = 400;
 /// How much one request changes that.
 const SMOOTHING: f64 = 0.2;
 /// A metric: when a server last answered, by `peer`.
-pub const ANSWERED: &str = "gardenlet_api_last_response_timestamp_seconds";
+pub(crate) const ANSWERED: &str = "gardenlet_api_last_response_timestamp_seconds";
 
 /// Name resolution, TCP, proxy and TLS together.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -97,16 +98,13 @@ impl Sender {
     }
 
     pub(super) fn session(&self) -> Arc<Session> {
-        Arc::clone(&self.session.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.session.read().ignore_poison())
     }
 
     /// Switches to another connection; running calls finish, watches end.
     pub(super) fn replace(&self, connection: Connection) -> Result<(), Error> {
         let new = Arc::new(Session::new(connection, &self.options, &self.traffic)?);
-        let old = std::mem::replace(
-            &mut *self.session.write().unwrap_or_else(PoisonError::into_inner),
-            Arc::clone(&new),
-        );
+        let old = std::mem::replace(&mut *self.session.write().ignore_poison(), Arc::clone(&new));
         old.end_watches();
         if let Some(gate) = &self.options.gate {
             gate.forget();

@@ -1,7 +1,7 @@
 //! A connection in use: its URL, its pool, and the current credentials.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, RwLock, Weak};
 use std::time::Duration;
 
 use super::client::Options;
@@ -13,6 +13,7 @@ use super::request::Request;
 use super::watch::Line;
 use crate::base::clock::{Clock, Mono};
 use crate::base::garden_time::GardenTime;
+use crate::base::lock::IgnorePoison;
 use crate::base::redact::{self, Secret};
 use crate::net::{
     self, CertificatePair, Http, Limits, Party, ProxyPolicy, Roots, Settings, SystemCas, TlsError, Traffic,
@@ -85,7 +86,7 @@ impl Session {
 
     /// The pool of the calls.
     pub(super) fn http(&self) -> Http {
-        self.http.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.http.read().ignore_poison().clone()
     }
 
     /// Sends a request over the connection of a watch, or over the pool, with the current credentials. After a 401, it
@@ -139,7 +140,7 @@ impl Session {
     fn authorization(&self) -> Result<Option<Secret<String>>, Error> {
         let (header, certificate_changed) = self.login.header().map_err(Error::Credentials)?;
         if certificate_changed {
-            let mut http = self.http.write().unwrap_or_else(PoisonError::into_inner);
+            let mut http = self.http.write().ignore_poison();
             *http = http.sibling();
         }
         Ok(header)
@@ -147,7 +148,7 @@ impl Session {
 
     /// Closes the idle connections of the pool.
     pub(super) fn hang_up(&self) {
-        let mut http = self.http.write().unwrap_or_else(PoisonError::into_inner);
+        let mut http = self.http.write().ignore_poison();
         if !http.is_closed() {
             *http = http.sibling();
         }
@@ -155,7 +156,7 @@ impl Session {
 
     /// Registers a watch so that it ends with the session; ends it at once if the session has ended already.
     pub(super) fn track(&self, line: &Arc<Line>) {
-        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lines = self.lines.lock().ignore_poison();
         if lines.ended {
             drop(lines);
             return line.end();
@@ -169,14 +170,13 @@ impl Session {
         self.take_lines().iter().for_each(|line| line.end());
     }
 
-    /// Ends all requests.
     pub(super) fn shutdown(&self) {
         self.take_lines().iter().for_each(|line| line.close());
         self.http().shutdown();
     }
 
     fn take_lines(&self) -> Vec<Arc<Line>> {
-        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lines = self.lines.lock().ignore_poison();
         lines.ended = true;
         std::mem::take(&mut lines.running).iter().filter_map(Weak::upgrade).collect()
     }
@@ -268,7 +268,7 @@ impl Login {
         match self {
             Self::Fixed(header) => Ok((header.clone(), false)),
             Self::File { path, clock, cached } => {
-                let mut cached = cached.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut cached = cached.lock().ignore_poison();
                 let now = clock.mono();
                 if let Some((header, read_at)) = &*cached
                     && now.saturating_sub(*read_at) < TOKEN_FILE_AGE_MAX
@@ -299,7 +299,7 @@ impl Login {
         match self {
             Self::Fixed(_) => false,
             Self::File { cached, .. } => {
-                *cached.lock().unwrap_or_else(PoisonError::into_inner) = None;
+                *cached.lock().ignore_poison() = None;
                 true
             }
             Self::Exec(cache) => {

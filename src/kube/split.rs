@@ -37,11 +37,9 @@ enum Place {
     First,
     /// Where an object begins.
     Next,
-    /// In an object.
     Within,
     /// In an object that is too long.
     Beyond,
-    /// After an object.
     After,
 }
 
@@ -80,10 +78,7 @@ impl Splitter {
         }
     }
 
-    /// Reads on.
-    ///
-    /// # Errors
-    /// The text is not a list, or the sink refuses to continue.
+    /// Reads on. Errors: the text is not a list, or the sink refuses to continue.
     pub(super) fn feed<S: Sink>(&mut self, mut bytes: &[u8], sink: &mut S) -> Result<(), Broken<S::Error>> {
         while let Some(byte) = bytes.first() {
             bytes = match self.place {
@@ -100,10 +95,7 @@ impl Splitter {
         Ok(())
     }
 
-    /// The end of the text: a map with an empty list of items.
-    ///
-    /// # Errors
-    /// Something is missing.
+    /// The end of the text: a map with an empty list of items. Errors: something is missing.
     pub(super) fn finish(self) -> Result<Vec<u8>, &'static str> {
         if self.place != Place::Rest || self.depth != 0 || self.rest.is_empty() {
             return Err("it ends too early");

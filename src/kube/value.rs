@@ -24,11 +24,9 @@ const TOO_MANY: &str = "the object has too many values";
 const ERROR_BYTES_MAX: usize = 512;
 const TOO_LONG: &str = "the object is too long";
 
-/// Reads one object of at most this many values, including keys.
-///
-/// # Errors
-/// Text that is not JSON, and an object of more values.
-pub fn read_within(text: &[u8], nodes_max: usize) -> serde_json::Result<Value> {
+/// Reads one object of at most this many values, including keys. Errors: text that is not JSON, and an
+/// object of more values.
+pub(crate) fn read_within(text: &[u8], nodes_max: usize) -> serde_json::Result<Value> {
     let left = Cell::new(nodes_max);
     let mut deserializer = serde_json::Deserializer::from_slice(text);
     let value = Node { left: &left, cut: None, place: Place::Object }.deserialize(&mut deserializer)?;
@@ -36,11 +34,9 @@ pub fn read_within(text: &[u8], nodes_max: usize) -> serde_json::Result<Value> {
     Ok(value)
 }
 
-/// Reads the values at these paths of an object, and skips the rest.
-///
-/// # Errors
-/// Text that is not JSON, and a value on the path that is not an object.
-pub fn read_parts(text: &[u8], paths: &[&[&str]]) -> serde_json::Result<Value> {
+/// Reads the values at these paths of an object, and skips the rest. Errors: text that is not JSON, and a
+/// value on the path that is not an object.
+pub(crate) fn read_parts(text: &[u8], paths: &[&[&str]]) -> serde_json::Result<Value> {
     let left = Cell::new(usize::MAX);
     let mut deserializer = serde_json::Deserializer::from_slice(text);
     let node = Node { left: &left, cut: None, place: Place::Object };
@@ -101,7 +97,7 @@ pub(super) fn short(error: serde_json::Error) -> serde_json::Error {
 
 /// An object of a list or a watch, of at most [`limits::STREAMED_NODES_MAX`] values.
 #[derive(Debug)]
-pub struct Streamed {
+pub(crate) struct Streamed {
     object: Value,
     /// Why it has not all its values.
     cut: Option<&'static str>,
@@ -137,7 +133,7 @@ impl Streamed {
     }
 
     /// Whether it was skipped, and does not begin with its name: it may be any object.
-    pub fn is_unknown(&self) -> bool {
+    pub(crate) fn is_unknown(&self) -> bool {
         self.is_too_long() && !self.has_name()
     }
 
@@ -147,34 +143,29 @@ impl Streamed {
     }
 
     /// Its key, in any shape.
-    pub fn key(&self) -> Key {
+    pub(crate) fn key(&self) -> Key {
         let part = |field: &str| text(&self.object["metadata"][field]).to_owned();
         Key { namespace: part("namespace"), name: part("name") }
     }
 
     /// Its version; empty if it has none.
-    pub fn version(&self) -> &str {
+    pub(crate) fn version(&self) -> &str {
         text(&self.object["metadata"]["resourceVersion"])
     }
 
     /// One of its labels; empty if it is missing.
-    pub fn label(&self, name: &str) -> &str {
+    pub(crate) fn label(&self, name: &str) -> &str {
         text(&self.object["metadata"]["labels"][name])
     }
 
-    /// The whole object.
-    ///
-    /// # Errors
-    /// If it is not whole.
+    /// The whole object. Errors: if it is not whole.
     pub(super) fn whole(self) -> serde_json::Result<Value> {
         self.cut.map_or(Ok(self.object), |why| Err(serde::de::Error::custom(why)))
     }
 
-    /// The object, decoded as the caller's type.
-    ///
-    /// # Errors
-    /// If it has another shape, or is too long, or has more values than allowed.
-    pub fn decode<T: DeserializeOwned>(self) -> Result<T, Undecodable> {
+    /// The object, decoded as the caller's type. Errors: if it has another shape, or is too long, or has
+    /// more values than allowed.
+    pub(crate) fn decode<T: DeserializeOwned>(self) -> Result<T, Undecodable> {
         if let Some(why) = self.cut {
             return Err(self.refused(why));
         }
@@ -296,8 +287,8 @@ impl Node<'_> {
         }
     }
 
-    /// In a list or a watch, a ManagedResource has few values without that part. The kind comes before all other
-    /// fields.
+    /// In a list or a watch, a ManagedResource has few values without that part. The kind comes
+    /// before all other fields.
     fn heed_kind(self, key: &str, value: &Value) {
         let Some(cut) = self.cut.filter(|_| self.place == Place::Object && key == "kind") else { return };
         if value == "ManagedResource" {
@@ -389,7 +380,7 @@ impl<'de> Visitor<'de> for Node<'_> {
 
 /// The maximum number of values of a JSON text, including keys. It allocates nothing and does not recurse, so the text
 /// may be nested to any depth.
-pub fn count(text: &str) -> usize {
+pub(crate) fn count(text: &str) -> usize {
     Marks::of(text.as_bytes()).values_max()
 }
 

@@ -2,9 +2,11 @@
 //! more memory than all other data of a healthy server.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use super::session::Session;
+
+use crate::base::lock::IgnorePoison;
 
 /// Shared by the clients of many servers. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -20,13 +22,13 @@ impl Warm {
         Self { max, recent: Arc::default() }
     }
 
-    /// The session is about to send a request. The least recently used one hangs up after its request in flight has
-    /// ended.
+    /// The session is about to send a request. The least recently used one hangs up after its request
+    /// in flight has ended.
     pub(super) fn uses(&self, session: &Arc<Session>) {
         let mut cold = Vec::new();
         {
             // Single calls change the list: no panic can leave it half changed.
-            let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut recent = self.recent.lock().ignore_poison();
             let this = Arc::as_ptr(session);
             if recent.back().is_some_and(|last| last.as_ptr() == this) {
                 return;

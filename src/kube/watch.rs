@@ -80,7 +80,7 @@ pub(super) struct LongEvents {
 }
 
 /// A running watch. The server ends it after its timeout; begin the next one at the last resourceVersion seen.
-pub struct Events {
+pub(crate) struct Events {
     line: Arc<Line>,
     request: String,
     lines: Lines,
@@ -102,8 +102,7 @@ impl Events {
 
     /// Waits for the next event. `None` when the watch has ended regularly: the server ended it, or the client got
     /// another connection. After an error, there are no more events.
-    #[allow(clippy::should_implement_trait)] // it blocks and its errors end it: not a collection
-    pub fn next(&mut self) -> Option<Result<WatchEvent<Streamed>, Error>> {
+    pub(crate) fn next(&mut self) -> Option<Result<WatchEvent<Streamed>, Error>> {
         if self.done {
             return None;
         }
@@ -117,7 +116,7 @@ impl Events {
     }
 
     /// A handle that ends the watch from another thread.
-    pub fn handle(&self) -> WatchHandle {
+    pub(crate) fn handle(&self) -> WatchHandle {
         WatchHandle(Arc::clone(&self.line))
     }
 
@@ -234,8 +233,8 @@ fn decode(bytes: &[u8], held: Option<Held>) -> Result<WatchEvent<Streamed>, Prob
     sort(&kind, object.with_permit(held))
 }
 
-/// An event whose text is too long. If its start does not say which object it is about, only a new list can tell what
-/// exists.
+/// An event whose text is too long. If its start does not say which object it is about, only a new list
+/// can tell what exists.
 fn decode_head(head: &[u8], held: Option<Held>) -> Result<WatchEvent<Streamed>, Problem> {
     let known = serde_json::from_slice::<RawEvent>(head).ok();
     match known.filter(|event| event.object.has_name()) {
@@ -277,7 +276,6 @@ enum Broken {
 const KEPT_BUFFER_BYTES: usize = 64 << 10;
 const READ_BYTES: usize = 4 << 10;
 
-/// A line.
 enum Text<'a> {
     Whole(&'a [u8]),
     /// It was skipped. What is known of it, as JSON with the same shape.

@@ -23,9 +23,7 @@ const OWN_RSA_BITS_MAX: usize = 4_096;
 /// With larger RSA keys, ring does not verify.
 const RSA_BITS_MAX: usize = 8_192;
 
-/// The certificate that we show to servers. Like Go, this accepts certificates of X.509 version 1.
-///
-/// # Errors
+/// The certificate that we show to servers. Like Go, this accepts certificates of X.509 version 1. Errors:
 /// [`TlsError::Material`] if certificate or key cannot be read or used, or do not belong together.
 pub(super) fn resolver(
     pair: &CertificatePair,

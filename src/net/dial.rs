@@ -16,16 +16,12 @@ use crate::limits;
 
 /// Opens TCP connections. Tests use a dialer of their own to cut, delay or count connections.
 pub trait Dial: Send + Sync + fmt::Debug {
-    /// Connects to a host name or an IP address (IPv6 without brackets), within `timeout` over all its addresses.
-    ///
-    /// # Errors
-    /// The error of the system for the last address.
+    /// Connects to a host name or an IP address (IPv6 without brackets), within `timeout` over all its
+    /// addresses. Errors: the error of the system for the last address.
     fn dial(&self, host: &str, port: u16, timeout: Duration) -> io::Result<TcpStream>;
 
-    /// The same, but reports each attempt before it begins, so that another thread can cancel it.
-    ///
-    /// # Errors
-    /// As [`Dial::dial`], and the errors of `opening`.
+    /// The same, but reports each attempt before it begins, so that another thread can cancel it. Errors: as
+    /// [`Dial::dial`], and the errors of `opening`.
     fn dial_telling(
         &self,
         to: (&str, u16),
@@ -36,10 +32,7 @@ pub trait Dial: Send + Sync + fmt::Debug {
         self.dial(to.0, to.1, timeout)
     }
 
-    /// The addresses of a host name, within `timeout`.
-    ///
-    /// # Errors
-    /// The error of the system.
+    /// The addresses of a host name, within `timeout`. Errors: the error of the system.
     fn lookup(&self, host: &str, timeout: Duration) -> io::Result<Vec<IpAddr>> {
         let found = resolve(host, 0, timeout, &mut |_| Ok(()))?;
         Ok(found.iter().map(SocketAddr::ip).collect())
@@ -47,7 +40,7 @@ pub trait Dial: Send + Sync + fmt::Debug {
 }
 
 /// Called before each attempt to connect; an error cancels the attempt.
-pub type Opening<'a> = &'a mut dyn FnMut(&Arc<Attempt>) -> io::Result<()>;
+pub(crate) type Opening<'a> = &'a mut dyn FnMut(&Arc<Attempt>) -> io::Result<()>;
 
 /// The addresses of a name.
 type Addresses = io::Result<Vec<SocketAddr>>;
@@ -65,7 +58,7 @@ pub enum Attempt {
 
 impl Attempt {
     /// The address, if this is a connection.
-    pub const fn address(&self) -> Option<IpAddr> {
+    pub(crate) const fn address(&self) -> Option<IpAddr> {
         match self {
             Self::Lookup(_) => None,
             Self::Connect(_, address) => Some(address.ip()),
@@ -73,7 +66,7 @@ impl Attempt {
     }
 
     /// Cancels the attempt. Once a connection is established, it has a shutdown handle of its own.
-    pub fn cancel(&self) {
+    pub(crate) fn cancel(&self) {
         // If there is nothing to cancel, the result is the same.
         match self {
             Self::Lookup(answer) => drop(answer.send(Err(io::ErrorKind::ConnectionAborted.into()))),
@@ -86,14 +79,14 @@ impl Attempt {
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(9);
 /// Interval between keepalive probes.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
-/// Number of lost probes after which a connection is dead: the agent notices a silently dropped link within 15 s, not
-/// within 15 minutes.
+/// Number of lost probes after which a connection is dead: the agent notices a silently dropped link within
+/// 15 s, not within 15 minutes.
 const KEEPALIVE_PROBES: u32 = 3;
 /// A connection ends if sent data is not acknowledged for this long.
 const USER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The dialer of the real program: tries all addresses of a name in turn, with keepalive, `TCP_USER_TIMEOUT` and no
-/// delay.
+/// The dialer of the real program: tries all addresses of a name in turn, with keepalive,
+/// `TCP_USER_TIMEOUT` and no delay.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemDialer;
 

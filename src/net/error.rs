@@ -18,14 +18,14 @@ pub enum Error {
     Lookup {
         /// The name.
         host: String,
-        /// The system's error.
+        /// The error of the system.
         source: io::Error,
     },
     /// An address is unreachable.
     Connect {
-        /// Host and port.
+        /// The host and the port.
         address: String,
-        /// The system's error.
+        /// The error of the system.
         source: io::Error,
     },
     /// The connection must not lead to this address.
@@ -39,7 +39,7 @@ pub enum Error {
     Io {
         /// The operation, such as `read the response`.
         operation: String,
-        /// The system's error.
+        /// The error of the system.
         source: io::Error,
     },
     /// A time limit passed; the text names the phase.
@@ -67,7 +67,7 @@ pub(super) const HANDSHAKE: &str = "TLS handshake";
 
 /// The steps from here to a server, in order. Every step before the hop of an error succeeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Hop {
+pub(crate) enum Hop {
     /// Our configuration: URL, CA, certificate, key.
     Configuration,
     /// The proxy, and the connection to it.
@@ -78,11 +78,8 @@ pub enum Hop {
     Tcp,
     /// The TLS handshake.
     Tls,
-    /// Its certificate.
     Certificate,
-    /// Our own certificate.
     Identity,
-    /// Requests and responses.
     Http,
 }
 
@@ -179,7 +176,7 @@ impl fmt::Display for Error {
 
 impl Error {
     /// Recovers the cause that was wrapped in an `io::Error`.
-    pub fn from_io(operation: &str, error: io::Error) -> Self {
+    pub(crate) fn from_io(operation: &str, error: io::Error) -> Self {
         match error.downcast::<Self>() {
             Ok(ours) => ours,
             Err(error) => match error.downcast::<ureq::Error>() {
@@ -193,7 +190,7 @@ impl Error {
     }
 
     /// The step that failed.
-    pub fn hop(&self) -> Hop {
+    pub(crate) fn hop(&self) -> Hop {
         match self {
             Self::Request(_) | Self::Inside { .. } | Self::Tls(TlsError::Material(_)) => Hop::Configuration,
             Self::Proxy(_) => Hop::Proxy,

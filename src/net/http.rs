@@ -35,7 +35,7 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(15);
 /// The settings of connections.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Opens sockets.
+    /// It opens the sockets of connections.
     pub dialer: Arc<dyn Dial>,
     /// Trust and identity.
     pub party: Arc<dyn Party>,
@@ -49,7 +49,7 @@ pub struct Settings {
     pub clock: Clock,
     /// A second clock, if the first one finds the peer's certificate expired or not valid yet.
     pub second_clock: Option<Clock>,
-    /// `User-Agent`.
+    /// The value of the header `User-Agent`.
     pub user_agent: String,
     /// Idle connections that are kept.
     pub idle_connections_max: usize,
@@ -111,12 +111,12 @@ pub struct Response {
 
 impl Response {
     /// A header as text.
-    pub fn header(&self, name: &str) -> Option<&str> {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
     }
 
     /// All headers of a name, as text.
-    pub fn headers(&self, name: &str) -> impl Iterator<Item = &str> {
+    pub(crate) fn headers(&self, name: &str) -> impl Iterator<Item = &str> {
         self.headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok())
     }
 }
@@ -153,10 +153,8 @@ impl Read for Body {
 }
 
 impl Body {
-    /// Reads the whole body.
-    ///
-    /// # Errors
-    /// The errors of the connection, and [`Error::TooLarge`] beyond `bytes_max`.
+    /// Reads the whole body. Errors: the errors of the connection,
+    /// and [`Error::TooLarge`] beyond `bytes_max`.
     pub fn read_all(&mut self, bytes_max: usize) -> Result<Vec<u8>, Error> {
         let read =
             capped::read(self, bytes_max).map_err(|error| Error::from_io("read the response", error))?;
@@ -185,13 +183,13 @@ impl Http {
     }
 
     /// The same, but restricted to addresses within `reach`.
-    pub fn within(settings: Settings, reach: Reach) -> Self {
+    pub(crate) fn within(settings: Settings, reach: Reach) -> Self {
         Self::with_link(Link(Arc::new(settings), reach))
     }
 
     /// Another pool with the same settings, which can be shut down separately.
     #[must_use]
-    pub fn sibling(&self) -> Self {
+    pub(crate) fn sibling(&self) -> Self {
         Self::with_link(self.link.clone())
     }
 
@@ -214,11 +212,8 @@ impl Http {
         Self { agent, link, closed: Arc::new(AtomicBool::new(false)) }
     }
 
-    /// Sends a request and waits for the headers of the response. A GET is retried once if the server has just closed
-    /// the connection.
-    ///
-    /// # Errors
-    /// Any [`Error`]; a status is not an error.
+    /// Sends a request and waits for the headers of the response. A GET is retried once if the server has
+    /// just closed the connection. Errors: any [`Error`]; a status is not an error.
     pub fn send(&self, request: &Request<'_>, limits: &Limits) -> Result<Response, Error> {
         let clock = Clock::system();
         let mut result = self.attempt(request, limits);
@@ -235,13 +230,13 @@ impl Http {
     }
 
     /// Ends all requests of this pool, including running ones, and refuses new ones.
-    pub fn shutdown(&self) {
+    pub(crate) fn shutdown(&self) {
         self.closed.store(true, Ordering::SeqCst);
         self.agent.clone().shutdown();
     }
 
     /// Whether [`Http::shutdown`] was called.
-    pub fn is_closed(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::SeqCst)
     }
 

@@ -4,7 +4,7 @@ use crate::base::redact::Secret;
 use crate::format::base64;
 
 /// User and password (RFC 7617).
-pub fn basic(user: &str, password: &Secret<String>) -> Secret<String> {
+pub(crate) fn basic(user: &str, password: &Secret<String>) -> Secret<String> {
     let login = base64::encode(format!("{user}:{}", password.expose()).as_bytes());
     Secret::new(format!("Basic {login}"))
 }

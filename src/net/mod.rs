@@ -3,28 +3,33 @@
 
 mod buffers;
 mod client_auth;
-pub mod dial;
-pub mod error;
-pub mod http;
+pub(crate) mod dial;
+pub(crate) mod error;
+pub(crate) mod http;
 pub mod login;
-pub mod proxy;
+pub(crate) mod proxy;
 mod reach;
 #[cfg(test)]
 pub(crate) mod testing;
 mod tls;
-pub mod traffic;
-pub mod trust;
+pub(crate) mod traffic;
+pub(crate) mod trust;
 mod tunnel;
-pub mod url;
+pub(crate) mod url;
 mod wire;
 
 pub use dial::{Dial, SystemDialer};
-pub use error::{Error, Hop, TlsError};
-pub use http::{Body, Http, Limits, Request, Response, Settings};
-pub use proxy::{ProxyEnv, ProxyPolicy};
-pub use reach::{Reach, Zone};
-pub use traffic::{Daily, Traffic};
-pub use trust::{Anonymous, CertificatePair, Party, Roots, SystemCas};
+pub use error::TlsError;
+pub(crate) use error::{Error, Hop};
+pub(crate) use http::Body;
+pub use http::{Http, Limits, Request, Response, Settings};
+pub use proxy::ProxyEnv;
+pub use proxy::ProxyPolicy;
+pub(crate) use reach::{Reach, Zone};
+pub(crate) use traffic::Daily;
+pub use traffic::Traffic;
+pub(crate) use trust::Anonymous;
+pub use trust::{CertificatePair, Party, Roots, SystemCas};
 pub use url::Url;
 
 #[cfg(test)]

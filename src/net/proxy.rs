@@ -8,12 +8,12 @@ use super::url::Url;
 /// The proxy variables of the environment.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct ProxyEnv {
-    /// `HTTP_PROXY`.
-    pub http_proxy: String,
-    /// `HTTPS_PROXY`.
-    pub https_proxy: String,
-    /// `NO_PROXY`.
-    pub no_proxy: String,
+    /// The value of variable `HTTP_PROXY`.
+    pub(crate) http_proxy: String,
+    /// The value of variable `HTTPS_PROXY`.
+    pub(crate) https_proxy: String,
+    /// The value of variable `NO_PROXY`.
+    pub(crate) no_proxy: String,
 }
 
 impl ProxyEnv {
@@ -41,9 +41,9 @@ pub enum ProxyPolicy {
     Fixed(Url),
     /// The proxy variables of the environment.
     Environment {
-        /// For `http` URLs.
+        /// The proxy for `http` URLs.
         http: Option<Url>,
-        /// For `https` URLs.
+        /// The proxy for `https` URLs.
         https: Option<Url>,
         /// Hosts that are reached directly.
         except: Exceptions,
@@ -56,10 +56,7 @@ impl ProxyPolicy {
         Self::Environment { http: None, https: None, except: Exceptions::default() }
     }
 
-    /// The policy of the environment.
-    ///
-    /// # Errors
-    /// The variable whose URL is unusable.
+    /// The policy of the environment. Errors: the variable whose URL is unusable.
     pub fn from_env(env: &ProxyEnv) -> Result<Self, String> {
         let parse =
             |name: &str, text: &str| parse_proxy(text).map_err(|problem| format!("{name}: {problem}"));
@@ -70,16 +67,13 @@ impl ProxyPolicy {
         })
     }
 
-    /// One proxy for everything; an empty text means no proxy.
-    ///
-    /// # Errors
-    /// What is wrong with the URL.
+    /// One proxy for everything; an empty text means no proxy. Errors: what is wrong with the URL.
     pub fn fixed(url: &str) -> Result<Self, String> {
         Ok(parse_proxy(url)?.map_or_else(Self::none, Self::Fixed))
     }
 
     /// The proxy for a URL; `None` to connect directly.
-    pub fn proxy_for(&self, scheme: &str, host: &str, port: u16) -> Option<&Url> {
+    pub(crate) fn proxy_for(&self, scheme: &str, host: &str, port: u16) -> Option<&Url> {
         match self {
             Self::Fixed(url) => Some(url),
             Self::Environment { http, https, except } => {
@@ -116,7 +110,7 @@ enum Rule {
 
 impl Exceptions {
     /// Parses the list and skips meaningless entries.
-    pub fn parse(list: &str) -> Self {
+    pub(crate) fn parse(list: &str) -> Self {
         let entries = list.split(',').map(|entry| entry.trim().to_ascii_lowercase());
         let mut out = Self::default();
         for entry in entries.filter(|entry| !entry.is_empty()) {

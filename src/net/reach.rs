@@ -10,10 +10,9 @@ use super::error::Error;
 
 /// The reach of an address, the widest first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Zone {
+pub(crate) enum Zone {
     /// Anyone can reach it.
     World,
-    /// A private network.
     Site,
     /// This machine or its link, where metadata services of clouds listen.
     Machine,
@@ -21,7 +20,7 @@ pub enum Zone {
 
 impl Zone {
     /// The zone of an address.
-    pub fn of(address: IpAddr) -> Self {
+    pub(crate) fn of(address: IpAddr) -> Self {
         match address {
             IpAddr::V4(address) => Self::of_v4(address),
             IpAddr::V6(address) => Self::of_v6(address),
@@ -60,7 +59,7 @@ impl Zone {
     }
 
     /// The zone of a host as written, if it is an address in any form or the name of this machine.
-    pub fn of_text(host: &str) -> Option<Self> {
+    pub(crate) fn of_text(host: &str) -> Option<Self> {
         let host = host.strip_suffix('.').unwrap_or(host);
         if host == "localhost" || host.ends_with(".localhost") {
             return Some(Self::Machine);
@@ -92,7 +91,7 @@ fn old_form(host: &str) -> Option<Ipv4Addr> {
 
 /// The addresses to which a pool may connect, and has connected.
 #[derive(Clone, Debug)]
-pub struct Reach {
+pub(crate) struct Reach {
     max: Zone,
     /// The zone of the last connection without a proxy, plus one; 0 for none.
     seen: Arc<AtomicU8>,
@@ -100,17 +99,16 @@ pub struct Reach {
 
 impl Reach {
     /// Addresses up to this zone.
-    pub fn up_to(max: Zone) -> Self {
+    pub(crate) fn up_to(max: Zone) -> Self {
         Self { max, seen: Arc::default() }
     }
 
-    /// Any address.
-    pub fn anywhere() -> Self {
+    pub(crate) fn anywhere() -> Self {
         Self::up_to(Zone::Machine)
     }
 
     /// The zone of the last connection; `None` if a proxy made it, or there was none.
-    pub fn seen(&self) -> Option<Zone> {
+    pub(crate) fn seen(&self) -> Option<Zone> {
         let number = usize::from(self.seen.load(Ordering::Relaxed)).checked_sub(1)?;
         [Zone::World, Zone::Site, Zone::Machine].get(number).copied()
     }
@@ -120,8 +118,8 @@ impl Reach {
         self.allow(host, Zone::of(address), &address)
     }
 
-    /// Checks a host before a request to a proxy. The proxy resolves names itself, so only the written host can be
-    /// checked.
+    /// Checks a host before a request to a proxy. The proxy resolves names itself, so only the written
+    /// host can be checked.
     pub(super) fn judge_text(&self, host: &str) -> Result<(), Error> {
         Zone::of_text(host).map_or(Ok(()), |zone| self.allow(host, zone, &host))
     }

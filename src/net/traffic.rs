@@ -1,15 +1,15 @@
 //! Counts the bytes on the sockets, including TLS.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use crate::base::clock::Mono;
+use crate::base::lock::IgnorePoison;
 use crate::base::metrics::Metrics;
 
 /// A metric: bytes by `peer` and `direction` (`sent`, `received`).
-pub const BYTES: &str = "gardenlet_api_bytes_total";
+pub(crate) const BYTES: &str = "gardenlet_api_bytes_total";
 
-/// Direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Direction {
     Received,
@@ -28,13 +28,13 @@ impl Traffic {
     }
 
     /// Bytes received and sent since the last call.
-    pub fn take(&self) -> (usize, usize) {
+    pub(crate) fn take(&self) -> (usize, usize) {
         let [received, sent] = &*self.0;
         (received.swap(0, Ordering::Relaxed), sent.swap(0, Ordering::Relaxed))
     }
 
     /// Adds the bytes since the last call to the metric of a peer: `garden`, `seed` or `registry`.
-    pub fn count(&self, metrics: &Metrics, peer: &str) -> (usize, usize) {
+    pub(crate) fn count(&self, metrics: &Metrics, peer: &str) -> (usize, usize) {
         let (received, sent) = self.take();
         for (direction, bytes) in [("received", received), ("sent", sent)] {
             let help = "Bytes exchanged with API servers and with registries, TLS included.";
@@ -60,8 +60,8 @@ struct Hours {
 
 impl Daily {
     /// Adds bytes received and sent; returns the sums of the last 24 hours: the current hour and the 23 before it.
-    pub fn add(&self, (received, sent): (usize, usize), now: Mono) -> (u64, u64) {
-        let mut hours = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(crate) fn add(&self, (received, sent): (usize, usize), now: Mono) -> (u64, u64) {
+        let mut hours = self.0.lock().ignore_poison();
         let hour = now.as_secs() / 3_600;
         let place = |hour: u64| usize::try_from(hour).unwrap_or(0) % HOURS;
         // After a suspension of several days, each hour is cleared only once.

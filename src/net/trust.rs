@@ -18,16 +18,10 @@ use crate::limits::{SYSTEM_CA_FILES_MAX, SYSTEM_CAS_BYTES_MAX};
 
 /// Provides trust and identity for each handshake.
 pub trait Party: Send + Sync + fmt::Debug {
-    /// The trusted CAs.
-    ///
-    /// # Errors
-    /// [`TlsError::Material`] if they cannot be read.
+    /// The trusted CAs. Errors: [`TlsError::Material`] if they cannot be read.
     fn roots(&self) -> Result<Roots, TlsError>;
 
-    /// The client certificate, if there is one.
-    ///
-    /// # Errors
-    /// [`TlsError::Material`] if it cannot be read.
+    /// The client certificate, if there is one. Errors: [`TlsError::Material`] if it cannot be read.
     fn certificate(&self) -> Result<Option<CertificatePair>, TlsError>;
 }
 
@@ -36,7 +30,7 @@ pub trait Party: Send + Sync + fmt::Debug {
 pub enum Roots {
     /// The CAs of the system.
     System(SystemCas),
-    /// PEM certificates.
+    /// Certificates in the form PEM.
     Pem(Arc<[u8]>),
     /// Every server.
     Insecure,
@@ -61,14 +55,14 @@ impl fmt::Debug for CertificatePair {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SystemCas {
     /// `SSL_CERT_FILE`: a bundle in place of the distribution's.
-    pub file: Option<PathBuf>,
+    pub(crate) file: Option<PathBuf>,
     /// `SSL_CERT_DIR`: additional directories of certificates.
-    pub folders: Vec<PathBuf>,
+    pub(crate) folders: Vec<PathBuf>,
 }
 
 impl SystemCas {
     /// The settings of an environment.
-    pub fn from_lookup(lookup: impl Fn(&str) -> Option<String>) -> Self {
+    pub(crate) fn from_lookup(lookup: impl Fn(&str) -> Option<String>) -> Self {
         let read = |name: &str| lookup(name).unwrap_or_default();
         let (file, folders) = (read("SSL_CERT_FILE"), read("SSL_CERT_DIR"));
         let folders = folders.split(':').filter(|folder| !folder.is_empty()).map(PathBuf::from).collect();
@@ -78,9 +72,9 @@ impl SystemCas {
 
 /// A party without certificate that trusts the system's CAs: our identity towards proxies and registries.
 #[derive(Clone, Debug, Default)]
-pub struct Anonymous {
+pub(crate) struct Anonymous {
     /// The location of the CAs.
-    pub system_cas: SystemCas,
+    pub(crate) system_cas: SystemCas,
 }
 
 impl Party for Anonymous {

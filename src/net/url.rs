@@ -9,22 +9,20 @@ use crate::format::address::authority;
 #[derive(Clone, PartialEq, Eq)]
 pub struct Url {
     /// In lower case, such as `https`.
-    pub scheme: String,
+    pub(crate) scheme: String,
     /// User and password, percent-decoded.
-    pub login: Option<(String, Secret<String>)>,
+    pub(crate) login: Option<(String, Secret<String>)>,
     /// Name or IP address in lower case; IPv6 without brackets.
-    pub host: String,
+    pub(crate) host: String,
     /// Port, or the default of the scheme.
-    pub port: u16,
+    pub(crate) port: u16,
     /// Path without a trailing slash; empty or with a leading slash.
-    pub path: String,
+    pub(crate) path: String,
 }
 
 impl Url {
-    /// Parses a URL with scheme and host.
-    ///
-    /// # Errors
-    /// What is wrong with it, without the URL itself: it may hold a password.
+    /// Parses a URL with scheme and host. Errors: what is wrong with it, without the URL itself: it
+    /// may hold a password.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (scheme, rest) = text.split_once("://").ok_or("URL without scheme")?;
         let scheme = scheme.to_ascii_lowercase();

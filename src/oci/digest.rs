@@ -19,7 +19,7 @@ impl Digest {
     }
 
     /// Parses 64 lower-case hexadecimal digits.
-    pub fn from_hex(hex: &str) -> Option<Self> {
+    pub(crate) fn from_hex(hex: &str) -> Option<Self> {
         let digits = hex.as_bytes();
         let mut out = [0; 32];
         if digits.len() != 2 * out.len() {

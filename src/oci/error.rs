@@ -14,8 +14,8 @@ use crate::net;
 pub enum Verdict {
     /// A retry may help.
     Retry,
-    /// Somebody must change something outside: a Secret, a registry, a setting. There is no notification, so retry
-    /// slowly.
+    /// Somebody must change something outside: a Secret, a registry, a setting. There is no
+    /// notification, so retry slowly.
     Configuration,
     /// Only another reference helps.
     Final,
@@ -39,14 +39,14 @@ pub enum Error {
     Reference(&'static str),
     /// A request to a registry failed.
     Net {
-        /// Host and port.
+        /// The host and the port.
         host: String,
         /// The cause.
         source: net::Error,
     },
     /// A registry answered with an unusable status.
     Status {
-        /// Host and port.
+        /// The host and the port.
         host: String,
         /// The requested thing, such as `manifest 1.0.0`.
         what: String,
@@ -59,26 +59,26 @@ pub enum Error {
     },
     /// The registry requests credentials in a way that the agent cannot or must not answer.
     Challenge {
-        /// Host and port.
+        /// The host and the port.
         host: String,
         /// What is wrong.
         why: String,
     },
     /// The registry requested a pause that is not over.
     Quiet {
-        /// Host and port.
+        /// The host and the port.
         host: String,
     },
     /// A redirect that is not followed.
     Redirect {
-        /// Host and port.
+        /// The host and the port.
         host: String,
         /// Why.
         why: &'static str,
     },
     /// Content that does not match its digest.
     Digest {
-        /// `manifest` or `chart`.
+        /// Either `manifest` or `chart`.
         what: &'static str,
         /// The expected digest.
         expected: Digest,
@@ -87,14 +87,14 @@ pub enum Error {
     },
     /// Content that is shorter than announced: the connection ended early.
     Short {
-        /// Received bytes.
+        /// How many bytes were received.
         bytes: u64,
-        /// Announced bytes.
+        /// How many bytes were announced.
         expected: u64,
     },
     /// Content that is larger than announced or allowed.
     Large {
-        /// `manifest` or `chart`.
+        /// Either `manifest` or `chart`.
         what: &'static str,
         /// The limit.
         bytes_max: u64,

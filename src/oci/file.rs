@@ -18,8 +18,8 @@ pub(super) fn open_own(path: &Path) -> io::Result<File> {
     regular(path, OFlags::RDONLY | OFlags::NOFOLLOW)
 }
 
-/// Opens a file of the agent for reading and writing. Creates it if it is missing, or if its name belongs to something
-/// else.
+/// Opens a file of the agent for reading and writing. Creates it if it is missing, or if its name
+/// belongs to something else.
 pub(super) fn open_or_make(path: &Path, mode: u32) -> io::Result<File> {
     match regular(path, OFlags::RDWR | OFlags::NOFOLLOW) {
         // A write to a file with several hard links would change all of them.

@@ -35,7 +35,6 @@ struct Entry {
     annotations: Option<crate::base::sorted::SortedMap<String, String>>,
 }
 
-/// A layout directory.
 pub(super) struct Layout(PathBuf);
 
 impl Layout {

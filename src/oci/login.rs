@@ -15,7 +15,6 @@ const DOCKER_HUB_KEY: &str = "https://index.docker.io/v1/";
 /// Credentials for a registry. Their debug format omits them.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum Login {
-    /// User and password.
     Basic(String, Secret<String>),
     /// A refresh token for the token service.
     Identity(Secret<String>),
@@ -56,10 +55,8 @@ struct Entry {
 }
 
 impl Keychain {
-    /// Parses the value of `.dockerconfigjson`. Credential helpers are ignored: there are none here.
-    ///
-    /// # Errors
-    /// What is wrong with it, without its content. As upstream, one bad entry makes the whole unusable.
+    /// Parses the value of `.dockerconfigjson`. Credential helpers are ignored: there are none here. Errors:
+    /// what is wrong with it, without its content. As upstream, one bad entry makes the whole unusable.
     pub fn parse(text: &[u8]) -> Result<Self, &'static str> {
         let document: Document = view::parse(text).map_err(|_| "is not a docker configuration")?;
         let mut logins = SortedMap::new();
@@ -71,8 +68,8 @@ impl Keychain {
         Ok(Self(logins))
     }
 
-    /// The login for a repository: an entry for `registry/repository`, or one for the registry, which may be written as
-    /// a URL.
+    /// The login for a repository: an entry for `registry/repository`, or one for the registry, which may be
+    /// written as a URL.
     pub(super) fn find(&self, registry: &str, repository: &str) -> Option<&Login> {
         if let Some(login) = self.0.get(&format!("{registry}/{repository}")) {
             return Some(login);

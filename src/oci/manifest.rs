@@ -17,7 +17,6 @@ pub(super) const ACCEPT: &str = "application/vnd.oci.image.manifest.v1+json, \
 /// The next step after a manifest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Next {
-    /// The chart.
     Chart(Blob),
     /// Another manifest from an index.
     Manifest(Digest),
@@ -86,8 +85,8 @@ struct Platform {
     architecture: String,
 }
 
-/// Reads a manifest or an index. Its fields determine the kind, because media types in headers are often missing or
-/// wrong.
+/// Reads a manifest or an index. Its fields determine the kind, because media types in headers are
+/// often missing or wrong.
 ///
 /// Of an index, the first entry without a platform or for linux/amd64 counts, as upstream resolves it.
 pub(super) fn read(content: &[u8]) -> Result<Next, Problem> {

@@ -4,7 +4,7 @@
 //! registry itself, a cache on disk, and downloads that resume after an interruption. A tag is resolved again each
 //! time; content with a digest comes from the cache if it is there, without any network.
 
-pub mod bundle;
+pub(crate) mod bundle;
 mod cache;
 mod challenge;
 mod digest;
@@ -32,13 +32,14 @@ use crate::net;
 use manifest::Blob;
 use wire::{Running, Wire};
 
-pub use cache::{Cache, Content};
+pub use cache::Cache;
+pub(crate) use cache::Content;
 pub use digest::Digest;
 pub use error::{Error, Verdict};
 pub use login::Keychain;
-pub use manifest::Problem;
-pub use puller::{Pulled, Puller};
-pub use reference::{Reference, Target};
+pub(crate) use puller::Pulled;
+pub use puller::Puller;
+pub use reference::Reference;
 pub use wire::{Network, SILENCE};
 
 /// A chart to pull, and the credentials for it.
@@ -52,12 +53,11 @@ pub struct Order {
     pub ca_bundle: Option<Arc<[u8]>>,
 }
 
-/// Requests `/v2/` of a registry, or of a mirror by its URL, and returns its address and the status. The request has no
-/// credentials, but uses the CA and the client certificate of `registries`, and the CAs of an order for that host.
-///
-/// # Errors
-/// [`Error::Net`] if it does not answer, [`Error::Reference`] if the place is not an address.
-pub fn probe<'a>(
+/// Requests `/v2/` of a registry, or of a mirror by its URL, and returns its address and the status. The
+/// request has no credentials, but uses the CA and the client certificate of `registries`, and the CAs of
+/// an order for that host. Errors: [`Error::Net`] if it does not answer, [`Error::Reference`] if the place
+/// is not an address.
+pub(crate) fn probe<'a>(
     network: &Network,
     registries: &[Registry],
     place: &str,

@@ -13,19 +13,18 @@ const DOCKER_HUB: &str = "index.docker.io";
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Reference {
     /// Host and port as written, in lower case; Docker Hub is `index.docker.io`.
-    pub registry: String,
+    pub(crate) registry: String,
     /// Path of the repository.
-    pub repository: String,
+    pub(crate) repository: String,
     /// The requested version. A tag beside a digest is ignored.
-    pub target: Target,
+    pub(crate) target: Target,
 }
 
 /// A version in a repository.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Target {
+pub(crate) enum Target {
     /// The current target of the tag.
     Tag(String),
-    /// Exactly this content.
     Digest(Digest),
 }
 
@@ -46,10 +45,8 @@ impl fmt::Display for Reference {
 }
 
 impl Reference {
-    /// Parses a reference; drops a leading `oci://`.
-    ///
-    /// # Errors
-    /// What is wrong with it, without the text itself, because it may contain a password before the host.
+    /// Parses a reference; drops a leading `oci://`. Errors: what is wrong with it, without the text itself,
+    /// because it may contain a password before the host.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         let text = text.strip_prefix("oci://").unwrap_or(text);
         let (name, digest) = match text.split_once('@') {

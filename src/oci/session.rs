@@ -18,7 +18,6 @@ use crate::net::{self, Request, Response, Url, Zone, login};
 /// Timeout of a request with a small response, without the body of a chart.
 const SMALL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// See the module.
 pub(super) struct Session<'a> {
     wire: Wire<'a>,
     endpoint: Endpoint,
@@ -227,10 +226,10 @@ fn read_token(body: &[u8]) -> Option<Secret<String>> {
     is_token.then(|| Secret::new(token))
 }
 
-/// Credentials are sent to a token service over TLS only, or in plain text if the registry itself uses plain text. As
-/// upstream, a private address must be that of the registry: a registry must not make the agent call an internal
-/// network. This check sees only the written host; the dialler checks the resolved address. A host in the configuration
-/// is trusted.
+/// Credentials are sent to a token service over TLS only, or in plain text if the registry itself uses plain
+/// text. As upstream, a private address must be that of the registry: a registry must not make the agent call
+/// an internal network. This check sees only the written host; the dialler checks the resolved address. A
+/// host in the configuration is trusted.
 fn check_realm(realm: &Url, registry: &Url, is_named: bool) -> Result<(), &'static str> {
     if realm.scheme != "https" && realm.scheme != registry.scheme {
         return Err("its token service does not use TLS");

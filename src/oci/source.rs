@@ -9,7 +9,6 @@ use crate::net::Url;
 /// The registries of Gardener's local setup speak plain HTTP (`localRegistryPattern` upstream).
 const LOCAL_REGISTRY: &str = "registry.local.gardener.cloud:";
 
-/// One source.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Source {
     /// A directory with an OCI layout.

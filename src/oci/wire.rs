@@ -2,13 +2,14 @@
 //! own, so that a client certificate is shown only to its host.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::error::Error;
 use super::source::{entry, host_key};
 use crate::base::capped;
 use crate::base::clock::Clock;
+use crate::base::lock::IgnorePoison;
 use crate::base::stop::Stop;
 use crate::config::settings::Registry;
 use crate::limits;
@@ -20,7 +21,7 @@ use crate::net::{
 /// The network settings of the machine.
 #[derive(Clone, Debug)]
 pub struct Network {
-    /// Opens sockets.
+    /// It opens the sockets of connections.
     pub dialer: Arc<dyn Dial>,
     /// The proxy policy; an unusable variable fails each pull.
     pub proxy: Result<ProxyPolicy, String>,
@@ -59,7 +60,7 @@ impl Running {
         stop.on_stop(move || {
             let Some(pools) = pools.upgrade() else { return };
             let open = {
-                let mut pools = pools.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut pools = pools.lock().ignore_poison();
                 pools.ended = true;
                 std::mem::take(&mut pools.open)
             };
@@ -69,7 +70,7 @@ impl Running {
     }
 
     fn add(&self, http: &Http) -> u64 {
-        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pools = self.pools.lock().ignore_poison();
         if pools.ended {
             http.shutdown();
         }
@@ -80,12 +81,11 @@ impl Running {
     }
 
     fn remove(&self, number: u64) {
-        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pools = self.pools.lock().ignore_poison();
         pools.open.retain(|(other, _)| *other != number);
     }
 }
 
-/// See the module.
 pub(super) struct Wire<'a> {
     network: &'a Network,
     registries: &'a [Registry],

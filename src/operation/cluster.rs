@@ -13,19 +13,19 @@ use super::inputs::GardenInputs;
 use super::work::Environment;
 
 /// The annotation with the name of the generic kubeconfig's Secret.
-pub const GENERIC_KUBECONFIG: &str = "generic-token-kubeconfig.secret.gardener.cloud/name";
+pub(crate) const GENERIC_KUBECONFIG: &str = "generic-token-kubeconfig.secret.gardener.cloud/name";
 
 /// The name of a Shoot's namespace and `Cluster` in the seed. It never changes, so an existing value in the Shoot wins.
-pub fn technical_id(project: &str, shoot: &Value) -> String {
+pub(crate) fn technical_id(project: &str, shoot: &Value) -> String {
     match text(&shoot["status"]["technicalID"]) {
         "" => format!("shoot--{project}--{}", text(&shoot["metadata"]["name"])),
         known => known.to_owned(),
     }
 }
 
-/// The `Cluster` of a Shoot. A field whose object is null, because it is unknown now, is omitted: the writer then keeps
-/// the live value.
-pub fn fill(shoot: &Value, seed: &Value, cloud_profile: &Value) -> Value {
+/// The `Cluster` of a Shoot. A field whose object is null, because it is unknown now, is omitted: the writer
+/// then keeps the live value.
+pub(crate) fn fill(shoot: &Value, seed: &Value, cloud_profile: &Value) -> Value {
     let profile = general(cloud_profile);
     let mut spec = json!({});
     for (field, object, resource) in
@@ -44,10 +44,7 @@ pub fn fill(shoot: &Value, seed: &Value, cloud_profile: &Value) -> Value {
 }
 
 /// Writes the `Cluster` of a Shoot.
-///
-/// # Errors
-/// A request fails.
-pub fn sync(env: &Environment, shoot: &Value, inputs: &GardenInputs) -> Result<(), Failed> {
+pub(crate) fn sync(env: &Environment, shoot: &Value, inputs: &GardenInputs) -> Result<(), Failed> {
     let wanted = fill(shoot, &inputs.seed, &inputs.profile);
     let key = Key::cluster(text(&wanted["metadata"]["name"]));
     let written = write::ensure(&env.seed, &CLUSTER, &key, |cluster| {

@@ -32,7 +32,6 @@ pub(super) const AFTER: ObjectRow = ObjectRow {
 /// Those that no extension of the Shoot needs.
 pub(super) const STALE: ObjectRow = ObjectRow { leaving: stale, ..ANY };
 
-/// Those that exist.
 pub(super) const ANY: ObjectRow = ObjectRow {
     cluster: |work| &work.env.seed.0,
     desired: |_| Vec::new(),
@@ -51,7 +50,6 @@ fn wanted(work: &Work) -> Vec<Enabled> {
     enabled(&work.shoot["spec"]["extensions"], &work.env.registered(), Class::Shoot)
 }
 
-/// Their types.
 pub(super) fn names(work: &Work) -> Vec<String> {
     wanted(work).into_iter().map(|extension| extension.name).collect()
 }

@@ -11,37 +11,36 @@ use super::requests;
 
 /// The facts about a Shoot at the start of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Facts {
-    /// The operation.
-    pub operation: Operation,
+pub(crate) struct Facts {
+    pub(crate) operation: Operation,
     /// The control plane ends, or stays off: `spec.hibernation.enabled`. A Shoot that is deleted is awake, because the content
     /// of its cluster cannot be deleted while it is hibernated.
-    pub is_hibernated: bool,
+    pub(crate) is_hibernated: bool,
     /// Annotation `shoot.gardener.cloud/skip-readiness`: do not wait for readiness.
-    pub skips_readiness: bool,
+    pub(crate) skips_readiness: bool,
     /// The garden publishes the public keys of service accounts.
-    pub publishes_keys: bool,
+    pub(crate) publishes_keys: bool,
     /// The rotation of the key of service accounts.
-    pub service_account_key: Phase,
+    pub(crate) service_account_key: Phase,
     /// The rotation of CAs.
-    pub authorities: Phase,
+    pub(crate) authorities: Phase,
     /// The rotation of the encryption key.
-    pub encryption_key: Phase,
+    pub(crate) encryption_key: Phase,
     /// The kinds that are encrypted change, or nothing records them yet.
-    pub changes_encryption: bool,
+    pub(crate) changes_encryption: bool,
     /// The seed has backups.
-    pub has_backup: bool,
+    pub(crate) has_backup: bool,
     /// The garden requests new pods of the control plane.
-    pub restarts_pods: bool,
+    pub(crate) restarts_pods: bool,
     /// The owner keeps API extensions until the API server is deleted.
-    pub keeps_api_extensions: bool,
+    pub(crate) keeps_api_extensions: bool,
     /// What a deletion finds in the seed.
-    pub found: Found,
+    pub(crate) found: Found,
 }
 
 impl Facts {
     /// The facts of an operation. `found` is what a deletion finds in the seed.
-    pub fn new(operation: Operation, shoot: &Value, view: &View, found: Found) -> Self {
+    pub(crate) fn new(operation: Operation, shoot: &Value, view: &View, found: Found) -> Self {
         let rotations = &view.rotations;
         let rest = &shoot["status"]["credentials"]["encryptionAtRest"];
         Self {

@@ -15,24 +15,22 @@ const PROJECT_LABEL: &str = "project.gardener.cloud/name";
 
 /// The objects, as far as operations need them.
 #[derive(Clone, Debug)]
-pub struct GardenInputs {
+pub(crate) struct GardenInputs {
     /// The name of the Project.
-    pub project: String,
+    pub(crate) project: String,
     /// A CloudProfile or NamespacedCloudProfile.
-    pub profile: Value,
+    pub(crate) profile: Value,
     /// The Seed of this agent.
-    pub seed: Value,
+    pub(crate) seed: Value,
     /// The identity of the garden cluster.
-    pub garden_identity: String,
+    pub(crate) garden_identity: String,
     /// The Secrets that the garden keeps for the seed, including those of domains.
-    pub secrets: Vec<Value>,
+    pub(crate) secrets: Vec<Value>,
 }
 
-/// Reads the objects, for a Shoot on this Seed. Projects cannot be listed, so the label of the Shoot's namespace names its Project.
-///
-/// # Errors
-/// A request fails, or an object is missing.
-pub fn read(garden: &Garden, shoot: &Value, seed: Value) -> Result<GardenInputs, Failed> {
+/// Reads the objects, for a Shoot on this Seed. Projects cannot be listed, so the label of the Shoot's
+/// namespace names its Project. Errors: a request fails, or an object is missing.
+pub(crate) fn read(garden: &Garden, shoot: &Value, seed: Value) -> Result<GardenInputs, Failed> {
     let namespace = text(&shoot["metadata"]["namespace"]);
     let found: Metadata = required(garden, &NAMESPACE, &Key::cluster(namespace))?;
     let project = found.metadata.labels.get(PROJECT_LABEL).cloned().ok_or_else(|| {
@@ -57,7 +55,7 @@ pub fn read(garden: &Garden, shoot: &Value, seed: Value) -> Result<GardenInputs,
 
 impl GardenInputs {
     /// The view of the Shoot that they belong to.
-    pub fn view(&self, shoot: &Value) -> View {
+    pub(crate) fn view(&self, shoot: &Value) -> View {
         View::new(Sources {
             shoot,
             seed: &self.seed,

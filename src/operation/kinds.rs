@@ -2,8 +2,7 @@
 
 /// The operation on a Shoot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Operation {
-    /// Create it.
+pub(crate) enum Operation {
     #[default]
     Create,
     /// Reconcile it with its spec.
@@ -12,7 +11,6 @@ pub enum Operation {
     Restore,
     /// Prepare its migration to another seed.
     Migrate,
-    /// Delete it.
     Delete,
     /// Delete it even if something is left behind.
     ForceDelete,
@@ -20,7 +18,7 @@ pub enum Operation {
 
 impl Operation {
     /// The type of the last operation.
-    pub const fn as_str(self) -> &'static str {
+    pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Create => "Create",
             Self::Reconcile => "Reconcile",
@@ -31,12 +29,12 @@ impl Operation {
     }
 
     /// Whether it ends the Shoot.
-    pub const fn is_deletion(self) -> bool {
+    pub(crate) const fn is_deletion(self) -> bool {
         matches!(self, Self::Delete | Self::ForceDelete)
     }
 
     /// Why this version does not support the operation, as a text for the Shoot's owner; `None` if it does.
-    pub const fn unbuilt(self) -> Option<&'static str> {
+    pub(crate) const fn unbuilt(self) -> Option<&'static str> {
         match self {
             Self::Create | Self::Reconcile | Self::Delete | Self::ForceDelete => None,
             Self::Restore => Some(

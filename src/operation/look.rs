@@ -15,10 +15,7 @@ use crate::kube::{Error, Garden, ListParams};
 use super::inputs;
 
 /// The registrations of the garden.
-///
-/// # Errors
-/// A request fails.
-pub fn registrations(garden: &Garden) -> Result<Vec<Arc<ControllerRegistration>>, Error> {
+pub(crate) fn registrations(garden: &Garden) -> Result<Vec<Arc<ControllerRegistration>>, Error> {
     let mut all = Vec::new();
     let mut add = |each| all.push(Arc::new(each));
     garden.list_all(&CONTROLLER_REGISTRATION, ALL_NAMESPACES, &ListParams::default(), &mut add)?;
@@ -26,10 +23,12 @@ pub fn registrations(garden: &Garden) -> Result<Vec<Arc<ControllerRegistration>>
 }
 
 /// Checks that every extension that the Shoot needs is installed on its Seed. Returns what is missing.
-///
-/// # Errors
-/// A request fails; or an input that every operation of the Shoot needs.
-pub fn required_extensions(garden: &Garden, seed: &Value, shoot: &Value) -> Result<Option<String>, Failed> {
+/// Errors: a request fails; or an input that every operation of the Shoot needs.
+pub(crate) fn required_extensions(
+    garden: &Garden,
+    seed: &Value,
+    shoot: &Value,
+) -> Result<Option<String>, Failed> {
     let view = inputs::read(garden, shoot, seed.clone())?.view(shoot);
     let registrations = registrations(garden)?;
     let mut installations: Vec<Arc<ControllerInstallation>> = Vec::new();

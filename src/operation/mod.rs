@@ -9,43 +9,42 @@ use crate::flow::Outline;
 use crate::shoot::{Sources, View};
 
 mod backups;
-pub mod cluster;
+pub(crate) mod cluster;
 pub mod components;
 mod create;
 mod delete;
 mod encryption;
-pub mod evidence;
+pub(crate) mod evidence;
 mod extensions;
 mod facts;
 mod force;
-pub mod inputs;
+pub(crate) mod inputs;
 mod kinds;
-pub mod look;
+pub(crate) mod look;
 mod objects;
 mod pods;
 mod records;
 mod referenced;
-pub mod requests;
+pub(crate) mod requests;
 mod results;
 mod row;
-pub mod sleep;
+pub(crate) mod sleep;
 mod snapshots;
 pub(crate) mod status;
 mod table;
 mod times;
 mod work;
 
-pub use delete::found::Found;
-pub use facts::Facts;
-pub use inputs::GardenInputs;
-pub use kinds::Operation;
-pub use table::Table;
-pub use work::{Environment, Work};
+pub(crate) use delete::found::Found;
+pub(crate) use facts::Facts;
+pub(crate) use kinds::Operation;
+pub(crate) use table::Table;
+pub(crate) use work::{Environment, Work};
 
 use evidence::{Evidence, only_in_the_log};
 
 /// The tasks of an operation; `None` if this version does not support it.
-pub fn table(operation: Operation) -> Option<&'static Table> {
+pub(crate) fn table(operation: Operation) -> Option<&'static Table> {
     match operation {
         Operation::Create | Operation::Reconcile => Some(&create::TABLE),
         Operation::Delete => Some(&delete::TABLE),
@@ -55,13 +54,13 @@ pub fn table(operation: Operation) -> Option<&'static Table> {
 }
 
 /// Where the result of a task can be seen.
-pub fn evidence_of(operation: Operation, task: &str) -> Evidence {
+pub(crate) fn evidence_of(operation: Operation, task: &str) -> Evidence {
     table(operation).map_or(only_in_the_log, |table| table.evidence(task))
 }
 
 /// The tasks of an operation on the Shoot, as far as its spec and status tell which are skipped; none if this
 /// version does not support the operation.
-pub fn outline(operation: Operation, shoot: &Value) -> Vec<Outline> {
+pub(crate) fn outline(operation: Operation, shoot: &Value) -> Vec<Outline> {
     let view = View::new(Sources { shoot, seed: &Value::Null, project: "", garden: "", secrets: &[] });
     let mut facts = Facts::new(operation, shoot, &view, Found::ALL);
     // The last task of a re-encryption updates the status, and a new Shoot has nothing encrypted at its start.

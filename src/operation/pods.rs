@@ -44,7 +44,6 @@ pub(super) fn availability(work: &Work) -> Result<Option<Availability<'_>>, Fail
     }))
 }
 
-/// Applies the settings.
 pub(super) fn set(wanted: Option<&Availability<'_>>, workload: Option<&mut Value>) {
     if let (Some(wanted), Some(workload)) = (wanted, workload) {
         wanted.set(workload);

@@ -21,10 +21,9 @@ pub(super) const INTERNAL: &str = "internal";
 /// The role of the record in the owner's domain.
 pub(super) const EXTERNAL: &str = "external";
 
-/// A desired record.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Record {
-    /// `internal` or `external`.
+    /// Either `internal` or `external`.
     role: &'static str,
     /// The namespace of the control plane.
     namespace: String,
@@ -34,11 +33,10 @@ struct Record {
     provider: String,
     /// The provider's zone, if known.
     zone: Option<String>,
-    /// Its domain name.
     domain: String,
     /// The address of the API server: an IP address or a name.
     address: String,
-    /// In seconds.
+    /// A number of seconds.
     ttl: u32,
     /// The Secret of the garden with the provider's credentials.
     credentials: Key,

@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::api::meta::annotation;
 
 /// The annotation: tasks, comma-separated.
-pub const TASKS: &str = "shoot.gardener.cloud/tasks";
+pub(crate) const TASKS: &str = "shoot.gardener.cloud/tasks";
 
 /// The request for new pods of the control plane.
 pub(super) const RESTART_PODS: &str = "restartControlPlanePods";
@@ -22,7 +22,7 @@ const FULFILLED: [(&str, &str); 3] = [
 ];
 
 /// The tasks that the garden requests.
-pub fn asked(shoot: &Value) -> impl Iterator<Item = &str> {
+pub(crate) fn asked(shoot: &Value) -> impl Iterator<Item = &str> {
     annotation(shoot, TASKS).split(',').map(str::trim).filter(|task| !task.is_empty())
 }
 
@@ -32,7 +32,7 @@ pub(super) fn asks(shoot: &Value, task: &str) -> bool {
 }
 
 /// The requests at the start of a flow (in `shoot`) that the flow has fulfilled.
-pub fn fulfilled(shoot: &Value, is_done: impl Fn(&str) -> bool) -> Vec<&'static str> {
+pub(crate) fn fulfilled(shoot: &Value, is_done: impl Fn(&str) -> bool) -> Vec<&'static str> {
     let is_fulfilled = |(asked, task): &(&str, &str)| asks(shoot, asked) && is_done(task);
     FULFILLED.into_iter().filter(is_fulfilled).map(|(asked, _)| asked).collect()
 }

@@ -18,10 +18,7 @@ impl<T> Default for Slot<T> {
 }
 
 impl<T> Slot<T> {
-    /// The result.
-    ///
-    /// # Errors
-    /// It does not exist yet; `lack` says so, and names it.
+    /// The result. Errors: it does not exist yet; `lack` says so, and names it.
     pub(super) fn need(&self, lack: &str) -> Result<&T, Failed> {
         self.0.as_ref().ok_or_else(|| Failed::new(lack))
     }

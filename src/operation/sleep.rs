@@ -64,7 +64,7 @@ pub(super) fn control_plane_seen(seen: &Looker<'_>) -> Found {
 }
 
 /// Whether a Shoot is hibernated according to its status, and must stay so.
-pub fn is_asleep(shoot: &Value) -> bool {
+pub(crate) fn is_asleep(shoot: &Value) -> bool {
     shoot["spec"]["hibernation"]["enabled"] == true && shoot["status"]["hibernated"] == true
 }
 

@@ -25,8 +25,8 @@ pub(super) struct Wanted<'a> {
     schedule: String,
 }
 
-/// The settings; `None` if snapshots are off. A missing input is not the owner's fault, so the error has no code that
-/// would stop retries.
+/// The settings; `None` if snapshots are off. A missing input is not the owner's fault, so the error has no
+/// code that would stop retries.
 pub(super) fn wanted(work: &Work) -> Result<Option<Wanted<'_>>, Failed> {
     let Some(settings) = &work.env.settings.edge.etcd.snapshots else { return Ok(None) };
     let view = &work.view;

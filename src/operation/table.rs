@@ -11,7 +11,7 @@ use super::work::Work;
 
 /// The tasks of an operation: those of the Shoot as a whole, and those of its components.
 #[derive(Debug)]
-pub struct Table {
+pub(crate) struct Table {
     /// The name of the flow, in upstream's words.
     pub(super) name: &'static str,
     /// The tasks that belong to no component.
@@ -27,17 +27,17 @@ impl Table {
     }
 
     /// The flow for a Shoot.
-    pub fn flow(&self, facts: &Facts) -> Flow<Work> {
+    pub(crate) fn flow(&self, facts: &Facts) -> Flow<Work> {
         Flow::new(self.name, self.rows(), facts)
     }
 
     /// Lists the tasks, to describe a flow that runs elsewhere.
-    pub fn outline(&self, facts: &Facts) -> Vec<Outline> {
+    pub(crate) fn outline(&self, facts: &Facts) -> Vec<Outline> {
         flow::outline(self.rows(), facts)
     }
 
     /// Where the result of a task can be seen.
-    pub fn evidence(&self, task: &str) -> Evidence {
+    pub(crate) fn evidence(&self, task: &str) -> Evidence {
         self.rows().find(|row| row.name() == task).map_or(only_in_the_log, |row| *row.evidence())
     }
 }

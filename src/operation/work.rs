@@ -35,29 +35,25 @@ use super::results::Results;
 const IDENTITY: &str = "gardenlet";
 
 /// What the operations on all Shoots of a seed use.
-pub struct Environment {
-    /// The garden.
-    pub garden: Garden,
-    /// The seed.
-    pub seed: Seed,
-    /// The configuration.
-    pub settings: Arc<Settings>,
+pub(crate) struct Environment {
+    pub(crate) garden: Garden,
+    pub(crate) seed: Seed,
+    pub(crate) settings: Arc<Settings>,
     /// The installations of this seed.
-    pub installations: Store<ControllerInstallation>,
-    /// All registrations.
-    pub registrations: Store<ControllerRegistration>,
+    pub(crate) installations: Store<ControllerInstallation>,
+    pub(crate) registrations: Store<ControllerRegistration>,
     /// The ManagedResources of the seed.
-    pub managed: Store<Watched>,
-    /// Generates RSA keys.
+    pub(crate) managed: Store<Watched>,
+    /// It generates the RSA keys.
     pub keys: Arc<dyn RsaKeys>,
     /// The images of control planes.
-    pub images: Images,
+    pub(crate) images: Images,
     /// Facts about the agent's own pod.
-    pub parent: Parent,
+    pub(crate) parent: Parent,
     /// Makes clients of Shoots.
-    pub connector: Connector,
+    pub(crate) connector: Connector,
     /// The clusters of Shoots that the applier serves.
-    pub served: Served,
+    pub(crate) served: Served,
 }
 
 impl fmt::Debug for Environment {
@@ -67,14 +63,13 @@ impl fmt::Debug for Environment {
 }
 
 impl Environment {
-    /// All registrations.
     pub(super) fn registered(&self) -> Vec<Arc<ControllerRegistration>> {
         self.registrations.values()
     }
 }
 
 /// The state of an operation on a Shoot.
-pub struct Work {
+pub(crate) struct Work {
     pub(super) env: Arc<Environment>,
     /// The Shoot at the start of the operation.
     pub(super) shoot: Value,
@@ -107,7 +102,7 @@ impl fmt::Debug for Work {
 
 impl Work {
     /// The state at the start of an operation.
-    pub fn new(
+    pub(crate) fn new(
         env: Arc<Environment>,
         shoot: Value,
         view: View,
@@ -141,30 +136,27 @@ impl Work {
     }
 
     /// The key of the Shoot.
-    pub fn key(&self) -> Key {
+    pub(crate) fn key(&self) -> Key {
         Key::new(self.view.namespace.as_str(), self.view.name.as_str())
     }
 
     /// The Shoot at the start of the operation, with what the operation has written to its status.
-    pub const fn shoot(&self) -> &Value {
+    pub(crate) const fn shoot(&self) -> &Value {
         &self.shoot
     }
 
     /// What decides which tasks are needed.
-    pub const fn facts(&self) -> &Facts {
+    pub(crate) const fn facts(&self) -> &Facts {
         &self.facts
     }
 
     /// What was read from the garden for the operation.
-    pub const fn inputs(&self) -> &GardenInputs {
+    pub(crate) const fn inputs(&self) -> &GardenInputs {
         &self.inputs
     }
 
     /// Deletes Secrets that this operation did not request.
-    ///
-    /// # Errors
-    /// A request fails.
-    pub fn clean_up(&mut self) -> Result<(), secrets::Error> {
+    pub(crate) fn clean_up(&mut self) -> Result<(), secrets::Error> {
         match &mut self.session {
             Some(session) => clean_up(session),
             None => Ok(()),

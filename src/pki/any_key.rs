@@ -44,7 +44,6 @@ impl fmt::Debug for AnyKey {
     }
 }
 
-/// An elliptic curve.
 struct Curve {
     oid: &'static [u8],
     number_bytes: usize,
@@ -92,43 +91,31 @@ fn numbered(numbers: &[BigUint]) -> Vec<u8> {
 }
 
 impl AnyKey {
-    /// Generates an RSA key of this length. It takes a tenth of a second of processor time or more. Gives up if
-    /// `stopped` returns true.
-    ///
-    /// # Errors
-    /// If the system has no random numbers, or the caller gave up.
+    /// Generates an RSA key of this length. It takes a tenth of a second of processor time or more. Gives up
+    /// if `stopped` returns true. Errors: if the system has no random numbers, or the caller gave up.
     pub fn new_rsa(bits: usize, stopped: &dyn Fn() -> bool) -> Result<Self, String> {
         let numbers = works().and_then(|()| prime::rsa(bits, stopped).ok_or_else(given_up))?;
         Ok(Self(Kind::Rsa { pkcs1: numbered(&numbers) }))
     }
 
-    /// Generates a DSA key of 2048 bits.
-    ///
-    /// # Errors
-    /// If the system has no random numbers.
-    pub fn new_dsa() -> Result<Self, String> {
+    /// Generates a DSA key of 2048 bits. Errors: if the system has no random numbers.
+    pub(crate) fn new_dsa() -> Result<Self, String> {
         let numbers = works().and_then(|()| prime::dsa(&|| false).ok_or_else(given_up))?;
         Ok(Self(Kind::Dsa { parts: numbered(&numbers) }))
     }
 
     /// Generates an Ed25519 key.
-    pub fn new_ed25519() -> Self {
+    pub(crate) fn new_ed25519() -> Self {
         Self(Kind::Ed25519 { seed: random::bytes::<32>().to_vec() })
     }
 
-    /// Generates an ECDSA key on P-256.
-    ///
-    /// # Errors
-    /// If the system has no random numbers.
+    /// Generates an ECDSA key on P-256. Errors: if the system has no random numbers.
     pub fn new_p256() -> Result<Self, String> {
         let key = PrivateKey::generate().map_err(|e| e.to_string())?;
         Self::from_pem(key.to_pem().expose().as_bytes())
     }
 
-    /// Reads the first PEM block of a text.
-    ///
-    /// # Errors
-    /// In sprig's words, as far as the format is concerned.
+    /// Reads the first PEM block of a text. Errors: in sprig's words, as far as the format is concerned.
     pub fn from_pem(text: &[u8]) -> Result<Self, String> {
         let block = Pem::iter_from_buffer(text).find_map(Result::ok).ok_or("no PEM data in input")?;
         let der = &block.contents;
@@ -193,7 +180,7 @@ impl AnyKey {
     }
 
     /// Whether it is an RSA key, which signs much more slowly than others.
-    pub const fn is_rsa(&self) -> bool {
+    pub(crate) const fn is_rsa(&self) -> bool {
         matches!(self.0, Kind::Rsa { .. })
     }
 
@@ -217,11 +204,9 @@ impl AnyKey {
         }
     }
 
-    /// The public key: its algorithm and its bits.
-    ///
-    /// # Errors
-    /// If certificates do not support the type of the key.
-    pub fn public(&self) -> Result<(Vec<u8>, Vec<u8>), String> {
+    /// The public key: its algorithm and its bits. Errors: if certificates do not support the
+    /// type of the key.
+    pub(crate) fn public(&self) -> Result<(Vec<u8>, Vec<u8>), String> {
         match &self.0 {
             Kind::Rsa { pkcs1 } => {
                 let mut parts = Reader::new(pkcs1).enter(der::SEQUENCE).ok_or("x509: malformed key")?;
@@ -245,7 +230,7 @@ impl AnyKey {
     }
 
     /// The public key of an RSA key in the format of SSH's `authorized_keys`.
-    pub fn ssh_public(&self) -> Option<String> {
+    pub(crate) fn ssh_public(&self) -> Option<String> {
         let Kind::Rsa { pkcs1 } = &self.0 else { return None };
         let mut parts = Reader::new(pkcs1).enter(der::SEQUENCE)?;
         let (_, modulus, exponent) =
@@ -258,20 +243,16 @@ impl AnyKey {
         Some(format!("ssh-rsa {}", base64::encode(&blob)))
     }
 
-    /// The public key as DER `SubjectPublicKeyInfo`.
-    ///
-    /// # Errors
-    /// If certificates do not support the type of the key.
-    pub fn public_key(&self) -> Result<Vec<u8>, String> {
+    /// The public key as DER `SubjectPublicKeyInfo`. Errors: if certificates do not support the
+    /// type of the key.
+    pub(crate) fn public_key(&self) -> Result<Vec<u8>, String> {
         let (algorithm, bits) = self.public()?;
         Ok(der::sequence(&[&algorithm, &der::bit_string(&bits)]))
     }
 
-    /// The signature algorithm of this key, as certificates encode it.
-    ///
-    /// # Errors
-    /// If the key cannot sign certificates.
-    pub fn signature_algorithm(&self) -> Result<Vec<u8>, String> {
+    /// The signature algorithm of this key, as certificates encode it. Errors: if the
+    /// key cannot sign certificates.
+    pub(crate) fn signature_algorithm(&self) -> Result<Vec<u8>, String> {
         match &self.0 {
             Kind::Rsa { .. } => Ok(der::sequence(&[&der::oid(RSA_SHA256_OID), &der::NULL])),
             Kind::Ec { curve, .. } => Ok(der::sequence(&[&der::oid(curve.signature_oid)])),
@@ -282,11 +263,8 @@ impl AnyKey {
         }
     }
 
-    /// Signs a message.
-    ///
-    /// # Errors
-    /// If ring refuses the key, such as RSA below 2048 bits.
-    pub fn sign(&self, message: &[u8]) -> Result<Vec<u8>, String> {
+    /// Signs a message. Errors: if ring refuses the key, such as RSA below 2048 bits.
+    pub(crate) fn sign(&self, message: &[u8]) -> Result<Vec<u8>, String> {
         let random = SystemRandom::new();
         let failed = |what: &str| format!("x509: the key cannot sign: {what}");
         match &self.0 {

@@ -21,16 +21,13 @@ pub struct Certificate {
     /// End of the validity.
     pub not_after: Timestamp,
     /// The public key, as DER `SubjectPublicKeyInfo`.
-    pub public_key: Vec<u8>,
+    pub(crate) public_key: Vec<u8>,
     /// Whether it may sign certificates. Certificates of version 1 do not specify it; they count as CAs.
-    pub is_ca: bool,
+    pub(crate) is_ca: bool,
 }
 
 impl Certificate {
-    /// Reads the first certificate of a PEM text.
-    ///
-    /// # Errors
-    /// If there is none, or it is malformed.
+    /// Reads the first certificate of a PEM text. Errors: if there is none, or it is malformed.
     pub fn parse_pem(text: &str) -> Result<Self, Error> {
         let label = "CERTIFICATE";
         let block = Pem::iter_from_buffer(text.as_bytes())
@@ -41,15 +38,12 @@ impl Certificate {
     }
 
     /// Reads all certificates of a PEM text and skips everything else.
-    pub fn parse_bundle(pem: &[u8]) -> Vec<Self> {
+    pub(crate) fn parse_bundle(pem: &[u8]) -> Vec<Self> {
         let blocks = Pem::iter_from_buffer(pem).filter_map(Result::ok);
         blocks.filter_map(|block| Self::parse_der(&block.contents).ok()).collect()
     }
 
-    /// Reads a certificate.
-    ///
-    /// # Errors
-    /// If it is malformed.
+    /// Reads a certificate. Errors: if it is malformed.
     pub fn parse_der(der: &[u8]) -> Result<Self, Error> {
         let (_, certificate) = X509Certificate::from_der(der)
             .map_err(|e| Error::Malformed { what: "certificate", reason: e.to_string() })?;

@@ -27,12 +27,12 @@ pub enum Usage {
 
 impl Usage {
     /// Whether a server may present the certificate.
-    pub const fn is_server(self) -> bool {
+    pub(crate) const fn is_server(self) -> bool {
         matches!(self, Self::Server | Self::Both)
     }
 
     /// Whether a client may present the certificate.
-    pub const fn is_client(self) -> bool {
+    pub(crate) const fn is_client(self) -> bool {
         matches!(self, Self::Client | Self::Both)
     }
 }
@@ -100,20 +100,14 @@ pub struct Issuer<'k> {
 }
 
 impl<'k> Issuer<'k> {
-    /// The issuer of a self-signed certificate.
-    ///
-    /// # Errors
-    /// If certificates do not support the type of the key.
+    /// The issuer of a self-signed certificate. Errors: if certificates do not support the type of the key.
     pub fn itself(template: &Template, key: &'k AnyKey) -> Result<Self, Error> {
         // The error about a key that cannot sign comes first, then the error about a key without certificates.
         let (_, public_bits) = key.signature_algorithm().and_then(|_| key.public()).map_err(Error::Sign)?;
         Ok(Self { name: template.subject.clone(), public_bits, key_id: Vec::new(), key })
     }
 
-    /// The issuer whose certificate is the first of a PEM text.
-    ///
-    /// # Errors
-    /// If there is none.
+    /// The issuer whose certificate is the first of a PEM text. Errors: if there is none.
     pub fn of_pem(text: &[u8], key: &'k AnyKey) -> Result<Self, Error> {
         let label = "CERTIFICATE";
         let block = Pem::iter_from_buffer(text).find_map(Result::ok).ok_or(Error::NoPem { label })?;
@@ -133,10 +127,8 @@ impl<'k> Issuer<'k> {
 }
 
 impl Template {
-    /// Signs a certificate for the key; returns PEM.
-    ///
-    /// # Errors
-    /// In Go's words: a key that cannot sign, an issuer with another key, a name or time that cannot be encoded.
+    /// Signs a certificate for the key; returns PEM. Errors: in Go's words: a key that cannot sign, an issuer
+    /// with another key, a name or time that cannot be encoded.
     pub fn sign(&self, key: &AnyKey, issuer: &Issuer<'_>) -> Result<String, Error> {
         let algorithm = issuer.key.signature_algorithm().map_err(Error::Sign)?;
         let (key_algorithm, key_bits) = key.public().map_err(Error::Sign)?;

@@ -32,20 +32,14 @@ const NUMBER_BYTES: usize = 32;
 const POINT_BYTES: usize = 65;
 
 impl PrivateKey {
-    /// A new key.
-    ///
-    /// # Errors
-    /// If the system has no random numbers.
+    /// A new key. Errors: if the system has no random numbers.
     pub fn generate() -> Result<Self, Error> {
         let document = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, &SystemRandom::new())
             .map_err(|_| Error::Key("generate an ECDSA P-256 key"))?;
         Self::from_pkcs8(document.as_ref().to_vec())
     }
 
-    /// Reads a key that [`PrivateKey::pkcs8`] returned.
-    ///
-    /// # Errors
-    /// If it is not a P-256 key in that format.
+    /// Reads a key that [`PrivateKey::pkcs8`] returned. Errors: if it is not a P-256 key in that format.
     pub fn from_pkcs8(pkcs8: Vec<u8>) -> Result<Self, Error> {
         let middle = PKCS8_HEAD.len() + NUMBER_BYTES;
         let known = pkcs8.len() == middle + PKCS8_MIDDLE.len() + POINT_BYTES
@@ -65,10 +59,8 @@ impl PrivateKey {
         [&PUBLIC_HEAD, &pkcs8[pkcs8.len() - POINT_BYTES..]].concat()
     }
 
-    /// Signs (ECDSA with SHA-256, in DER).
-    ///
-    /// # Errors
-    /// If the key is invalid, or the system has no random numbers.
+    /// Signs (ECDSA with SHA-256, in DER). Errors: if the key is invalid, or the system
+    /// has no random numbers.
     pub fn sign(&self, message: &[u8]) -> Result<Vec<u8>, Error> {
         let random = SystemRandom::new();
         let wrong = |_| Error::Key("sign with an ECDSA P-256 key");
@@ -91,7 +83,7 @@ impl PrivateKey {
 }
 
 /// One PEM block with lines of 64 characters.
-pub fn pem(label: &str, der: &[u8]) -> String {
+pub(crate) fn pem(label: &str, der: &[u8]) -> String {
     let text = base64::encode(der);
     let mut out = format!("-----BEGIN {label}-----\n");
     let mut rest = text.as_str();

@@ -1,12 +1,13 @@
 //! RSA keys, generated in advance: a key takes a small processor ten seconds, and no worker should wait for it.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
 use rustix::process::setpriority_process;
 
 use super::AnyKey;
+use crate::base::lock::IgnorePoison;
 use crate::base::sorted::SortedMap;
 use crate::base::stop::Stop;
 use crate::base::thread;
@@ -87,7 +88,7 @@ impl Drop for Stock {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 
     fn make(&self) {

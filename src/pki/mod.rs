@@ -3,9 +3,9 @@
 mod any_key;
 pub mod certificate;
 pub mod issue;
-pub mod key;
+pub(crate) mod key;
 pub mod keys;
-pub mod password;
+pub(crate) mod password;
 mod prime;
 pub mod request;
 

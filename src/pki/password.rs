@@ -6,12 +6,12 @@ use crate::format::base64;
 /// The default exponent of the number of rounds in Go's package.
 const COST: u32 = 10;
 /// The bytes of a password that bcrypt uses.
-pub const BCRYPT_BYTES_MAX: usize = 72;
+pub(crate) const BCRYPT_BYTES_MAX: usize = 72;
 const BCRYPT_ALPHABET: &[u8; 64] = b"./ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
 const BASE64_ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 /// bcrypt, as `$2a$10$...`. Bytes beyond [`BCRYPT_BYTES_MAX`] are ignored. It takes 50 ms of processor time or more.
-pub fn bcrypt(password: &[u8]) -> String {
+pub(crate) fn bcrypt(password: &[u8]) -> String {
     bcrypt_with(password, random::bytes())
 }
 

@@ -17,8 +17,8 @@ const SMALL: u16 = 1 << 14;
 const SPAN: usize = 1 << 13;
 /// The usual public exponent.
 const EXPONENT: u32 = 65_537;
-/// From this length on, fewer rounds suffice, because composite random numbers rarely pass the test (FIPS 186-5, table
-/// B.1).
+/// From this length on, fewer rounds suffice, because composite random numbers rarely pass the test
+/// (FIPS 186-5, table B.1).
 const LONG_BITS: usize = 1_024;
 const ROUNDS_LONG: usize = 5;
 const ROUNDS: usize = 40;

@@ -12,14 +12,14 @@ use super::{Error, PrivateKey, key};
 /// The subject of a certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Subject {
-    /// `CN`.
+    /// The common name, `CN`, of the subject.
     pub common_name: String,
     /// Each `O`, in order.
     pub organizations: Vec<String>,
     /// The whole distinguished name in DER, as in a certificate; empty to use the two fields above.
     pub name: Vec<u8>,
-    /// Subject alternative names (`GeneralNames` in DER); empty for none. The garden approves only seed requests
-    /// without them.
+    /// Subject alternative names (`GeneralNames` in DER); empty for none. The garden approves only
+    /// seed requests without them.
     pub alternative_names: Vec<u8>,
 }
 
@@ -29,7 +29,7 @@ pub struct Request {
     /// PEM `CERTIFICATE REQUEST`.
     pub pem: String,
     /// The public key, as DER `SubjectPublicKeyInfo`.
-    pub public_key: Vec<u8>,
+    pub(crate) public_key: Vec<u8>,
 }
 
 /// Object identifiers in DER, without tag and length.
@@ -41,10 +41,7 @@ const ECDSA_WITH_SHA256: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x0
 /// `[0]`: the attributes of a request.
 const ATTRIBUTES: u8 = 0xa0;
 
-/// Builds and signs a request (ECDSA with SHA-256).
-///
-/// # Errors
-/// If the key cannot sign.
+/// Builds and signs a request (ECDSA with SHA-256). Errors: if the key cannot sign.
 pub fn build(subject: &Subject, key: &PrivateKey) -> Result<Request, Error> {
     let public_key = key.public_key();
     let version = der::element(der::INTEGER, &[0]);
@@ -79,7 +76,7 @@ fn attributes(subject: &Subject) -> Vec<u8> {
 
 /// The name of a CertificateSigningRequest: `prefix` and a digest of key, subject and usages, so that the agent finds
 /// the same request again after a crash (client-go's `digestedName`).
-pub fn digested_name(prefix: &str, public_key: &[u8], subject: &Subject, usages: &[&str]) -> String {
+pub(crate) fn digested_name(prefix: &str, public_key: &[u8], subject: &Subject, usages: &[&str]) -> String {
     let mut context = digest::Context::new(&digest::SHA512_256);
     let mut part = |bytes: &[u8]| {
         context.update(base64::encode_url(bytes).as_bytes());
@@ -181,8 +178,8 @@ mod tests {
         assert_eq!(name, "O=ants + O=zebras + O=und_mehr, CN=gardener.cloud:system:seed:edge-1");
     }
 
-    /// Country, two organizational units, three organizations in two sets, a mail address: the request repeats the
-    /// certificate's bytes.
+    /// Country, two organizational units, three organizations in two sets, a mail address: the request
+    /// repeats the certificate's bytes.
     #[test]
     fn the_name_of_a_certificate_is_kept_byte_for_byte() {
         let attribute = |kind: &[u8], tag: u8, text: &str| {

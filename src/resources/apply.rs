@@ -19,12 +19,10 @@ use crate::kube::{self, DeleteParams, ListParams, Propagation};
 const AUTOSCALER: Resource =
     Resource::new("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", true);
 
-/// Applies one object. `make` creates the desired object with its labels. It may be called several times, because the
-/// object is large and is not kept during requests. Returns true if the desired object depends on a ServiceAccount that
-/// does not exist yet.
-///
-/// # Errors
-/// A conflict unchanged; any other error with the name of the object.
+/// Applies one object. `make` creates the desired object with its labels. It may be called several times,
+/// because the object is large and is not kept during requests. Returns true if the desired object depends
+/// on a ServiceAccount that does not exist yet. Errors: a conflict unchanged; any other error with the
+/// name of the object.
 pub(super) fn apply(
     session: Session<'_>,
     settled: &Settled,
@@ -98,12 +96,12 @@ fn apply_one(
 /// What happens to the token of a workload's pods.
 #[derive(Clone, Copy)]
 enum Token {
-    /// Nothing is added.
     Left,
-    /// It is added.
-    Mounted { expiration_seconds: i64 },
-    /// The ServiceAccount does not exist yet. No pod can be created before it exists, and then its pods might have no
-    /// token.
+    Mounted {
+        expiration_seconds: i64,
+    },
+    /// The ServiceAccount does not exist yet. No pod can be created before it exists, and then its pods
+    /// might have no token.
     Unknown,
 }
 
@@ -201,9 +199,9 @@ fn replace(session: Session<'_>, resource: &Resource, merged: &Value, live: Valu
     }
 }
 
-/// Whether an object is deleted when its update is invalid: on request, and if it is a ConfigMap or Secret that can
-/// never be updated. An immutable one that is invalid for another reason stays, because its replacement would be
-/// refused too.
+/// Whether an object is deleted when its update is invalid: on request, and if it is a ConfigMap or Secret
+/// that can never be updated. An immutable one that is invalid for another reason stays, because its
+/// replacement would be refused too.
 fn may_recreate(merged: &Value, error: &kube::Error) -> bool {
     let is_data =
         merged["apiVersion"] == "v1" && (merged["kind"] == "ConfigMap" || merged["kind"] == "Secret");

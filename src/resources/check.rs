@@ -69,8 +69,8 @@ impl Reconciler for ChecksReconciler {
 }
 
 impl Shared {
-    /// Whether changes of all these objects are noticed without polling. Kinds that are not listed yet are listed from
-    /// now on.
+    /// Whether changes of all these objects are noticed without polling. Kinds that are not listed yet are
+    /// listed from now on.
     fn covers(&self, target: &Arc<Target>, objects: &[ObjectReference], session: Session<'_>) -> bool {
         let Some(lanes) = self.lanes().filter(|_| Arc::ptr_eq(target, &self.targets.seed)) else {
             return false;

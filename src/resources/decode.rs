@@ -22,9 +22,7 @@ use crate::limits;
 pub(super) struct Manifest {
     /// Name of the Secret.
     pub(super) secret: String,
-    /// The key.
     pub(super) key: String,
-    /// Its value.
     pub(super) bytes: Vec<u8>,
 }
 
@@ -111,8 +109,8 @@ pub(super) struct Plan {
     pub(super) checksum: String,
 }
 
-/// The memory that one reference takes in all its forms on the way to the status, and each of its labels and
-/// annotations.
+/// The memory that one reference takes in all its forms on the way to the status, and each of
+/// its labels and annotations.
 const REFERENCE_BYTES: usize = 6 << 10;
 const LABEL_BYTES: usize = 330;
 
@@ -154,10 +152,8 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Adds the documents of one key.
-    ///
-    /// # Errors
-    /// Only reasons that prevent a plan; broken documents are recorded.
+    /// Adds the documents of one key. Errors: only reasons that prevent a plan;
+    /// broken documents are recorded.
     pub(super) fn add(&mut self, manifest: &Manifest) -> Result<(), Refusal> {
         let Manifest { secret, key, bytes } = manifest;
         let key_text = format!("key {key:?} in Secret {secret:?}");
@@ -253,10 +249,7 @@ impl<'a> Planner<'a> {
         if self.permit.hold(all.max(limits::APPLIER_READ_BYTES)) { Ok(()) } else { Err(Refusal::Busy) }
     }
 
-    /// The plan, with memory to execute it.
-    ///
-    /// # Errors
-    /// There is not enough memory.
+    /// The plan, with memory to execute it. Errors: there is not enough memory.
     pub(super) fn finish(mut self) -> Result<Plan, Refusal> {
         // The desired and the live object at the same time, and their texts.
         self.hold(2 * self.largest + self.largest / 4)?;
@@ -268,8 +261,8 @@ impl<'a> Planner<'a> {
     }
 }
 
-/// Objects of namespaced kinds default to namespace `default`; others have none. An unknown kind is assumed to be
-/// namespaced.
+/// Objects of namespaced kinds default to namespace `default`; others have none. An unknown kind is
+/// assumed to be namespaced.
 fn default_namespace(object: &mut Value, scope_of: &mut dyn FnMut(&str, &str) -> Scope) {
     let (api_version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
     let is_named = !api_version.is_empty() && !kind.is_empty();

@@ -8,14 +8,13 @@ use crate::runtime::controller::ReconcileFailure;
 
 /// An operation of the applier that failed.
 #[derive(Debug)]
-pub enum Error {
+pub(crate) enum Error {
     /// The server refused or failed a request.
     Request(kube::Error),
     /// No server serves this kind, at least not yet.
     UnknownKind {
-        /// Group and version.
+        /// The group and the version.
         api_version: String,
-        /// The kind.
         kind: String,
     },
     /// A required field is missing in a manifest.
@@ -23,15 +22,9 @@ pub enum Error {
     /// A ManagedResource that is too large to apply.
     TooLarge(String),
     /// An annotation has an invalid value.
-    Annotation {
-        /// Its name.
-        name: &'static str,
-        /// Its value.
-        value: String,
-    },
+    Annotation { name: &'static str, value: String },
     /// A Secret with manifests could not be read.
     ReadSecret {
-        /// Its name.
         name: String,
         /// The cause; `None` if it does not exist.
         source: Option<kube::Error>,
@@ -40,7 +33,6 @@ pub enum Error {
     Apply {
         /// `group/kind/namespace/name`.
         object: String,
-        /// The cause.
         source: Box<Error>,
     },
     /// The server considered an update invalid, so the object was deleted and will be created again.
@@ -51,13 +43,13 @@ pub enum Error {
 
 impl Error {
     /// Whether another client changed the object in between.
-    pub fn is_conflict(&self) -> bool {
+    pub(crate) fn is_conflict(&self) -> bool {
         matches!(self, Self::Request(e) if e.is_conflict() || e.is_already_exists())
     }
 
     /// Whether the client did not send the request, because of the lease or an unavailable server. This says nothing
     /// about the object and is not reported.
-    pub fn is_postponed(&self) -> bool {
+    pub(crate) fn is_postponed(&self) -> bool {
         match self {
             Self::Request(request) | Self::ReadSecret { source: Some(request), .. } => {
                 request.postponed().is_some()
@@ -68,17 +60,17 @@ impl Error {
     }
 
     /// The server is unreachable, or does not answer.
-    pub fn is_away(&self) -> bool {
+    pub(crate) fn is_away(&self) -> bool {
         matches!(self, Self::Request(request) if request.verdict() == kube::Verdict::Unreachable)
     }
 
     /// The error with its causes in one line.
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         chain(self)
     }
 
     /// The failure for the pool: the request's own error, which may contain a retry delay.
-    pub fn into_failure(self) -> ReconcileFailure {
+    pub(crate) fn into_failure(self) -> ReconcileFailure {
         match self {
             Self::Request(request) => request.into(),
             other => other.into(),

@@ -10,7 +10,7 @@ use crate::format::duration;
 
 /// A fault of a ManagedResource.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Fault {
+pub(crate) enum Fault {
     /// It cannot be applied, or is not healthy.
     Certain(Finding),
     /// It is being applied, or its objects are being rolled out. Every change of an extension causes this for a moment.
@@ -19,12 +19,12 @@ pub enum Fault {
 
 impl Fault {
     /// Whether the fault may disappear by itself soon.
-    pub const fn is_passing(&self) -> bool {
+    pub(crate) const fn is_passing(&self) -> bool {
         matches!(self, Self::Passing(_))
     }
 
     /// The reason and message.
-    pub fn into_finding(self) -> Finding {
+    pub(crate) fn into_finding(self) -> Finding {
         match self {
             Self::Certain(finding) | Self::Passing(finding) => finding,
         }
@@ -39,7 +39,7 @@ fn reported(condition: &WatchedCondition) -> Fault {
 impl Watched {
     /// The fault, if there is one. A roll-out is a fault at once, or, with a threshold and the present time, when it
     /// takes longer than that.
-    pub fn fault(&self, patience: Option<(Duration, Timestamp)>) -> Option<Fault> {
+    pub(crate) fn fault(&self, patience: Option<(Duration, Timestamp)>) -> Option<Fault> {
         let key = self.metadata.key();
         let (observed, generation) = (self.status.observed_generation, self.metadata.generation);
         let find = |kind: &str| self.status.conditions.iter().find(|c| c.kind == kind);
@@ -88,7 +88,7 @@ impl Watched {
     }
 
     /// Whether its annotation says that it is ignored.
-    pub fn is_ignored(&self) -> bool {
+    pub(crate) fn is_ignored(&self) -> bool {
         super::trigger::is_ignored(&self.metadata)
     }
 }

@@ -27,8 +27,8 @@ const PROMETHEUS: Resource = Resource::new("monitoring.coreos.com", "v1", "Prome
 const USERS: [Resource; 8] =
     [DEPLOYMENT, STATEFUL_SET, DAEMON_SET, JOB, CRON_JOB, POD, MANAGED_RESOURCE, PROMETHEUS];
 
-/// The longest delay before the first collection in a Shoot that is served: collections that start together are spread
-/// over this time.
+/// The longest delay before the first collection in a Shoot that is served: collections that start together
+/// are spread over this time.
 const FIRST_MAX: Duration = Duration::from_secs(3_600);
 /// How soon to retry an unreachable Shoot.
 const AWAY_AGAIN: Duration = Duration::from_secs(600);
@@ -37,8 +37,8 @@ const AWAY_AGAIN: Duration = Duration::from_secs(600);
 #[derive(Debug)]
 pub struct GarbageCollector(pub(super) Arc<Shared>);
 
-/// The key of the cluster whose ManagedResources are in a namespace of the seed. An empty namespace stands for the
-/// seed.
+/// The key of the cluster whose ManagedResources are in a namespace of the seed. An empty namespace
+/// stands for the seed.
 pub(super) fn key(namespace: &str) -> Key {
     Key::new(namespace, "garbage")
 }

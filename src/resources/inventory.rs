@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use super::error::Error;
@@ -12,6 +12,7 @@ use super::session::Session;
 use super::{Shared, health, jittered, progress};
 use crate::api::meta::{ALL_NAMESPACES, Key, Metadata, ObjectMeta};
 use crate::base::clock::Mono;
+use crate::base::lock::IgnorePoison;
 use crate::base::sorted::SortedMap;
 use crate::kube::ListParams;
 use crate::limits;
@@ -70,7 +71,7 @@ pub(super) struct Inventory(Mutex<SortedMap<Key, Listing>>);
 impl Inventory {
     fn lock(&self) -> MutexGuard<'_, SortedMap<Key, Listing>> {
         // One map, changed by single calls: a panic cannot leave it half changed.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 
     /// Time between two lists of a kind, without the jitter.
@@ -101,7 +102,6 @@ impl Inventory {
         changed
     }
 
-    /// Forgets everything.
     pub(super) fn clear(&self) {
         self.lock().clear();
     }
@@ -109,7 +109,7 @@ impl Inventory {
 
 /// Lists kinds. Its keys are theirs.
 #[derive(Debug)]
-pub struct InventoryReconciler(pub(super) Arc<Shared>);
+pub(crate) struct InventoryReconciler(pub(super) Arc<Shared>);
 
 impl Reconciler for InventoryReconciler {
     fn reconcile(&self, key: &Key, cx: &ReconcileContext) -> Result<ReconcileOutcome, ReconcileFailure> {
@@ -173,8 +173,8 @@ mod tests {
 
     /// Owner, name and version of an object.
     type Sample = (&'static str, &'static str, &'static str);
-    /// The change, the objects after it, and the owners whose objects changed: compared by name, and by name and
-    /// version.
+    /// The change, the objects after it, and the owners whose objects changed: compared by name, and
+    /// by name and version.
     type Case<'a> = (&'a str, &'a [Sample], &'a [&'a str], &'a [&'a str]);
 
     fn listing(at: u64, objects: &[Sample], versions: bool) -> Listing {

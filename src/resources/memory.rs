@@ -22,7 +22,6 @@ const NODE_BYTES: usize = 240;
 pub(super) struct Memory(Arc<AtomicUsize>);
 
 impl Memory {
-    /// An empty permit.
     pub(super) fn permit(&self) -> Permit {
         Permit { taken: Arc::clone(&self.0), held: 0 }
     }

@@ -14,9 +14,10 @@
 //! that nothing refers to any more. Only `reconcile`, `apply`, `remove`, `check`, `inventory` and `garbage` send
 //! requests to a server; the rest is pure.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::base::lock::IgnorePoison;
 use crate::base::random;
 use crate::kube;
 use crate::runtime::controller::{ReconcileContext, ReconcileOutcome};
@@ -37,7 +38,7 @@ mod health;
 mod inventory;
 mod memory;
 mod merge;
-pub mod names;
+pub(crate) mod names;
 mod object;
 mod order;
 mod progress;
@@ -56,17 +57,17 @@ mod unpack;
 mod weight;
 mod workload;
 
-pub use check::ChecksReconciler;
-pub use error::Error;
-pub use fault::Fault;
-pub use garbage::GarbageCollector;
-pub use health::check_object;
-pub use inventory::InventoryReconciler;
-pub use reconcile::ResourcesReconciler;
-pub use secrets::watch_secrets;
-pub use target::{Class, Target};
-pub use trigger::{REPORTED, Watched, WatchedCondition, WatchedSpec, WatchedStatus};
-pub use workload::watch_workloads;
+pub(crate) use check::ChecksReconciler;
+pub(crate) use fault::Fault;
+pub(crate) use garbage::GarbageCollector;
+pub(crate) use health::check_object;
+pub(crate) use inventory::InventoryReconciler;
+pub(crate) use reconcile::ResourcesReconciler;
+pub(crate) use secrets::watch_secrets;
+pub(crate) use target::Class;
+pub use target::Target;
+pub(crate) use trigger::{REPORTED, Watched, WatchedCondition};
+pub(crate) use workload::watch_workloads;
 
 use trigger::{wants_apply, wants_check};
 
@@ -75,7 +76,7 @@ const APPLY_WORKERS: u32 = 20;
 const CHECK_WORKERS: u32 = 5;
 
 /// Adds the applier's controllers.
-pub fn add(
+pub(crate) fn add(
     resources: &Resources,
     managed: &WatchSource<Watched>,
     secrets: &Marks,
@@ -101,7 +102,7 @@ pub fn add(
     let collect = group.lane("garbage-collector", 1, RETRY_DEFAULT);
     collect.add(garbage::key(""));
     let lanes = Lanes { apply, check, list: lane.clone(), collect: collect.clone() };
-    *resources.0.lanes.lock().unwrap_or_else(PoisonError::into_inner) = Some(lanes);
+    *resources.0.lanes.lock().ignore_poison() = Some(lanes);
     group.run(lane, InventoryReconciler(Arc::clone(&resources.0)));
     group.run(collect, resources.garbage_collector());
 }
@@ -127,13 +128,13 @@ fn wake(
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// How often a ManagedResource is applied.
-    pub sync_period: Duration,
+    pub(crate) sync_period: Duration,
     /// How often its objects are checked.
-    pub check_period: Duration,
+    pub(crate) check_period: Duration,
     /// How often garbage is collected.
-    pub collect_period: Duration,
+    pub(crate) collect_period: Duration,
     /// Whether garbage is collected at all. If so, Secrets and ConfigMaps with the label are left to the collector.
-    pub collector_runs: bool,
+    pub(crate) collector_runs: bool,
 }
 
 impl Default for Settings {
@@ -181,7 +182,7 @@ struct Lanes {
 
 impl Shared {
     fn lanes(&self) -> Option<Lanes> {
-        self.lanes.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.lanes.lock().ignore_poison().clone()
     }
 
     fn session<'a>(&'a self, target: &'a Target, cx: &'a ReconcileContext) -> session::Session<'a> {

@@ -17,12 +17,12 @@ pub(super) fn texts(value: &Value) -> SortedMap<String, String> {
     entries.filter_map(|(k, v)| Some((k.clone(), v.as_str()?.to_owned()))).collect()
 }
 
-/// `metadata.labels`.
+/// The labels in `metadata.labels`.
 pub(super) fn labels(object: &Value) -> SortedMap<String, String> {
     texts(&object["metadata"]["labels"])
 }
 
-/// `metadata.annotations`.
+/// The annotations in `metadata.annotations`.
 pub(super) fn annotations(object: &Value) -> SortedMap<String, String> {
     texts(&object["metadata"]["annotations"])
 }

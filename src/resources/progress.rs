@@ -36,7 +36,6 @@ pub(super) fn concerns(api_version: &str, kind: &str) -> bool {
     check_of(api_version, kind).is_some()
 }
 
-/// Checks one object.
 pub(super) fn check(object: &Value) -> Progress {
     let (api_version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
     match check_of(api_version, kind).map_or(Ok(()), |check| check(object)) {

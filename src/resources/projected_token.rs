@@ -58,8 +58,8 @@ pub(super) fn account(object: &Value) -> Option<&str> {
     (!matches!(name, "" | "default") && !is_excepted && !decides).then_some(name)
 }
 
-/// Whether an existing Pod or Job has the volume; `None` for kinds that can be changed. Volumes of an existing Pod or
-/// Job are immutable.
+/// Whether an existing Pod or Job has the volume; `None` for kinds that can be changed. Volumes of an
+/// existing Pod or Job are immutable.
 pub(super) fn decided(live: Option<&Value>) -> Option<bool> {
     let live = live.filter(|live| matches!(text(&live["kind"]), "Pod" | "Job"))?;
     Some(has_volume(pod(live)?, |name| name == VOLUME))

@@ -203,8 +203,8 @@ impl Round<'_> {
         planner.finish().map_err(NoPlan::Refused)
     }
 
-    /// Deletes objects that left the set, and releases objects that are not managed any more, before new objects are
-    /// applied.
+    /// Deletes objects that left the set, and releases objects that are not managed any more, before
+    /// new objects are applied.
     fn shrink(&mut self, old: &[ObjectReference], plan: &Plan) -> Result<Option<ReconcileOutcome>, Error> {
         let equivalences = Equivalences::new(&self.resource.spec.equivalences);
         let orphans: Vec<Identity> =
@@ -239,8 +239,8 @@ impl Round<'_> {
         Ok(Some(ReconcileOutcome::After(PENDING_AGAIN)))
     }
 
-    /// Applies the objects in order; the first problem ends the reconciliation. Returns true if one must be checked
-    /// again soon.
+    /// Applies the objects in order; the first problem ends the reconciliation. Returns true if one must
+    /// be checked again soon.
     fn apply_all(&self, objects: &[Planned], old: &[ObjectReference]) -> Result<bool, Error> {
         let mut is_open = false;
         let spec = &self.resource.spec;

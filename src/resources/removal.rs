@@ -40,7 +40,6 @@ pub(super) struct Circumstances {
     pub(super) delete_claims: bool,
     /// Whether a collector deletes unused Secrets and ConfigMaps.
     pub(super) collector_runs: bool,
-    /// The present time.
     pub(super) now: Timestamp,
     /// When the deletion of the object started.
     pub(super) deleted_at: Option<Timestamp>,

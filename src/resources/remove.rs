@@ -43,11 +43,9 @@ pub(super) struct Rules {
     pub(super) collector_runs: bool,
 }
 
-/// Deletes objects independently of each other, with one exception: what pods mount stays until the workloads of its
-/// namespace are gone. Until then, a pod may start again, and would hang without it.
-///
-/// # Errors
-/// Only that the lease is not ours; everything else is in [`Left`].
+/// Deletes objects independently of each other, with one exception: what pods mount stays until the workloads
+/// of its namespace are gone. Until then, a pod may start again, and would hang without it. Errors: only that
+/// the lease is not ours; everything else is in [`Left`].
 pub(super) fn remove(session: Session<'_>, objects: &[ObjectReference], rules: Rules) -> Result<Left, Error> {
     let mut left = Left::default();
     let mut busy: BTreeSet<&str> = BTreeSet::new();
@@ -165,9 +163,7 @@ pub(super) fn warnings(session: Session<'_>, object: &ObjectReference) -> String
 }
 
 /// Removes our marks from objects that must not be managed any more; returns one sentence for each failure.
-///
-/// # Errors
-/// Only that the lease is not ours.
+/// Errors: only that the lease is not ours.
 pub(super) fn release(
     session: Session<'_>,
     objects: &[ObjectReference],

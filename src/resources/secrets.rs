@@ -12,7 +12,7 @@ use super::target::Targets;
 use super::trigger::{Watched, reads_secret};
 
 /// Watches the Secrets of the seed, without their data.
-pub fn watch_secrets(seed: &Client, secrets: &Marks, group: &mut ControllerGroup) {
+pub(crate) fn watch_secrets(seed: &Client, secrets: &Marks, group: &mut ControllerGroup) {
     let options = Options { metadata_only: true, ..Options::all("seed/secrets", SECRET) };
     group.watch(seed, options, secrets);
 }

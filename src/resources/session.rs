@@ -19,8 +19,8 @@ use crate::kube::{self, Client, DeleteParams, ListItem, ListParams, Patch, Undec
 use crate::limits;
 use crate::runtime::controller::ReconcileContext;
 
-/// The clients and the context of one reconciliation. All methods except [`Session::write_status`] are about the
-/// target.
+/// The clients and the context of one reconciliation. All methods except [`Session::write_status`]
+/// are about the target.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Session<'a> {
     /// For ManagedResources and their Secrets.
@@ -29,7 +29,6 @@ pub(super) struct Session<'a> {
     pub(super) cx: &'a ReconcileContext,
 }
 
-/// A ManagedResource.
 pub(super) enum Own {
     Gone,
     /// The memory is in use at the moment.
@@ -44,7 +43,6 @@ pub(super) enum Own {
 }
 
 impl Session<'_> {
-    /// The present time.
     pub(super) fn now(&self) -> Timestamp {
         self.cx.clock.now()
     }
@@ -99,8 +97,8 @@ impl Session<'_> {
         patch_metadata(self.own, &MANAGED_RESOURCE, live, change)
     }
 
-    /// Reads a list object by object, without keeping them. `None` means that the list restarts: forget earlier
-    /// objects.
+    /// Reads a list object by object, without keeping them. `None` means that the list
+    /// restarts: forget earlier objects.
     pub(super) fn each<T: DeserializeOwned>(
         &self,
         r: &Resource,
@@ -125,7 +123,6 @@ impl Session<'_> {
         }
     }
 
-    /// Deletes an object.
     pub(super) fn delete(&self, r: &Resource, live: &Value, params: &DeleteParams) -> Result<(), Error> {
         Ok(self.target.client.delete(r, &Key::of(live), params)?)
     }

@@ -93,7 +93,6 @@ impl Present<'_> {
     }
 }
 
-/// The applied state.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Applied<'a> {
     pub(super) references: &'a [ObjectReference],

@@ -3,18 +3,19 @@
 //! ManagedResources and their Secrets are always in the seed. Class `seed` is applied there; those without a class are
 //! for the cluster of the shoot in whose namespace they are. Such targets are added and removed while the applier runs.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 
 use super::inventory::Inventory;
 use super::names;
 use super::unchanged::Settled;
 use crate::api::meta::{Key, ObjectMeta};
+use crate::base::lock::IgnorePoison;
 use crate::base::sorted::SortedMap;
 use crate::kube::{Applier, Client, Discovery};
 
 /// A class of ManagedResources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Class {
+pub(crate) enum Class {
     /// `seed`.
     Seed,
     /// No class, or the name of upstream's default.
@@ -64,8 +65,7 @@ impl Target {
         }
     }
 
-    /// The seed itself.
-    pub fn seed(client: &Applier) -> Self {
+    pub(crate) fn seed(client: &Applier) -> Self {
         Self::new(Class::Seed, client.0.clone(), String::new())
     }
 
@@ -86,7 +86,6 @@ impl Target {
     }
 }
 
-/// All present targets.
 #[derive(Debug)]
 pub(super) struct Targets {
     pub(super) seed: Arc<Target>,
@@ -102,7 +101,7 @@ impl Targets {
     /// Sets the target of a namespace, or removes it.
     pub(super) fn set(&self, namespace: &str, target: Option<Target>) {
         // One map, changed by single calls: a panic cannot leave it half changed.
-        let mut shoots = self.shoots.write().unwrap_or_else(PoisonError::into_inner);
+        let mut shoots = self.shoots.write().ignore_poison();
         match target {
             Some(target) => shoots.insert(namespace.to_owned(), Arc::new(target)),
             None => shoots.remove(namespace),
@@ -114,13 +113,13 @@ impl Targets {
         if namespace.is_empty() {
             return Some(Arc::clone(&self.seed));
         }
-        self.shoots.read().unwrap_or_else(PoisonError::into_inner).get(namespace).map(Arc::clone)
+        self.shoots.read().ignore_poison().get(namespace).map(Arc::clone)
     }
 
     /// The target that is responsible for a ManagedResource. A target whose finalizer it has wins over the one that
     /// `class` names, because it must clean up first; of several, the first one wins.
     pub(super) fn of(&self, metadata: &ObjectMeta, class: &str) -> Option<Arc<Target>> {
-        let shoots = self.shoots.read().unwrap_or_else(PoisonError::into_inner);
+        let shoots = self.shoots.read().ignore_poison();
         let both = [Some(&self.seed), shoots.get(&metadata.namespace)];
         let all = || both.into_iter().flatten();
         let by_finalizer = metadata.finalizers.iter().find_map(|f| all().find(|t| t.class.finalizer() == f));

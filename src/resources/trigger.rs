@@ -18,12 +18,11 @@ use crate::runtime::informer;
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
 #[serde(from = "Whole")]
 pub struct Watched {
-    /// Its metadata.
-    pub metadata: ObjectMeta,
+    pub(crate) metadata: ObjectMeta,
     /// The relevant part of its spec.
-    pub spec: WatchedSpec,
+    pub(crate) spec: WatchedSpec,
     /// The relevant part of its status.
-    pub status: WatchedStatus,
+    pub(crate) status: WatchedStatus,
 }
 
 #[derive(Default, Deserialize)]
@@ -53,62 +52,58 @@ impl From<Whole> for Watched {
 
 /// Namespaces whose ManagedResources are reported to the garden with reason and message: those of the seed itself. In
 /// the many namespaces of shoots, reason and message are kept only for faults.
-pub const REPORTED: [&str; 2] = ["garden", "istio-system"];
+pub(crate) const REPORTED: [&str; 2] = ["garden", "istio-system"];
 
 /// The part of the spec of a ManagedResource that an informer keeps.
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct WatchedSpec {
+pub(crate) struct WatchedSpec {
     /// The class of the responsible applier.
     #[serde(deserialize_with = "or_default")]
-    pub class: String,
-    /// Secrets with manifests.
+    pub(crate) class: String,
     #[serde(deserialize_with = "or_default")]
-    pub secret_refs: Vec<SecretReference>,
+    pub(crate) secret_refs: Vec<SecretReference>,
 }
 
 /// The part of the status of a ManagedResource that an informer keeps.
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct WatchedStatus {
-    /// The conditions.
+pub(crate) struct WatchedStatus {
     #[serde(deserialize_with = "or_default")]
-    pub conditions: Vec<WatchedCondition>,
+    pub(crate) conditions: Vec<WatchedCondition>,
     /// The generation that was applied last.
-    pub observed_generation: i64,
+    pub(crate) observed_generation: i64,
 }
 
 /// The part of a condition that an informer keeps.
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct WatchedCondition {
-    /// Its type.
+pub(crate) struct WatchedCondition {
     #[serde(rename = "type")]
-    pub kind: String,
-    /// Its status.
-    pub status: Status,
+    pub(crate) kind: String,
+    pub(crate) status: Status,
     /// The reason as one word; kept only where it is reported.
-    pub reason: String,
+    pub(crate) reason: String,
     /// The message for people; kept only where it is reported.
-    pub message: String,
+    pub(crate) message: String,
     /// When `status` last changed.
     #[serde(rename = "lastTransitionTime", deserialize_with = "timestamp::deserialize")]
-    pub changed: Timestamp,
+    pub(crate) changed: Timestamp,
 }
 
 impl WatchedCondition {
-    /// Whether it is a fault to report. It is no fault that the objects of a ManagedResource are not yet healthy or
-    /// rolled out.
-    pub fn is_fault(&self) -> bool {
+    /// Whether it is a fault to report. It is no fault that the objects of a ManagedResource are not yet
+    /// healthy or rolled out.
+    pub(crate) fn is_fault(&self) -> bool {
         let fault = if self.kind == names::PROGRESSING { Status::True } else { Status::False };
         [fault, Status::Unknown].contains(&self.status)
     }
 }
 
 impl Watched {
-    /// Why it could not be applied, according to its condition. Before the first success, no other condition shows
-    /// this.
-    pub fn apply_problem(&self) -> Option<&str> {
+    /// Why it could not be applied, according to its condition. Before the first success, no
+    /// other condition shows this.
+    pub(crate) fn apply_problem(&self) -> Option<&str> {
         let kept = [reason::APPLY_FAILED, reason::DELETION_FAILED, reason::DELETION_PENDING];
         let is_problem = |condition: &&WatchedCondition| match condition.status {
             Status::False => true,
@@ -121,7 +116,7 @@ impl Watched {
     }
 
     /// Why it is not healthy in this generation or a later one.
-    pub fn unhealthy(&self, generation: i64) -> Option<String> {
+    pub(crate) fn unhealthy(&self, generation: i64) -> Option<String> {
         if self.metadata.generation < generation
             || self.status.observed_generation != self.metadata.generation
         {
@@ -163,7 +158,6 @@ pub(super) enum Duty {
     Delete,
     /// Ignore it, and report that.
     Ignore,
-    /// Apply its objects.
     Apply,
 }
 
@@ -199,7 +193,6 @@ fn is_held_by_other(us: Class, metadata: &ObjectMeta) -> bool {
     first.is_some_and(|f| f != us.finalizer())
 }
 
-/// The requested operation.
 pub(super) fn operation(metadata: &ObjectMeta) -> &str {
     metadata.annotations.get(OPERATION).map_or("", String::as_str)
 }

@@ -5,12 +5,13 @@
 //! after the last write and what would have been written then: if both are the same again, so is the result.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use ring::digest;
 use serde_json::Value;
 
 use super::reference::Identity;
+use crate::base::lock::IgnorePoison;
 use crate::limits;
 
 type Hash = [u8; 16];
@@ -42,7 +43,7 @@ impl Settled {
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Hash, (Hash, Hash)>> {
         // One map, changed by single calls: a panic cannot leave it half changed.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 }
 

@@ -41,7 +41,6 @@ impl fmt::Display for Trouble {
     }
 }
 
-/// The remaining limits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Room {
     /// Documents, the broken ones included.
@@ -58,10 +57,7 @@ impl Room {
     };
 }
 
-/// The documents of one key, broken ones included.
-///
-/// # Errors
-/// A broken Brotli stream, or an exceeded limit.
+/// The documents of one key, broken ones included. Errors: a broken Brotli stream, or an exceeded limit.
 pub(super) fn documents(
     key: &str,
     bytes: &[u8],
@@ -130,8 +126,8 @@ impl Pieces<'_> {
         self.push(Ok(Document { text: text.to_owned(), is_json: false, lines_above: self.lines }))
     }
 
-    /// Several JSON documents may follow each other without a separator, unlike in YAML. Returns false if the text is
-    /// not JSON.
+    /// Several JSON documents may follow each other without a separator, unlike in YAML. Returns false if the
+    /// text is not JSON.
     fn add_json(&mut self, text: &str) -> Result<bool, Trouble> {
         let mut documents = serde_json::Deserializer::from_str(text).into_iter::<IgnoredAny>();
         let (mut ends, mut nodes_max) = (vec![0], 0);
@@ -200,7 +196,6 @@ impl Document {
         Ok(value::read_parts(text, &OUTLINE).map(|outline| (outline, bytes)).map_err(broken))
     }
 
-    /// The text.
     pub(super) fn text(&self) -> &str {
         &self.text
     }

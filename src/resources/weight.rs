@@ -7,11 +7,8 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
 
 use super::memory::{ITEM_BYTES, KEY_BYTES, of_map};
 
-/// The memory of the value of one object, without the bookkeeping of field managers, which [`crate::kube::value`]
-/// omits.
-///
-/// # Errors
-/// The text is not JSON.
+/// The memory of the value of one object, without the bookkeeping of field managers, which
+/// [`crate::kube::value`] omits. Errors: the text is not JSON.
 pub(super) fn of_json(text: &[u8]) -> serde_json::Result<usize> {
     let mut deserializer = serde_json::Deserializer::from_slice(text);
     let bytes = Weight(Place::Object).deserialize(&mut deserializer)?;

@@ -4,7 +4,7 @@
 //! A roll-out changes the status of a workload many times, and another program may keep changing its spec. So there is
 //! a minimum time between checks of one ManagedResource, and the time between corrections grows.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::head::Head;
@@ -13,6 +13,7 @@ use super::{Resources, Shared};
 use crate::api::core::{DAEMON_SET, DEPLOYMENT, STATEFUL_SET};
 use crate::api::meta::{Key, ObjectMeta};
 use crate::base::clock::Mono;
+use crate::base::lock::IgnorePoison;
 use crate::base::sorted::SortedMap;
 use crate::runtime::group::ControllerGroup;
 use crate::runtime::informer::{Options, PartialObject};
@@ -50,7 +51,7 @@ const OPTIONS: [Options; 3] = [
 ];
 
 /// Watches the workloads of the seed.
-pub fn watch_workloads(resources: &Resources, group: &mut ControllerGroup) {
+pub(crate) fn watch_workloads(resources: &Resources, group: &mut ControllerGroup) {
     for (options, source) in OPTIONS.into_iter().zip(&resources.0.workloads.0) {
         let label_selector = format!("{}={}", names::MANAGED_BY, names::MANAGED_BY_VALUE);
         let options = Options { label_selector, metadata_only: true, ..options };
@@ -118,7 +119,6 @@ struct Due {
 }
 
 impl Due {
-    /// The first time.
     fn first(now: Mono) -> Self {
         Self { at: now + GATHER, pause: PAUSE_MIN }
     }
@@ -157,7 +157,7 @@ impl Pacer {
     /// How long to wait.
     fn delay(&self, key: &Key, now: Mono) -> Duration {
         // One map, changed by single calls: a panic cannot leave it half changed.
-        let mut all = self.due.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.due.lock().ignore_poison();
         if all.len() >= PACED_MAX {
             all.retain(|_, due| !due.is_over(now));
         }

@@ -3,7 +3,7 @@
 //! single Shoot.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use serde_json::Value;
 
@@ -13,19 +13,18 @@ use super::source::{Listeners, Listening};
 use super::store::StoreView;
 use crate::api::meta::Key;
 use crate::base::clock::Mono;
+use crate::base::lock::IgnorePoison;
 use crate::base::sorted::{SortedMap, SortedSet};
 use crate::kube::Undecodable;
 use crate::kube::value::Streamed;
 
 /// A new, changed or deleted object. Versions with the same text are not reported.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct TextChange {
+pub(crate) struct TextChange {
     /// The namespace of the object.
-    pub namespace: Arc<str>,
-    /// The text before.
-    pub old: Option<Arc<str>>,
-    /// The text now.
-    pub new: Option<Arc<str>>,
+    pub(crate) namespace: Arc<str>,
+    pub(crate) old: Option<Arc<str>>,
+    pub(crate) new: Option<Arc<str>>,
 }
 
 struct Entry {
@@ -42,7 +41,7 @@ struct AlikeTexts {
 
 /// The store. Cheap to clone.
 #[derive(Clone)]
-pub struct TextStore {
+pub(crate) struct TextStore {
     inner: Arc<Mutex<AlikeTexts>>,
     listeners: Listeners<TextChange>,
     look: fn(&Value) -> String,
@@ -101,29 +100,29 @@ impl AlikeTexts {
 
 impl TextStore {
     /// Empty. `look` creates the text of an object.
-    pub fn new(look: fn(&Value) -> String) -> Self {
+    pub(crate) fn new(look: fn(&Value) -> String) -> Self {
         Self { inner: Arc::default(), listeners: Listeners::default(), look }
     }
 
     /// Calls `listener` for changes from now on, until the result is dropped.
-    pub fn listen(&self, listener: impl Fn(&TextChange) + Send + Sync + 'static) -> Listening {
+    pub(crate) fn listen(&self, listener: impl Fn(&TextChange) + Send + Sync + 'static) -> Listening {
         self.listeners.add(listener)
     }
 
     /// Whether a complete list was received.
-    pub fn is_synced(&self) -> bool {
+    pub(crate) fn is_synced(&self) -> bool {
         self.lock().view.synced
     }
 
     /// The texts of the objects in a namespace, with duplicates.
-    pub fn within(&self, namespace: &str) -> Vec<Arc<str>> {
+    pub(crate) fn within(&self, namespace: &str) -> Vec<Arc<str>> {
         let inner = self.lock();
         let entries = inner.namespaces.get(namespace).into_iter().flat_map(SortedMap::values);
         entries.map(|entry| Arc::clone(&entry.text)).collect()
     }
 
     /// The namespaces and texts of objects that match `is_wanted`. It is called once for equal texts.
-    pub fn find(&self, is_wanted: &dyn Fn(&str) -> bool) -> Vec<(Arc<str>, Arc<str>)> {
+    pub(crate) fn find(&self, is_wanted: &dyn Fn(&str) -> bool) -> Vec<(Arc<str>, Arc<str>)> {
         let inner = self.lock();
         let wanted: SortedSet<&Arc<str>> = inner.texts.iter().filter(|text| is_wanted(text)).collect();
         if wanted.is_empty() {
@@ -139,7 +138,7 @@ impl TextStore {
 
     fn lock(&self) -> MutexGuard<'_, AlikeTexts> {
         // Nothing that can panic happens between the changes of its maps.
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock().ignore_poison()
     }
 
     fn tell(&self, altered: Vec<TextChange>) {

@@ -30,7 +30,7 @@ pub enum ReconcileOutcome {
 }
 
 /// The cause, as a text for a log.
-pub type Cause = Box<dyn Error + Send + Sync>;
+pub(crate) type Cause = Box<dyn Error + Send + Sync>;
 
 /// How a reconciliation failed.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ impl ReconcileFailure {
     }
 
     /// The retry delay that the server requested, if any.
-    pub fn retry_after(&self) -> Option<Duration> {
+    pub(crate) fn retry_after(&self) -> Option<Duration> {
         match find_request(&**self.cause())?.verdict() {
             Verdict::Throttled(after) => after.map(|after| after.min(limits::RETRY_AFTER_MAX)),
             _ => None,
@@ -67,17 +67,17 @@ impl ReconcileFailure {
     }
 
     /// Whether another client wrote the object first. This is normal, and the next try reads the new version.
-    pub fn is_conflict(&self) -> bool {
+    pub(crate) fn is_conflict(&self) -> bool {
         matches!(self, Self::Retry(cause) if find_request(&**cause).is_some_and(kube::Error::is_conflict))
     }
 
     /// The verdict of the failed request, if it was one.
-    pub fn verdict(&self) -> Option<Verdict> {
+    pub(crate) fn verdict(&self) -> Option<Verdict> {
         find_request(&**self.cause()).map(kube::Error::verdict)
     }
 
     /// Whether it resolves itself: it was not tried, another client was faster, or a server does not answer.
-    pub fn passes(&self) -> bool {
+    pub(crate) fn passes(&self) -> bool {
         let helps_itself = match self.verdict() {
             Some(Verdict::NotFound | Verdict::Denied | Verdict::Invalid) | None => false,
             Some(_) => true,
@@ -91,17 +91,17 @@ impl ReconcileFailure {
     }
 
     /// A retry after `after`, not counted as a failed attempt.
-    pub fn later(after: Duration, cause: impl Into<Cause>) -> Self {
+    pub(crate) fn later(after: Duration, cause: impl Into<Cause>) -> Self {
         Self::Later(after, cause.into())
     }
 
     /// A failure that waits for a change.
-    pub fn terminal(cause: impl Into<Cause>) -> Self {
+    pub(crate) fn terminal(cause: impl Into<Cause>) -> Self {
         Self::Terminal(cause.into())
     }
 
     /// A failure that is retried, from a text.
-    pub fn retry(cause: impl Into<Cause>) -> Self {
+    pub(crate) fn retry(cause: impl Into<Cause>) -> Self {
         Self::Retry(cause.into())
     }
 }
@@ -145,10 +145,8 @@ pub struct ReconcileContext {
 
 /// One controller.
 pub trait Reconciler: Send + Sync {
-    /// Brings the object of `key` closer to its desired state.
-    ///
-    /// # Errors
-    /// [`ReconcileFailure`] defines whether to retry or to wait for a change.
+    /// Brings the object of `key` closer to its desired state. Errors: [`ReconcileFailure`] defines whether to retry
+    /// or to wait for a change.
     fn reconcile(&self, key: &Key, cx: &ReconcileContext) -> Result<ReconcileOutcome, ReconcileFailure>;
 }
 

@@ -2,7 +2,7 @@
 //! in the `series` of its event instead of written again. Events inform people and decide nothing: a failed write is
 //! not an error.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -11,6 +11,7 @@ use crate::api::core::EVENT;
 use crate::api::meta::{Key, Resource, text};
 use crate::base::clock::{Clock, Mono, Timestamp};
 use crate::base::error::chain;
+use crate::base::lock::IgnorePoison;
 use crate::base::random;
 use crate::base::sorted::SortedMap;
 use crate::format::duration;
@@ -32,33 +33,30 @@ const DEFAULT_NAMESPACE: &str = "default";
 
 /// The content of an event.
 #[derive(Clone, Copy, Debug)]
-pub struct Event<'a> {
+pub(crate) struct Event<'a> {
     /// The controller, as in Gardener: `seed-controller`.
-    pub controller: &'a str,
+    pub(crate) controller: &'a str,
     /// Whether it is a warning.
-    pub warning: bool,
-    /// Machine-readable.
-    pub reason: &'a str,
+    pub(crate) warning: bool,
+    /// A word for machines to read.
+    pub(crate) reason: &'a str,
     /// The running operation: `Reconcile`, `Delete`.
-    pub action: &'a str,
+    pub(crate) action: &'a str,
     /// For people; without secrets.
-    pub note: &'a str,
+    pub(crate) note: &'a str,
 }
 
 /// The object that an event is about.
 #[derive(Clone, Copy, Debug)]
-pub struct InvolvedObject<'a> {
-    /// Its kind.
-    pub resource: &'a Resource,
+pub(crate) struct InvolvedObject<'a> {
+    pub(crate) resource: &'a Resource,
     /// Its namespace; empty if it has none.
-    pub namespace: &'a str,
-    /// Its name.
-    pub name: &'a str,
+    pub(crate) namespace: &'a str,
+    pub(crate) name: &'a str,
     /// Its identity: `kubectl describe` looks for it.
-    pub uid: &'a str,
+    pub(crate) uid: &'a str,
 }
 
-/// A written event.
 #[derive(Debug)]
 struct WrittenEvent {
     name: String,
@@ -133,13 +131,19 @@ impl EventRecorder {
 
     /// Emits an event in the cluster of `client`. Returns whether the cluster has it, with an older count at worst. A caller that
     /// reports something nowhere else may tell it again later.
-    pub fn tell(&self, client: &Client, clock: &Clock, about: InvolvedObject<'_>, event: Event<'_>) -> bool {
+    pub(crate) fn tell(
+        &self,
+        client: &Client,
+        clock: &Clock,
+        about: InvolvedObject<'_>,
+        event: Event<'_>,
+    ) -> bool {
         let note: String = event.note.chars().take(NOTE_CHARS_MAX).collect();
         let event = Event { note: &note, ..event };
         let key = [about.uid, about.name, event.reason, event.action, event.note].join("\n");
         let (act, is_known) = {
             // Plain values: a panic does not leave them half changed.
-            let mut book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut book = self.book.lock().ignore_poison();
             (book.decide(&key, about.name, clock.mono()), book.events.contains_key(&key))
         };
         let namespace = if about.namespace.is_empty() { DEFAULT_NAMESPACE } else { about.namespace };
@@ -161,7 +165,7 @@ impl EventRecorder {
         let is_missing = is_new || error.is_not_found();
         if is_missing {
             // It is not in the cluster, or has expired there: the next one is new.
-            self.book.lock().unwrap_or_else(PoisonError::into_inner).events.remove(&key);
+            self.book.lock().ignore_poison().events.remove(&key);
         }
         let err = chain(&error);
         log::debug!(about = about.name, reason = event.reason, err = err.as_str(); "Cannot write an event");
@@ -192,7 +196,7 @@ impl EventRecorder {
 }
 
 /// When an Event was last seen, in both APIs of Events; the times are texts that sort.
-pub fn last_seen(event: &Value) -> &str {
+pub(crate) fn last_seen(event: &Value) -> &str {
     let last = [
         &event["series"]["lastObservedTime"],
         &event["lastTimestamp"],
@@ -203,7 +207,7 @@ pub fn last_seen(event: &Value) -> &str {
 }
 
 /// An Event in one line.
-pub fn describe(event: &Value, now: Timestamp) -> String {
+pub(crate) fn describe(event: &Value, now: Timestamp) -> String {
     let counts = [&event["series"]["count"], &event["count"], &event["deprecatedCount"]];
     let count = counts.into_iter().find_map(Value::as_i64).unwrap_or(1);
     let times_seen = if count > 1 { format!(", {count} times") } else { String::new() };

@@ -5,15 +5,16 @@
 //! resourceVersion.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::base::clock::{Clock, Mono};
+use crate::base::lock::IgnorePoison;
 use crate::kube::Permit;
 
 /// A write was refused because the remaining time of the lease is too short.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NotHeld {
+pub(crate) struct NotHeld {
     lease: Arc<str>,
     left: Duration,
 }
@@ -63,41 +64,34 @@ impl Fence {
         Self { clock, lease: lease.into(), term: Arc::default() }
     }
 
-    /// A fence that is always open, for programs without leader election.
-    pub fn open(clock: Clock) -> Self {
-        let fence = Self::new(clock, "none");
-        fence.extend(Mono::MAX);
-        fence
-    }
-
     /// The lease is held until `until`, regardless of the server's state.
     pub fn extend(&self, until: Mono) {
         self.set(until, None);
     }
 
     /// The server has stored the lease with a request that started at `begun`: it is held for `lasting` from then on.
-    pub fn renew(&self, begun: Mono, lasting: Duration) {
+    pub(crate) fn renew(&self, begun: Mono, lasting: Duration) {
         self.set(begun.saturating_add(lasting), Some(begun));
     }
 
     /// When the server last stored the lease, at the earliest. `None` if unknown.
-    pub fn renewed_at(&self) -> Option<Mono> {
+    pub(crate) fn renewed_at(&self) -> Option<Mono> {
         self.term().renewed_at
     }
 
     /// How long this process has held the lease without a break, if it holds it.
-    pub fn held_for(&self) -> Option<Duration> {
+    pub(crate) fn held_for(&self) -> Option<Duration> {
         let (term, now) = (self.term(), self.clock.mono());
         (term.until > now).then(|| now.saturating_sub(term.since))
     }
 
     /// The lease is lost.
-    pub fn close(&self) {
+    pub(crate) fn close(&self) {
         self.extend(Mono::ZERO);
     }
 
     /// Whether the lease is held now.
-    pub fn is_held(&self) -> bool {
+    pub(crate) fn is_held(&self) -> bool {
         !self.left().is_zero()
     }
 
@@ -112,21 +106,19 @@ impl Fence {
     }
 
     fn term(&self) -> Term {
-        *self.term.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.term.lock().ignore_poison()
     }
 
     fn set(&self, until: Mono, renewed_at: Option<Mono>) {
         let now = self.clock.mono();
-        let mut term = self.term.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut term = self.term.lock().ignore_poison();
         let since = if term.until > now { term.since } else { now };
         *term = Term { until, renewed_at, since };
     }
 
-    /// Whether a write that may take `deadline` may start.
-    ///
-    /// # Errors
-    /// [`NotHeld`] if less than `deadline` is left.
-    pub fn check(&self, deadline: Duration) -> Result<(), NotHeld> {
+    /// Whether a write that may take `deadline` may start. Errors: [`NotHeld`] if less
+    /// than `deadline` is left.
+    pub(crate) fn check(&self, deadline: Duration) -> Result<(), NotHeld> {
         let left = self.left();
         if left >= deadline { Ok(()) } else { Err(NotHeld { lease: Arc::clone(&self.lease), left }) }
     }

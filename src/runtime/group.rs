@@ -21,12 +21,11 @@ use super::source::{Listening, Notice, WatchSource};
 use super::store::{Change, StoreView};
 
 /// The present state of a store.
-pub type Look = Box<dyn Fn() -> StoreView + Send>;
+pub(crate) type Look = Box<dyn Fn() -> StoreView + Send>;
 /// Makes the state of an informer available to the probes.
-pub type Announce = Arc<dyn Fn(&'static str, Look) + Send + Sync>;
+pub(crate) type Announce = Arc<dyn Fn(&'static str, Look) + Send + Sync>;
 
-/// The group.
-pub struct ControllerGroup {
+pub(crate) struct ControllerGroup {
     lanes: Lanes,
     /// The context of each reconciliation; its stop ends the informers.
     context: ReconcileContext,
@@ -44,17 +43,17 @@ impl fmt::Debug for ControllerGroup {
 
 impl ControllerGroup {
     /// A group without controllers. `context.stop` ends its informers.
-    pub fn new(lanes: Lanes, context: ReconcileContext, announce: Announce) -> Self {
+    pub(crate) fn new(lanes: Lanes, context: ReconcileContext, announce: Announce) -> Self {
         Self { lanes, context, announce, running: Vec::new(), listening: Vec::new(), informers: Vec::new() }
     }
 
     /// The queue of a controller, with the number of keys that it may process at once (`concurrentSyncs`).
-    pub fn lane(&self, name: &'static str, permits: u32, retry: Retry) -> Lane {
+    pub(crate) fn lane(&self, name: &'static str, permits: u32, retry: Retry) -> Lane {
         self.lanes.lane(name, usize::try_from(permits).unwrap_or(usize::MAX), retry)
     }
 
     /// Keeps `source` in sync with the server.
-    pub fn watch(
+    pub(crate) fn watch(
         &mut self,
         client: &Client,
         options: Options,
@@ -83,7 +82,7 @@ impl ControllerGroup {
     }
 
     /// Wakes the queue with the keys that `keys` returns for existing objects and for each change.
-    pub fn wake<T, K>(
+    pub(crate) fn wake<T, K>(
         &mut self,
         lane: &Lane,
         source: &WatchSource<T>,
@@ -97,7 +96,7 @@ impl ControllerGroup {
     }
 
     /// Wakes the queue with the keys that `keys` returns for each object in the watch.
-    pub fn wake_seen(
+    pub(crate) fn wake_seen(
         &mut self,
         lane: &Lane,
         marks: &Marks,
@@ -108,12 +107,12 @@ impl ControllerGroup {
     }
 
     /// Keeps a subscription of the caller while the controllers run.
-    pub fn keep(&mut self, listening: Listening) {
+    pub(crate) fn keep(&mut self, listening: Listening) {
         self.listening.push(listening);
     }
 
     /// Calls back with existing objects, as new, and with each change, while the controllers run.
-    pub fn listen<T: Send + Sync + 'static>(
+    pub(crate) fn listen<T: Send + Sync + 'static>(
         &mut self,
         source: &WatchSource<T>,
         listener: impl Fn(&Change<T>) + Send + Sync + 'static,
@@ -122,7 +121,7 @@ impl ControllerGroup {
     }
 
     /// Wakes the queue with these keys on each notice.
-    pub fn wake_on<K: IntoIterator<Item = Key>>(
+    pub(crate) fn wake_on<K: IntoIterator<Item = Key>>(
         &mut self,
         lane: &Lane,
         notice: &Notice,
@@ -132,28 +131,27 @@ impl ControllerGroup {
         self.listening.push(notice.add(move |()| keys().into_iter().for_each(|key| lane.add(key))));
     }
 
-    /// Starts the controller.
-    pub fn run(&mut self, lane: Lane, reconciler: impl Reconciler + 'static) {
+    pub(crate) fn run(&mut self, lane: Lane, reconciler: impl Reconciler + 'static) {
         let context = ReconcileContext { stop: self.context.stop.child(), ..self.context.clone() };
         lane.start(Arc::new(reconciler), context);
         self.running.push(lane);
     }
 
     /// Ends the controllers; running reconciliations end on their own.
-    pub fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         self.listening.clear();
         self.running.iter().for_each(Lane::end);
     }
 
     /// Waits until nothing is processed, at most for `d`; false if something still is.
-    pub fn wait_until_idle(&self, d: Duration) -> bool {
+    pub(crate) fn wait_until_idle(&self, d: Duration) -> bool {
         let clock = &self.context.clock;
         let deadline = clock.mono().saturating_add(d);
         self.running.iter().all(|lane| lane.wait_until_idle(deadline.saturating_sub(clock.mono())))
     }
 
     /// Ends the controllers and waits for the informers, whose stop must have been pulled.
-    pub fn join(mut self) {
+    pub(crate) fn join(mut self) {
         self.end();
         for informer in self.informers {
             if informer.join().is_err() {

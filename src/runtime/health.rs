@@ -1,9 +1,10 @@
 //! Whether the program's own threads make progress, for `/livez` and a watchdog. The garden's state does not matter.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::base::clock::{Clock, Mono};
+use crate::base::lock::IgnorePoison;
 use crate::base::sorted::SortedMap;
 
 #[derive(Debug)]
@@ -14,32 +15,32 @@ struct Beat {
 
 /// Each long-lived thread reports progress, and how soon it will report again. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct ThreadProgress {
+pub(crate) struct ThreadProgress {
     clock: Clock,
     beats: Arc<Mutex<SortedMap<&'static str, Beat>>>,
 }
 
 impl ThreadProgress {
     /// Without any reports.
-    pub fn new(clock: Clock) -> Self {
+    pub(crate) fn new(clock: Clock) -> Self {
         Self { clock, beats: Arc::default() }
     }
 
     /// `thread` makes progress and will report again `within` this time.
-    pub fn beat(&self, thread: &'static str, within: Duration) {
+    pub(crate) fn beat(&self, thread: &'static str, within: Duration) {
         let beat = Beat { at: self.clock.mono(), within };
-        self.beats.lock().unwrap_or_else(PoisonError::into_inner).insert(thread, beat);
+        self.beats.lock().ignore_poison().insert(thread, beat);
     }
 
     /// `thread` has ended regularly.
-    pub fn end(&self, thread: &'static str) {
-        self.beats.lock().unwrap_or_else(PoisonError::into_inner).remove(thread);
+    pub(crate) fn end(&self, thread: &'static str) {
+        self.beats.lock().ignore_poison().remove(thread);
     }
 
     /// The threads whose report is overdue.
-    pub fn stuck(&self) -> Vec<&'static str> {
+    pub(crate) fn stuck(&self) -> Vec<&'static str> {
         let now = self.clock.mono();
-        let beats = self.beats.lock().unwrap_or_else(PoisonError::into_inner);
+        let beats = self.beats.lock().ignore_poison();
         beats.iter().filter(|(_, b)| now > b.at.saturating_add(b.within)).map(|(name, _)| *name).collect()
     }
 }

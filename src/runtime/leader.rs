@@ -6,7 +6,7 @@
 //! holds the result.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -15,6 +15,7 @@ use crate::api::coordination::{LEASE, Lease};
 use crate::api::meta::Key;
 use crate::base::clock::{Clock, Mono};
 use crate::base::error::chain;
+use crate::base::lock::IgnorePoison;
 use crate::base::metrics::Metrics;
 use crate::base::stop::Stop;
 use crate::format::time::rfc3339_micros;
@@ -25,67 +26,66 @@ use super::fence::Fence;
 
 /// The location and the timing of the Lease.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub(crate) struct Options {
     /// Namespace of the Lease.
-    pub namespace: String,
+    pub(crate) namespace: String,
     /// Name of the Lease.
-    pub name: String,
+    pub(crate) name: String,
     /// Our holder id: stable across restarts, and different from every other process.
-    pub holder: String,
+    pub(crate) holder: String,
     /// How long others must see no change before they take over.
-    pub lease_duration: Duration,
+    pub(crate) lease_duration: Duration,
     /// How long we try to renew before we stop leading.
-    pub renew_deadline: Duration,
+    pub(crate) renew_deadline: Duration,
     /// Time between two tries to acquire it.
-    pub retry_period: Duration,
+    pub(crate) retry_period: Duration,
     /// Time between two renewals. Not shorter than `retry_period`.
-    pub renew_period: Duration,
+    pub(crate) renew_period: Duration,
     /// What happens to the Lease at the end.
-    pub keep: KeepLease,
+    pub(crate) keep: KeepLease,
 }
 
 /// Whether a Lease is kept at the end of its elector, because a new one starts at once. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub struct KeepLease {
+pub(crate) struct KeepLease {
     wanted: Arc<AtomicBool>,
-    /// No elector follows.
     ended: Stop,
     left: KeptLeases,
 }
 
 impl KeepLease {
     /// Leases are released, unless [`KeepLease::want`] changes that. After `ended`, they are always released.
-    pub fn new(ended: &Stop, left: &KeptLeases) -> Self {
+    pub(crate) fn new(ended: &Stop, left: &KeptLeases) -> Self {
         Self { wanted: Arc::default(), ended: ended.clone(), left: left.clone() }
     }
 
     /// Called before the stop.
-    pub fn want(&self, wanted: bool) {
+    pub(crate) fn want(&self, wanted: bool) {
         self.wanted.store(wanted, Ordering::SeqCst);
     }
 
     /// Whether Leases are kept.
-    pub fn is_wanted(&self) -> bool {
+    pub(crate) fn is_wanted(&self) -> bool {
         self.wanted.load(Ordering::SeqCst) && !self.ended.is_stopped()
     }
 }
 
 /// Leases that were kept and not yet taken over by an elector. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub struct KeptLeases(Arc<Mutex<Vec<Elector>>>);
+pub(crate) struct KeptLeases(Arc<Mutex<Vec<Elector>>>);
 
 impl KeptLeases {
     fn add(&self, elector: Elector) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(elector);
+        self.0.lock().ignore_poison().push(elector);
     }
 
     fn forget(&self, lease: &str) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|left| left.options.name != lease);
+        self.0.lock().ignore_poison().retain(|left| left.options.name != lease);
     }
 
     /// No elector follows: releases those that are still ours.
-    pub fn give_back(&self) {
-        let left = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+    pub(crate) fn give_back(&self) {
+        let left = std::mem::take(&mut *self.0.lock().ignore_poison());
         left.into_iter().for_each(|mut elector| elector.release());
     }
 }
@@ -99,7 +99,7 @@ fn master(metrics: &Metrics, name: &str, is_held: bool) {
 }
 
 /// Corrects the metric of a Lease: an elector that waits for an answer does not see that its Lease has expired.
-pub fn refresh(metrics: &Metrics, name: &str, fence: &Fence) {
+pub(crate) fn refresh(metrics: &Metrics, name: &str, fence: &Fence) {
     if metrics.value(MASTER, &[("name", name)]).is_some() {
         master(metrics, name, fence.is_held());
     }
@@ -115,7 +115,7 @@ impl ElectionListener for Nobody {
 
 /// The last observed state of the Lease, and when it changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ObservedLease {
+pub(crate) struct ObservedLease {
     lease: Option<Lease>,
     changed_at: Mono,
 }
@@ -131,9 +131,8 @@ impl ObservedLease {
     }
 }
 
-/// The next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ElectionStep {
+pub(crate) enum ElectionStep {
     /// There is no Lease: create it.
     Create,
     /// It is ours: renew it.
@@ -145,7 +144,7 @@ pub enum ElectionStep {
 }
 
 /// Decides from the observed state.
-pub fn decide(observed: &ObservedLease, holder: &str, now: Mono) -> ElectionStep {
+pub(crate) fn decide(observed: &ObservedLease, holder: &str, now: Mono) -> ElectionStep {
     let Some(lease) = &observed.lease else { return ElectionStep::Create };
     let duration = Duration::from_secs(u64::try_from(lease.spec.lease_duration_seconds).unwrap_or(0));
     if lease.spec.holder_identity == holder {
@@ -157,8 +156,8 @@ pub fn decide(observed: &ObservedLease, holder: &str, now: Mono) -> ElectionStep
     }
 }
 
-/// How long to wait after a try that took `lasted`. While we lead, the start of the try counts, because the fence is
-/// measured from there.
+/// How long to wait after a try that took `lasted`. While we lead, the start of the try counts, because the
+/// fence is measured from there.
 fn pause(options: &Options, leading: bool, renewed: bool, lasted: Duration) -> Duration {
     let Options { retry_period, renew_period, .. } = *options;
     let least = retry_period / 4;
@@ -173,7 +172,7 @@ fn pause(options: &Options, leading: bool, renewed: bool, lasted: Duration) -> D
 }
 
 /// Notified by the elector.
-pub trait ElectionListener: Send + Sync {
+pub(crate) trait ElectionListener: Send + Sync {
     /// We lead from now on.
     fn elected(&self);
     /// We do not lead any more, and must not write.
@@ -196,12 +195,12 @@ struct Busy(Arc<Mutex<bool>>);
 
 impl Busy {
     fn with(&self, act: impl FnOnce(&mut bool)) {
-        act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        act(&mut self.0.lock().ignore_poison());
     }
 }
 
 /// Maintains one Lease. It has its own thread and its own client, so that no worker can delay it.
-pub struct Elector {
+pub(crate) struct Elector {
     client: Client,
     clock: Clock,
     options: Options,
@@ -220,7 +219,7 @@ impl std::fmt::Debug for Elector {
 
 impl Elector {
     /// `fence` is closed until the Lease is ours.
-    pub fn new(
+    pub(crate) fn new(
         client: Client,
         clock: Clock,
         options: Options,
@@ -241,7 +240,7 @@ impl Elector {
     }
 
     /// Campaigns until `stop`, then releases the Lease if it is ours. A stop cuts off a request in flight.
-    pub fn run(&mut self, stop: &Stop) {
+    pub(crate) fn run(&mut self, stop: &Stop) {
         let (busy, client) = (Busy::default(), self.client.clone());
         let asked = busy.clone();
         // Under the lock: the release that follows must not be cut off.
@@ -536,8 +535,8 @@ mod tests {
         }
     }
 
-    /// The start times of consecutive failing tries, each taking `lasting`, until the lease has expired, counted from
-    /// the last renewal.
+    /// The start times of consecutive failing tries, each taking `lasting`, until the lease has expired,
+    /// counted from the last renewal.
     fn tries(options: &Options, lasting: Duration) -> Vec<Duration> {
         let mut begins = vec![pause(options, true, true, Duration::ZERO)];
         loop {

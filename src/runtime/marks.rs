@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use ring::digest::{Context, SHA256};
 use serde_json::Value;
@@ -13,23 +13,24 @@ use super::source::{Listeners, Listening};
 use super::store::StoreView;
 use crate::api::meta::Key;
 use crate::base::clock::Mono;
+use crate::base::lock::IgnorePoison;
 use crate::kube::Undecodable;
 use crate::kube::value::Streamed;
 
 /// A key in 16 bytes: enough of a SHA-256 to avoid collisions.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Mark([u8; 16]);
+pub(crate) struct Mark([u8; 16]);
 
 impl Mark {
     /// The mark of a key.
-    pub fn of(key: &Key) -> Self {
+    pub(crate) fn of(key: &Key) -> Self {
         // Namespaces contain no slash.
         Self(first(&[&key.namespace, "/", &key.name]))
     }
 }
 
 /// The marks of a list. They arrive in random order, because they are hashes.
-pub type ListedMarks = BTreeSet<Mark>;
+pub(crate) type ListedMarks = BTreeSet<Mark>;
 
 /// The first bytes of the SHA-256 of a text.
 fn first<const N: usize>(parts: &[&str]) -> [u8; N] {
@@ -50,11 +51,10 @@ pub(super) fn version(text: &str) -> VersionHash {
 
 /// An object is new, or has a new version.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ChangedObject {
-    /// The object.
-    pub key: Key,
+pub(crate) struct ChangedObject {
+    pub(crate) key: Key,
     /// It was unknown before.
-    pub is_new: bool,
+    pub(crate) is_new: bool,
 }
 
 #[derive(Default)]
@@ -65,7 +65,7 @@ struct KnownMarks {
 
 /// The marks of one kind, and the listeners. Cheap to clone.
 #[derive(Clone, Default)]
-pub struct Marks {
+pub(crate) struct Marks {
     inner: Arc<Mutex<KnownMarks>>,
     listeners: Listeners<ChangedObject>,
     gone: Listeners<Option<Key>>,
@@ -79,18 +79,18 @@ impl fmt::Debug for Marks {
 
 impl Marks {
     /// Calls `listener` for new objects and versions from now on, until the result is dropped.
-    pub fn listen(&self, listener: impl Fn(&ChangedObject) + Send + Sync + 'static) -> Listening {
+    pub(crate) fn listen(&self, listener: impl Fn(&ChangedObject) + Send + Sync + 'static) -> Listening {
         self.listeners.add(listener)
     }
 
     /// Calls `listener` for deleted objects, until the result is dropped. `None`: an unknown object was deleted.
-    pub fn listen_gone(&self, listener: impl Fn(&Option<Key>) + Send + Sync + 'static) -> Listening {
+    pub(crate) fn listen_gone(&self, listener: impl Fn(&Option<Key>) + Send + Sync + 'static) -> Listening {
         self.gone.add(listener)
     }
 
     fn lock(&self) -> MutexGuard<'_, KnownMarks> {
         // Only single calls change the map: a panic cannot leave it half changed.
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock().ignore_poison()
     }
 }
 

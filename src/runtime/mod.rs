@@ -1,18 +1,18 @@
 //! The runtime of controllers: informers fill stores and queues, one pool of workers empties the queues, a lease grants
 //! the right to write. Nothing here depends on seeds or charts.
 
-pub mod alike;
+pub(crate) mod alike;
 pub mod controller;
 pub mod events;
 pub mod fence;
-pub mod group;
-pub mod health;
-pub mod informer;
-pub mod leader;
-pub mod marks;
-pub mod pool;
-pub mod queue;
+pub(crate) mod group;
+pub(crate) mod health;
+pub(crate) mod informer;
+pub(crate) mod leader;
+pub(crate) mod marks;
+pub(crate) mod pool;
+pub(crate) mod queue;
 pub mod source;
-pub mod stale_pods;
-pub mod store;
+pub(crate) mod stale_pods;
+pub(crate) mod store;
 pub mod write;

@@ -16,26 +16,24 @@ use crate::limits;
 
 /// The backoff of a key.
 #[derive(Clone, Copy, Debug)]
-pub struct Retry {
+pub(crate) struct Retry {
     /// After the first failure.
-    pub first: Duration,
-    /// The longest delay.
-    pub max: Duration,
+    pub(crate) first: Duration,
+    pub(crate) max: Duration,
 }
 
 impl Retry {
     /// From 5 ms, controller-runtime's default, to `max`.
-    pub const fn up_to(max: Duration) -> Self {
+    pub(crate) const fn up_to(max: Duration) -> Self {
         Self { first: Duration::from_millis(5), max }
     }
 }
 
 /// Upstream's longest delay is 1000 s. A seed that returns after a night must not wait a quarter of an hour.
-pub const RETRY_DEFAULT: Retry = Retry::up_to(Duration::from_secs(300));
+pub(crate) const RETRY_DEFAULT: Retry = Retry::up_to(Duration::from_secs(300));
 
-/// The queue.
 #[derive(Debug)]
-pub struct Queue<K> {
+pub(crate) struct Queue<K> {
     retry: Retry,
     ready: VecDeque<K>,
     /// All pending keys: those in `ready`, and those that were added while being processed.
@@ -49,8 +47,7 @@ pub struct Queue<K> {
 }
 
 impl<K: Ord + Clone> Queue<K> {
-    /// An empty queue.
-    pub const fn new(retry: Retry) -> Self {
+    pub(crate) const fn new(retry: Retry) -> Self {
         Self {
             retry,
             ready: VecDeque::new(),
@@ -64,7 +61,7 @@ impl<K: Ord + Clone> Queue<K> {
     }
 
     /// Queues `key` now. False if the queue is full; the caller must list again later then.
-    pub fn add(&mut self, key: K) -> bool {
+    pub(crate) fn add(&mut self, key: K) -> bool {
         if self.dirty.contains(&key) {
             return true;
         }
@@ -80,7 +77,7 @@ impl<K: Ord + Clone> Queue<K> {
     }
 
     /// Queues `key` at `at`, or earlier if an earlier timer is set.
-    pub fn add_at(&mut self, key: K, at: Mono) -> bool {
+    pub(crate) fn add_at(&mut self, key: K, at: Mono) -> bool {
         if self.timers.get(&key).is_some_and(|set| *set <= at) {
             return true;
         }
@@ -94,7 +91,7 @@ impl<K: Ord + Clone> Queue<K> {
     }
 
     /// The next key to process; [`Queue::done`] must follow.
-    pub fn take(&mut self, now: Mono) -> Option<K> {
+    pub(crate) fn take(&mut self, now: Mono) -> Option<K> {
         self.fire(now);
         let key = self.ready.pop_front()?;
         self.dirty.remove(&key);
@@ -104,7 +101,7 @@ impl<K: Ord + Clone> Queue<K> {
     }
 
     /// The processing of `key` has ended. If it was added meanwhile, it is queued again.
-    pub fn done(&mut self, key: &K) {
+    pub(crate) fn done(&mut self, key: &K) {
         self.processing.remove(key);
         if self.dirty.contains(key) {
             self.ready.push_back(key.clone());
@@ -112,12 +109,12 @@ impl<K: Ord + Clone> Queue<K> {
     }
 
     /// It succeeded: the backoff is reset.
-    pub fn forget(&mut self, key: &K) {
+    pub(crate) fn forget(&mut self, key: &K) {
         self.failures.remove(key);
     }
 
     /// It failed: the key returns with backoff, but not sooner than `least`. Returns the delay.
-    pub fn retry(&mut self, key: K, now: Mono, least: Duration) -> Duration {
+    pub(crate) fn retry(&mut self, key: K, now: Mono, least: Duration) -> Duration {
         let failures = self.failures.entry(key.clone()).or_insert(0);
         let delay = backoff::delay_after(self.retry.first, self.retry.max, *failures).max(least);
         *failures = failures.saturating_add(1);
@@ -127,32 +124,32 @@ impl<K: Ord + Clone> Queue<K> {
     }
 
     /// The number of consecutive failures of `key`.
-    pub fn failures(&self, key: &K) -> u32 {
+    pub(crate) fn failures(&self, key: &K) -> u32 {
         self.failures.get(key).copied().unwrap_or(0)
     }
 
     /// When the next timer expires.
-    pub fn next_due(&self) -> Option<Mono> {
+    pub(crate) fn next_due(&self) -> Option<Mono> {
         self.due.first().map(|(at, _)| *at)
     }
 
     /// The number of queued keys.
-    pub fn depth(&self) -> usize {
+    pub(crate) fn depth(&self) -> usize {
         self.ready.len()
     }
 
     /// The number of keys that failed the last time.
-    pub fn failing(&self) -> usize {
+    pub(crate) fn failing(&self) -> usize {
         self.failures.len()
     }
 
     /// Total number of keys that were queued, and of those that were retried after a failure.
-    pub const fn totals(&self) -> (u64, u64) {
+    pub(crate) const fn totals(&self) -> (u64, u64) {
         self.totals
     }
 
     /// Drops all queued keys. Running reconciliations end on their own.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         let processing = std::mem::take(&mut self.processing);
         *self = Self { processing, totals: self.totals, ..Self::new(self.retry) };
     }

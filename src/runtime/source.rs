@@ -1,7 +1,7 @@
 //! A watch that several controllers share: one informer, one store, and listeners to its changes.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use serde_json::Value;
 
@@ -10,6 +10,7 @@ use super::marks::ListedMarks;
 use super::store::{Change, Store, StoreView};
 use crate::api::meta::Key;
 use crate::base::clock::Mono;
+use crate::base::lock::IgnorePoison;
 use crate::kube::Undecodable;
 use crate::kube::value::Streamed;
 
@@ -21,14 +22,14 @@ struct ListenerTable<E> {
 }
 
 /// The listeners of an event. Cheap to clone.
-pub struct Listeners<E>(Arc<Mutex<ListenerTable<E>>>);
+pub(crate) struct Listeners<E>(Arc<Mutex<ListenerTable<E>>>);
 
 /// A signal that no watch delivers. The event carries no data.
-pub type Notice = Listeners<()>;
+pub(crate) type Notice = Listeners<()>;
 
 /// Its listener is called while this lives.
 #[must_use = "dropping it ends the listening"]
-pub struct Listening(Box<dyn Fn() + Send + Sync>);
+pub(crate) struct Listening(Box<dyn Fn() + Send + Sync>);
 
 impl fmt::Debug for Listening {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -56,34 +57,29 @@ impl<E> Default for Listeners<E> {
 
 impl<E> fmt::Debug for Listeners<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Listeners").field(&lock(&self.0).listeners.len()).finish()
+        f.debug_tuple("Listeners").field(&self.0.lock().ignore_poison().listeners.len()).finish()
     }
 }
 
-/// No listener runs under the lock, so a panic cannot leave the table half changed.
-fn lock<E>(table: &Mutex<ListenerTable<E>>) -> MutexGuard<'_, ListenerTable<E>> {
-    table.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl<E: 'static> Listeners<E> {
-    /// Calls `listener` for each event until the result is dropped. An event that is being delivered at that moment may
-    /// still arrive.
-    pub fn add(&self, listener: impl Fn(&E) + Send + Sync + 'static) -> Listening {
-        let mut table = lock(&self.0);
+    /// Calls `listener` for each event until the result is dropped. An event that is being delivered at that
+    /// moment may still arrive.
+    pub(crate) fn add(&self, listener: impl Fn(&E) + Send + Sync + 'static) -> Listening {
+        let mut table = self.0.lock().ignore_poison();
         let id = table.next;
         table.next += 1;
         table.listeners.push((id, Arc::new(listener)));
         let table: Weak<Mutex<ListenerTable<E>>> = Arc::downgrade(&self.0);
         Listening(Box::new(move || {
             if let Some(table) = table.upgrade() {
-                lock(&table).listeners.retain(|(other, _)| *other != id);
+                table.lock().ignore_poison().listeners.retain(|(other, _)| *other != id);
             }
         }))
     }
 
     /// Calls all present listeners.
-    pub fn tell(&self, event: &E) {
-        let listeners = lock(&self.0).listeners.clone();
+    pub(crate) fn tell(&self, event: &E) {
+        let listeners = self.0.lock().ignore_poison().listeners.clone();
         for (_, listener) in listeners {
             listener(event);
         }
@@ -110,14 +106,13 @@ impl<T> Default for WatchSource<T> {
 }
 
 impl<T: Send + Sync + 'static> WatchSource<T> {
-    /// The present objects.
-    pub fn store(&self) -> &Store<T> {
+    pub(crate) fn store(&self) -> &Store<T> {
         &self.store
     }
 
     /// Calls `listener` for all existing objects, as new, and for every change from now on. At the start, it may be
     /// called twice for the same object.
-    pub fn listen(&self, listener: impl Fn(&Change<T>) + Send + Sync + 'static) -> Listening {
+    pub(crate) fn listen(&self, listener: impl Fn(&Change<T>) + Send + Sync + 'static) -> Listening {
         let listener = Arc::new(listener);
         let later = Arc::clone(&listener);
         // Subscribe to changes before reading existing objects: in the other order, a change in between would be lost.

@@ -13,10 +13,8 @@ use crate::limits;
 
 /// What to do about a pod.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Fate {
-    /// Keep it.
+pub(crate) enum Fate {
     Stay,
-    /// Delete it.
     Delete,
     /// Delete it without waiting for its node.
     Force,
@@ -26,7 +24,7 @@ const TERMINATING_MAX: Duration = Duration::from_secs(300);
 const STALE_REASONS: [&str; 4] = ["Evicted", "NodeAffinity", "NodeLost", "Preempting"];
 
 /// Decides whether a pod will never run again (Gardener's `pkg/gardenlet/operation/care`, stale pods).
-pub fn fate(pod: &Value, now: Timestamp) -> Fate {
+pub(crate) fn fate(pod: &Value, now: Timestamp) -> Fate {
     let (metadata, status) = (&pod["metadata"], &pod["status"]);
     if let Ok(deleted) = parse_rfc3339(text(&metadata["deletionTimestamp"])) {
         return if now.since(deleted) > TERMINATING_MAX { Fate::Force } else { Fate::Stay };
@@ -42,11 +40,14 @@ pub fn fate(pod: &Value, now: Timestamp) -> Fate {
     if is_stale || (is_over && of_replica_set) { Fate::Delete } else { Fate::Stay }
 }
 
-/// Deletes the stale pods of a list. An empty namespace means all.
-///
-/// # Errors
-/// A request fails, but not with "not found". A pod that cannot be deleted does not keep others from being deleted.
-pub fn delete(client: &Client, namespace: &str, params: &ListParams, now: Timestamp) -> Result<(), Error> {
+/// Deletes the stale pods of a list. An empty namespace means all. Errors: a request fails, but not with "not
+/// found". A pod that cannot be deleted does not keep others from being deleted.
+pub(crate) fn delete(
+    client: &Client,
+    namespace: &str,
+    params: &ListParams,
+    now: Timestamp,
+) -> Result<(), Error> {
     let (mut stale, mut room) = (Vec::new(), limits::STALE_PODS_BYTES_MAX);
     // One by one: together they would take most of the agent's memory.
     client.list_each::<Value>(&POD, namespace, params, &mut |item| match item {

@@ -1,15 +1,16 @@
 //! The cache of an informer. It has one writer and many readers; readers get the object, never the lock.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 
 use super::marks::{ListedMarks, Mark};
 use crate::api::meta::Key;
 use crate::base::clock::Mono;
+use crate::base::lock::IgnorePoison;
 use crate::base::sorted::SortedMap;
 
 /// Objects of one kind, reduced to the fields that are used. Cheap to clone.
 #[derive(Debug)]
-pub struct Store<T> {
+pub(crate) struct Store<T> {
     inner: Arc<RwLock<StoredObjects<T>>>,
 }
 
@@ -23,13 +24,13 @@ struct StoredObjects<T> {
 
 /// The state of a cache for observers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StoreView {
+pub(crate) struct StoreView {
     /// It has received a complete list.
-    pub synced: bool,
+    pub(crate) synced: bool,
     /// The number of objects.
-    pub objects: usize,
+    pub(crate) objects: usize,
     /// When the server last sent something about them.
-    pub heard_at: Option<Mono>,
+    pub(crate) heard_at: Option<Mono>,
 }
 
 impl<T> Clone for Store<T> {
@@ -52,40 +53,36 @@ impl<T> Default for Store<T> {
 
 /// A change: `old` is absent for a new object, `new` for a deleted one.
 #[derive(Debug)]
-pub struct Change<T> {
-    /// The object.
-    pub key: Key,
-    /// The state before.
-    pub old: Option<Arc<T>>,
-    /// The state now.
-    pub new: Option<Arc<T>>,
+pub(crate) struct Change<T> {
+    pub(crate) key: Key,
+    pub(crate) old: Option<Arc<T>>,
+    pub(crate) new: Option<Arc<T>>,
 }
 
 impl<T> Store<T> {
     /// An empty store that has not received a list yet.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::default()
     }
 
-    /// One object.
-    pub fn get(&self, key: &Key) -> Option<Arc<T>> {
+    pub(crate) fn get(&self, key: &Key) -> Option<Arc<T>> {
         self.read(|inner| inner.objects.get(key).cloned())
     }
 
     /// Whether the object is there, or may be, because not all objects are known yet.
-    pub fn may_have(&self, key: &Key) -> bool {
+    pub(crate) fn may_have(&self, key: &Key) -> bool {
         self.read(|inner| !inner.synced || inner.objects.contains_key(key))
     }
 
     /// All objects, by key.
-    pub fn all(&self) -> Vec<(Key, Arc<T>)> {
+    pub(crate) fn all(&self) -> Vec<(Key, Arc<T>)> {
         self.read(|inner| {
             inner.objects.iter().map(|(key, object)| (key.clone(), Arc::clone(object))).collect()
         })
     }
 
     /// All objects of a namespace, by name.
-    pub fn within(&self, namespace: &str) -> Vec<Arc<T>> {
+    pub(crate) fn within(&self, namespace: &str) -> Vec<Arc<T>> {
         let first = Key::new(namespace, "");
         self.read(|inner| {
             let from = inner.objects.range_from(&first);
@@ -95,27 +92,17 @@ impl<T> Store<T> {
     }
 
     /// All objects without their keys.
-    pub fn values(&self) -> Vec<Arc<T>> {
+    pub(crate) fn values(&self) -> Vec<Arc<T>> {
         self.read(|inner| inner.objects.values().map(Arc::clone).collect())
     }
 
-    /// The number of objects.
-    pub fn len(&self) -> usize {
-        self.read(|inner| inner.objects.len())
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     /// Whether the store has received a complete list.
-    pub fn is_synced(&self) -> bool {
+    pub(crate) fn is_synced(&self) -> bool {
         self.read(|inner| inner.synced)
     }
 
     /// The state of the store for observers.
-    pub fn view(&self) -> StoreView {
+    pub(crate) fn view(&self) -> StoreView {
         self.read(|inner| StoreView {
             synced: inner.synced,
             objects: inner.objects.len(),
@@ -135,7 +122,6 @@ impl<T> Store<T> {
         Change { key, old, new: Some(new) }
     }
 
-    /// Removes an object.
     pub(in crate::runtime) fn remove(&self, key: &Key) -> Change<T> {
         let old = self.write(|inner| inner.objects.remove(key));
         Change { key: key.clone(), old, new: None }
@@ -160,11 +146,11 @@ impl<T> Store<T> {
 
     fn read<R>(&self, f: impl FnOnce(&StoredObjects<T>) -> R) -> R {
         // A map insert cannot leave the map half changed; the next list repairs a panic of the writer.
-        f(&self.inner.read().unwrap_or_else(PoisonError::into_inner))
+        f(&self.inner.read().ignore_poison())
     }
 
     fn write<R>(&self, f: impl FnOnce(&mut StoredObjects<T>) -> R) -> R {
-        f(&mut self.inner.write().unwrap_or_else(PoisonError::into_inner))
+        f(&mut self.inner.write().ignore_poison())
     }
 }
 
@@ -186,9 +172,9 @@ mod tests {
         assert!(!store.is_synced());
         let gone = store.keep(&ListedMarks::from([key("a"), key("c")].map(|key| Mark::of(&key))));
         assert_eq!(gone.iter().map(|c| c.key.clone()).collect::<Vec<_>>(), [key("b")]);
-        assert!(store.is_synced() && store.len() == 2);
+        assert!(store.is_synced() && store.values().len() == 2);
         assert_eq!(store.put(key("a"), 2).old.as_deref(), Some(&1));
         store.clear();
-        assert!(!store.is_synced() && store.is_empty());
+        assert!(!store.is_synced() && store.values().is_empty());
     }
 }

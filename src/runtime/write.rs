@@ -7,11 +7,9 @@ use crate::api::meta::{Key, ObjectMeta, Resource};
 use crate::api::patch::difference;
 use crate::kube::{Client, Error, Patch};
 
-/// Creates the object, or patches it to the result of `mutate` (a JSON merge patch of the difference, nothing if there
-/// is none). `mutate` gets the live object, or one with kind, name and namespace only. Returns the resulting object.
-///
-/// # Errors
-/// A request fails.
+/// Creates the object, or patches it to the result of `mutate` (a JSON merge patch of the difference, nothing
+/// if there is none). `mutate` gets the live object, or one with kind, name and namespace only. Returns the
+/// resulting object. Errors: a request fails.
 pub fn ensure(
     client: &Client,
     resource: &Resource,
@@ -40,10 +38,8 @@ fn bare(resource: &Resource, key: &Key) -> Value {
     json!({"apiVersion": resource.api_version(), "kind": resource.kind, "metadata": metadata})
 }
 
-/// Deletes the object; returns true if it was already gone.
-///
-/// # Errors
-/// A request fails, but not with "not found".
+/// Deletes the object; returns true if it was already gone. Errors: a request fails, but
+/// not with "not found".
 pub fn delete(client: &Client, resource: &Resource, key: &Key) -> Result<bool, Error> {
     match client.delete(resource, key, &crate::kube::DeleteParams::default()) {
         Ok(()) => Ok(false),
@@ -58,7 +54,7 @@ pub fn delete(client: &Client, resource: &Resource, key: &Key) -> Result<bool, E
 ///
 /// # Errors
 /// A request fails. Removing it from a deleted object is no error.
-pub fn finalizer(
+pub(crate) fn finalizer(
     client: &Client,
     resource: &Resource,
     key: &Key,
@@ -82,10 +78,7 @@ pub fn finalizer(
 
 /// Writes the conditions of `wanted` that differ from `old` to the status, and keeps those of other writers. If the
 /// server does not support a strategic merge, the list is read and merged with its resourceVersion.
-///
-/// # Errors
-/// A request fails.
-pub fn conditions(
+pub(crate) fn conditions(
     client: &Client,
     resource: &Resource,
     key: &Key,
@@ -96,10 +89,7 @@ pub fn conditions(
 }
 
 /// The same, and also removes conditions of these types.
-///
-/// # Errors
-/// A request fails.
-pub fn conditions_without(
+pub(crate) fn conditions_without(
     client: &Client,
     resource: &Resource,
     key: &Key,

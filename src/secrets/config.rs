@@ -26,7 +26,7 @@ pub enum Config {
     Leaf {
         /// Name of the configuration.
         name: String,
-        /// Common name.
+        /// The common name of the subject.
         common_name: String,
         /// Organizations, which are groups in Kubernetes.
         organizations: Vec<String>,
@@ -45,7 +45,7 @@ pub enum Config {
     ClientKubeconfig {
         /// Name of the configuration, and of the entries for certificate and key.
         name: String,
-        /// Common name.
+        /// The common name of the subject.
         common_name: String,
         /// Organizations, which are groups in Kubernetes.
         organizations: Vec<String>,
@@ -87,14 +87,14 @@ pub enum Config {
     CertificateBundle {
         /// Name of the configuration.
         name: String,
-        /// PEM texts.
+        /// Texts in PEM form.
         pems: Vec<Vec<u8>>,
     },
     /// Several keys, the current one first.
     KeyBundle {
         /// Name of the configuration.
         name: String,
-        /// PEM texts.
+        /// Texts in PEM form.
         pems: Vec<Vec<u8>>,
     },
     /// User and password.
@@ -161,13 +161,8 @@ impl Config {
     }
 
     /// Whether it is a CA.
-    pub const fn is_ca(&self) -> bool {
+    pub(crate) const fn is_ca(&self) -> bool {
         matches!(self, Self::Ca { .. })
-    }
-
-    /// Whether a CA signs it.
-    pub const fn is_leaf(&self) -> bool {
-        matches!(self, Self::Leaf { .. } | Self::ClientKubeconfig { .. })
     }
 
     /// Label `checksum-of-config`. For certificates signed by a CA, the checksum is our own, because upstream's
@@ -252,8 +247,8 @@ impl Config {
         ]
     }
 
-    /// Covers everything that affects the certificate. Each part is prefixed with its length, so that no two
-    /// configurations collide.
+    /// Covers everything that affects the certificate. Each part is prefixed with its length, so that
+    /// no two configurations collide.
     fn own_checksum(&self) -> u64 {
         let mut context = digest::Context::new(&digest::SHA256);
         let mut add = |bytes: &[u8]| {

@@ -29,7 +29,7 @@ const LETTERS: &[u8] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ012
 
 impl Config {
     /// The length in bits of the RSA key to generate first; keys of other kinds are fast to generate.
-    pub const fn rsa_bits(&self) -> Option<usize> {
+    pub(crate) const fn rsa_bits(&self) -> Option<usize> {
         match self {
             Self::Ca { .. } => Some(CA_KEY_BITS),
             Self::RsaKey { bits, .. } => Some(*bits as usize),
@@ -39,11 +39,14 @@ impl Config {
 }
 
 impl Plan {
-    /// Creates the content of the Secret. `rsa` is the key that [`Config::rsa_bits`] requires.
-    ///
-    /// # Errors
-    /// The key of a CA does not match, or the system has no random numbers.
-    pub fn fill(&self, config: &Config, rsa: Option<&AnyKey>, now: Timestamp) -> Result<Data, pki::Error> {
+    /// Creates the content of the Secret. `rsa` is the key that [`Config::rsa_bits`] requires. Errors: the
+    /// key of a CA does not match, or the system has no random numbers.
+    pub(crate) fn fill(
+        &self,
+        config: &Config,
+        rsa: Option<&AnyKey>,
+        now: Timestamp,
+    ) -> Result<Data, pki::Error> {
         match &self.source {
             Some(source) => Ok(source.data.clone()),
             None => make(config, self, rsa, now),
@@ -208,9 +211,6 @@ fn token_line(user: &TokenUser) -> String {
 }
 
 /// Checks that the key of a CA matches its certificate.
-///
-/// # Errors
-/// The problem.
 pub(super) fn check_ca(secret: &Stored) -> Result<(), String> {
     let text = str::from_utf8(secret.get("ca.crt")).map_err(|_| "ca.crt is not text".to_owned())?;
     let certificate = Certificate::parse_pem(text).map_err(|e| format!("ca.crt: {e}"))?;

@@ -23,11 +23,11 @@ pub struct Stored {
     /// Its content.
     pub data: make::Data,
     /// When it was created.
-    pub created: Timestamp,
+    pub(crate) created: Timestamp,
     /// Its data is immutable.
-    pub is_immutable: bool,
+    pub(crate) is_immutable: bool,
     /// `Opaque`, or `kubernetes.io/tls`.
-    pub kind: String,
+    pub(crate) kind: String,
 }
 
 impl fmt::Debug for Stored {
@@ -127,16 +127,11 @@ pub struct Set {
 
 /// The next step for a configuration.
 #[derive(Clone, Debug)]
-pub enum Step {
+pub(crate) enum Step {
     /// The Secret is correct.
     Ready(Arc<Stored>),
     /// Set its labels, or make it immutable.
-    Label {
-        /// Its name.
-        name: String,
-        /// All its labels.
-        labels: SortedMap<String, String>,
-    },
+    Label { name: String, labels: SortedMap<String, String> },
     /// No Secret is known. The caller first reads the Secret with that name, and reports an existing one with
     /// [`Manager::put`]: a Secret that has lost its labels is not in the list.
     Make(Plan),
@@ -144,20 +139,18 @@ pub enum Step {
 
 /// A Secret to create.
 #[derive(Clone, Debug)]
-pub struct Plan {
-    /// Its name.
-    pub name: String,
+pub(crate) struct Plan {
+    pub(crate) name: String,
     /// Labels, without those that depend on the data.
-    pub labels: SortedMap<String, String>,
+    pub(crate) labels: SortedMap<String, String>,
     /// The Secret whose data is reused.
-    pub source: Option<Arc<Stored>>,
+    pub(crate) source: Option<Arc<Stored>>,
     /// The CA that signs it.
-    pub ca: Option<Arc<Stored>>,
+    pub(crate) ca: Option<Arc<Stored>>,
 }
 
-/// The manager.
 #[derive(Debug)]
-pub struct Manager {
+pub(crate) struct Manager {
     identity: String,
     known: SortedMap<String, Arc<Stored>>,
     /// When the last rotation started, by name of the configuration.
@@ -171,11 +164,13 @@ const RENEW_BEFORE: Duration = Duration::from_secs(10 * 24 * 3_600);
 const RENEW_AFTER_PERCENT: i64 = 80;
 
 impl Manager {
-    /// From all Secrets that [`labels::selector`] selects.
-    ///
-    /// # Errors
-    /// A label is not a valid time.
-    pub fn new(identity: &str, all: Vec<Stored>, rotation: &Rotation, now: Timestamp) -> Result<Self, Error> {
+    /// From all Secrets that [`labels::selector`] selects. Errors: a label is not a valid time.
+    pub(crate) fn new(
+        identity: &str,
+        all: Vec<Stored>,
+        rotation: &Rotation,
+        now: Timestamp,
+    ) -> Result<Self, Error> {
         let known: SortedMap<_, _> = all.into_iter().map(|s| (s.name.clone(), Arc::new(s))).collect();
         let mut newest: SortedMap<&str, &Stored> = SortedMap::new();
         for secret in known.values() {
@@ -206,13 +201,10 @@ impl Manager {
         })
     }
 
-    /// Returns the next step for a configuration. The caller performs it, reports it with [`Manager::put`], and asks
-    /// again until the result is [`Step::Ready`].
-    ///
-    /// # Errors
-    /// A CA was not requested before; or the content of a Secret does not match its name, in which case it is never
-    /// replaced.
-    pub fn ask(&mut self, config: &Config, options: &Options, now: Timestamp) -> Result<Step, Error> {
+    /// Returns the next step for a configuration. The caller performs it, reports it with [`Manager::put`],
+    /// and asks again until the result is [`Step::Ready`]. Errors: a CA was not requested before; or the
+    /// content of a Secret does not match its name, in which case it is never replaced.
+    pub(crate) fn ask(&mut self, config: &Config, options: &Options, now: Timestamp) -> Result<Step, Error> {
         let ca = options.signed_by.as_deref().map(|ca| self.signer(ca, config, options)).transpose()?;
         let signing = ca.as_ref().map(|ca| checksum_of_data(&ca.data));
         let rotated = self.rotations.get(config.name()).copied();
@@ -240,27 +232,27 @@ impl Manager {
     }
 
     /// A Secret was deleted.
-    pub fn forget(&mut self, name: &str) {
+    pub(crate) fn forget(&mut self, name: &str) {
         self.known.remove(name);
     }
 
     /// The present state of a Secret.
-    pub fn put(&mut self, secret: Stored) {
+    pub(crate) fn put(&mut self, secret: Stored) {
         self.known.insert(secret.name.clone(), Arc::new(secret));
     }
 
     /// The Secret with this name.
-    pub fn known(&self, name: &str) -> Option<&Stored> {
+    pub(crate) fn known(&self, name: &str) -> Option<&Stored> {
         self.known.get(name).map(|secret| &**secret)
     }
 
-    /// All known Secrets.
-    pub fn all(&self) -> impl Iterator<Item = &Stored> {
+    #[cfg(test)]
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Stored> {
         self.known.values().map(|secret| &**secret)
     }
 
     /// The configuration of the bundle for a requested CA or key.
-    pub fn bundle_of(&self, config: &Config) -> Option<Config> {
+    pub(crate) fn bundle_of(&self, config: &Config) -> Option<Config> {
         let set = self.sets.get(config.name())?;
         let pems = |key: &str| {
             let both = [Some(&set.current), set.old.as_ref()];
@@ -275,17 +267,17 @@ impl Manager {
     }
 
     /// The Secrets of a requested configuration.
-    pub fn get(&self, config: &str) -> Option<&Set> {
+    pub(crate) fn get(&self, config: &str) -> Option<&Set> {
         self.sets.get(config)
     }
 
     /// Secrets that were not requested in this run.
-    pub fn unwanted(&self) -> Vec<String> {
+    pub(crate) fn unwanted(&self) -> Vec<String> {
         self.known.keys().filter(|name| !self.asked.contains(*name)).cloned().collect()
     }
 
     /// Secrets that were not requested in this run, although their configuration was.
-    pub fn outdated(&self) -> Vec<String> {
+    pub(crate) fn outdated(&self) -> Vec<String> {
         let mut all = self.unwanted();
         all.retain(|name| {
             self.known.get(name).is_some_and(|secret| self.sets.contains_key(secret.label(labels::NAME)))
@@ -388,12 +380,9 @@ impl Manager {
 }
 
 impl Plan {
-    /// The same, with the data of another Secret. `lenders` are the Secrets with the label [`labels::USE_DATA_FOR`] for
-    /// the configuration.
-    ///
-    /// # Errors
-    /// There are several; or the lent CA is damaged.
-    pub fn lent(mut self, config: &Config, mut lenders: Vec<Stored>) -> Result<Self, Error> {
+    /// The same, with the data of another Secret. `lenders` are the Secrets with the label
+    /// [`labels::USE_DATA_FOR`] for the configuration. Errors: there are several; or the lent CA is damaged.
+    pub(crate) fn lent(mut self, config: &Config, mut lenders: Vec<Stored>) -> Result<Self, Error> {
         if lenders.len() > 1 {
             let secrets = lenders.into_iter().map(|secret| secret.name).collect();
             return Err(Error::Lenders { config: config.name().to_owned(), secrets });
@@ -405,11 +394,9 @@ impl Plan {
         Ok(self)
     }
 
-    /// The Secret, with the labels that depend on its data.
-    ///
-    /// # Errors
-    /// The data does not match the configuration.
-    pub fn secret(
+    /// The Secret, with the labels that depend on its data. Errors: the data does
+    /// not match the configuration.
+    pub(crate) fn secret(
         &self,
         config: &Config,
         options: &Options,

@@ -22,8 +22,12 @@ mod session;
 
 pub use config::{Config, TokenUser};
 pub use make::Data;
-pub use manager::{Manager, Options, Plan, Rotation, Set, Signer, Step, Stored};
-pub use session::{KEY_AGAIN, Place, Secrets};
+pub(crate) use manager::Set;
+#[cfg(test)]
+pub(crate) use manager::{Manager, Step};
+pub use manager::{Options, Rotation, Stored};
+pub(crate) use session::KEY_AGAIN;
+pub use session::{Place, Secrets};
 
 use crate::base::error::chain;
 use crate::flow::Failed;

@@ -21,10 +21,10 @@ use crate::pki::AnyKey;
 use crate::pki::keys::RsaKeys;
 
 /// When to ask again for a Secret whose RSA key is being generated.
-pub const KEY_AGAIN: Duration = Duration::from_millis(500);
+pub(crate) const KEY_AGAIN: Duration = Duration::from_millis(500);
 
-/// The maximum number of steps for one Secret: read, create, label. If a server undoes each of them, the manager gives
-/// up.
+/// The maximum number of steps for one Secret: read, create, label. If a server undoes each of them,
+/// the manager gives up.
 const STEPS_MAX: usize = 8;
 
 /// The location of the Secrets, and what is needed to create them.
@@ -36,7 +36,7 @@ pub struct Place {
     pub namespace: String,
     /// Label `manager-identity`: `gardenlet`.
     pub identity: String,
-    /// Generates RSA keys.
+    /// It generates the RSA keys.
     pub keys: Arc<dyn RsaKeys>,
     /// Time.
     pub clock: Clock,
@@ -75,10 +75,7 @@ pub struct Secrets {
 }
 
 impl Secrets {
-    /// Lists the Secrets of the manager.
-    ///
-    /// # Errors
-    /// A request to the seed fails; or a label is not a valid time.
+    /// Lists the Secrets of the manager. Errors: a request to the seed fails; or a label is not a valid time.
     pub fn load(place: Place, rotation: &Rotation) -> Result<Self, Error> {
         let all = place.list(labels::selector(&place.identity))?;
         let manager = Manager::new(&place.identity, all, rotation, place.clock.now())
@@ -86,11 +83,9 @@ impl Secrets {
         Ok(Self { place, manager, absent: SortedSet::new(), taken: SortedMap::new() })
     }
 
-    /// The Secret of a configuration: found, labelled or created; its bundle too, if it has one. `None` while its RSA
-    /// key is being generated: ask again after [`KEY_AGAIN`]. It never blocks.
-    ///
-    /// # Errors
-    /// A request to the seed fails; or a Secret is damaged or belongs to another owner, see the module.
+    /// The Secret of a configuration: found, labelled or created; its bundle too, if it has one. `None` while
+    /// its RSA key is being generated: ask again after [`KEY_AGAIN`]. It never blocks. Errors: a request to
+    /// the seed fails; or a Secret is damaged or belongs to another owner, see the module.
     pub fn ensure(&mut self, config: &Config, options: &Options) -> Result<Option<Arc<Stored>>, Error> {
         let Some(secret) = self.ensure_one(config, options)? else { return Ok(None) };
         if let Some(bundle) = self.manager.bundle_of(config) {
@@ -105,20 +100,16 @@ impl Secrets {
         self.manager.get(config)
     }
 
-    /// Deletes Secrets that were not requested in this run, at the end of a flow that has requested everything.
-    ///
-    /// # Errors
-    /// The first request that fails; the others are deleted nevertheless.
+    /// Deletes Secrets that were not requested in this run, at the end of a flow that has requested
+    /// everything. Errors: the first request that fails; the others are deleted nevertheless.
     pub fn clean_up(&mut self) -> Result<(), Error> {
         self.delete_all(self.manager.unwanted())
     }
 
-    /// The same for a namespace in which another gardenlet may have created Secrets that this program does not request:
-    /// they stay, because they are in use. Deletes only older Secrets of the requested configurations.
-    ///
-    /// # Errors
-    /// The first request that fails; the others are deleted nevertheless.
-    pub fn clean_up_asked(&mut self) -> Result<(), Error> {
+    /// The same for a namespace in which another gardenlet may have created Secrets that this program does
+    /// not request: they stay, because they are in use. Deletes only older Secrets of the requested
+    /// configurations. Errors: the first request that fails; the others are deleted nevertheless.
+    pub(crate) fn clean_up_asked(&mut self) -> Result<(), Error> {
         self.delete_all(self.manager.outdated())
     }
 

@@ -1,6 +1,7 @@
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use super::manager::{Plan, Signer};
 use super::*;
 use crate::base::clock::Timestamp;
 use crate::base::sorted::SortedMap;

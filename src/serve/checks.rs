@@ -9,35 +9,46 @@ type Check = Box<dyn Fn() -> bool + Send + Sync>;
 
 /// The checks of `/healthz`, `/readyz` and `/livez`. An endpoint without checks of its own has `ping`, which succeeds.
 #[derive(Default)]
-pub struct Checks {
+pub(crate) struct Checks {
     healthz: Endpoint,
     readyz: Endpoint,
     livez: Endpoint,
 }
 
 impl Checks {
-    /// No checks.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::default()
     }
 
     /// Adds a check to `/healthz`. It returns true if all is well, and must not block.
     #[must_use]
-    pub fn healthz(mut self, name: &'static str, check: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+    pub(crate) fn healthz(
+        mut self,
+        name: &'static str,
+        check: impl Fn() -> bool + Send + Sync + 'static,
+    ) -> Self {
         self.healthz.checks.push((name, Box::new(check)));
         self
     }
 
     /// Adds a check to `/readyz`.
     #[must_use]
-    pub fn readyz(mut self, name: &'static str, check: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+    pub(crate) fn readyz(
+        mut self,
+        name: &'static str,
+        check: impl Fn() -> bool + Send + Sync + 'static,
+    ) -> Self {
         self.readyz.checks.push((name, Box::new(check)));
         self
     }
 
     /// Adds a check to `/livez`.
     #[must_use]
-    pub fn livez(mut self, name: &'static str, check: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+    pub(crate) fn livez(
+        mut self,
+        name: &'static str,
+        check: impl Fn() -> bool + Send + Sync + 'static,
+    ) -> Self {
         self.livez.checks.push((name, Box::new(check)));
         self
     }
@@ -63,8 +74,8 @@ pub(super) struct Endpoint {
 }
 
 impl Endpoint {
-    /// The answer for all checks: `ok`, or a list if one failed or the query contains `verbose`. `exclude=<check>`
-    /// leaves one out.
+    /// The answer for all checks: `ok`, or a list if one failed or the query contains `verbose`.
+    /// `exclude=<check>` leaves one out.
     pub(super) fn all(&self, request: &Request) -> Response {
         let mut list = String::new();
         let mut passed = true;

@@ -21,9 +21,9 @@ mod checks;
 mod request;
 mod routes;
 
-pub use checks::Checks;
-pub use request::Request;
-pub use routes::{Response, Routes};
+pub(crate) use checks::Checks;
+pub(crate) use request::Request;
+pub(crate) use routes::{Response, Routes};
 
 /// The time limit for receiving a request, and for sending a response.
 const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -32,7 +32,7 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
 /// A running listener. Dropping it has the effect of its [`Stop`].
 #[derive(Debug)]
-pub struct Server {
+pub(crate) struct Server {
     addr: SocketAddr,
     stop: Stop,
     accepting: Option<JoinHandle<()>>,
@@ -40,7 +40,7 @@ pub struct Server {
 
 impl Server {
     /// The address; it has the real port if 0 was requested.
-    pub const fn addr(&self) -> SocketAddr {
+    pub(crate) const fn addr(&self) -> SocketAddr {
         self.addr
     }
 }
@@ -55,12 +55,9 @@ impl Drop for Server {
     }
 }
 
-/// Listens at `bind` (an IP address or a host name; empty means all addresses) and `port` (0 chooses a free one) until
-/// `stop` is pulled.
-///
-/// # Errors
-/// The error of the system, if the process cannot listen there.
-pub fn start(bind: &str, port: u16, routes: Routes, stop: &Stop) -> io::Result<Server> {
+/// Listens at `bind` (an IP address or a host name; empty means all addresses) and `port` (0 chooses a free
+/// one) until `stop` is pulled. Errors: the error of the system, if the process cannot listen there.
+pub(crate) fn start(bind: &str, port: u16, routes: Routes, stop: &Stop) -> io::Result<Server> {
     let listener = listen(bind, port)?;
     let addr = listener.local_addr()?;
     let stop = stop.child();
@@ -75,11 +72,8 @@ pub fn start(bind: &str, port: u16, routes: Routes, stop: &Stop) -> io::Result<S
     Ok(Server { addr, stop, accepting: Some(accepting) })
 }
 
-/// Opens the socket.
-///
-/// # Errors
-/// The address cannot be used, for example because another program has it.
-pub fn listen(bind: &str, port: u16) -> io::Result<TcpListener> {
+/// Opens the socket. Errors: the address cannot be used, for example because another program has it.
+pub(crate) fn listen(bind: &str, port: u16) -> io::Result<TcpListener> {
     if !bind.is_empty() {
         return TcpListener::bind((bind, port));
     }

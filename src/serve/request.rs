@@ -7,9 +7,8 @@ use std::time::Duration;
 use crate::base::clock::Clock;
 use crate::limits;
 
-/// A request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Request {
+pub(crate) struct Request {
     method: String,
     path: String,
     query: String,
@@ -22,33 +21,33 @@ pub struct Request {
 
 impl Request {
     /// The path as the client sent it.
-    pub fn path(&self) -> &str {
+    pub(crate) fn path(&self) -> &str {
         &self.path
     }
 
     /// Whether the query names `key`, with or without a value.
-    pub fn has(&self, key: &str) -> bool {
+    pub(crate) fn has(&self, key: &str) -> bool {
         self.parameters().any(|(name, _)| name == key)
     }
 
     /// All values of `key` in the query, as the client sent them.
-    pub fn values(&self, key: &str) -> impl Iterator<Item = &str> {
+    pub(crate) fn values(&self, key: &str) -> impl Iterator<Item = &str> {
         self.parameters().filter(move |(name, _)| *name == key).map(|(_, value)| value)
     }
 
     /// Whether the client lists exactly this media type in `Accept`.
-    pub fn accepts(&self, media_type: &str) -> bool {
+    pub(crate) fn accepts(&self, media_type: &str) -> bool {
         self.accept.split([',', ';']).any(|word| word.trim().eq_ignore_ascii_case(media_type))
     }
 
     /// Whether the client is on this machine, or uses a port that is forwarded to it.
-    pub const fn is_local(&self) -> bool {
+    pub(crate) const fn is_local(&self) -> bool {
         self.is_local
     }
 
     /// Whether the client asks for an address or for `localhost`, if it says whom it asks. A page in a browser may give
     /// its own name the address of this machine and read what it gets, but it cannot ask for another name than its own.
-    pub const fn is_by_address(&self) -> bool {
+    pub(crate) const fn is_by_address(&self) -> bool {
         self.is_by_address
     }
 
@@ -169,8 +168,8 @@ fn headers(head: &[u8], wanted: &str) -> impl Iterator<Item = String> {
     })
 }
 
-/// Whether both ends of a connection are on one machine: a client that connects to an address of its own machine comes from
-/// this address.
+/// Whether both ends of a connection are on one machine: a client that connects to an address of its own
+/// machine comes from this address.
 fn is_same_machine(peer: Option<IpAddr>, own: Option<IpAddr>) -> bool {
     peer.is_some_and(|peer| peer.is_loopback() || Some(peer) == own)
 }

@@ -9,9 +9,8 @@ use crate::base::metrics::Metrics;
 use crate::base::sorted::SortedMap;
 use crate::limits;
 
-/// An answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Response {
+pub(crate) struct Response {
     status: u16,
     content_type: &'static str,
     /// The path to which a redirect leads.
@@ -20,18 +19,17 @@ pub struct Response {
 }
 
 impl Response {
-    /// Plain text.
-    pub fn text(status: u16, body: impl Into<String>) -> Self {
+    pub(crate) fn text(status: u16, body: impl Into<String>) -> Self {
         Self::new(status, "text/plain; charset=utf-8", body)
     }
 
     /// A body of another type.
-    pub fn new(status: u16, content_type: &'static str, body: impl Into<String>) -> Self {
+    pub(crate) fn new(status: u16, content_type: &'static str, body: impl Into<String>) -> Self {
         Self { status, content_type, location: None, body: body.into() }
     }
 
     /// Redirects to `path` of this server.
-    pub fn elsewhere(path: &'static str) -> Self {
+    pub(crate) fn elsewhere(path: &'static str) -> Self {
         let body = format!("<a href=\"{path}\">{path}</a>\n");
         Self { location: Some(path), ..Self::new(302, "text/html; charset=utf-8", body) }
     }
@@ -70,20 +68,19 @@ type Handler = Box<dyn Fn(&Request) -> Response + Send + Sync>;
 
 /// The paths that a server knows.
 #[derive(Default)]
-pub struct Routes {
+pub(crate) struct Routes {
     exact: SortedMap<&'static str, Handler>,
     checks: Vec<(&'static str, Endpoint)>,
 }
 
 impl Routes {
-    /// No routes.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::default()
     }
 
     /// Answers requests for `path` with `handler`, which must not block.
     #[must_use]
-    pub fn get(
+    pub(crate) fn get(
         mut self,
         path: &'static str,
         handler: impl Fn(&Request) -> Response + Send + Sync + 'static,
@@ -94,14 +91,18 @@ impl Routes {
 
     /// Adds `/healthz`, `/readyz`, `/livez` and one path below them for each check.
     #[must_use]
-    pub fn checks(mut self, checks: Checks) -> Self {
+    pub(crate) fn checks(mut self, checks: Checks) -> Self {
         self.checks.extend(checks.endpoints());
         self
     }
 
     /// Adds `/metrics` in Prometheus' text format; `refresh` first sets the metrics that are computed on request.
     #[must_use]
-    pub fn metrics(self, metrics: Metrics, refresh: impl Fn(&Metrics) + Send + Sync + 'static) -> Self {
+    pub(crate) fn metrics(
+        self,
+        metrics: Metrics,
+        refresh: impl Fn(&Metrics) + Send + Sync + 'static,
+    ) -> Self {
         self.get("/metrics", move |_| {
             refresh(&metrics);
             Response::new(200, "text/plain; version=0.0.4; charset=utf-8", metrics.text())
@@ -110,7 +111,7 @@ impl Routes {
 
     /// Like [`Routes::add`], for clients on this machine only: for answers with more information than a probe's.
     #[must_use]
-    pub fn get_local(
+    pub(crate) fn get_local(
         self,
         path: &'static str,
         handler: impl Fn(&Request) -> Response + Send + Sync + 'static,

@@ -14,30 +14,24 @@ use crate::kube::{Error, ListParams, Patch, Seed};
 use crate::runtime::write;
 
 /// The Secret with a kubeconfig for clients outside the seed's cluster.
-pub const GARDENER: &str = "gardener";
+pub(crate) const GARDENER: &str = "gardener";
 /// The Secret with a kubeconfig for clients inside the seed's cluster.
-pub const GARDENER_INTERNAL: &str = "gardener-internal";
+pub(crate) const GARDENER_INTERNAL: &str = "gardener-internal";
 
 /// The label selector of Secrets with tokens for the cluster of the Shoot.
-pub const OF_SHOOT: &str =
+pub(crate) const OF_SHOOT: &str =
     "resources.gardener.cloud/purpose=token-requestor,resources.gardener.cloud/class=shoot";
 const RENEW_AT: &str = "serviceaccount.resources.gardener.cloud/token-renew-timestamp";
 
 /// Requests a token for a component, in Secret `shoot-access-<component>`. An existing token stays.
-///
-/// # Errors
-/// A request to the seed fails.
-pub fn ensure(seed: &Seed, namespace: &str, component: &str) -> Result<(), Error> {
+pub(crate) fn ensure(seed: &Seed, namespace: &str, component: &str) -> Result<(), Error> {
     let key = Key::new(namespace, format!("shoot-access-{component}"));
     write::ensure(seed, &SECRET, &key, |secret| request(secret, component)).map(drop)
 }
 
-/// Writes the Secrets [`GARDENER`] and [`GARDENER_INTERNAL`]: kubeconfigs to which the requestor adds tokens. An
-/// existing token stays.
-///
-/// # Errors
-/// A request to the seed fails.
-pub fn ensure_kubeconfigs(
+/// Writes the Secrets [`GARDENER`] and [`GARDENER_INTERNAL`]: kubeconfigs to which the requestor adds tokens.
+/// An existing token stays.
+pub(crate) fn ensure_kubeconfigs(
     seed: &Seed,
     view: &View,
     outside: Option<&Outside>,
@@ -55,10 +49,7 @@ pub fn ensure_kubeconfigs(
 }
 
 /// Requests new tokens for a whole control plane, because the key that signs them was replaced.
-///
-/// # Errors
-/// A request to the seed fails.
-pub fn renew_tokens(seed: &Seed, namespace: &str) -> Result<(), Failed> {
+pub(crate) fn renew_tokens(seed: &Seed, namespace: &str) -> Result<(), Failed> {
     let params = ListParams { label_selector: OF_SHOOT.to_owned(), ..ListParams::default() };
     let mut due = Vec::new();
     seed.list_all::<Metadata>(&SECRET, namespace, &params, &mut |secret| {
@@ -78,10 +69,7 @@ pub fn renew_tokens(seed: &Seed, namespace: &str) -> Result<(), Failed> {
 
 /// Whether the cluster has ever issued a token for a Secret of the namespace. Tokens that are due leave no annotation
 /// ([`renew_tokens`]), but the one in the agent's kubeconfig stays.
-///
-/// # Errors
-/// A request to the seed fails.
-pub fn was_ever_given(seed: &Seed, namespace: &str) -> Result<bool, Error> {
+pub(crate) fn was_ever_given(seed: &Seed, namespace: &str) -> Result<bool, Error> {
     let params =
         ListParams { label_selector: OF_SHOOT.to_owned(), metadata_only: true, ..ListParams::default() };
     let mut is_given = false;

@@ -14,9 +14,9 @@ pub use crate::components::exposure::Outside;
 use crate::components::exposure::{self, authority};
 use crate::pki::issue::Names;
 
-/// The API server for clients outside the cluster: host, and port unless it is 443. Without DNS records, it is the
-/// exposure's.
-pub fn out_of_cluster(view: &View, outside: Option<&Outside>) -> String {
+/// The API server for clients outside the cluster: host, and port unless it is 443. Without DNS records,
+/// it is the exposure's.
+pub(crate) fn out_of_cluster(view: &View, outside: Option<&Outside>) -> String {
     let Some(outside) = outside else { return view.internal.server() };
     match &view.external {
         _ if view.internal.is_managed() => authority(&view.internal.server(), outside.port),
@@ -27,7 +27,7 @@ pub fn out_of_cluster(view: &View, outside: Option<&Outside>) -> String {
 
 /// The address that the API server advertises in its cluster, derived from its Service; none unless both domains have
 /// records. It is in an otherwise unused range, as in upstream, and proxies on nodes forward it to the server.
-pub fn advertise(view: &View, service: &str) -> Option<String> {
+pub(crate) fn advertise(view: &View, service: &str) -> Option<String> {
     let [_, rest @ ..] = service.parse::<Ipv4Addr>().ok().filter(|_| view.uses_dns())?.octets();
     Some(Ipv4Addr::from([240, rest[0], rest[1], rest[2]]).to_string())
 }
@@ -52,7 +52,7 @@ pub fn in_cluster(view: &View) -> String {
 }
 
 /// Names and addresses for the certificate of the API server.
-pub fn server_names(view: &View, outside: Option<&Outside>) -> Names {
+pub(crate) fn server_names(view: &View, outside: Option<&Outside>) -> Names {
     let mut names = Names { dns: service_names("kube-apiserver", &view.technical_id), addresses: Vec::new() };
     if view.uses_dns() {
         names.dns.push("localhost".to_owned());
@@ -72,7 +72,7 @@ pub fn server_names(view: &View, outside: Option<&Outside>) -> Names {
 }
 
 /// The names of a Service, from the shortest to the longest.
-pub fn service_names(service: &str, namespace: &str) -> Vec<String> {
+pub(crate) fn service_names(service: &str, namespace: &str) -> Vec<String> {
     ["", ".svc", ".svc.cluster.local"].iter().map(|end| format!("{service}.{namespace}{end}")).fold(
         vec![service.to_owned()],
         |mut all, name| {
@@ -82,9 +82,9 @@ pub fn service_names(service: &str, namespace: &str) -> Vec<String> {
     )
 }
 
-/// The issuer of ServiceAccount tokens. It is a name even if it cannot be resolved, because it must not change with the
-/// address.
-pub fn issuer(view: &View) -> String {
+/// The issuer of ServiceAccount tokens. It is a name even if it cannot be resolved, because it must not
+/// change with the address.
+pub(crate) fn issuer(view: &View) -> String {
     view.managed_issuer().unwrap_or_else(|| own_issuer(view))
 }
 
@@ -101,7 +101,7 @@ fn usual_issuer(view: &View) -> String {
 
 /// `status.advertisedAddresses`. Without DNS records, it contains only `unmanaged` for the API server, once the
 /// exposure has an address.
-pub fn advertised(view: &View, outside: Option<&Outside>) -> Vec<Value> {
+pub(crate) fn advertised(view: &View, outside: Option<&Outside>) -> Vec<Value> {
     let entry = |name: &str, url: String| json!({"name": name, "url": url});
     if view.is_without_dns() {
         let address = |outside: &Outside| entry("unmanaged", format!("https://{}", outside.authority()));

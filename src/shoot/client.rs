@@ -6,7 +6,7 @@
 //! share one gate, so that a server that does not answer does not delay others.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -15,6 +15,7 @@ use crate::api::core::{SECRET, SERVICE, Secret};
 use crate::api::meta::{Key, text};
 use crate::base::clock::Timestamp;
 use crate::base::error::chain;
+use crate::base::lock::IgnorePoison;
 use crate::base::sorted::SortedMap;
 use crate::components::exposure;
 use crate::flow::Failed;
@@ -44,12 +45,11 @@ const CLOCKS_DIFFER: Duration = Duration::from_secs(60);
 
 /// Why there is no client.
 #[derive(Debug)]
-pub enum Error {
+pub(crate) enum Error {
     /// A request to the seed failed.
     Read {
         /// The object to read.
         what: String,
-        /// The cause.
         source: kube::Error,
     },
     /// An object does not exist yet.
@@ -59,36 +59,25 @@ pub enum Error {
     },
     /// A Secret is invalid.
     Damaged {
-        /// Namespace and name.
+        /// The namespace and the name.
         secret: String,
-        /// The reason.
         why: String,
     },
     /// No client certificate could be signed.
     Sign {
         /// Namespace and name of the CA.
         secret: String,
-        /// The cause.
         source: pki::Error,
     },
     /// The server does not answer, or refuses the credentials.
     Server {
-        /// The namespace.
         namespace: String,
         /// The other routes, and why they failed.
         others: String,
-        /// The cause.
         source: kube::Error,
     },
     /// The server has another version.
-    Version {
-        /// The namespace.
-        namespace: String,
-        /// The server's version.
-        found: String,
-        /// The wanted version.
-        wanted: String,
-    },
+    Version { namespace: String, found: String, wanted: String },
 }
 
 impl fmt::Display for Error {
@@ -127,7 +116,7 @@ impl std::error::Error for Error {
 
 impl Error {
     /// Whether the server itself was asked, and not only the objects that are needed to reach it.
-    pub const fn is_of_server(&self) -> bool {
+    pub(crate) const fn is_of_server(&self) -> bool {
         matches!(self, Self::Server { .. } | Self::Version { .. })
     }
 
@@ -140,7 +129,7 @@ impl Error {
     }
 
     /// If a request was not sent: when to try again.
-    pub fn postponed(&self) -> Option<Duration> {
+    pub(crate) fn postponed(&self) -> Option<Duration> {
         self.request().and_then(kube::Error::postponed)
     }
 }
@@ -171,7 +160,7 @@ struct Door {
 
 /// The servers of all Shoots. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Doors {
+pub(crate) struct Doors {
     gates: Gates,
     warm: Warm,
     /// For long texts of all servers.
@@ -183,20 +172,20 @@ pub struct Doors {
 
 impl Doors {
     /// Without any servers.
-    pub fn new(gates: Gates) -> Self {
+    pub(crate) fn new(gates: Gates) -> Self {
         let warm = Warm::up_to(limits::SHOOT_CONNECTIONS_MAX);
         let texts = Permits::new(limits::SHOOT_LONG_TEXTS_MAX);
         Self { gates, warm, texts, first: Way::default(), known: Arc::default() }
     }
 
     /// For an agent that may be outside the seed's cluster: the exposed address of a Shoot is tried first.
-    pub fn from_outside(gates: Gates) -> Self {
+    pub(crate) fn from_outside(gates: Gates) -> Self {
         Self { first: Way::Exposure, ..Self::new(gates) }
     }
 
     fn lock(&self) -> MutexGuard<'_, SortedMap<String, Door>> {
         // Only single calls change the map: a panic cannot leave it half changed.
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock().ignore_poison()
     }
 
     fn door(&self, namespace: &str) -> Door {
@@ -214,7 +203,7 @@ impl Doors {
 
 /// Creates clients, and keeps one for each namespace. Cheap to clone.
 #[derive(Clone)]
-pub struct Connector {
+pub(crate) struct Connector {
     seed: Seed,
     options: Options,
     doors: Doors,
@@ -229,18 +218,17 @@ impl fmt::Debug for Connector {
 
 /// A client to which the server has answered.
 #[derive(Clone, Debug)]
-pub struct Opened {
-    /// The client.
-    pub client: Shoot,
+pub(crate) struct Opened {
+    pub(crate) client: Shoot,
     /// When its certificate must be replaced.
-    pub renew_at: Timestamp,
+    pub(crate) renew_at: Timestamp,
     /// When the certificate expires.
-    pub expires_at: Timestamp,
+    pub(crate) expires_at: Timestamp,
 }
 
 impl Connector {
     /// `options` apply to each client: they contain the lease that is checked before a write.
-    pub fn new(seed: Seed, options: Options, doors: &Doors) -> Self {
+    pub(crate) fn new(seed: Seed, options: Options, doors: &Doors) -> Self {
         let options = Options {
             qps: 0.0,
             peer: "shoot",
@@ -255,12 +243,9 @@ impl Connector {
         Self { seed, options, doors: doors.clone(), clients: Arc::default() }
     }
 
-    /// A client with a certificate that is valid for ten minutes: it needs no objects in the cluster of the Shoot.
-    /// Later calls renew the same client.
-    ///
-    /// # Errors
-    /// [`Error`]; the server must have answered.
-    pub fn open(&self, namespace: &str) -> Result<Opened, Error> {
+    /// A client with a certificate that is valid for ten minutes: it needs no objects in the cluster of the
+    /// Shoot. Later calls renew the same client. Errors: [`Error`]; the server must have answered.
+    pub(crate) fn open(&self, namespace: &str) -> Result<Opened, Error> {
         let trusted = Connection::new("").with_ca(self.bundle(namespace)?);
         let now = self.options.clock.now();
         let mut last =
@@ -280,11 +265,9 @@ impl Connector {
         Err(last)
     }
 
-    /// Asks the server at the address that clients outside the seed use.
-    ///
-    /// # Errors
-    /// [`Error`]; the server does not answer there, or has no such address yet.
-    pub fn ask_from_outside(&self, namespace: &str) -> Result<(), Error> {
+    /// Asks the server at the address that clients outside the seed use. Errors: [`Error`]; the server does
+    /// not answer there, or has no such address yet.
+    pub(crate) fn ask_from_outside(&self, namespace: &str) -> Result<(), Error> {
         let missing =
             |what: &str| Error::Missing { what: format!("namespace {namespace} has no {what} yet") };
         let authorities = self.newest(namespace, "ca-client")?;
@@ -298,11 +281,9 @@ impl Connector {
         client.and_then(|client| client.version()).map(drop).map_err(|source| silent(namespace, source))
     }
 
-    /// A client for an operation, with the token of Secret `gardener-internal`.
-    ///
-    /// # Errors
-    /// [`Error`]; the server must have answered.
-    pub fn connect(&self, namespace: &str) -> Result<Shoot, Error> {
+    /// A client for an operation, with the token of Secret `gardener-internal`. Errors: [`Error`]; the
+    /// server must have answered.
+    pub(crate) fn connect(&self, namespace: &str) -> Result<Shoot, Error> {
         let name = format!("{namespace}/{INTERNAL}");
         let found = self.seed.find::<Secret>(&SECRET, &Key::new(namespace, INTERNAL));
         let secret = found.map_err(|source| Error::Read { what: format!("secret {name}"), source })?;
@@ -324,14 +305,14 @@ impl Connector {
     }
 
     /// The namespace is gone.
-    pub fn forget(&self, namespace: &str) {
+    pub(crate) fn forget(&self, namespace: &str) {
         self.lock().remove(namespace);
         self.doors.lock().remove(namespace);
     }
 
     fn lock(&self) -> MutexGuard<'_, SortedMap<String, Shoot>> {
         // Only single calls change the map: a panic cannot leave it half changed.
-        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+        self.clients.lock().ignore_poison()
     }
 
     /// Tries the routes until one works, at most five seconds each.
@@ -447,11 +428,9 @@ fn silent(namespace: &str, source: kube::Error) -> Error {
     Error::Server { namespace: namespace.to_owned(), others: String::new(), source }
 }
 
-/// Checks that the server has exactly the Shoot's version.
-///
-/// # Errors
-/// [`Error::Version`]; or [`Error::Server`] if it does not answer.
-pub fn check_version(client: &Shoot, namespace: &str, wanted: &str) -> Result<(), Error> {
+/// Checks that the server has exactly the Shoot's version. Errors: [`Error::Version`]; or [`Error::Server`]
+/// if it does not answer.
+pub(crate) fn check_version(client: &Shoot, namespace: &str, wanted: &str) -> Result<(), Error> {
     let found = client.version().map_err(|source| silent(namespace, source))?.git_version;
     if found.strip_prefix('v').unwrap_or(&found) == wanted {
         return Ok(());

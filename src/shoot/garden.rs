@@ -26,10 +26,7 @@ struct Copy {
 }
 
 /// Writes the CA of the API server and the CA of clients, if they differ.
-///
-/// # Errors
-/// A request to the garden fails.
-pub fn ensure(garden: &Garden, view: &View, made: &Made) -> Result<Step, Failed> {
+pub(crate) fn ensure(garden: &Garden, view: &View, made: &Made) -> Result<Step, Failed> {
     let client = made.data(CA_CLIENT).ok_or_else(|| Failed::new("there is no client CA yet"))?;
     let client: serde_json::Map<String, Value> =
         client.iter().map(|(key, value)| (key.clone(), json!(base64::encode(value)))).collect();

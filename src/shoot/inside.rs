@@ -14,12 +14,12 @@ use crate::limits;
 ///
 /// # Errors
 /// A request to the API server of the Shoot fails.
-pub fn rules_of_readers(shoot: &Client, encrypted: &[String]) -> Result<Vec<Value>, Error> {
+pub(crate) fn rules_of_readers(shoot: &Client, encrypted: &[String]) -> Result<Vec<Value>, Error> {
     Ok(rules(&served(shoot)?, encrypted))
 }
 
 /// The entries of `shoot-info`.
-pub fn info(view: &View, extensions: &[String]) -> Value {
+pub(crate) fn info(view: &View, extensions: &[String]) -> Value {
     let mut info = json!({
         "extensions": extensions.join(","),
         "kubernetesVersion": view.kubernetes_version,
@@ -85,9 +85,9 @@ enum Verb {
     Other,
 }
 
-/// The resources that a server serves. A group with a missing or invalid answer is skipped, as in upstream: it may
-/// belong to a server of the Shoot's owner. For the same reason there are limits; readers get no permissions beyond
-/// them.
+/// The resources that a server serves. A group with a missing or invalid answer is skipped, as in
+/// upstream: it may belong to a server of the Shoot's owner. For the same reason there are limits; readers
+/// get no permissions beyond them.
 fn served(client: &Client) -> Result<Served, Error> {
     // A group without an answer would close the gate, although the server answers for other groups.
     let client = client.ungated();

@@ -17,11 +17,9 @@ const NAMESPACE: &str = "gardener-system-shoot-issuer";
 const DOCUMENTS: [(&str, &str); 2] =
     [("openid-config", "/.well-known/openid-configuration"), ("jwks", "/openid/v1/jwks")];
 
-/// Checks that the garden has a host for the keys, if a Shoot wants it to publish them.
-///
-/// # Errors
-/// The garden has none.
-pub fn check(view: &View) -> Result<(), Failed> {
+/// Checks that the garden has a host for the keys, if a Shoot wants it to publish them. Errors:
+/// the garden has none.
+pub(crate) fn check(view: &View) -> Result<(), Failed> {
     if view.wants_managed_issuer && view.issuer_host.is_empty() {
         return Err(Failed::new(
             "the Shoot's annotation asks for an issuer that the garden manages, but the garden has no host for it: its \
@@ -31,11 +29,9 @@ pub fn check(view: &View) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Copies the documents about its keys from the Shoot's API server.
-///
-/// # Errors
-/// A request to the Shoot or the garden fails.
-pub fn publish(garden: &Garden, shoot: &Client, view: &View) -> Result<(), Failed> {
+/// Copies the documents about its keys from the Shoot's API server. Errors: a request to the Shoot
+/// or the garden fails.
+pub(crate) fn publish(garden: &Garden, shoot: &Client, view: &View) -> Result<(), Failed> {
     let mut data = json!({});
     for (entry, path) in DOCUMENTS {
         let answer = shoot.raw(Method::Get, path, None, "")?;
@@ -51,11 +47,8 @@ pub fn publish(garden: &Garden, shoot: &Client, view: &View) -> Result<(), Faile
     Ok(())
 }
 
-/// Deletes the copy.
-///
-/// # Errors
-/// A request to the garden fails. A missing copy is no error.
-pub fn withdraw(garden: &Garden, view: &View) -> Result<(), Failed> {
+/// Deletes the copy. Errors: a request to the garden fails. A missing copy is no error.
+pub(crate) fn withdraw(garden: &Garden, view: &View) -> Result<(), Failed> {
     write::delete(garden, &SECRET, &copy(view))?;
     Ok(())
 }

@@ -4,24 +4,23 @@
 //!
 //! A flow calls these functions. They return at once, with "again" while they wait.
 
-pub mod access;
+pub(crate) mod access;
 pub mod addresses;
-pub mod cleaner;
-pub mod client;
-pub mod garden;
-pub mod inside;
-pub mod issuer;
-pub mod namespace;
-pub mod rewrite;
+pub(crate) mod cleaner;
+pub(crate) mod client;
+pub(crate) mod garden;
+pub(crate) mod inside;
+pub(crate) mod issuer;
+pub(crate) mod namespace;
+pub(crate) mod rewrite;
 pub mod rotation;
 pub mod secrets;
-pub mod served;
+pub(crate) mod served;
 pub mod state;
 pub mod view;
-pub mod wildcard;
-pub mod window;
+pub(crate) mod wildcard;
+pub(crate) mod window;
 
-pub use addresses::Outside;
-pub use secrets::Made;
-pub use served::{Served, Standing};
-pub use view::{Dns, Phase, Rotated, Rotations, Sources, View};
+pub(crate) use addresses::Outside;
+pub(crate) use served::{Served, Standing};
+pub(crate) use view::{Phase, Sources, View};

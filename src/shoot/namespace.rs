@@ -23,10 +23,7 @@ const ZONES_OF_MANY: usize = 3;
 const TERMINATING_AGAIN: Duration = Duration::from_secs(5);
 
 /// Creates the namespace, or sets our labels and annotations.
-///
-/// # Errors
-/// A request to the seed fails.
-pub fn ensure(
+pub(crate) fn ensure(
     seed: &Seed,
     view: &View,
     registrations: &[Arc<ControllerRegistration>],

@@ -9,15 +9,15 @@ use crate::base::sorted::SortedSet;
 use crate::secrets::{Options, Rotation};
 
 /// All CAs of a Shoot, in the order of their creation.
-pub const AUTHORITIES: [&str; 6] =
+pub(crate) const AUTHORITIES: [&str; 6] =
     ["ca", CA_CLIENT, "ca-etcd", "ca-etcd-peer", "ca-front-proxy", "ca-istio-basic-auth-server"];
 
 /// The client CA. Its name has a checksum from the start.
-pub const CA_CLIENT: &str = "ca-client";
+pub(crate) const CA_CLIENT: &str = "ca-client";
 /// The token of probes. It is rotated together with the CAs.
-pub const STATIC_TOKEN: &str = "kube-apiserver-static-token";
+pub(crate) const STATIC_TOKEN: &str = "kube-apiserver-static-token";
 /// The key that signs the tokens of ServiceAccounts.
-pub const SERVICE_ACCOUNT_KEY: &str = "service-account-key";
+pub(crate) const SERVICE_ACCOUNT_KEY: &str = "service-account-key";
 /// The key that encrypts objects in etcd.
 pub const ENCRYPTION_KEY: &str = "kube-apiserver-etcd-encryption-key";
 
@@ -31,13 +31,13 @@ pub fn rotation(view: &View) -> Rotation {
 }
 
 /// The options of a CA.
-pub fn of_authority(view: &View, name: &str) -> Options {
+pub(crate) fn of_authority(view: &View, name: &str) -> Options {
     let rotated = view.rotations.authorities;
     Options { plain_name: name != CA_CLIENT && !rotated.is_known, ..of_key(rotated) }
 }
 
 /// The options of a key: the previous one stays valid until the rotation is completed.
-pub fn of_key(rotated: Rotated) -> Options {
+pub(crate) fn of_key(rotated: Rotated) -> Options {
     Options {
         persist: true,
         keep_old: true,
@@ -47,7 +47,7 @@ pub fn of_key(rotated: Rotated) -> Options {
 }
 
 /// Whether the Shoot requests encryption of other resources than the present ones. Their order does not matter.
-pub fn encrypts_others(shoot: &Value) -> bool {
+pub(crate) fn encrypts_others(shoot: &Value) -> bool {
     let present = &shoot["status"]["credentials"]["encryptionAtRest"];
     let wanted = &shoot["spec"]["kubernetes"]["kubeAPIServer"]["encryptionConfig"];
     // Without a provider, the status does not record yet what is encrypted.

@@ -13,9 +13,9 @@ use crate::pki::issue::{Names, Usage};
 use crate::secrets::{Config, Data, Error, Options, Secrets, Set, Stored, TokenUser};
 
 /// The kubeconfig that pods of the control plane share. Each pod has its own token.
-pub const GENERIC_KUBECONFIG: &str = "generic-token-kubeconfig";
+pub(crate) const GENERIC_KUBECONFIG: &str = "generic-token-kubeconfig";
 /// The folder of kubeconfig and token in a pod.
-pub const KUBECONFIG_FOLDER: &str = "/var/run/secrets/gardener.cloud/shoot/generic-kubeconfig";
+pub(crate) const KUBECONFIG_FOLDER: &str = "/var/run/secrets/gardener.cloud/shoot/generic-kubeconfig";
 /// The user of the token for the kube-apiserver's probes.
 const HEALTH_CHECK: &str = "health-check";
 /// The certificate of the API server.
@@ -30,12 +30,12 @@ pub struct Made(SortedMap<String, Set>);
 impl Made {
     /// The name of a configuration's current Secret. Empty until it was requested: the API server's certificate is
     /// requested once the exposure has an address.
-    pub fn current(&self, config: &str) -> &str {
+    pub(crate) fn current(&self, config: &str) -> &str {
         self.0.get(config).map_or("", |set| &set.current.name)
     }
 
     /// The name of the bundle for a CA, or for the key of ServiceAccounts.
-    pub fn bundle(&self, config: &str) -> &str {
+    pub(crate) fn bundle(&self, config: &str) -> &str {
         self.0.get(config).and_then(|set| set.bundle.as_ref()).map_or("", |bundle| &bundle.name)
     }
 
@@ -45,7 +45,7 @@ impl Made {
     }
 
     /// The content of the previous one, while it is valid.
-    pub fn old_data(&self, config: &str) -> Option<&Data> {
+    pub(crate) fn old_data(&self, config: &str) -> Option<&Data> {
         self.0.get(config)?.old.as_ref().map(|old| &old.data)
     }
 
@@ -81,7 +81,7 @@ pub enum Ensured {
 }
 
 /// The part of a text about keys that are made.
-pub const MAKING: &str = "making RSA keys, ";
+pub(crate) const MAKING: &str = "making RSA keys, ";
 
 /// Which of the keys is being made, if it is that of the last of these configurations.
 fn making(begun: &[(Config, Options)], all: usize) -> Failed {
@@ -117,11 +117,8 @@ pub fn ensure(secrets: &mut Secrets, view: &View, certificates: &[Certificate]) 
     Ok(Ensured::All(Made(sets.collect())))
 }
 
-/// Deletes unused Secrets. A flow calls it after it has succeeded.
-///
-/// # Errors
-/// The first one of the seed.
-pub fn clean_up(secrets: &mut Secrets) -> Result<(), Error> {
+/// Deletes unused Secrets. A flow calls it after it has succeeded. Errors: the first one of the seed.
+pub(crate) fn clean_up(secrets: &mut Secrets) -> Result<(), Error> {
     // The certificate is in use even if it was not requested because no address was known.
     let is_complete = secrets.get(SERVER).is_some();
     if is_complete { secrets.clean_up() } else { secrets.clean_up_asked() }
@@ -184,14 +181,20 @@ fn signed_by(ca: &str) -> Options {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Certificate {
     /// Its configuration.
-    pub config: Config,
+    pub(crate) config: Config,
     /// The CA that signs it.
-    pub authority: &'static str,
+    pub(crate) authority: &'static str,
 }
 
 impl Certificate {
     /// A certificate of this name that a CA signs.
-    pub fn new(authority: &'static str, name: &str, common_name: &str, usage: Usage, names: Names) -> Self {
+    pub(crate) fn new(
+        authority: &'static str,
+        name: &str,
+        common_name: &str,
+        usage: Usage,
+        names: Names,
+    ) -> Self {
         let config = Config::Leaf {
             name: name.to_owned(),
             common_name: common_name.to_owned(),
@@ -207,7 +210,7 @@ impl Certificate {
 
     /// The CA follows the certificate in `tls.crt`.
     #[must_use]
-    pub fn with_chain(mut self) -> Self {
+    pub(crate) fn with_chain(mut self) -> Self {
         if let Config::Leaf { with_chain, .. } = &mut self.config {
             *with_chain = true;
         }

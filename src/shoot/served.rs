@@ -1,7 +1,7 @@
 //! The clusters of Shoots that are served now, for everything that waits for one of them.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::client::Opened;
 use crate::api::meta::Key;
 use crate::base::clock::Timestamp;
+use crate::base::lock::IgnorePoison;
 use crate::base::sorted::{SortedMap, SortedSet};
 use crate::kube::Shoot;
 use crate::runtime::pool::Lane;
@@ -22,7 +23,7 @@ const HEARD: Duration = Duration::from_secs(60);
 
 /// Whether the cluster of a Shoot is served.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub(crate) enum Standing {
     /// Its ManagedResources are applied and its tokens are renewed.
     Served,
     /// Its API server has no replicas, or is about to lose them: no requests are sent.
@@ -49,13 +50,12 @@ impl fmt::Display for Standing {
 
 /// The last result for a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct State {
+pub(crate) struct State {
     /// Whether it is served.
-    pub standing: Standing,
-    /// Since when.
-    pub since: Timestamp,
+    pub(crate) standing: Standing,
+    pub(crate) since: Timestamp,
     /// When its API server last answered a check.
-    pub answered: Option<Timestamp>,
+    pub(crate) answered: Option<Timestamp>,
 }
 
 #[derive(Default)]
@@ -75,7 +75,7 @@ struct Inner {
 
 /// The shared state. Cheap to clone.
 #[derive(Clone, Default)]
-pub struct Served(Arc<Mutex<Inner>>, Listeners<Value>);
+pub(crate) struct Served(Arc<Mutex<Inner>>, Listeners<Value>);
 
 impl fmt::Debug for Served {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -86,21 +86,21 @@ impl fmt::Debug for Served {
 impl Served {
     fn lock(&self) -> MutexGuard<'_, Inner> {
         // Single calls change the maps; the next check repairs a client without its state, or the reverse.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 
     /// Listeners for each `Cluster` that the agent has written, or found correct.
-    pub const fn clusters(&self) -> &Listeners<Value> {
+    pub(crate) const fn clusters(&self) -> &Listeners<Value> {
         &self.1
     }
 
     /// The last result; `None` if there was no check yet, or the agent does not apply ManagedResources.
-    pub fn state(&self, namespace: &str) -> Option<State> {
+    pub(crate) fn state(&self, namespace: &str) -> Option<State> {
         self.lock().states.get(namespace).cloned()
     }
 
     /// Checks the namespace now, because something in it has changed.
-    pub fn wake(&self, namespace: &str) {
+    pub(crate) fn wake(&self, namespace: &str) {
         let mut inner = self.lock();
         inner.heard.remove(namespace);
         if let Some(lane) = &inner.looks {
@@ -109,7 +109,7 @@ impl Served {
     }
 
     /// The API server has answered the applier's client.
-    pub fn hear(&self, namespace: &str, now: Timestamp) {
+    pub(crate) fn hear(&self, namespace: &str, now: Timestamp) {
         let mut inner = self.lock();
         if inner.clients.contains_key(namespace) {
             inner.heard.insert(namespace.to_owned(), now);
@@ -117,15 +117,15 @@ impl Served {
     }
 
     /// Whether it has answered recently, and no check was requested since: a check need not ask it then.
-    pub fn has_heard(&self, namespace: &str, now: Timestamp) -> bool {
+    pub(crate) fn has_heard(&self, namespace: &str, now: Timestamp) -> bool {
         // If the clock was set back, the age of the answer is unknown.
         self.lock().heard.get(namespace).is_some_and(|heard| *heard <= now && now <= heard.plus(HEARD))
     }
 
-    /// Its API server is about to stop: running work of the applier ends, and no more is started. The caller repeats
-    /// this until the server has no replicas. True as soon as the applier has released the cluster, or if there is no
-    /// applier here.
-    pub fn let_go(&self, namespace: &str, now: Timestamp) -> bool {
+    /// Its API server is about to stop: running work of the applier ends, and no more is started. The caller
+    /// repeats this until the server has no replicas. True as soon as the applier has released the cluster,
+    /// or if there is no applier here.
+    pub(crate) fn let_go(&self, namespace: &str, now: Timestamp) -> bool {
         self.lock().let_go.insert(namespace.to_owned(), now.plus(LET_GO));
         let has_let_go = self.state(namespace).is_none_or(|state| state.standing == Standing::Asleep);
         if !has_let_go {
@@ -135,19 +135,19 @@ impl Served {
     }
 
     /// Serves the cluster again, if its API server exists.
-    pub fn take_up(&self, namespace: &str) {
+    pub(crate) fn take_up(&self, namespace: &str) {
         self.lock().let_go.remove(namespace);
         self.wake(namespace);
     }
 
     /// Whether the API server is about to stop.
-    pub fn is_let_go(&self, namespace: &str, now: Timestamp) -> bool {
+    pub(crate) fn is_let_go(&self, namespace: &str, now: Timestamp) -> bool {
         self.lock().let_go.get(namespace).is_some_and(|until| now < *until)
     }
 
     /// The client of a served cluster. If the cluster is not served, the Secret returns as soon as it is. After a
     /// suspend of the machine, the certificate may have expired without a renewal: then the cluster is checked first.
-    pub fn client_for(&self, secret: &Key, now: Timestamp) -> Option<Shoot> {
+    pub(crate) fn client_for(&self, secret: &Key, now: Timestamp) -> Option<Shoot> {
         let mut inner = self.lock();
         let namespace = &secret.namespace;
         let opened = inner.clients.get(namespace);
@@ -162,30 +162,36 @@ impl Served {
     }
 
     /// The client of a served cluster, if its certificate is still valid.
-    pub fn client(&self, namespace: &str, now: Timestamp) -> Option<Shoot> {
+    pub(crate) fn client(&self, namespace: &str, now: Timestamp) -> Option<Shoot> {
         let inner = self.lock();
         let opened = inner.clients.get(namespace).filter(|opened| now < opened.expires_at);
         opened.map(|opened| opened.client.clone())
     }
 
     /// Sets the queue for Secrets that need tokens.
-    pub fn renews_tokens(&self, lane: &Lane) {
+    pub(crate) fn renews_tokens(&self, lane: &Lane) {
         self.lock().tokens = Some(lane.clone());
     }
 
     /// Sets the queue for checks of namespaces.
-    pub fn looks(&self, lane: &Lane) {
+    pub(crate) fn looks(&self, lane: &Lane) {
         self.lock().looks = Some(lane.clone());
     }
 
     /// No cluster is served any more.
-    pub fn end(&self) {
+    pub(crate) fn end(&self) {
         let waiting = std::mem::take(&mut *self.lock());
         drop(waiting);
     }
 
     /// Stores the result of a check. Returns true if it has changed.
-    pub fn tell(&self, namespace: &str, standing: Standing, client: Option<&Opened>, now: Timestamp) -> bool {
+    pub(crate) fn tell(
+        &self,
+        namespace: &str,
+        standing: Standing,
+        client: Option<&Opened>,
+        now: Timestamp,
+    ) -> bool {
         let mut inner = self.lock();
         let before = inner.states.get(namespace);
         let is_new = before.is_none_or(|state| state.standing != standing);
@@ -206,7 +212,7 @@ impl Served {
     }
 
     /// The namespace was replaced, or was not checked yet. Its Secrets may already wait for the cluster.
-    pub fn renew(&self, namespace: &str) {
+    pub(crate) fn renew(&self, namespace: &str) {
         let mut inner = self.lock();
         inner.states.remove(namespace);
         inner.clients.remove(namespace);
@@ -215,7 +221,7 @@ impl Served {
     }
 
     /// The namespace was deleted.
-    pub fn forget(&self, namespace: &str) {
+    pub(crate) fn forget(&self, namespace: &str) {
         self.renew(namespace);
         self.lock().waiting.remove(namespace);
     }

@@ -8,10 +8,8 @@ use crate::extension::CONFIRMATION;
 use crate::kube::{Error, Garden, Patch};
 use crate::runtime::write;
 
-/// Confirms the deletion and deletes it; returns true if it was already gone.
-///
-/// # Errors
-/// A request to the garden fails.
+/// Confirms the deletion and deletes it; returns true if it was already gone. Errors: a request
+/// to the garden fails.
 pub fn delete(garden: &Garden, key: &Key) -> Result<bool, Error> {
     let confirmed = Patch::Merge(json!({"metadata": {"annotations": {CONFIRMATION: "true"}}}));
     match garden.patch::<Value>(&SHOOT_STATE, key, &confirmed) {

@@ -11,7 +11,7 @@ use crate::format::cidr::Cidr;
 use crate::format::time::parse_rfc3339;
 
 /// The DNS provider that writes no records.
-pub const UNMANAGED: &str = "unmanaged";
+pub(crate) const UNMANAGED: &str = "unmanaged";
 
 /// The annotation with the issuer of a Shoot's ServiceAccount tokens, if it is not its API server.
 const MANAGED_ISSUER: &str = "authentication.gardener.cloud/issuer";
@@ -35,18 +35,18 @@ pub struct Sources<'a> {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Dns {
     /// The domain of the Shoot.
-    pub domain: String,
+    pub(crate) domain: String,
     /// The type of DNSRecords: [`UNMANAGED`] for none. Empty if unknown.
-    pub provider: String,
+    pub(crate) provider: String,
     /// Its zone; may be empty.
-    pub zone: String,
+    pub(crate) zone: String,
     /// A reference to the credentials: `apiVersion`, `kind`, `namespace`, `name`. Null if there is none.
-    pub credentials: Value,
+    pub(crate) credentials: Value,
 }
 
 impl Dns {
     /// Whether DNSRecords are written for it.
-    pub fn is_managed(&self) -> bool {
+    pub(crate) fn is_managed(&self) -> bool {
         !self.provider.is_empty() && self.provider != UNMANAGED && !self.domain.ends_with(".nip.io")
     }
 
@@ -58,15 +58,13 @@ impl Dns {
 
 /// The phase of a rotation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Phase {
-    /// There was none.
+pub(crate) enum Phase {
     #[default]
     None,
     /// Old and new credentials are distributed.
     Preparing,
     /// The same; workers follow later.
     PreparingWithoutWorkersRollout,
-    /// Waiting for workers.
     WaitingForWorkersRollout,
     /// Old and new credentials are valid.
     Prepared,
@@ -78,7 +76,7 @@ pub enum Phase {
 
 impl Phase {
     /// The value in the status; empty if there was no rotation.
-    pub const fn as_str(self) -> &'static str {
+    pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::None => "",
             Self::Preparing => "Preparing",
@@ -105,13 +103,12 @@ impl Phase {
 
 /// The rotation of one kind of credentials.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Rotated {
-    /// Its phase.
-    pub phase: Phase,
+pub(crate) struct Rotated {
+    pub(crate) phase: Phase,
     /// When it was last started.
-    pub initiated: Option<Timestamp>,
+    pub(crate) initiated: Option<Timestamp>,
     /// Whether the status has an entry.
-    pub is_known: bool,
+    pub(crate) is_known: bool,
 }
 
 impl Rotated {
@@ -124,74 +121,72 @@ impl Rotated {
     }
 }
 
-/// `status.credentials.rotation`.
+/// Field `status.credentials.rotation` of the Shoot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Rotations {
-    /// `certificateAuthorities`.
-    pub authorities: Rotated,
-    /// `serviceAccountKey`.
-    pub service_account_key: Rotated,
-    /// `etcdEncryptionKey`.
-    pub encryption_key: Rotated,
+pub(crate) struct Rotations {
+    /// Field `certificateAuthorities` of this section.
+    pub(crate) authorities: Rotated,
+    /// Field `serviceAccountKey` of this section.
+    pub(crate) service_account_key: Rotated,
+    /// Field `etcdEncryptionKey` of this section.
+    pub(crate) encryption_key: Rotated,
 }
 
 /// A Shoot without workers, on its Seed.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct View {
     /// Namespace in the garden.
-    pub namespace: String,
-    /// Name.
-    pub name: String,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
     /// The project that the namespace belongs to.
-    pub project: String,
-    /// `metadata.uid`.
-    pub uid: String,
+    pub(crate) project: String,
+    /// Field `metadata.uid` of the Shoot.
+    pub(crate) uid: String,
     /// `status.uid`, or the metadata's uid while it is empty. It survives a migration of the Shoot's object.
-    pub status_uid: String,
+    pub(crate) status_uid: String,
     /// Name of the control plane's namespace in the seed: `shoot--<project>--<name>`.
     pub technical_id: String,
     /// `status.clusterIdentity`, or its future value.
-    pub cluster_identity: String,
-    /// `spec.provider.type`.
-    pub provider: String,
-    /// `spec.region`.
-    pub region: String,
-    /// `spec.kubernetes.version`.
-    pub kubernetes_version: String,
+    pub(crate) cluster_identity: String,
+    /// Field `spec.provider.type` of the Shoot.
+    pub(crate) provider: String,
+    /// Field `spec.region` of the Shoot.
+    pub(crate) region: String,
+    /// Field `spec.kubernetes.version` of the Shoot.
+    pub(crate) kubernetes_version: String,
     /// CIDR ranges of Services: those of the spec, then others in the status.
-    pub services: Vec<String>,
-    /// `spec.hibernation.enabled`.
-    pub wants_hibernation: bool,
-    /// `status.hibernated`.
-    pub is_hibernated: bool,
+    pub(crate) services: Vec<String>,
+    /// Field `spec.hibernation.enabled` of the Shoot.
+    pub(crate) wants_hibernation: bool,
+    /// Field `status.hibernated` of the Shoot.
+    pub(crate) is_hibernated: bool,
     /// `spec.controlPlane.highAvailability.failureTolerance.type`: `node`, `zone`, or empty.
-    pub failure_tolerance: String,
+    pub(crate) failure_tolerance: String,
     /// The seed's domain, which contains a name for each Shoot.
     pub internal: Dns,
     /// The domain of the Shoot's owner.
-    pub external: Option<Dns>,
+    pub(crate) external: Option<Dns>,
     /// `spec.provider.type` of the Seed.
-    pub seed_provider: String,
+    pub(crate) seed_provider: String,
     /// Name of the Seed.
-    pub seed: String,
+    pub(crate) seed: String,
     /// `spec.ingress.domain` of the Seed; may be empty.
-    pub ingress_domain: String,
+    pub(crate) ingress_domain: String,
     /// The garden must publish the public keys of ServiceAccounts (annotation `authentication.gardener.cloud/issuer`).
-    pub wants_managed_issuer: bool,
+    pub(crate) wants_managed_issuer: bool,
     /// The garden's host for the keys; empty if it has none.
-    pub issuer_host: String,
+    pub(crate) issuer_host: String,
     /// `spec.provider.zones` of the Seed.
-    pub zones: Vec<String>,
+    pub(crate) zones: Vec<String>,
     /// The Seed's `spec.backup`, unchanged; null for none.
-    pub backup: Value,
+    pub(crate) backup: Value,
     /// `spec.maintenance.timeWindow.begin`, such as `120000+0000`.
-    pub maintenance_begin: String,
-    /// `spec.maintenance.timeWindow.end`.
-    pub maintenance_end: String,
-    /// Rotations of credentials.
-    pub rotations: Rotations,
+    pub(crate) maintenance_begin: String,
+    /// Field `spec.maintenance.timeWindow.end` of the Shoot.
+    pub(crate) maintenance_end: String,
+    pub(crate) rotations: Rotations,
     /// `spec.extensions`, unchanged.
-    pub extensions: Value,
+    pub(crate) extensions: Value,
     /// `spec.kubernetes`, unchanged.
     pub kubernetes: Value,
     /// Resources that are encrypted in etcd besides Secrets (`spec.kubernetes.kubeAPIServer.encryptionConfig.resources`).
@@ -199,12 +194,12 @@ pub struct View {
     /// The resources that were last encrypted (`status.credentials.encryptionAtRest.resources`).
     pub encrypted_before: Vec<String>,
     /// `spec.resources`: names, and references to ConfigMaps and Secrets of the garden.
-    pub resources: Value,
+    pub(crate) resources: Value,
 }
 
 impl View {
-    /// Reads the facts. Missing fields are empty: the garden's API server does not store a Shoot without the essential
-    /// ones.
+    /// Reads the facts. Missing fields are empty: the garden's API server does not store a Shoot
+    /// without the essential ones.
     pub fn new(sources: Sources<'_>) -> Self {
         let Sources { shoot, seed, project, garden, secrets } = sources;
         let (metadata, spec, status) = (&shoot["metadata"], &shoot["spec"], &shoot["status"]);
@@ -259,17 +254,17 @@ impl View {
     }
 
     /// Whether both domains have records (upstream's "SNI enabled").
-    pub fn uses_dns(&self) -> bool {
+    pub(crate) fn uses_dns(&self) -> bool {
         self.internal.is_managed() && self.external.as_ref().is_some_and(Dns::is_managed)
     }
 
     /// Whether no domain of the Shoot has records, so that its names cannot be resolved.
-    pub fn is_without_dns(&self) -> bool {
+    pub(crate) fn is_without_dns(&self) -> bool {
         !self.internal.is_managed() && !self.external.as_ref().is_some_and(Dns::is_managed)
     }
 
     /// The types of its DNSRecords.
-    pub fn dns_types(&self) -> Vec<&str> {
+    pub(crate) fn dns_types(&self) -> Vec<&str> {
         let all = std::iter::once(&self.internal).chain(&self.external);
         let mut types: Vec<&str> =
             all.filter(|dns| dns.is_managed()).map(|dns| dns.provider.as_str()).collect();
@@ -278,25 +273,25 @@ impl View {
     }
 
     /// The first addresses of its Service ranges, at which its API server answers within the Shoot.
-    pub fn server_addresses(&self) -> Vec<std::net::IpAddr> {
+    pub(crate) fn server_addresses(&self) -> Vec<std::net::IpAddr> {
         self.services.iter().filter_map(|range| Cidr::parse(range)).map(|range| range.nth(1)).collect()
     }
 
-    /// The issuer of tokens whose public keys the garden publishes, if the Shoot requests it and the garden has a host
-    /// for it.
-    pub fn managed_issuer(&self) -> Option<String> {
+    /// The issuer of tokens whose public keys the garden publishes, if the Shoot requests it and the garden
+    /// has a host for it.
+    pub(crate) fn managed_issuer(&self) -> Option<String> {
         let Self { issuer_host, project, uid, .. } = self;
         let is_managed = self.wants_managed_issuer && !issuer_host.is_empty();
         is_managed.then(|| format!("https://{issuer_host}/projects/{project}/shoots/{uid}/issuer"))
     }
 
     /// The owner's domain, if no provider is known for its records.
-    pub fn incomplete_domain(&self) -> Option<&str> {
+    pub(crate) fn incomplete_domain(&self) -> Option<&str> {
         self.external.as_ref().filter(|dns| dns.provider.is_empty()).map(|dns| dns.domain.as_str())
     }
 
     /// The provider of the key that encrypts objects in etcd.
-    pub fn encryption_provider(&self) -> &str {
+    pub(crate) fn encryption_provider(&self) -> &str {
         let provider = text(&self.kubernetes["kubeAPIServer"]["encryptionConfig"]["provider"]["type"]);
         if provider.is_empty() { "aescbc" } else { provider }
     }

@@ -18,16 +18,14 @@ const PREFIX: &str = "shoot--";
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Wildcard {
     /// The Secret, in the namespace of the control plane.
-    pub secret: String,
+    pub(crate) secret: String,
     /// The server name for which it is used.
-    pub host: String,
+    pub(crate) host: String,
 }
 
-/// Copies the certificate to the namespace of the control plane, if the seed has one.
-///
-/// # Errors
-/// A request to the seed fails; or there are several certificates.
-pub fn ensure(seed: &Seed, view: &View) -> Result<Option<Wildcard>, Failed> {
+/// Copies the certificate to the namespace of the control plane, if the seed has one. Errors: a request to
+/// the seed fails; or there are several certificates.
+pub(crate) fn ensure(seed: &Seed, view: &View) -> Result<Option<Wildcard>, Failed> {
     let Some(host) = host(view) else { return Ok(None) };
     let params = ListParams { label_selector: LABEL.to_owned(), ..ListParams::default() };
     let mut found: Vec<Value> = Vec::new();

@@ -14,7 +14,7 @@ const LAST_S: i64 = 15 * 60;
 
 /// A period of every day, including both ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Window {
+pub(crate) struct Window {
     /// Second of the day in UTC.
     begin_s: i64,
     /// From the first to the last second; less than a day.
@@ -23,17 +23,17 @@ pub struct Window {
 
 impl Window {
     /// From midnight to the second before midnight.
-    pub const ALWAYS: Self = Self { begin_s: 0, length_s: DAY_S - 1 };
+    pub(crate) const ALWAYS: Self = Self { begin_s: 0, length_s: DAY_S - 1 };
 
     /// From two times of day in the Shoot's form, `HHMMSS+ZZZZ`.
-    pub fn parse(begin: &str, end: &str) -> Option<Self> {
+    pub(crate) fn parse(begin: &str, end: &str) -> Option<Self> {
         let (begin_s, end_s) = (time_of_day(begin)?, time_of_day(end)?);
         Some(Self { begin_s, length_s: (end_s - begin_s).rem_euclid(DAY_S) })
     }
 
-    /// When reconciliations of a Shoot may start: its window without the last minutes, or at any time if it has no
-    /// valid window.
-    pub fn of(shoot: &Value) -> Self {
+    /// When reconciliations of a Shoot may start: its window without the last minutes, or at any time if it
+    /// has no valid window.
+    pub(crate) fn of(shoot: &Value) -> Self {
         let window = &shoot["spec"]["maintenance"]["timeWindow"];
         let Some(whole) = Self::parse(text(&window["begin"]), text(&window["end"])) else {
             return Self::ALWAYS;
@@ -45,27 +45,27 @@ impl Window {
     }
 
     /// Whether it is open.
-    pub const fn contains(self, at: Timestamp) -> bool {
+    pub(crate) const fn contains(self, at: Timestamp) -> bool {
         self.since_begin(at) <= self.length_s
     }
 
     /// The first time after `at` when it opens.
-    pub const fn next_begin(self, at: Timestamp) -> Timestamp {
+    pub(crate) const fn next_begin(self, at: Timestamp) -> Timestamp {
         Timestamp::from_unix(at.unix().saturating_add(DAY_S - self.since_begin(at)))
     }
 
     /// When it closes, if it is open at `at`.
-    pub const fn end(self, at: Timestamp) -> Timestamp {
+    pub(crate) const fn end(self, at: Timestamp) -> Timestamp {
         Timestamp::from_unix(at.unix().saturating_add(self.length_s - self.since_begin(at)))
     }
 
     /// How long to wait for a time in the next window. `share`, from 0 to 1, is the position within it.
-    pub fn until_next(self, now: Timestamp, share: f64) -> Duration {
+    pub(crate) fn until_next(self, now: Timestamp, share: f64) -> Duration {
         self.next_begin(now).since(now) + part(self.length_s, share)
     }
 
     /// The same, but if the window is open, for a time in the rest of it.
-    pub fn until_open(self, now: Timestamp, share: f64) -> Duration {
+    pub(crate) fn until_open(self, now: Timestamp, share: f64) -> Duration {
         if self.contains(now) {
             part(self.length_s - self.since_begin(now), share)
         } else {

@@ -13,16 +13,15 @@ use crate::base::clock::Timestamp;
 /// The suffix of a file that is being written.
 const PARTIAL: &str = ".partial";
 
-/// The store.
 #[derive(Debug)]
-pub struct Directory {
+pub(crate) struct Directory {
     root: PathBuf,
     folder: PathBuf,
 }
 
 impl Directory {
     /// The snapshots below `root`, which must exist, and `prefix`, which is created.
-    pub fn new(root: PathBuf, prefix: &str) -> Self {
+    pub(crate) fn new(root: PathBuf, prefix: &str) -> Self {
         let folder = root.join(prefix.trim_matches('/')).join(name::VERSION);
         Self { root, folder }
     }

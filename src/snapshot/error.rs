@@ -12,7 +12,7 @@ pub enum Error {
     Io {
         /// The operation and its object.
         doing: String,
-        /// The system's error.
+        /// The error of the system.
         source: io::Error,
     },
     /// The connection to a server failed.

@@ -35,13 +35,11 @@ const fn limits_of(silence: Duration, total: Duration) -> Limits {
 
 /// Files with our certificate and the trusted CAs.
 #[derive(Clone, Debug)]
-pub struct Files {
+pub(crate) struct Files {
     /// CAs of etcd's server certificate.
-    pub ca: PathBuf,
-    /// Our certificate.
-    pub certificate: PathBuf,
-    /// Its key.
-    pub key: PathBuf,
+    pub(crate) ca: PathBuf,
+    pub(crate) certificate: PathBuf,
+    pub(crate) key: PathBuf,
 }
 
 impl Party for Files {
@@ -61,27 +59,26 @@ fn read(path: &Path) -> Result<Arc<[u8]>, TlsError> {
     }
 }
 
-/// One etcd.
 #[derive(Debug)]
-pub struct Gateway {
+pub(crate) struct Gateway {
     http: Http,
     endpoint: String,
 }
 
 /// The status of etcd.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Status {
+pub(crate) struct Status {
     /// The revision of its last write.
-    pub revision: u64,
+    pub(crate) revision: u64,
     /// The size of its database file.
-    pub bytes: u64,
+    pub(crate) bytes: u64,
     /// How much of it is used.
-    pub bytes_in_use: u64,
+    pub(crate) bytes_in_use: u64,
 }
 
 impl Gateway {
     /// The etcd at a URL. It is in the same cluster, so no proxy is used.
-    pub fn new(endpoint: &str, party: Arc<dyn Party>, dialer: Arc<dyn Dial>, clock: Clock) -> Self {
+    pub(crate) fn new(endpoint: &str, party: Arc<dyn Party>, dialer: Arc<dyn Dial>, clock: Clock) -> Self {
         let http = Http::new(net::Settings {
             dialer,
             party,
@@ -97,11 +94,8 @@ impl Gateway {
         Self { http, endpoint: endpoint.trim_end_matches('/').to_owned() }
     }
 
-    /// The status of etcd.
-    ///
-    /// # Errors
-    /// It does not answer.
-    pub fn status(&self) -> Result<Status, Error> {
+    /// The status of etcd. Errors: it does not answer.
+    pub(crate) fn status(&self) -> Result<Status, Error> {
         let doing = "ask etcd for its status";
         let mut response = self.call("status", doing, &SMALL)?;
         let body = response.body.read_all(limits::SNAPSHOT_ANSWER_BYTES_MAX);
@@ -116,20 +110,16 @@ impl Gateway {
         })
     }
 
-    /// The present database, followed by its digest.
-    ///
-    /// # Errors
-    /// The stream does not start. The reader must check the digest, because a stream may end early.
-    pub fn snapshot(&self) -> Result<impl Read, Error> {
+    /// The present database, followed by its digest. Errors: the stream does not start. The reader must check
+    /// the digest, because a stream may end early.
+    pub(crate) fn snapshot(&self) -> Result<impl Read, Error> {
         let response = self.call("snapshot", "ask etcd for a snapshot", &STREAM)?;
         Ok(Chunks::new(response.body))
     }
 
     /// Returns unused space of the database to the file system. etcd does not answer until it is done.
-    ///
-    /// # Errors
-    /// etcd does not confirm it.
-    pub fn defragment(&self) -> Result<(), Error> {
+    /// Errors: etcd does not confirm it.
+    pub(crate) fn defragment(&self) -> Result<(), Error> {
         let doing = "defragment etcd";
         let mut response = self.call("defragment", doing, &DEFRAGMENT)?;
         let read = response.body.read_all(limits::SNAPSHOT_ANSWER_BYTES_MAX);

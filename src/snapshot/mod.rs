@@ -3,16 +3,16 @@
 //! other.
 
 mod check;
-pub mod directory;
+pub(crate) mod directory;
 mod error;
-pub mod gateway;
+pub(crate) mod gateway;
 pub mod name;
-pub mod restore;
-pub mod retention;
+pub(crate) mod restore;
+pub(crate) mod retention;
 pub mod s3;
 mod seal;
 mod store;
-pub mod take;
+pub(crate) mod take;
 
-pub use error::Error;
-pub use store::{Store, Upload};
+pub(crate) use error::Error;
+pub use store::Store;

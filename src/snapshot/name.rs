@@ -7,21 +7,18 @@
 use crate::base::clock::Timestamp;
 
 /// The folder of the present layout, below the prefix.
-pub const VERSION: &str = "v2";
+pub(crate) const VERSION: &str = "v2";
 
 /// The content of a snapshot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
-    /// Everything.
+pub(crate) enum Kind {
     Full,
     /// The changes since another one. Only etcd-backup-restore writes and reads these.
     Delta,
 }
 
-/// Its compression.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Packing {
-    /// Uncompressed.
+pub(crate) enum Packing {
     Plain,
     /// gzip.
     Gzip,
@@ -33,15 +30,13 @@ pub enum Packing {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Name {
     /// The whole name, without folders.
-    pub text: String,
-    /// The content.
-    pub kind: Kind,
+    pub(crate) text: String,
+    pub(crate) kind: Kind,
     /// The revision of etcd up to which it contains all changes.
     pub revision: u64,
     /// When it was taken.
-    pub time: Timestamp,
-    /// The compression.
-    pub packing: Packing,
+    pub(crate) time: Timestamp,
+    pub(crate) packing: Packing,
 }
 
 /// The mark of a snapshot after which its etcd was shut down.
@@ -49,7 +44,7 @@ const FINAL: &str = ".final";
 
 impl Name {
     /// The name of a new full snapshot.
-    pub fn new(revision: u64, time: Timestamp) -> Self {
+    pub(crate) fn new(revision: u64, time: Timestamp) -> Self {
         let text = format!("Full-{:08}-{revision:08}-{}.gz", 0, time.unix());
         Self { text, kind: Kind::Full, revision, time, packing: Packing::Gzip }
     }
@@ -94,7 +89,7 @@ pub struct Snapshot {
 }
 
 /// The snapshots among the entries of a store, the oldest first.
-pub fn snapshots(entries: impl IntoIterator<Item = (String, u64)>) -> Vec<Snapshot> {
+pub(crate) fn snapshots(entries: impl IntoIterator<Item = (String, u64)>) -> Vec<Snapshot> {
     let entries = entries.into_iter();
     let mut found: Vec<Snapshot> =
         entries.filter_map(|(name, bytes)| Some(Snapshot { name: Name::parse(&name)?, bytes })).collect();
@@ -106,7 +101,7 @@ pub fn snapshots(entries: impl IntoIterator<Item = (String, u64)>) -> Vec<Snapsh
 }
 
 /// The time of the next name: now, or a second after the newest snapshot if the clock is behind.
-pub fn next_time(snapshots: &[Snapshot], now: Timestamp) -> Timestamp {
+pub(crate) fn next_time(snapshots: &[Snapshot], now: Timestamp) -> Timestamp {
     let newest = snapshots.last().map(|newest| newest.name.time.unix().saturating_add(1));
     Timestamp::from_unix(newest.map_or(now.unix(), |after| after.max(now.unix())))
 }

@@ -2,10 +2,10 @@
 
 use super::name::{Kind, Snapshot};
 
-/// The full snapshots except the `keep` newest ones, the oldest first. `snapshots` are sorted, and the newest one,
-/// which was just checked, always stays. Empty ones do not count. Delta snapshots stay, because they belong to another
-/// program.
-pub fn superfluous(snapshots: &[Snapshot], keep: usize) -> Vec<&Snapshot> {
+/// The full snapshots except the `keep` newest ones, the oldest first. `snapshots` are sorted, and the newest
+/// one, which was just checked, always stays. Empty ones do not count. Delta snapshots stay, because they
+/// belong to another program.
+pub(crate) fn superfluous(snapshots: &[Snapshot], keep: usize) -> Vec<&Snapshot> {
     let full: Vec<&Snapshot> = snapshots.iter().filter(|s| s.name.kind == Kind::Full).collect();
     let mut whole = 0;
     let mut gone: Vec<&Snapshot> = Vec::new();

@@ -67,10 +67,8 @@ impl Seal {
         &self.held
     }
 
-    /// The size of the whole snapshot including its digest, if that matches.
-    ///
-    /// # Errors
-    /// The reason why it is damaged.
+    /// The size of the whole snapshot including its digest, if that matches. Errors: the reason
+    /// why it is damaged.
     pub(super) fn check(self) -> Result<u64, Unsealed> {
         if self.bytes % SECTOR_BYTES != SEAL_BYTES || self.bytes == SEAL_BYTES {
             return Err(Unsealed::Length(self.bytes));

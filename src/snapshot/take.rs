@@ -24,23 +24,14 @@ const GAIN_BYTES_MIN: u64 = 1 << 20;
 const GAIN_BYTES: u64 = 16 << 20;
 
 /// The requests of a run to an etcd.
-pub trait Etcd {
-    /// Its status.
-    ///
-    /// # Errors
-    /// It does not answer.
+pub(crate) trait Etcd {
+    /// Its status. Errors: it does not answer.
     fn status(&self) -> Result<Status, Error>;
 
-    /// Its database, followed by a digest.
-    ///
-    /// # Errors
-    /// The stream does not start.
+    /// Its database, followed by a digest. Errors: the stream does not start.
     fn snapshot(&self) -> Result<Box<dyn Read + '_>, Error>;
 
-    /// Frees unused space.
-    ///
-    /// # Errors
-    /// It may not have done it.
+    /// Frees unused space. Errors: it may not have done it.
     fn defragment(&self) -> Result<(), Error>;
 }
 
@@ -60,37 +51,32 @@ impl Etcd for Gateway {
 
 /// The options of a run.
 #[derive(Clone, Copy, Debug)]
-pub struct Order {
+pub(crate) struct Order {
     /// The number of full snapshots to keep.
-    pub keep: usize,
+    pub(crate) keep: usize,
     /// Whether etcd may pause for a defragmentation.
-    pub may_defragment: bool,
+    pub(crate) may_defragment: bool,
 }
 
 /// The result of a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Outcome {
-    /// The newest snapshot.
-    pub snapshot: Name,
-    /// Its stored size.
-    pub bytes: u64,
+pub(crate) struct Outcome {
+    pub(crate) snapshot: Name,
+    pub(crate) bytes: u64,
     /// Whether this run has taken it.
-    pub is_taken: bool,
+    pub(crate) is_taken: bool,
     /// The status of etcd at the end of the run.
-    pub status: Status,
+    pub(crate) status: Status,
     /// The number of full snapshots that exist.
-    pub kept: usize,
+    pub(crate) kept: usize,
     /// Whether etcd was defragmented.
-    pub is_defragmented: bool,
+    pub(crate) is_defragmented: bool,
     /// Problems that do not make the run a failure.
-    pub warnings: Vec<String>,
+    pub(crate) warnings: Vec<String>,
 }
 
-/// Executes a run.
-///
-/// # Errors
-/// The newest state of etcd is not in the store at the end.
-pub fn run(etcd: &dyn Etcd, store: &dyn Store, order: Order, clock: &Clock) -> Result<Outcome, Error> {
+/// Executes a run. Errors: the newest state of etcd is not in the store at the end.
+pub(crate) fn run(etcd: &dyn Etcd, store: &dyn Store, order: Order, clock: &Clock) -> Result<Outcome, Error> {
     let mut status = etcd.status()?;
     let mut all = store.list()?;
     let mut warnings = Vec::new();

@@ -12,16 +12,16 @@ use serde_json::{Map, Value, json};
 use crate::base::clock::Timestamp;
 
 /// Reason of a condition that has not been checked yet.
-pub const INITIALIZED: &str = "ConditionInitialized";
+pub(crate) const INITIALIZED: &str = "ConditionInitialized";
 /// Reason of a condition whose check itself failed.
-pub const CHECK_ERROR: &str = "ConditionCheckError";
+pub(crate) const CHECK_ERROR: &str = "ConditionCheckError";
 
 const INITIALIZED_MESSAGE: &str =
     "The condition has been initialized but its semantic check has not been performed yet.";
 
 /// The result of a check. Unlike conditions of Kubernetes, Gardener's have a fourth value.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
-pub enum Status {
+pub(crate) enum Status {
     /// The condition is met.
     True,
     /// The condition is not met.
@@ -36,7 +36,7 @@ pub enum Status {
 
 impl Status {
     /// The text of the API.
-    pub const fn as_str(self) -> &'static str {
+    pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::True => "True",
             Self::False => "False",
@@ -55,59 +55,59 @@ impl std::fmt::Display for Status {
 /// One condition of an object (`core.gardener.cloud/v1beta1`, `Condition`).
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Condition {
+pub(crate) struct Condition {
     /// Its key in the list.
     #[serde(rename = "type")]
-    pub kind: String,
+    pub(crate) kind: String,
     /// What the check found.
-    pub status: Status,
+    pub(crate) status: Status,
     /// When `status` last changed.
     #[serde(with = "timestamp")]
-    pub last_transition_time: Timestamp,
+    pub(crate) last_transition_time: Timestamp,
     /// When `reason`, `message` or `codes` last changed; not when only `status` did.
     #[serde(with = "timestamp")]
-    pub last_update_time: Timestamp,
+    pub(crate) last_update_time: Timestamp,
     /// Why, as one word in CamelCase.
-    pub reason: String,
+    pub(crate) reason: String,
     /// Why, for people.
-    pub message: String,
+    pub(crate) message: String,
     /// Gardener's error codes (`ERR_…`).
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_empty")]
-    pub codes: Vec<String>,
+    pub(crate) codes: Vec<String>,
 }
 
 /// The result of a check: everything of a condition except its type and times.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Finding {
+pub(crate) struct Finding {
     /// Why, as one word in CamelCase; empty becomes `Unspecified`.
-    pub reason: String,
+    pub(crate) reason: String,
     /// Why, for people; empty becomes `No message given.`.
-    pub message: String,
+    pub(crate) message: String,
     /// Gardener's error codes. The codes of the previous finding are never kept.
-    pub codes: Vec<String>,
+    pub(crate) codes: Vec<String>,
 }
 
 impl Finding {
     /// A finding without codes.
-    pub fn new(reason: impl Into<String>, message: impl Into<String>) -> Self {
+    pub(crate) fn new(reason: impl Into<String>, message: impl Into<String>) -> Self {
         Self { reason: reason.into(), message: message.into(), codes: Vec::new() }
     }
 }
 
 /// How long a failing check is tolerated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Patience {
+pub(crate) struct Patience {
     /// How long a condition of this type may be `Progressing`; `None`: it fails at once.
-    pub threshold: Option<Duration>,
+    pub(crate) threshold: Option<Duration>,
     /// `lastUpdateTime` of the object's last operation, if that operation succeeded.
-    pub succeeded_at: Option<Timestamp>,
+    pub(crate) succeeded_at: Option<Timestamp>,
     /// How long after that a condition without a threshold may be `Progressing`, because what it checks has just started.
-    pub settles: Duration,
+    pub(crate) settles: Duration,
 }
 
 impl Condition {
     /// A condition that has not been checked yet.
-    pub fn initial(kind: &str, now: Timestamp) -> Self {
+    pub(crate) fn initial(kind: &str, now: Timestamp) -> Self {
         Self {
             kind: kind.to_owned(),
             status: Status::Unknown,
@@ -121,7 +121,7 @@ impl Condition {
 
     /// The condition after a check: each time changes only with the fields that it belongs to.
     #[must_use]
-    pub fn updated(&self, now: Timestamp, status: Status, finding: Finding) -> Self {
+    pub(crate) fn updated(&self, now: Timestamp, status: Status, finding: Finding) -> Self {
         let mut next = self.clone();
         next.status = status;
         next.reason = or_default(finding.reason, "Unspecified");
@@ -136,10 +136,10 @@ impl Condition {
         next
     }
 
-    /// The condition after a check that found a fault: `Progressing` until the threshold has passed since
-    /// `lastTransitionTime`, then `False`.
+    /// The condition after a check that found a fault: `Progressing` until the threshold has passed
+    /// since `lastTransitionTime`, then `False`.
     #[must_use]
-    pub fn failed(&self, now: Timestamp, patience: Patience, finding: Finding) -> Self {
+    pub(crate) fn failed(&self, now: Timestamp, patience: Patience, finding: Finding) -> Self {
         let status = self.failed_status(now, patience, &finding.reason);
         self.updated(now, status, finding)
     }
@@ -164,14 +164,14 @@ impl Condition {
 
     /// The condition after a check that could not be run.
     #[must_use]
-    pub fn unknown(&self, now: Timestamp, error: impl Into<String>) -> Self {
+    pub(crate) fn unknown(&self, now: Timestamp, error: impl Into<String>) -> Self {
         self.updated(now, Status::Unknown, Finding::new(CHECK_ERROR, error))
     }
 
     /// The condition after a reconciliation, which makes the last finding outdated: `Progressing` unless it was
     /// `False`. Only `status` and `lastUpdateTime` change, as upstream does it.
     #[must_use]
-    pub fn reset_to_progressing(&self, now: Timestamp) -> Self {
+    pub(crate) fn reset_to_progressing(&self, now: Timestamp) -> Self {
         let mut next = self.clone();
         if self.status != Status::False {
             next.status = Status::Progressing;
@@ -182,13 +182,13 @@ impl Condition {
 }
 
 /// The condition of a type.
-pub fn find<'a>(conditions: &'a [Condition], kind: &str) -> Option<&'a Condition> {
+pub(crate) fn find<'a>(conditions: &'a [Condition], kind: &str) -> Option<&'a Condition> {
     conditions.iter().find(|c| c.kind == kind)
 }
 
 /// The order of conditions that are not good, in a text that has room for few: what is certain comes before what nobody
 /// knows yet, and `Valid` before the conditions that depend on it.
-pub fn urgency(kind: &str, status: &str) -> (u8, bool) {
+pub(crate) fn urgency(kind: &str, status: &str) -> (u8, bool) {
     let doubt = match status {
         "Unknown" => 2,
         "Progressing" => 1,
@@ -198,17 +198,17 @@ pub fn urgency(kind: &str, status: &str) -> (u8, bool) {
 }
 
 /// The status of the condition of a type.
-pub fn status_of(conditions: &[Condition], kind: &str) -> Option<Status> {
+pub(crate) fn status_of(conditions: &[Condition], kind: &str) -> Option<Status> {
     find(conditions, kind).map(|c| c.status)
 }
 
 /// The condition of a type, or a new one that has not been checked yet.
-pub fn find_or_init(conditions: &[Condition], kind: &str, now: Timestamp) -> Condition {
+pub(crate) fn find_or_init(conditions: &[Condition], kind: &str, now: Timestamp) -> Condition {
     find(conditions, kind).cloned().unwrap_or_else(|| Condition::initial(kind, now))
 }
 
 /// Merges `changed` into `conditions`: replaces by type, keeps the order, appends new types.
-pub fn merge(conditions: &mut Vec<Condition>, changed: Vec<Condition>) {
+pub(crate) fn merge(conditions: &mut Vec<Condition>, changed: Vec<Condition>) {
     for condition in changed {
         match conditions.iter_mut().find(|c| c.kind == condition.kind) {
             Some(old) => *old = condition,
@@ -219,13 +219,13 @@ pub fn merge(conditions: &mut Vec<Condition>, changed: Vec<Condition>) {
 
 /// A strategic merge patch of the status that sets the conditions of `wanted` that differ from `old`, and removes the
 /// types in `removed` that `old` has. `None` if there is nothing to write.
-pub fn status_patch(old: &[Condition], wanted: &[Condition], removed: &[&str]) -> Option<Value> {
+pub(crate) fn status_patch(old: &[Condition], wanted: &[Condition], removed: &[&str]) -> Option<Value> {
     let entries = entries(old, wanted, removed);
     if entries.is_empty() { None } else { Some(json!({"status": {"conditions": entries}})) }
 }
 
 /// The entries of such a patch for one list.
-pub fn entries(old: &[Condition], wanted: &[Condition], removed: &[&str]) -> Vec<Value> {
+pub(crate) fn entries(old: &[Condition], wanted: &[Condition], removed: &[&str]) -> Vec<Value> {
     let mut entries = Vec::new();
     for condition in wanted {
         let before = find(old, &condition.kind);
@@ -246,7 +246,7 @@ pub fn entries(old: &[Condition], wanted: &[Condition], removed: &[&str]) -> Vec
 
 /// The same as a JSON merge patch, for servers that answer 415 to a strategic one. `live` is the whole object as just
 /// read. The patch carries its resource version and repeats the conditions of other writers unchanged.
-pub fn merge_patch(live: &Value, wanted: &[Condition], removed: &[&str]) -> Value {
+pub(crate) fn merge_patch(live: &Value, wanted: &[Condition], removed: &[&str]) -> Value {
     let mut list = live["status"]["conditions"].as_array().cloned().unwrap_or_default();
     list.retain(|c| !removed.iter().any(|kind| c["type"] == *kind));
     for condition in wanted {
@@ -279,7 +279,7 @@ fn null_as_empty<'de, D: serde::Deserializer<'de>>(d: D) -> Result<Vec<String>, 
 }
 
 /// Times of conditions. `null` and the empty text, which Go writes for its zero time, mean the zero time here too.
-pub mod timestamp {
+pub(crate) mod timestamp {
     use serde::{Deserialize as _, Deserializer, de::Error as _};
 
     use crate::base::clock::Timestamp;
@@ -287,11 +287,9 @@ pub mod timestamp {
 
     pub(super) use crate::format::time::seconds::serialize;
 
-    /// Reads RFC 3339, an empty text or null.
-    ///
-    /// # Errors
-    /// The error of the deserializer, or a text that is not a point in time.
-    pub fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Timestamp, D::Error> {
+    /// Reads RFC 3339, an empty text or null. Errors: the error of the deserializer, or a text that is not
+    /// a point in time.
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Timestamp, D::Error> {
         let text = Option::<String>::deserialize(d)?.unwrap_or_default();
         if text.is_empty() {
             return Ok(Timestamp::default());

@@ -104,8 +104,8 @@ const fn is_rotation(error: &Error) -> bool {
     matches!(error, Error::Explained { .. } | Error::Identity(identity::Error::Renew { .. }))
 }
 
-/// The event's text, in upstream's words. The remaining time is rounded down so that repeated events of one failure are
-/// counted as one.
+/// The event's text, in upstream's words. The remaining time is rounded down so that repeated events of one
+/// failure are counted as one.
 fn rotation_failed(not_after: Timestamp, now: Timestamp, cause: &str) -> String {
     let left = not_after.unix().saturating_sub(now.unix());
     let unit = if left.abs() < 7_200 { 60 } else { 3_600 };

@@ -17,8 +17,8 @@ pub(super) struct GardenEndpoint {
 }
 
 impl GardenEndpoint {
-    /// Takes both from a connection; a configured address replaces its address. Returns `None` if the CAs cannot be
-    /// read now.
+    /// Takes both from a connection; a configured address replaces its address. Returns `None` if the CAs
+    /// cannot be read now.
     fn new(connection: &Connection, address: Option<&str>) -> Option<Self> {
         let (is_insecure, cas) = match &connection.trust {
             Trust::System => (false, None),

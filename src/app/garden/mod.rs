@@ -36,8 +36,8 @@ use super::{AgentContext, Environment, controllers, host, versions};
 pub(super) const PART: &str = "garden";
 /// The first and the longest delay after a failed stage.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
-/// The first and the longest delay before a new registration. After a term of the longest delay, the delay starts again
-/// with the first.
+/// The first and the longest delay before a new registration. After a term of the longest delay, the delay
+/// starts again with the first.
 const EPISODES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 /// A stage makes a few requests; each has its deadline.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -198,7 +198,7 @@ struct BringUp {
     left: Vec<String>,
 }
 
-/// Runs until `stop`.
+/// It runs until `stop` is set.
 pub(super) fn run(shared: &Arc<AgentContext>, stop: &Stop) {
     let mut bring_up = BringUp::new(shared, stop);
     bring_up.forget_withheld();

@@ -24,8 +24,8 @@ const NAMESPACE_GRACE: Duration = Duration::from_secs(5);
 const SEED_POLL: Duration = Duration::from_secs(10);
 
 impl BringUp {
-    /// Creates the Seed, or updates it to its configuration. A Seed that was deleted while the agent served it is not
-    /// created again.
+    /// Creates the Seed, or updates it to its configuration. A Seed that was deleted while the agent served
+    /// it is not created again.
     pub(super) fn register(&mut self) -> Result<StageResult, Error> {
         let shared = self.shared.clone();
         let config = &shared.settings.seed_config;

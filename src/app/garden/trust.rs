@@ -18,8 +18,8 @@ pub(super) const CA_LOOK: Duration = Duration::from_secs(300);
 /// one after the other.
 pub(super) const CA_OVERLAP: Duration = Duration::from_secs(3_600);
 
-/// Whether the garden answers but does not show its CA. The present CAs stay valid then. Any other error needs another
-/// try.
+/// Whether the garden answers but does not show its CA. The present CAs stay valid then. Any other
+/// error needs another try.
 fn is_withheld(error: &identity::Error) -> bool {
     match error {
         identity::Error::NoKubeconfig { .. } => true,
@@ -79,8 +79,8 @@ impl BringUp {
         self.adopt(connection)
     }
 
-    /// Adds the published CAs to the trusted ones. After the overlap, it drops the older ones if the published ones are
-    /// enough.
+    /// Adds the published CAs to the trusted ones. After the overlap, it drops the older ones if the
+    /// published ones are enough.
     pub(super) fn follow_ca(&mut self, keeper: &mut CertificateRotation) -> Result<(), Error> {
         let now = self.shared.env.clock.mono();
         if now < keeper.ca_due || keeper.refusals.is_refused() {

@@ -23,10 +23,8 @@ pub(super) struct Published {
     without: &'static str,
 }
 
-/// The garden's CA.
 pub(super) const CA: Published =
     Published { name: "kube-root-ca.crt", without: "the CA that the kubeconfig trusts is not renewed" };
-/// The garden's version.
 pub(super) const INFO: Published =
     Published { name: versions::INFO, without: "the versions of garden and agent are not compared" };
 
@@ -100,8 +98,8 @@ impl BringUp {
         }
     }
 
-    /// Compares the versions as soon as possible. The running controllers continue whatever the result; the next start
-    /// decides again.
+    /// Compares the versions as soon as possible. The running controllers continue whatever the result; the
+    /// next start decides again.
     pub(super) fn read_again(&mut self) {
         let now = self.shared.env.clock.mono();
         if !self.withheld.errors.contains_key(&INFO) || now < self.withheld.due {

@@ -15,7 +15,6 @@ pub(super) fn at(since: Mono, snapshot: &Snapshot) -> Timestamp {
 }
 
 impl StatusReport {
-    /// The whole page.
     pub(in crate::app) fn of(snapshot: &Snapshot, sources: Option<&Sources>) -> Self {
         let (verdict, mut problems) = verdict::judge(&facts(snapshot, sources), snapshot.now);
         problems

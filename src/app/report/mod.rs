@@ -32,15 +32,15 @@ mod verdict;
 pub(super) use numbers::{introduce, refresh, withdraw};
 pub(super) use objects::Stores;
 pub(super) use verdict::Call;
-pub use verdict::State;
+pub(crate) use verdict::State;
 use verdict::{AgentProblem, AgentVerdict};
 
 /// The values of `format`.
 const FORMATS: [&str; 3] = ["text", "html", "json"];
 /// In a query: leave out what is at rest.
-pub const BRIEF: &str = "brief";
+pub(crate) const BRIEF: &str = "brief";
 /// In front of a command that helps with a problem.
-pub const RUN: &str = "run: ";
+pub(crate) const RUN: &str = "run: ";
 
 /// Parts of the agent that contribute to the report.
 pub(super) struct Sources {
@@ -172,8 +172,8 @@ impl StatusReport {
         self.problems.len().saturating_sub(limits::STATUS_PROBLEMS_MAX)
     }
 
-    /// Text for a terminal: the verdict, then sections. Only titles start in the first column. `is_brief` leaves out what is
-    /// at rest.
+    /// Text for a terminal: the verdict, then sections. Only titles start in the first column. `is_brief`
+    /// leaves out what is at rest.
     pub(super) fn text(&self, is_brief: bool) -> String {
         let mut out = format!("{}\n", one_line(&self.verdict.text));
         // Writing to a String cannot fail.

@@ -42,7 +42,6 @@ impl Stores {
     }
 }
 
-/// A condition.
 pub(super) struct Check<'a> {
     pub(super) kind: &'a str,
     pub(super) status: Status,
@@ -79,7 +78,6 @@ enum Reading {
     Fine,
     /// A problem if it persists.
     Bad,
-    /// A problem immediately.
     Final,
 }
 

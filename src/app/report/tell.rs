@@ -194,7 +194,6 @@ fn queue(report: &mut StatusReport, lane: &pool::LaneView) {
     report.rest(depth == 0 && failing == 0 && active == 0);
 }
 
-/// The watches.
 pub(super) fn watches(report: &mut StatusReport, snapshot: &Snapshot) {
     report.section("Watches");
     for Watch { name, view, .. } in &snapshot.watches {
@@ -209,8 +208,8 @@ pub(super) fn watches(report: &mut StatusReport, snapshot: &Snapshot) {
     }
 }
 
-/// Shoots with problems come first, then those with a running operation, then the others; each group is in the order of
-/// names.
+/// Shoots with problems come first, then those with a running operation, then the others; each group is in
+/// the order of names.
 fn shown<T>(mut all: Vec<(u8, Key, T)>, most: usize) -> (Vec<(u8, Key, T)>, usize) {
     all.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
     let more = all.len().saturating_sub(most);

@@ -18,7 +18,7 @@ use std::{mem, slice, vec};
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde::ser::{Serialize, Serializer};
 
-pub use set::{Members, SortedSet};
+pub(crate) use set::SortedSet;
 
 /// A map sorted by its keys.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -42,23 +42,17 @@ impl<K, V> SortedMap<K, V> {
         self.entries.is_empty()
     }
 
-    /// Removes all entries.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.entries.clear();
     }
 
     /// The entry with the lowest key.
-    pub fn first_key_value(&self) -> Option<(&K, &V)> {
+    pub(crate) fn first_key_value(&self) -> Option<(&K, &V)> {
         self.entries.first().map(|(key, value)| (key, value))
     }
 
-    /// The entry with the highest key.
-    pub fn last_key_value(&self) -> Option<(&K, &V)> {
-        self.entries.last().map(|(key, value)| (key, value))
-    }
-
     /// Removes and returns the entry with the lowest key.
-    pub fn pop_first(&mut self) -> Option<(K, V)> {
+    pub(crate) fn pop_first(&mut self) -> Option<(K, V)> {
         (!self.is_empty()).then(|| self.entries.remove(0))
     }
 
@@ -68,28 +62,22 @@ impl<K, V> SortedMap<K, V> {
     }
 
     /// All entries by key, with mutable values.
-    pub fn iter_mut(&mut self) -> IterMut<'_, K, V> {
+    pub(crate) fn iter_mut(&mut self) -> IterMut<'_, K, V> {
         IterMut(self.entries.iter_mut())
     }
 
-    /// All keys.
-    pub fn keys(&self) -> impl DoubleEndedIterator<Item = &K> + ExactSizeIterator + Clone {
+    pub(crate) fn keys(&self) -> impl DoubleEndedIterator<Item = &K> + ExactSizeIterator + Clone {
         self.entries.iter().map(|(key, _)| key)
     }
 
     /// All values, by their keys.
-    pub fn values(&self) -> impl DoubleEndedIterator<Item = &V> + ExactSizeIterator + Clone {
+    pub(crate) fn values(&self) -> impl DoubleEndedIterator<Item = &V> + ExactSizeIterator + Clone {
         self.entries.iter().map(|(_, value)| value)
     }
 
     /// All values by their keys, mutable.
-    pub fn values_mut(&mut self) -> impl DoubleEndedIterator<Item = &mut V> + ExactSizeIterator {
+    pub(crate) fn values_mut(&mut self) -> impl DoubleEndedIterator<Item = &mut V> + ExactSizeIterator {
         self.entries.iter_mut().map(|(_, value)| value)
-    }
-
-    /// The keys alone.
-    pub fn into_keys(self) -> impl DoubleEndedIterator<Item = K> + ExactSizeIterator {
-        self.entries.into_iter().map(|(key, _)| key)
     }
 
     /// The values alone, by their keys.
@@ -98,7 +86,7 @@ impl<K, V> SortedMap<K, V> {
     }
 
     /// Keeps the entries for which `keep` returns true.
-    pub fn retain(&mut self, mut keep: impl FnMut(&K, &mut V) -> bool) {
+    pub(crate) fn retain(&mut self, mut keep: impl FnMut(&K, &mut V) -> bool) {
         self.entries.retain_mut(|(key, value)| keep(key, value));
     }
 }
@@ -120,7 +108,7 @@ impl<K: Ord, V> SortedMap<K, V> {
     }
 
     /// The entry of a key.
-    pub fn get_key_value<Q: Ord + ?Sized>(&self, key: &Q) -> Option<(&K, &V)>
+    pub(crate) fn get_key_value<Q: Ord + ?Sized>(&self, key: &Q) -> Option<(&K, &V)>
     where
         K: Borrow<Q>,
     {
@@ -129,7 +117,7 @@ impl<K: Ord, V> SortedMap<K, V> {
     }
 
     /// The value of a key, mutable.
-    pub fn get_mut<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<&mut V>
+    pub(crate) fn get_mut<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<&mut V>
     where
         K: Borrow<Q>,
     {
@@ -138,7 +126,7 @@ impl<K: Ord, V> SortedMap<K, V> {
     }
 
     /// Whether the map has the key.
-    pub fn contains_key<Q: Ord + ?Sized>(&self, key: &Q) -> bool
+    pub(crate) fn contains_key<Q: Ord + ?Sized>(&self, key: &Q) -> bool
     where
         K: Borrow<Q>,
     {
@@ -170,7 +158,7 @@ impl<K: Ord, V> SortedMap<K, V> {
     }
 
     /// Removes a key and returns the entry.
-    pub fn remove_entry<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<(K, V)>
+    pub(crate) fn remove_entry<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<(K, V)>
     where
         K: Borrow<Q>,
     {
@@ -179,7 +167,7 @@ impl<K: Ord, V> SortedMap<K, V> {
     }
 
     /// The entries from a key on, including that key.
-    pub fn range_from<Q: Ord + ?Sized>(&self, first: &Q) -> Iter<'_, K, V>
+    pub(crate) fn range_from<Q: Ord + ?Sized>(&self, first: &Q) -> Iter<'_, K, V>
     where
         K: Borrow<Q>,
     {
@@ -188,14 +176,14 @@ impl<K: Ord, V> SortedMap<K, V> {
     }
 
     /// The position of a key.
-    pub fn entry(&mut self, key: K) -> Entry<'_, K, V> {
+    pub(crate) fn entry(&mut self, key: K) -> Entry<'_, K, V> {
         let at = self.find(&key);
         Entry { map: self, key, at }
     }
 }
 
 /// The position of a key in a map, present or not.
-pub struct Entry<'a, K, V> {
+pub(crate) struct Entry<'a, K, V> {
     map: &'a mut SortedMap<K, V>,
     key: K,
     at: Result<usize, usize>,
@@ -209,7 +197,7 @@ impl<K: Debug, V> Debug for Entry<'_, K, V> {
 
 impl<'a, K, V> Entry<'a, K, V> {
     /// Inserts the value if the key has none.
-    pub fn or_insert_with(self, value: impl FnOnce() -> V) -> &'a mut V {
+    pub(crate) fn or_insert_with(self, value: impl FnOnce() -> V) -> &'a mut V {
         let entries = &mut self.map.entries;
         let at = match self.at {
             Ok(at) => at,
@@ -222,24 +210,16 @@ impl<'a, K, V> Entry<'a, K, V> {
     }
 
     /// Inserts this value if the key has none.
-    pub fn or_insert(self, value: V) -> &'a mut V {
+    pub(crate) fn or_insert(self, value: V) -> &'a mut V {
         self.or_insert_with(|| value)
     }
 
     /// Inserts the default value if the key has none.
-    pub fn or_default(self) -> &'a mut V
+    pub(crate) fn or_default(self) -> &'a mut V
     where
         V: Default,
     {
         self.or_insert_with(V::default)
-    }
-
-    /// Changes the value if the key has one.
-    pub fn and_modify(self, change: impl FnOnce(&mut V)) -> Self {
-        if let Ok(at) = self.at {
-            change(&mut self.map.entries[at].1);
-        }
-        self
     }
 }
 

@@ -8,9 +8,8 @@ use serde::ser::{Serialize, Serializer};
 
 use super::{Iter, SortedMap};
 
-/// A sorted set.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SortedSet<T> {
+pub(crate) struct SortedSet<T> {
     members: SortedMap<T, ()>,
 }
 
@@ -21,55 +20,47 @@ impl<T: Serialize> Serialize for SortedSet<T> {
 }
 
 impl<T> SortedSet<T> {
-    /// An empty set.
-    pub const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self { members: SortedMap::new() }
     }
 
     /// How many members there are.
-    pub const fn len(&self) -> usize {
+    pub(crate) const fn len(&self) -> usize {
         self.members.len()
     }
 
     /// Whether there are none.
-    pub const fn is_empty(&self) -> bool {
+    pub(crate) const fn is_empty(&self) -> bool {
         self.members.is_empty()
     }
 
-    /// Removes all members.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.members.clear();
     }
 
-    /// The lowest member.
-    pub fn first(&self) -> Option<&T> {
+    pub(crate) fn first(&self) -> Option<&T> {
         self.members.first_key_value().map(|(member, ())| member)
     }
 
-    /// The highest member.
-    pub fn last(&self) -> Option<&T> {
-        self.members.last_key_value().map(|(member, ())| member)
-    }
-
     /// Removes and returns the lowest member.
-    pub fn pop_first(&mut self) -> Option<T> {
+    pub(crate) fn pop_first(&mut self) -> Option<T> {
         self.members.pop_first().map(|(member, ())| member)
     }
 
     /// All members in order.
-    pub fn iter(&self) -> Members<'_, T> {
+    pub(crate) fn iter(&self) -> Members<'_, T> {
         Members(self.members.iter())
     }
 
     /// Keeps the members for which `keep` returns true.
-    pub fn retain(&mut self, mut keep: impl FnMut(&T) -> bool) {
+    pub(crate) fn retain(&mut self, mut keep: impl FnMut(&T) -> bool) {
         self.members.retain(|member, ()| keep(member));
     }
 }
 
 impl<T: Ord> SortedSet<T> {
     /// Whether the set has the member.
-    pub fn contains<Q: Ord + ?Sized>(&self, member: &Q) -> bool
+    pub(crate) fn contains<Q: Ord + ?Sized>(&self, member: &Q) -> bool
     where
         T: Borrow<Q>,
     {
@@ -77,7 +68,7 @@ impl<T: Ord> SortedSet<T> {
     }
 
     /// The member that equals this value.
-    pub fn get<Q: Ord + ?Sized>(&self, member: &Q) -> Option<&T>
+    pub(crate) fn get<Q: Ord + ?Sized>(&self, member: &Q) -> Option<&T>
     where
         T: Borrow<Q>,
     {
@@ -85,55 +76,42 @@ impl<T: Ord> SortedSet<T> {
     }
 
     /// Adds a member; true if it is new.
-    pub fn insert(&mut self, member: T) -> bool {
+    pub(crate) fn insert(&mut self, member: T) -> bool {
         self.members.insert(member, ()).is_none()
     }
 
     /// Removes a member; true if it was there.
-    pub fn remove<Q: Ord + ?Sized>(&mut self, member: &Q) -> bool
+    pub(crate) fn remove<Q: Ord + ?Sized>(&mut self, member: &Q) -> bool
     where
         T: Borrow<Q>,
     {
         self.members.remove(member).is_some()
     }
 
-    /// Removes a member and returns it.
-    pub fn take<Q: Ord + ?Sized>(&mut self, member: &Q) -> Option<T>
-    where
-        T: Borrow<Q>,
-    {
-        self.members.remove_entry(member).map(|(member, ())| member)
-    }
-
     /// The members that the other set does not have.
-    pub fn difference<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = &'a T> {
+    pub(crate) fn difference<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = &'a T> {
         self.iter().filter(|member| !other.contains(*member))
     }
 
     /// The members that the other set has too.
-    pub fn intersection<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = &'a T> {
+    pub(crate) fn intersection<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = &'a T> {
         self.iter().filter(|member| other.contains(*member))
     }
 
     /// The members of either set.
-    pub fn union<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = &'a T> {
+    pub(crate) fn union<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = &'a T> {
         self.iter().chain(other).collect::<SortedSet<_>>().into_iter()
     }
 
     /// The members that only one of the two sets has.
-    pub fn symmetric_difference<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = &'a T> {
+    pub(crate) fn symmetric_difference<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = &'a T> {
         let all = self.difference(other).chain(other.difference(self));
         all.collect::<SortedSet<_>>().into_iter()
     }
 
     /// Whether the two sets have no member in common.
-    pub fn is_disjoint(&self, other: &Self) -> bool {
+    pub(crate) fn is_disjoint(&self, other: &Self) -> bool {
         self.intersection(other).next().is_none()
-    }
-
-    /// Whether the other set has all members of this one.
-    pub fn is_subset(&self, other: &Self) -> bool {
-        self.difference(other).next().is_none()
     }
 }
 
@@ -197,7 +175,7 @@ impl<'a, T> IntoIterator for &'a SortedSet<T> {
 
 /// The members of a set.
 #[derive(Debug)]
-pub struct Members<'a, T>(Iter<'a, T, ()>);
+pub(crate) struct Members<'a, T>(Iter<'a, T, ()>);
 
 impl<T> Clone for Members<'_, T> {
     fn clone(&self) -> Self {

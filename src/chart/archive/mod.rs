@@ -147,19 +147,14 @@ impl fmt::Display for FileError {
 
 impl std::error::Error for FileError {}
 
-/// Loads a chart from the bytes of a `.tgz`.
-///
-/// # Errors
-/// If it is not a chart, or is too large.
+/// Loads a chart from the bytes of a `.tgz`. Errors: if it is not a chart, or is too large.
 pub fn load(bytes: &[u8]) -> Result<Chart, Error> {
     load_archive(bytes, &mut Budget::new())
 }
 
-/// Loads a chart from a directory, or from a `.tgz` if the path is a file.
-///
-/// # Errors
-/// If it is not a chart, is too large, or cannot be read.
-pub fn load_path(path: &Path) -> Result<Chart, Error> {
+/// Loads a chart from a directory, or from a `.tgz` if the path is a file. Errors: if it is not a chart, is
+/// too large, or cannot be read.
+pub(crate) fn load_path(path: &Path) -> Result<Chart, Error> {
     if path.is_dir() {
         let mut budget = Budget::new();
         let files = directory::read(path, &mut budget)?;

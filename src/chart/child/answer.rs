@@ -137,7 +137,6 @@ pub(super) struct Meter {
     depth: usize,
     in_text: bool,
     is_escaped: bool,
-    /// The exceeded limit.
     pub(super) excess: Option<Excess>,
 }
 
@@ -211,7 +210,6 @@ impl Read for Metered<'_> {
 pub(super) enum Unread {
     /// It is too large.
     Excess(Excess),
-    /// The system's error.
     Io(io::Error),
     /// It is incomplete: the process died before it could write it.
     Incomplete,

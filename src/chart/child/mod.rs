@@ -10,7 +10,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -23,6 +23,7 @@ use super::{Table, archive, expand, values};
 use crate::base::capped;
 use crate::base::clock::Clock;
 use crate::base::error::chain;
+use crate::base::lock::IgnorePoison;
 use crate::base::sorted::SortedMap;
 use crate::base::stop::Stop;
 use crate::base::thread;
@@ -40,9 +41,9 @@ pub const COMMAND: &str = "render-child";
 /// The input for rendering the chart of an extension.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Request {
-    /// `.Release.Name`.
+    /// Templates read it as `.Release.Name`.
     pub name: String,
-    /// `.Release.Namespace`.
+    /// Templates read it as `.Release.Namespace`.
     pub namespace: String,
     /// Values that override the chart's own: a map, or null.
     pub values: Json,
@@ -114,7 +115,7 @@ impl Archive<'_> {
 }
 
 /// Objects under the keys of the Secret ([`render::Rendered::objects`]).
-pub type Objects = SortedMap<String, Json>;
+pub(crate) type Objects = SortedMap<String, Json>;
 
 /// How charts are rendered.
 #[derive(Clone, Debug)]
@@ -215,10 +216,8 @@ impl Renderer {
         Self::Child { program: PathBuf::from("/proc/self/exe") }
     }
 
-    /// Renders the chart of an extension from its archive (`.tgz`).
-    ///
-    /// # Errors
-    /// A problem of the chart or of the rendering.
+    /// Renders the chart of an extension from its archive (`.tgz`). Errors: a problem of the chart
+    /// or of the rendering.
     pub fn render<'a>(
         &self,
         request: &Request,
@@ -251,8 +250,8 @@ impl Renderer {
 
 /// Renderings in progress in this process.
 static RENDERINGS: Turns = Turns(AtomicUsize::new(0));
-/// How often, and for how long, a waiting caller checks whether it may begin. Meanwhile it holds a thread that others
-/// need.
+/// How often, and for how long, a waiting caller checks whether it may begin. Meanwhile it holds a
+/// thread that others need.
 const TURN_LOOK: Duration = Duration::from_millis(20);
 const TURN_PATIENCE: Duration = Duration::from_millis(500);
 
@@ -320,8 +319,8 @@ fn ask(
     }
 }
 
-/// Sends the input and reads the output, while a second thread enforces the time limit. The process has ended
-/// afterwards.
+/// Sends the input and reads the output, while a second thread enforces the time limit. The
+/// process has ended afterwards.
 fn converse(
     mut child: Child,
     (head, archive): ([&[u8]; 2], Archive<'_>),
@@ -336,13 +335,13 @@ fn converse(
     let watch = move || {
         let timed_out = !finished.wait(&Clock::system(), limit);
         // Harmless if it is dead already: it is reaped only afterwards.
-        let _ = watched.lock().unwrap_or_else(PoisonError::into_inner).kill();
+        let _ = watched.lock().ignore_poison().kill();
         timed_out
     };
     let watch = match thread::spawn("render-watch", SMALL_STACK_BYTES, watch) {
         Ok(watch) => watch,
         Err(error) => {
-            let mut child = child.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut child = child.lock().ignore_poison();
             let _ = child.kill().and_then(|()| child.wait());
             return Err(Error::Start(error));
         }
@@ -355,12 +354,12 @@ fn converse(
     let answer = stdout.map_or(Err(Unread::Incomplete), |mut stdout| answer::read(&mut stdout));
     done.stop();
     let timed_out = watch.join().unwrap_or(false);
-    let status = child.lock().unwrap_or_else(PoisonError::into_inner).wait();
+    let status = child.lock().ignore_poison().wait();
     Ok(Outcome { answer, status, timed_out })
 }
 
 /// The command `render-child`: reads one request, writes one answer, and returns the exit code.
-pub fn main(input: &mut dyn Read, output: &mut dyn Write) -> u8 {
+pub(crate) fn main(input: &mut dyn Read, output: &mut dyn Write) -> u8 {
     limit_resources();
     // If the system runs out of memory, it kills this process and not the agent.
     let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
@@ -383,7 +382,7 @@ pub fn main(input: &mut dyn Read, output: &mut dyn Write) -> u8 {
 }
 
 /// Sets the resource limits of a rendering. On a system without such limits it continues without them.
-pub fn limit_resources() {
+pub(crate) fn limit_resources() {
     use rustix::process::{Resource, Rlimit, setrlimit};
     let cpu_s = Some(RENDER_CPU_S_MAX);
     for (resource, current, maximum) in [

@@ -87,16 +87,13 @@ impl std::error::Error for Error {}
 /// The result.
 #[derive(Clone, Debug, Default)]
 pub struct Rendered {
-    /// Objects and hooks.
-    pub manifests: Manifests,
+    pub(crate) manifests: Manifests,
     /// The files below `crds/`, with their paths from the root chart; empty for extensions.
-    pub crds: Vec<(String, Arc<[u8]>)>,
+    pub(crate) crds: Vec<(String, Arc<[u8]>)>,
 }
 
-/// Renders a chart. Recursive templates need a deep stack: see [`template::Options`].
-///
-/// # Errors
-/// Problems of values, templates, or their output.
+/// Renders a chart. Recursive templates need a deep stack: see [`template::Options`]. Errors: problems of
+/// values, templates, or their output.
 pub fn render(mut chart: Chart, options: &Options) -> Result<Rendered, Error> {
     if options.mode == Mode::Template {
         check_as_helm(&chart, options)?;
@@ -227,8 +224,8 @@ impl Context {
         Self { release, capabilities }
     }
 
-    /// Builds the context of a chart's templates, adds the templates, and returns the context for the parent's
-    /// `.Subcharts`.
+    /// Builds the context of a chart's templates, adds the templates, and returns the context
+    /// for the parent's `.Subcharts`.
     fn collect(
         &self,
         chart: &mut Chart,
@@ -295,11 +292,9 @@ impl Rendered {
         text
     }
 
-    /// Writes the text of [`Rendered::to_text`] piece by piece, because it may be large.
-    ///
-    /// # Errors
-    /// The errors of `out`.
-    pub fn write(&self, out: &mut impl fmt::Write, include_crds: bool) -> fmt::Result {
+    /// Writes the text of [`Rendered::to_text`] piece by piece, because it may be large. Errors:
+    /// the errors of `out`.
+    pub(crate) fn write(&self, out: &mut impl fmt::Write, include_crds: bool) -> fmt::Result {
         let crds = self.crds.iter().filter(|_| include_crds);
         let crds = crds.map(|(path, data)| (path, String::from_utf8_lossy(data)));
         let objects = self.manifests.objects.iter().map(|m| (&m.path, Cow::Borrowed(&*m.text)));
@@ -320,12 +315,9 @@ impl Rendered {
         Ok(())
     }
 
-    /// The documents of [`Rendered::to_text`] whose template path, relative to the root chart's directory, matches one
-    /// of the patterns (`templates/*.yaml`).
-    ///
-    /// # Errors
-    /// The first pattern without a match.
-    pub fn show_only(&self, patterns: &[String], include_crds: bool) -> Result<String, String> {
+    /// The documents of [`Rendered::to_text`] whose template path, relative to the root chart's directory,
+    /// matches one of the patterns (`templates/*.yaml`). Errors: the first pattern without a match.
+    pub(crate) fn show_only(&self, patterns: &[String], include_crds: bool) -> Result<String, String> {
         let all = self.to_text(include_crds);
         let documents = manifest::split(&all);
         let mut text = String::new();
@@ -355,7 +347,7 @@ impl Rendered {
     }
 
     /// The same, but keeps objects of one kind, name and file in several namespaces apart.
-    pub fn objects_apart(&self) -> SortedMap<String, Json> {
+    pub(crate) fn objects_apart(&self) -> SortedMap<String, Json> {
         self.keyed(true)
     }
 

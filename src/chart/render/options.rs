@@ -12,22 +12,21 @@ pub enum Mode {
     Extension,
 }
 
-/// `.Capabilities.KubeVersion`.
+/// Templates read it as `.Capabilities.KubeVersion`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KubeVersion {
     /// The full version: `v1.33.4-gke.1245000`.
-    pub version: String,
+    pub(crate) version: String,
     /// The version for checking `kubeVersion` of a chart, and for printing; Helm's own has no suffix.
-    pub constraint_version: String,
-    /// The first number.
-    pub major: String,
+    pub(crate) constraint_version: String,
+    pub(crate) major: String,
     /// The second number; servers may append `+`.
-    pub minor: String,
+    pub(crate) minor: String,
 }
 
 impl KubeVersion {
     /// The default of `helm template`.
-    pub fn helm_default() -> Self {
+    pub(crate) fn helm_default() -> Self {
         Self::of_flag("v1.36.0").unwrap_or_else(|| Self::of_server("v1.36.0", "1", "36"))
     }
 
@@ -50,7 +49,7 @@ impl KubeVersion {
     }
 
     /// A server's response to `/version`, verbatim.
-    pub fn of_server(git_version: &str, major: &str, minor: &str) -> Self {
+    pub(crate) fn of_server(git_version: &str, major: &str, minor: &str) -> Self {
         Self {
             version: git_version.to_owned(),
             constraint_version: git_version.to_owned(),
@@ -63,22 +62,21 @@ impl KubeVersion {
 /// The input of a rendering besides the chart.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The mode.
-    pub mode: Mode,
-    /// `.Release.Name`.
-    pub name: String,
-    /// `.Release.Namespace`.
-    pub namespace: String,
+    pub(crate) mode: Mode,
+    /// Templates read it as `.Release.Name`.
+    pub(crate) name: String,
+    /// Templates read it as `.Release.Namespace`.
+    pub(crate) namespace: String,
     /// The user's values, which override the chart's defaults.
-    pub values: Table,
-    /// `.Capabilities.KubeVersion`.
-    pub kube_version: KubeVersion,
+    pub(crate) values: Table,
+    /// Templates read it as `.Capabilities.KubeVersion`.
+    pub(crate) kube_version: KubeVersion,
     /// More `.Capabilities.APIVersions` ([`Mode::Template`] only).
-    pub api_versions: Vec<String>,
+    pub(crate) api_versions: Vec<String>,
     /// Whether the chart sees an upgrade instead of an installation.
-    pub is_upgrade: bool,
+    pub(crate) is_upgrade: bool,
     /// Whether to check values against the schema of the chart.
-    pub checks_schema: bool,
+    pub(crate) checks_schema: bool,
     /// The clock for `now`.
     pub clock: Clock,
 }

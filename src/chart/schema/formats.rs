@@ -8,9 +8,6 @@ use crate::format::time::layout;
 type Verdict = Result<(), String>;
 
 /// Checks a text. An unknown format accepts any text.
-///
-/// # Errors
-/// The problem.
 pub(super) fn check(format: &str, text: &str) -> Verdict {
     match format {
         "json-pointer" => json_pointer(text),

@@ -56,7 +56,7 @@ impl Error {
 
     /// The text that Helm prints: `parse error at (file:line): ...`, `execution error at (file:line:col): ...` for
     /// `required` and `fail`, else one block per level of inclusion.
-    pub fn helm_text(&self) -> String {
+    pub(crate) fn helm_text(&self) -> String {
         let line = self.to_string();
         match &self.0.kind {
             Kind::Parse { name, .. } => parse_text(name, &line),
@@ -200,7 +200,6 @@ impl Fault {
 /// The error of a function.
 #[derive(Debug)]
 pub(super) enum Cause {
-    /// Its own words.
     Text(String),
     /// The error of a template that it executed.
     Template(Error),

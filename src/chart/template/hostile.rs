@@ -179,7 +179,7 @@ fn no_function_overflows() {
                     let number =
                         NUMBERS[(turn / if i.is_multiple_of(2) { 1 } else { NUMBERS.len() }) % NUMBERS.len()];
                     match kind {
-                        Some(Type::Str | Type::Bytes) => "\"abcdefghij\"",
+                        Some(Type::Str) => "\"abcdefghij\"",
                         Some(Type::Map) => "(dict \"a\" 1)",
                         Some(Type::List) => "(list 1 2)",
                         Some(Type::Native(_)) => "(now)",

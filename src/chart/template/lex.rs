@@ -75,7 +75,7 @@ impl Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Token<'a> {
     pub(super) kind: Kind,
-    /// Offset in bytes.
+    /// The offset in the text, in bytes.
     pub(super) pos: usize,
     pub(super) text: &'a str,
 }

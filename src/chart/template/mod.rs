@@ -19,7 +19,7 @@ use std::borrow::Cow;
 use std::cell::Cell;
 use std::rc::Rc;
 
-pub use error::Error;
+pub(crate) use error::Error;
 
 use super::Slice;
 use super::value::{Text, Value};
@@ -37,17 +37,17 @@ const ROOT: &str = "gotpl";
 
 /// The settings of a rendering besides templates and values.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub(crate) struct Options {
     /// The clock for `now`.
     pub clock: Clock,
     /// Stack that parsing and rendering may use, in bytes, counted from the call. The thread must have 1 MiB more.
-    pub stack_bytes_max: usize,
+    pub(crate) stack_bytes_max: usize,
     /// The maximum number of steps of one rendering: actions, calls, iterations and the work of functions.
-    pub steps_max: u64,
+    pub(crate) steps_max: u64,
     /// The steps so far. Sets of templates with clones of these options share the count.
-    pub steps: Rc<Cell<u64>>,
+    pub(crate) steps: Rc<Cell<u64>>,
     /// Whether a missing key of a map is an error (`missingkey=error`).
-    pub missing_is_error: bool,
+    pub(crate) missing_is_error: bool,
 }
 
 impl Default for Options {
@@ -64,24 +64,21 @@ impl Default for Options {
 
 /// A set of templates that see each other.
 #[derive(Debug)]
-pub struct Templates {
+pub(crate) struct Templates {
     scope: Scope<'static>,
     options: Options,
     spare: Spare,
 }
 
 impl Templates {
-    /// An empty set.
-    pub fn new(options: Options) -> Self {
+    pub(crate) fn new(options: Options) -> Self {
         Self { scope: Scope::default(), options, spare: Spare::default() }
     }
 
-    /// Adds a file: its definitions, and its text as a template with the name of the file. The last definition of a
-    /// name wins, except that an empty body never replaces another. Callers must add the files in Helm's order.
-    ///
-    /// # Errors
-    /// The first mistake in the text.
-    pub fn parse(&mut self, name: &str, text: impl Into<Slice>) -> Result<(), Error> {
+    /// Adds a file: its definitions, and its text as a template with the name of the file. The last
+    /// definition of a name wins, except that an empty body never replaces another. Callers must add the
+    /// files in Helm's order. Errors: the first mistake in the text.
+    pub(crate) fn parse(&mut self, name: &str, text: impl Into<Slice>) -> Result<(), Error> {
         for tree in parse::parse(name, &text.into(), StackGuard::new(self.options.stack_bytes_max))? {
             self.scope.add(tree);
         }
@@ -89,18 +86,14 @@ impl Templates {
     }
 
     /// Executes the template with this name on `data`. `<no value>` is removed from the text, as Helm does.
-    ///
-    /// # Errors
-    /// The error of the template or of a function, or the exceeded limit.
-    pub fn render(&self, name: &str, data: &Value) -> Result<String, Error> {
+    /// Errors: the error of the template or of a function, or the exceeded limit.
+    pub(crate) fn render(&self, name: &str, data: &Value) -> Result<String, Error> {
         self.render_file(name, data).map(|text| text.to_string())
     }
 
-    /// Like [`Templates::render`]; does not copy the text of a file without actions.
-    ///
-    /// # Errors
-    /// As [`Templates::render`].
-    pub fn render_file(&self, name: &str, data: &Value) -> Result<Slice, Error> {
+    /// Like [`Templates::render`]; does not copy the text of a file without
+    /// actions. Errors: as [`Templates::render`].
+    pub(crate) fn render_file(&self, name: &str, data: &Value) -> Result<Slice, Error> {
         // The output of a file without actions is its text.
         if let Some([Node { kind: NodeKind::Text(text), .. }]) = self.scope.find(name).map(|t| &*t.root)
             && find(text.as_bytes(), NO_VALUE).is_none()
@@ -126,18 +119,12 @@ pub(super) fn quoted(text: &str) -> String {
     unquote::quote(text.as_bytes())
 }
 
-/// Compiles an expression in Go's syntax.
-///
-/// # Errors
-/// In Go's words.
+/// Compiles an expression in Go's syntax. Errors: in Go's words.
 pub(super) fn regex(pattern: &str) -> Result<Expression, String> {
     functions::regex::build(pattern)
 }
 
-/// Parses a URL as Go's `net/url` does: scheme, host with port, host alone.
-///
-/// # Errors
-/// In Go's words.
+/// Parses a URL as Go's `net/url` does: scheme, host with port, host alone. Errors: in Go's words.
 pub(super) fn url_parts(text: &str) -> Result<(String, String, String), String> {
     functions::urls::parts(text)
 }

@@ -8,8 +8,8 @@ pub(super) struct StackGuard {
 }
 
 impl StackGuard {
-    /// Starts to measure here. The thread must have more than `bytes_max` left, by as much as one level of recursion
-    /// needs.
+    /// Starts to measure here. The thread must have more than `bytes_max` left, by as much as one
+    /// level of recursion needs.
     pub(super) fn new(bytes_max: usize) -> Self {
         Self { base: stack_address(), bytes_max }
     }

@@ -165,7 +165,6 @@ pub(super) struct Number {
 }
 
 impl Number {
-    /// A character constant.
     pub(super) fn from_char(text: &str) -> Result<Self, String> {
         let code = unquote_char(text)?;
         let float = u32::try_from(code).ok().map(f64::from);
@@ -195,7 +194,6 @@ impl Number {
         })
     }
 
-    /// A number.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         if let Some(int) = plain(text) {
             let float = Some(f64::from(int));

@@ -8,7 +8,7 @@ use super::Value;
 
 /// The Go type of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ListKind {
+pub(crate) enum ListKind {
     /// `[]interface{}`.
     Any,
     /// `[]string`.
@@ -35,7 +35,7 @@ impl ListKind {
 
 /// A slice: a handle to shared items.
 #[derive(Clone)]
-pub struct List {
+pub(crate) struct List {
     kind: ListKind,
     nil: bool,
     shared: Rc<Items>,
@@ -45,49 +45,47 @@ struct Items(RefCell<Vec<Value>>);
 
 impl List {
     /// A `[]interface{}`.
-    pub fn new(items: Vec<Value>) -> Self {
+    pub(crate) fn new(items: Vec<Value>) -> Self {
         Self::of(ListKind::Any, items)
     }
 
     /// A list of a given Go type.
-    pub fn of(kind: ListKind, items: Vec<Value>) -> Self {
+    pub(crate) fn of(kind: ListKind, items: Vec<Value>) -> Self {
         Self { kind, nil: false, shared: Rc::new(Items(RefCell::new(items))) }
     }
 
     /// Go's nil slice: an empty list whose JSON is `null`.
-    pub fn nil(kind: ListKind) -> Self {
+    pub(crate) fn nil(kind: ListKind) -> Self {
         Self { nil: true, ..Self::of(kind, Vec::new()) }
     }
 
-    /// The Go type.
-    pub fn kind(&self) -> ListKind {
+    pub(crate) fn kind(&self) -> ListKind {
         self.kind
     }
 
     /// Whether this is a nil slice.
-    pub fn is_nil(&self) -> bool {
+    pub(crate) fn is_nil(&self) -> bool {
         self.nil
     }
 
-    /// The items.
-    pub fn items(&self) -> Ref<'_, Vec<Value>> {
+    pub(crate) fn items(&self) -> Ref<'_, Vec<Value>> {
         self.shared.0.borrow()
     }
 
     /// The items, mutable through any handle.
-    pub fn items_mut(&self) -> RefMut<'_, Vec<Value>> {
+    pub(crate) fn items_mut(&self) -> RefMut<'_, Vec<Value>> {
         self.shared.0.borrow_mut()
     }
 
     /// The item at an index.
-    pub fn get(&self, index: usize) -> Option<Value> {
+    pub(crate) fn get(&self, index: usize) -> Option<Value> {
         self.items().get(index).cloned()
     }
 }
 
 /// The Go type of a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MapKind {
+pub(crate) enum MapKind {
     /// `map[string]interface{}`.
     Any,
     /// Helm's own name for the same type: `.Values` and its tables. Accepted wherever `Any` is.
@@ -107,11 +105,11 @@ impl MapKind {
 }
 
 /// The entries of a map, sorted by key.
-pub type Entries = BTreeMap<Rc<str>, Value>;
+pub(crate) type Entries = BTreeMap<Rc<str>, Value>;
 
 /// A map: a handle to shared entries.
 #[derive(Clone)]
-pub struct Map {
+pub(crate) struct Map {
     kind: MapKind,
     nil: bool,
     shared: Rc<Table>,
@@ -121,59 +119,57 @@ struct Table(RefCell<Entries>);
 
 impl Map {
     /// An empty `map[string]interface{}`.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::of(MapKind::Any, Entries::new())
     }
 
     /// A map of a given Go type.
-    pub fn of(kind: MapKind, entries: Entries) -> Self {
+    pub(crate) fn of(kind: MapKind, entries: Entries) -> Self {
         Self { kind, nil: false, shared: Rc::new(Table(RefCell::new(entries))) }
     }
 
     /// Go's nil map: it can be read but not written.
-    pub fn nil() -> Self {
+    pub(crate) fn nil() -> Self {
         Self { nil: true, ..Self::new() }
     }
 
     /// The same entries under another Go type.
     #[must_use]
-    pub fn with_kind(&self, kind: MapKind) -> Self {
+    pub(crate) fn with_kind(&self, kind: MapKind) -> Self {
         Self { kind, ..self.clone() }
     }
 
-    /// The Go type.
-    pub fn kind(&self) -> MapKind {
+    pub(crate) fn kind(&self) -> MapKind {
         self.kind
     }
 
     /// Whether this is a nil map.
-    pub fn is_nil(&self) -> bool {
+    pub(crate) fn is_nil(&self) -> bool {
         self.nil
     }
 
-    /// The entries.
-    pub fn entries(&self) -> Ref<'_, Entries> {
+    pub(crate) fn entries(&self) -> Ref<'_, Entries> {
         self.shared.0.borrow()
     }
 
     /// The entries, mutable through any handle.
-    pub fn entries_mut(&self) -> RefMut<'_, Entries> {
+    pub(crate) fn entries_mut(&self) -> RefMut<'_, Entries> {
         self.shared.0.borrow_mut()
     }
 
     /// The value of a key.
-    pub fn get(&self, key: &str) -> Option<Value> {
+    pub(crate) fn get(&self, key: &str) -> Option<Value> {
         self.entries().get(key).cloned()
     }
 
     /// Sets the value of a key.
-    pub fn insert(&self, key: impl Into<Rc<str>>, value: impl Into<Value>) {
+    pub(crate) fn insert(&self, key: impl Into<Rc<str>>, value: impl Into<Value>) {
         let old = self.entries_mut().insert(key.into(), value.into());
         drop(old);
     }
 
     /// Whether both are handles to the same entries.
-    pub fn is_same(&self, other: &Self) -> bool {
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
         Rc::ptr_eq(&self.shared, &other.shared)
     }
 }

@@ -9,24 +9,22 @@ mod collections;
 mod object;
 mod text;
 
-pub use collections::{Entries, List, ListKind, Map, MapKind};
-pub use object::{Object, Signature, Type};
-pub use text::Text;
+pub(crate) use collections::{Entries, List, ListKind, Map, MapKind};
+pub(crate) use object::{Object, Signature, Type};
+pub(crate) use text::Text;
 
 use crate::format::base64;
 use crate::format::yaml::{Dialect, Tree, View};
 use crate::limits::{TEMPLATE_VALUE_DEPTH_MAX, TEMPLATE_VALUE_NODES_MAX};
 
-/// One value.
 #[derive(Clone, Default)]
-pub enum Value {
+pub(crate) enum Value {
     /// Go's untyped nil, also the result of a missing key.
     #[default]
     Nil,
-    /// A nil that was read from a map or a list. It exists only during the evaluation of a template, where Go's
-    /// messages differ.
+    /// A nil that was read from a map or a list. It exists only during the evaluation of a template,
+    /// where Go's messages differ.
     NilInterface,
-    /// `bool`.
     Bool(bool),
     /// `int`: a number in a template, `len`, the index of a `range`.
     Int(i64),
@@ -42,7 +40,6 @@ pub enum Value {
     Str(Text),
     /// `[]byte`.
     Bytes(Rc<[u8]>),
-    /// A slice.
     List(List),
     /// A map with string keys.
     Map(Map),
@@ -52,7 +49,7 @@ pub enum Value {
 
 /// The type of numbers in a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Numbers {
+pub(crate) enum Numbers {
     /// `float64`, as Go's JSON decoder does.
     Float64Always,
     /// `int64` for whole numbers, as `--set` does.
@@ -60,33 +57,32 @@ pub enum Numbers {
 }
 
 impl Value {
-    /// A string.
-    pub fn str(s: impl Into<Text>) -> Self {
+    pub(crate) fn str(s: impl Into<Text>) -> Self {
         Self::Str(s.into())
     }
 
     /// A `[]interface{}`.
-    pub fn list(items: Vec<Self>) -> Self {
+    pub(crate) fn list(items: Vec<Self>) -> Self {
         Self::List(List::new(items))
     }
 
     /// A `[]string`.
-    pub fn strings<T: Into<Text>>(items: impl IntoIterator<Item = T>) -> Self {
+    pub(crate) fn strings<T: Into<Text>>(items: impl IntoIterator<Item = T>) -> Self {
         Self::List(List::of(ListKind::Strings, items.into_iter().map(|s| Self::Str(s.into())).collect()))
     }
 
     /// A `map[string]interface{}`.
-    pub fn map<K: Into<Rc<str>>>(entries: impl IntoIterator<Item = (K, Self)>) -> Self {
+    pub(crate) fn map<K: Into<Rc<str>>>(entries: impl IntoIterator<Item = (K, Self)>) -> Self {
         Self::Map(entries.into_iter().map(|(k, v)| (k.into(), v)).collect())
     }
 
     /// An object with fields or methods of its own.
-    pub fn native(object: impl Object + 'static) -> Self {
+    pub(crate) fn native(object: impl Object + 'static) -> Self {
         Self::Native(Rc::new(object))
     }
 
     /// The value of a JSON document.
-    pub fn from_json(json: &serde_json::Value, numbers: Numbers) -> Self {
+    pub(crate) fn from_json(json: &serde_json::Value, numbers: Numbers) -> Self {
         use serde_json::Value as Json;
         count_walked(1);
         match json {
@@ -106,7 +102,7 @@ impl Value {
 
     /// The value as Go's JSON encoder writes it; `None` if the encoder refuses it: NaN, infinities, cycles and values
     /// that are nested too deeply. Floats stay floats, so that the writer can choose their text.
-    pub fn to_json(&self) -> Option<serde_json::Value> {
+    pub(crate) fn to_json(&self) -> Option<serde_json::Value> {
         self.to_json_within(&mut Budget::new())
     }
 
@@ -144,7 +140,7 @@ impl Value {
     }
 
     /// Whether it can be written as YAML. All dialects but v3 pass through JSON, so [`Value::to_json`] must return a value.
-    pub fn has_yaml(&self, dialect: Dialect) -> bool {
+    pub(crate) fn has_yaml(&self, dialect: Dialect) -> bool {
         self.has_yaml_within(dialect, &mut Budget::new())
     }
 
@@ -163,12 +159,12 @@ impl Value {
     }
 
     /// Whether this is either kind of nil.
-    pub fn is_nil(&self) -> bool {
+    pub(crate) fn is_nil(&self) -> bool {
         matches!(self, Self::Nil | Self::NilInterface)
     }
 
     /// Go's truth value: nil, zero and empty are false.
-    pub fn is_true(&self) -> bool {
+    pub(crate) fn is_true(&self) -> bool {
         match self {
             Self::Nil | Self::NilInterface => false,
             Self::Bool(b) => *b,
@@ -185,7 +181,7 @@ impl Value {
     }
 
     /// The name of the Go type, as `%T` prints it.
-    pub fn type_name(&self) -> Cow<'static, str> {
+    pub(crate) fn type_name(&self) -> Cow<'static, str> {
         Cow::Borrowed(match self {
             Self::Nil => "<nil>",
             Self::NilInterface => "interface {}",
@@ -204,7 +200,7 @@ impl Value {
     }
 
     /// The name of the Go kind, as `kindOf` prints it.
-    pub fn kind_name(&self) -> &'static str {
+    pub(crate) fn kind_name(&self) -> &'static str {
         match self {
             Self::Nil | Self::NilInterface => "invalid",
             Self::Bool(_) => "bool",
@@ -221,7 +217,7 @@ impl Value {
     }
 
     /// The string, if it is one.
-    pub fn as_text(&self) -> Option<&Text> {
+    pub(crate) fn as_text(&self) -> Option<&Text> {
         match self {
             Self::Str(s) => Some(s),
             _ => None,
@@ -229,7 +225,7 @@ impl Value {
     }
 
     /// The map, if it is one.
-    pub fn as_map(&self) -> Option<&Map> {
+    pub(crate) fn as_map(&self) -> Option<&Map> {
         match self {
             Self::Map(m) => Some(m),
             _ => None,
@@ -280,19 +276,18 @@ pub(super) fn take_walked() -> u64 {
 
 /// Limits depth and size of a walk over a value: ends cycles, and lists that contain the same list twice, and so on.
 #[derive(Debug)]
-pub struct Budget {
+pub(crate) struct Budget {
     depth: usize,
     nodes: usize,
 }
 
 impl Budget {
-    /// A new walk.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { depth: TEMPLATE_VALUE_DEPTH_MAX, nodes: TEMPLATE_VALUE_NODES_MAX }
     }
 
     /// Descends into one more value; false if a limit is exceeded. Then `leave` must not be called.
-    pub fn enter(&mut self) -> bool {
+    pub(crate) fn enter(&mut self) -> bool {
         if self.depth == 0 || self.nodes == 0 {
             return false;
         }
@@ -302,8 +297,7 @@ impl Budget {
         true
     }
 
-    /// Ascends again.
-    pub fn leave(&mut self) {
+    pub(crate) fn leave(&mut self) {
         self.depth += 1;
     }
 }

@@ -6,7 +6,7 @@ use super::Value;
 
 /// The type of a parameter of a Go function, as far as templates can tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Type {
+pub(crate) enum Type {
     /// `interface{}`.
     Any,
     /// `reflect.Value`: the parameter type of built-in functions.
@@ -18,8 +18,6 @@ pub enum Type {
     /// `int`.
     Int,
     /// `uint32`: only constants fit.
-    Int64,
-    /// `uint32`: only constants fit.
     Uint32,
     /// `float64`.
     Float,
@@ -27,27 +25,23 @@ pub enum Type {
     List,
     /// `map[string]interface{}`.
     Map,
-    /// `[]byte`.
-    Bytes,
     /// A native type with this name.
     Native(&'static str),
 }
 
 impl Type {
     /// The name, as Go prints it.
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Any => "interface {}",
             Self::Reflect => "reflect.Value",
             Self::Str => "string",
             Self::Bool => "bool",
             Self::Int => "int",
-            Self::Int64 => "int64",
             Self::Uint32 => "uint32",
             Self::Float => "float64",
             Self::List => "[]interface {}",
             Self::Map => "map[string]interface {}",
-            Self::Bytes => "[]uint8",
             Self::Native(name) => name,
         }
     }
@@ -55,19 +49,18 @@ impl Type {
 
 /// The parameters of a function or method.
 #[derive(Clone, Copy, Debug)]
-pub struct Signature {
+pub(crate) struct Signature {
     /// The parameters before a variadic one.
-    pub fixed: &'static [Type],
+    pub(crate) fixed: &'static [Type],
     /// The type of further arguments, if the function is variadic.
-    pub variadic: Option<Type>,
+    pub(crate) variadic: Option<Type>,
 }
 
 /// A Go value with methods or fields: `.Files`, `.Capabilities`, a semantic version, a time.
-pub trait Object {
+pub(crate) trait Object {
     /// The Go type, as `%T` prints it.
     fn type_name(&self) -> &'static str;
 
-    /// The Go kind.
     fn kind_name(&self) -> &'static str {
         "struct"
     }
@@ -90,8 +83,8 @@ pub trait Object {
         serde_json::Value::String(self.display())
     }
 
-    /// Whether go-yaml writes the text of [`Object::to_json`] without quotes if there is no JSON in between, as in
-    /// `toYamlPretty`.
+    /// Whether go-yaml writes the text of [`Object::to_json`] without quotes if there is no JSON in
+    /// between, as in `toYamlPretty`.
     fn is_plain_in_yaml(&self) -> bool {
         false
     }
@@ -106,10 +99,7 @@ pub trait Object {
         None
     }
 
-    /// Calls a method with arguments that fit its parameters.
-    ///
-    /// # Errors
-    /// The error of the method.
+    /// Calls a method with arguments that fit its parameters. Errors: the error of the method.
     fn call(&self, name: &str, _args: &[Value]) -> Result<Value, String> {
         Err(format!("no method {name}"))
     }

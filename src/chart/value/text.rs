@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 /// A Go string: any bytes, nearly always UTF-8. Cheap to clone.
 #[derive(Clone)]
-pub struct Text(Repr);
+pub(crate) struct Text(Repr);
 
 impl Default for Text {
     fn default() -> Self {
@@ -22,7 +22,7 @@ enum Repr {
 
 impl Text {
     /// The bytes.
-    pub fn as_bytes(&self) -> &[u8] {
+    pub(crate) fn as_bytes(&self) -> &[u8] {
         match &self.0 {
             Repr::Utf8(s) => s.as_bytes(),
             Repr::Other(b) => b,
@@ -30,7 +30,7 @@ impl Text {
     }
 
     /// The text; invalid UTF-8 becomes U+FFFD.
-    pub fn to_str(&self) -> Cow<'_, str> {
+    pub(crate) fn to_str(&self) -> Cow<'_, str> {
         match &self.0 {
             Repr::Utf8(s) => Cow::Borrowed(s),
             Repr::Other(b) => String::from_utf8_lossy(b),
@@ -38,7 +38,7 @@ impl Text {
     }
 
     /// The text as a key of a map.
-    pub fn to_key(&self) -> Rc<str> {
+    pub(crate) fn to_key(&self) -> Rc<str> {
         match &self.0 {
             Repr::Utf8(s) => s.clone(),
             Repr::Other(b) => Rc::from(String::from_utf8_lossy(b)),
@@ -46,12 +46,12 @@ impl Text {
     }
 
     /// The length in bytes.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.as_bytes().len()
     }
 
     /// Whether it is empty.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }

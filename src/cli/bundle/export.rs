@@ -40,7 +40,6 @@ enum Chart {
     Raw(Vec<u8>),
 }
 
-/// The collected contents.
 #[derive(Default)]
 struct Collected {
     charts: Charts,

@@ -145,8 +145,8 @@ fn remedy(error: &net::Error) -> &'static str {
 const NOT_PULLED: &str =
     "correct helm.ociRepository of the ControllerDeployment, or the Secret that it names";
 
-/// The sources of a deployment's chart: each source that was tried, or why none could be tried. One that has the chart
-/// is enough.
+/// The sources of a deployment's chart: each source that was tried, or why none could be tried. One that has
+/// the chart is enough.
 pub(super) fn chart(
     deployment: &str,
     asked: Result<Vec<(String, Option<oci::Error>)>, String>,

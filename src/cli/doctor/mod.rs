@@ -37,7 +37,6 @@ mod start;
 
 const NOT_OURS: &str =
     "the certificate must be of gardener.cloud:system:seed:<name of this seed>, and the Seed must exist";
-/// Runs the command.
 pub(super) fn main(
     io: &mut Io<'_>,
     config: &Path,

@@ -50,7 +50,7 @@ pub(super) struct Start {
 #[derive(Debug)]
 pub(super) struct EtcdRun {
     pub(super) endpoint: String,
-    /// `None` without TLS.
+    /// There are none without TLS.
     pub(super) files: Option<Files>,
     pub(super) keep: usize,
     pub(super) window: Option<Window>,

@@ -24,7 +24,6 @@ use super::{Explainer, objects, unread};
 pub(super) const KINDS: [Resource; 4] = [BACKUP_BUCKET, BACKUP_ENTRY, BASTION, MANAGED_SEED];
 
 impl Explainer<'_> {
-    /// See the module.
     pub(super) fn asked(&mut self, seed: &Client, garden: &Client, resource: &Resource, object: &Value) {
         let (metadata, spec) = (&object["metadata"], &object["spec"]);
         let (namespace, name) = (text(&metadata["namespace"]), text(&metadata["name"]));

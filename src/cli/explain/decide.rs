@@ -37,12 +37,10 @@ impl Related {
         Self { what, object: Some(object), is_lack: false }
     }
 
-    /// Useful information.
     pub(super) const fn note(what: String) -> Self {
         Self { what, object: None, is_lack: false }
     }
 
-    /// A missing object.
     pub(super) const fn lack(what: String) -> Self {
         Self { what, object: None, is_lack: true }
     }
@@ -54,7 +52,7 @@ pub(super) const EVENTS: &str = "events: ";
 /// Everything that the command has read.
 #[derive(Debug)]
 pub(super) struct Gathered {
-    /// `garden` or `seed`.
+    /// Either `garden` or `seed`.
     pub(super) cluster: &'static str,
     pub(super) object: Value,
     pub(super) related: Vec<Related>,
@@ -77,7 +75,6 @@ pub(super) struct ExplainedTask {
     pub(super) notes: Vec<String>,
 }
 
-/// The explanation.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Explanation {
     title: String,

@@ -46,7 +46,6 @@ const EVENT: Resource = Resource::new("", "v1", "Event", "events", true);
 const OF_GARDEN: [Resource; 5] =
     [SEED, SHOOT, CONTROLLER_INSTALLATION, CONTROLLER_REGISTRATION, CONTROLLER_DEPLOYMENT];
 
-/// Runs the command.
 pub(super) fn main(
     io: &mut Io<'_>,
     settings: &Settings,

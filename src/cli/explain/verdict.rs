@@ -5,7 +5,6 @@ use super::super::colour::Tone;
 /// What a line means for the state of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Weight {
-    /// It only explains.
     Note,
     /// The controller does not know the state.
     Unknown,

@@ -14,7 +14,6 @@ use crate::chart::set::Words;
 /// The option that lifts the limits of a rendering process.
 pub(in super::super) const UNLIMITED: &str = "--unlimited";
 
-/// The parsed arguments.
 #[derive(Debug)]
 pub(super) struct Arguments {
     pub(super) chart: PathBuf,

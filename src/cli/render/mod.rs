@@ -67,7 +67,6 @@ impl fmt::Display for Error {
     }
 }
 
-/// The output.
 #[derive(Debug)]
 enum Output {
     Text(String),

@@ -9,7 +9,6 @@ use lexopt::Parser;
 use super::super::arguments::{is_json, path};
 use super::super::usage::Usage;
 
-/// The parsed arguments.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum StatusCommand {
     Help,

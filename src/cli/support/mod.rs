@@ -123,7 +123,6 @@ fn parse(args: Vec<OsString>, usual: Option<PathBuf>) -> Result<Option<Order>, U
     Ok(Some(Order { config: or(config.or(usual), CONFIG), output: or(output, OUTPUT), log }))
 }
 
-/// The whole text.
 fn collect(order: &Order, input: &mut dyn Read, variable: Variable<'_>) -> String {
     let loaded = file::load(&order.config, &mut io::empty());
     let listener = loaded.as_ref().ok().map(|loaded| &loaded.settings.health_probes);

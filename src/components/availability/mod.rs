@@ -6,29 +6,28 @@ use serde_json::{Value, json};
 
 use crate::config::settings::NodeToleration;
 
-/// The settings.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Availability<'a> {
+pub(crate) struct Availability<'a> {
     /// `nodeToleration`.
-    pub toleration: NodeToleration,
+    pub(crate) toleration: NodeToleration,
     /// Feature gate `DefaultSeccompProfile`.
-    pub has_seccomp_profile: bool,
+    pub(crate) has_seccomp_profile: bool,
     /// The failure that the control plane must survive: `node`, `zone`, or none.
-    pub tolerance: &'a str,
+    pub(crate) tolerance: &'a str,
     /// How many zones it may use.
-    pub zones: usize,
+    pub(crate) zones: usize,
     /// Whether the seed has more than one node.
-    pub has_several_nodes: bool,
+    pub(crate) has_several_nodes: bool,
 }
 
 /// The minimum number of replicas of an active workload.
-pub fn replicas(tolerance: &str) -> i64 {
+pub(crate) fn replicas(tolerance: &str) -> i64 {
     if tolerance.is_empty() { 1 } else { 2 }
 }
 
 impl Availability<'_> {
     /// Sets the fields on a Deployment or a StatefulSet. Fields that its manifest already sets stay.
-    pub fn set(&self, workload: &mut Value) {
+    pub(crate) fn set(&self, workload: &mut Value) {
         let spread = self.spread(workload);
         let pod = &mut workload["spec"]["template"]["spec"];
         if self.has_seccomp_profile && pod["securityContext"]["seccompProfile"].is_null() {

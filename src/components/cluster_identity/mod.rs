@@ -12,23 +12,21 @@ pub const NAME: &str = "cluster-identity";
 /// The ConfigMap's namespace.
 pub const NAMESPACE: &str = "kube-system";
 /// The key of the ConfigMap that contains the kind of cluster with this identity.
-pub const ORIGIN_KEY: &str = "origin";
+pub(crate) const ORIGIN_KEY: &str = "origin";
 /// The value of [`ORIGIN_KEY`] in a seed.
-pub const ORIGIN: &str = "seed";
+pub(crate) const ORIGIN: &str = "seed";
 
 /// For a seed with this identity.
-pub fn fill(identity: &str) -> Managed {
+pub(crate) fn fill(identity: &str) -> Managed {
     let mut map = archive::object("cluster_identity/config-map.yaml");
     map["data"][NAME] = json!(identity);
     Managed::component(NAME, &yaml::emit(&map, Dialect::V4))
 }
 
-/// Whether the existing ConfigMap belongs to another owner and must stay unchanged. Its identity must match the Seed's
-/// (name, identity). A mismatch means that the cluster is a copy of another one, or that it was another seed before.
-///
-/// # Errors
-/// The identities differ: the conflict and the remedy.
-pub fn is_of_others(
+/// Whether the existing ConfigMap belongs to another owner and must stay unchanged. Its identity must match
+/// the Seed's (name, identity). A mismatch means that the cluster is a copy of another one, or that it was
+/// another seed before. Errors: the identities differ: the conflict and the remedy.
+pub(crate) fn is_of_others(
     data: &SortedMap<String, String>,
     (seed, identity): (&str, &str),
 ) -> Result<bool, String> {

@@ -16,7 +16,7 @@ const OF_GARDENS: [&str; 4] = ["BackupBucket", "BackupEntry", "DNSRecord", "Exte
 
 /// The definitions that the agent installs itself. If the garden runs in the seed's cluster, its operator installs
 /// ManagedResource and the kinds that a garden needs, as in upstream.
-pub fn own(is_garden: bool) -> impl Iterator<Item = Value> {
+pub(crate) fn own(is_garden: bool) -> impl Iterator<Item = Value> {
     all().filter(move |definition| !(is_garden && is_operators(definition)))
 }
 

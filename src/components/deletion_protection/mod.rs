@@ -11,7 +11,7 @@ pub fn manifests() -> String {
 }
 
 /// Whether a server of this version serves the kind: since 1.30.
-pub fn is_served(version: &str) -> bool {
+pub(crate) fn is_served(version: &str) -> bool {
     Version::parse(version).is_ok_and(|version| (version.major, version.minor) >= (1, 30))
 }
 

@@ -17,14 +17,12 @@ use crate::format::address::flaw;
 use crate::kube::{Client, Error, ListParams, Seed};
 
 /// The name of the Service.
-pub const NAME: &str = "kube-apiserver-exposure";
+pub(crate) const NAME: &str = "kube-apiserver-exposure";
 /// How often to check for a load balancer's address; the interval is upstream's.
-pub const INTERVAL: Duration = Duration::from_secs(5);
-/// The task's limit.
-pub const TIMEOUT: Duration = Duration::from_secs(600);
+pub(crate) const INTERVAL: Duration = Duration::from_secs(5);
 
 /// The port of the Service. It is the default of HTTPS, so URLs omit it.
-pub const PORT: u16 = 443;
+pub(crate) const PORT: u16 = 443;
 /// The annotation that stores the chosen address of a node.
 const ADDRESS: &str = "edge.gardenlet/exposure-address";
 
@@ -39,13 +37,13 @@ pub struct Outside {
 
 impl Outside {
     /// Host and port of a URL.
-    pub fn authority(&self) -> String {
+    pub(crate) fn authority(&self) -> String {
         authority(&self.host, self.port)
     }
 }
 
 /// Host and port of an HTTPS URL.
-pub fn authority(host: &str, port: u16) -> String {
+pub(crate) fn authority(host: &str, port: u16) -> String {
     let host = match host.parse::<IpAddr>() {
         Ok(IpAddr::V6(address)) => format!("[{address}]"),
         _ => host.to_owned(),
@@ -55,18 +53,16 @@ pub fn authority(host: &str, port: u16) -> String {
 
 /// The state of an exposure.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Exposed {
+pub(crate) enum Exposed {
     /// It has an address.
     At(Outside),
     /// [`Step::Again`]: it waits for an address. A task that waits for it has the limit [`TIMEOUT`].
     Waiting(Step),
 }
 
-/// Writes the Service and finds its address.
-///
-/// # Errors
-/// A request fails; or no node has an address, with the option to set.
-pub fn ensure(seed: &Seed, namespace: &str, settings: &Exposure) -> Result<Exposed, Failed> {
+/// Writes the Service and finds its address. Errors: a request fails; or no node has an address, with
+/// the option to set.
+pub(crate) fn ensure(seed: &Seed, namespace: &str, settings: &Exposure) -> Result<Exposed, Failed> {
     let address = match settings.kind {
         ExposureType::NodePort => Some(node_address(seed, namespace, settings)?),
         ExposureType::LoadBalancer | ExposureType::ClusterIp => None,
@@ -75,11 +71,9 @@ pub fn ensure(seed: &Seed, namespace: &str, settings: &Exposure) -> Result<Expos
     Ok(find(&service, settings.kind, address.as_deref()))
 }
 
-/// The state according to the live Service and nodes. Writes nothing.
-///
-/// # Errors
-/// A request fails; or no node has an address, with the option to set.
-pub fn look(seed: &Seed, namespace: &str, settings: &Exposure) -> Result<Exposed, Failed> {
+/// The state according to the live Service and nodes. Writes nothing. Errors: a request fails; or no node has
+/// an address, with the option to set.
+pub(crate) fn look(seed: &Seed, namespace: &str, settings: &Exposure) -> Result<Exposed, Failed> {
     let Some(service) = seed.find::<Value>(&SERVICE, &Key::new(namespace, NAME))? else {
         if settings.kind == ExposureType::NodePort {
             node_address(seed, namespace, settings)?;
@@ -92,10 +86,7 @@ pub fn look(seed: &Seed, namespace: &str, settings: &Exposure) -> Result<Exposed
 }
 
 /// The address under which the live Service exposes a Shoot. Writes nothing.
-///
-/// # Errors
-/// A request fails.
-pub fn known(seed: &Seed, namespace: &str) -> Result<Option<Outside>, Error> {
+pub(crate) fn known(seed: &Seed, namespace: &str) -> Result<Option<Outside>, Error> {
     let Some(service) = seed.find::<Value>(&SERVICE, &Key::new(namespace, NAME))? else { return Ok(None) };
     let kind = match text(&service["spec"]["type"]) {
         "NodePort" => ExposureType::NodePort,
@@ -110,7 +101,7 @@ pub fn known(seed: &Seed, namespace: &str) -> Result<Option<Outside>, Error> {
 }
 
 /// The Service. `address` is a node's address, for type `NodePort`.
-pub fn fill(namespace: &str, settings: &Exposure, address: Option<&str>) -> Value {
+pub(crate) fn fill(namespace: &str, settings: &Exposure, address: Option<&str>) -> Value {
     let mut service = archive::object("exposure/service.yaml");
     service["metadata"]["namespace"] = json!(namespace);
     service["spec"]["type"] = json!(match settings.kind {
@@ -181,10 +172,7 @@ fn nodes(seed: &Client) -> Result<SortedMap<String, Value>, Error> {
 }
 
 /// The host at which clients reach Shoots, as far as it is known without a Shoot; or why they may not reach it.
-///
-/// # Errors
-/// A request fails.
-pub fn examine(seed: &Client, settings: &Exposure) -> Result<Result<String, String>, Error> {
+pub(crate) fn examine(seed: &Client, settings: &Exposure) -> Result<Result<String, String>, Error> {
     if settings.kind != ExposureType::NodePort {
         return Ok(Ok(String::new()));
     }
@@ -195,9 +183,9 @@ pub fn examine(seed: &Client, settings: &Exposure) -> Result<Result<String, Stri
 pub const ADDRESS_REMEDY: &str =
     "leave edge.exposure.address out to use the addresses of the nodes, or write one that leads to them";
 
-/// Whether the configured address can lead to no node that does not have it. A loopback address leads to this host, where
-/// everything may be.
-pub fn leads_nowhere(settings: &Exposure) -> bool {
+/// Whether the configured address can lead to no node that does not have it. A loopback address leads to this
+/// host, where everything may be.
+pub(crate) fn leads_nowhere(settings: &Exposure) -> bool {
     let address = settings.address.as_deref().and_then(|address| address.parse::<IpAddr>().ok());
     address.is_some_and(|address| flaw(address).is_some() && !address.to_canonical().is_loopback())
 }

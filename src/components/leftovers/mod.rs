@@ -8,9 +8,9 @@ use crate::api::meta::{Key, Resource, text};
 use crate::api::resources::GARDEN_NAMESPACE;
 
 /// The label of the ManagedResources of a Seed's components.
-pub const COMPONENTS: &str = "gardener.cloud/role=seed-system-component";
+pub(crate) const COMPONENTS: &str = "gardener.cloud/role=seed-system-component";
 /// Istio's namespace, and the label that marks it as Gardener's.
-pub const ISTIO: (&str, &str) = ("istio-system", "gardener.cloud/role=istio-system");
+pub(crate) const ISTIO: (&str, &str) = ("istio-system", "gardener.cloud/role=istio-system");
 const OF_ISTIO: [&str; 2] = ["istio", "istio-system"];
 
 /// Components that must outlive others, because they remove finalizers of the others' objects or serve them.
@@ -23,19 +23,19 @@ const AFTER: [(&str, &[&str]); 5] = [
 ];
 
 /// Whether a component may be deleted while these are present.
-pub fn may_go(name: &str, present: &[String]) -> bool {
+pub(crate) fn may_go(name: &str, present: &[String]) -> bool {
     let others = AFTER.iter().find(|(waiting, _)| *waiting == name).map_or(&[][..], |(_, others)| others);
     !others.iter().any(|other| present.iter().any(|present| present == other))
 }
 
 /// Whether a component's ManagedResource may have this name and namespace.
-pub fn is_place(key: &Key) -> bool {
+pub(crate) fn is_place(key: &Key) -> bool {
     key.namespace == GARDEN_NAMESPACE || key.namespace == ISTIO.0 && OF_ISTIO.contains(&key.name.as_str())
 }
 
 /// Objects outside of ManagedResources, by kind and name in a namespace. The Deployment of gardener-resource-manager is
 /// the last one: while it exists, others may be left.
-pub const OBJECTS: [(Resource, &str, &[&str]); 7] = [
+pub(crate) const OBJECTS: [(Resource, &str, &[&str]); 7] = [
     (
         kind("autoscaling.k8s.io", "v1", "verticalpodautoscalers"),
         GARDEN_NAMESPACE,
@@ -86,19 +86,17 @@ const OF_COMPONENTS: [&str; 1] = ["verticalpodautoscalercheckpoints"];
 
 /// A definition that may have been created for a Seed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Definition<'a> {
-    /// Its plural.
-    pub plural: &'a str,
-    /// Its group.
-    pub group: &'a str,
+pub(crate) struct Definition<'a> {
+    pub(crate) plural: &'a str,
+    pub(crate) group: &'a str,
     /// Only Gardener uses this group.
-    pub is_gardeners: bool,
+    pub(crate) is_gardeners: bool,
     /// Its objects have owners who need them.
-    pub has_owners: bool,
+    pub(crate) has_owners: bool,
 }
 
 /// Classifies a definition by its name. `None`: no gardenlet creates it.
-pub fn definition(name: &str) -> Option<Definition<'_>> {
+pub(crate) fn definition(name: &str) -> Option<Definition<'_>> {
     let (plural, group) = name.split_once('.')?;
     let place = GROUPS.iter().position(|known| *known == group)?;
     Some(Definition {
@@ -111,7 +109,7 @@ pub fn definition(name: &str) -> Option<Definition<'_>> {
 
 /// Whether only a gardenlet, Go or Rust, has written the spec of an object, according to `metadata.managedFields`.
 /// Without these fields, the answer is no.
-pub fn is_made_by_gardenlet(managed_fields: &Value) -> bool {
+pub(crate) fn is_made_by_gardenlet(managed_fields: &Value) -> bool {
     let entries = managed_fields.as_array().into_iter().flatten();
     let is_writer =
         |entry: &&Value| entry["subresource"].is_null() && entry["fieldsV1"].get("f:spec").is_some();

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::settings::ResourceManager;
 use super::*;
 
-/// The minimal configuration.
 fn minimal() -> Value {
     let credentials = json!({"apiVersion": "v1", "kind": "Secret", "namespace": "garden", "name": "dns"});
     json!({

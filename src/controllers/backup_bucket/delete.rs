@@ -89,7 +89,6 @@ fn delete_generated(round: &Round<'_>) -> Result<(), ReconcileFailure> {
     Ok(())
 }
 
-/// Releases the credentials.
 fn release(round: &Round<'_>, credentials: &Credentials) -> Result<(), ReconcileFailure> {
     let (garden, resource) = (round.garden(), credentials.resource());
     let key = Key::of(&credentials.object);

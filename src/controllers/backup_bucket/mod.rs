@@ -55,8 +55,7 @@ const REFRESH: Duration = Duration::from_secs(12 * 3_600);
 /// People fix failures; the next try follows within five minutes.
 const RETRY: Retry = Retry { first: Duration::from_secs(1), max: Duration::from_secs(300) };
 
-/// Adds the controller.
-pub fn add(site: &Arc<Site>, group: &mut ControllerGroup) {
+pub(crate) fn add(site: &Arc<Site>, group: &mut ControllerGroup) {
     let lane = group.lane("backup-bucket", site.settings.controllers.backup_bucket_workers, RETRY);
     group.wake(&lane, &site.buckets, |change| {
         let generation = |head: &Option<Arc<Head>>| head.as_ref().map(|head| head.metadata.generation);
@@ -139,8 +138,8 @@ fn reconcile(round: &mut Round<'_>, known: &Known) -> Result<ReconcileOutcome, R
     Ok(again.or(period).map_or(ReconcileOutcome::Done, ReconcileOutcome::After))
 }
 
-/// Protects the credentials from deletion while the bucket exists. Credentials that are already being deleted cannot be
-/// protected.
+/// Protects the credentials from deletion while the bucket exists. Credentials that are already being
+/// deleted cannot be protected.
 fn claim(garden: &Garden, credentials: &Credentials) -> Result<Result<(), Failed>, ReconcileFailure> {
     let (resource, object) = (credentials.resource(), &credentials.object);
     let key = Key::of(object);

@@ -36,7 +36,6 @@ enum Next {
     Delete,
     /// It is being deleted.
     Going,
-    /// Its deletion failed.
     Stuck,
 }
 

@@ -100,8 +100,7 @@ impl EntryHead {
     }
 }
 
-/// Adds the controller.
-pub fn add(site: &Arc<Site>, group: &mut ControllerGroup) {
+pub(crate) fn add(site: &Arc<Site>, group: &mut ControllerGroup) {
     let settings = &site.settings.controllers.backup_entry;
     let lane = group.lane("backup-entry", settings.workers, RETRY);
     let entries = WatchSource::<EntryHead>::default();
@@ -234,8 +233,8 @@ fn succeeded(operation: &'static str) -> Report {
     Report { operation, way: Way::Succeeded, description }
 }
 
-/// The bucket of the entry and its credentials. `None`: the bucket cannot be used now, and the status of the entry
-/// contains the reason.
+/// The bucket of the entry and its credentials. `None`: the bucket cannot be used now, and the status of the
+/// entry contains the reason.
 fn usable(
     round: &mut Round<'_>,
     operation: &'static str,

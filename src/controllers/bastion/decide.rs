@@ -28,7 +28,6 @@ pub(super) enum State {
     Pending,
     /// It has not started for too long.
     Unheard,
-    /// It failed.
     Failed(Failed),
     /// It has done what the object describes.
     Succeeded,
@@ -113,10 +112,7 @@ fn why(object: &Value, state: &str) -> Failed {
     last_error(object).unwrap_or_else(|| Failed::new(format!("extension state is not Succeeded but {state}")))
 }
 
-/// The spec of the extension object.
-///
-/// # Errors
-/// The Bastion is incomplete.
+/// The spec of the extension object. Errors: the Bastion is incomplete.
 pub(super) fn spec_of(bastion: &Value) -> Result<Value, Failed> {
     let spec = &bastion["spec"];
     let missing = |field: &str, remedy: &str| problem(format!("spec.{field} is empty: {remedy}"));

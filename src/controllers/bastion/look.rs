@@ -2,7 +2,7 @@
 //! kind that most seeds never have. Instead, all of them are listed at once: every few seconds while one is pending,
 //! once a minute while there are any, and not at all otherwise.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -10,6 +10,7 @@ use serde::Deserialize;
 use crate::api::extensions::BASTION;
 use crate::api::meta::{ALL_NAMESPACES, Key, ObjectMeta};
 use crate::base::clock::Mono;
+use crate::base::lock::IgnorePoison;
 use crate::base::sorted::SortedMap;
 use crate::kube::{ListParams, Seed};
 use crate::limits;
@@ -34,7 +35,7 @@ pub(super) struct SeenVersions(Arc<Mutex<SortedMap<Key, (Key, String)>>>);
 impl SeenVersions {
     fn lock(&self) -> MutexGuard<'_, SortedMap<Key, (Key, String)>> {
         // Only single calls change the map: a panic cannot leave it half changed.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 
     /// Records that the object was read.
@@ -66,7 +67,6 @@ struct ListedBastion {
     metadata: ObjectMeta,
 }
 
-/// State between checks.
 #[derive(Default)]
 struct PollMemory {
     /// When objects were last listed.
@@ -90,7 +90,6 @@ impl BastionPoller {
         Self { seed, bastions, seen, wake, memory: Mutex::default() }
     }
 
-    /// The key.
     pub(super) fn key() -> Key {
         Key::new("", "bastions")
     }
@@ -101,7 +100,7 @@ impl BastionPoller {
         if all.is_empty() {
             return None;
         }
-        let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut memory = self.memory.lock().ignore_poison();
         let waiting: Vec<_> = all.iter().filter(|(_, head)| head.waits()).collect();
         let before = std::mem::take(&mut memory.since);
         for (key, head) in waiting {
@@ -118,7 +117,7 @@ impl Reconciler for BastionPoller {
     fn reconcile(&self, _: &Key, cx: &ReconcileContext) -> Result<ReconcileOutcome, ReconcileFailure> {
         let now = cx.clock.mono();
         let Some(period) = self.period(now) else { return Ok(ReconcileOutcome::Done) };
-        let last = self.memory.lock().unwrap_or_else(PoisonError::into_inner).last;
+        let last = self.memory.lock().ignore_poison().last;
         let left = last.map_or(Duration::ZERO, |last| period.saturating_sub(now.saturating_sub(last)));
         if !left.is_zero() {
             return Ok(ReconcileOutcome::After(left));
@@ -140,7 +139,7 @@ impl Reconciler for BastionPoller {
             Err(error) if !error.is_not_found() => return Err(error.into()),
             _ => {}
         }
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner).last = Some(now);
+        self.memory.lock().ignore_poison().last = Some(now);
         self.seen.changed(&listed).into_iter().for_each(|key| self.wake.add(key));
         Ok(ReconcileOutcome::After(period))
     }

@@ -40,7 +40,7 @@ const FINALIZER: &str = "gardener";
 const RETRY: Retry = Retry { first: Duration::from_secs(1), max: Duration::from_secs(300) };
 
 /// Adds the controller and its poller.
-pub fn add(site: &Arc<Site>, group: &mut ControllerGroup) {
+pub(crate) fn add(site: &Arc<Site>, group: &mut ControllerGroup) {
     let lane = group.lane("bastion", site.settings.controllers.bastion_workers, RETRY);
     let looks = group.lane("bastion-objects", 1, Retry::up_to(Duration::from_secs(60)));
     let bastions = WatchSource::<BastionHead>::default();
@@ -288,7 +288,6 @@ impl BastionReconciliation<'_> {
         Ok(gone(self.controller.site.garden.patch_status::<Value>(&BASTION, self.key, &patch).map(drop))?)
     }
 
-    /// Reports a failure.
     fn fail(&self, failed: Failed) -> Result<ReconcileOutcome, ReconcileFailure> {
         self.tell(&BastionReport::Failed(failed.clone()))?;
         Err(failed.into())

@@ -84,7 +84,6 @@ impl BastionHead {
 pub(super) enum BastionReport<'a> {
     /// It can be used. `status` is the status of the extension object.
     Ready(&'a Value),
-    /// It failed.
     Failed(Failed),
     /// It is being deleted. `status` is the status of the extension object, if there is one.
     Deleting(&'a Value),

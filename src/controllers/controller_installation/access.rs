@@ -20,10 +20,8 @@ use super::{InstallationReconciler, objects};
 /// The Secret with the token.
 pub(super) const TOKEN_SECRET: &str = "garden-access-extension";
 
-/// Writes the Secret with the kubeconfig into the extension's namespace and returns its name.
-///
-/// # Errors
-/// A request to the seed fails; or the CA of the garden cannot be read.
+/// Writes the Secret with the kubeconfig into the extension's namespace and returns its name. Errors: a
+/// request to the seed fails; or the CA of the garden cannot be read.
 pub(super) fn ensure_kubeconfig(
     this: &InstallationReconciler,
     namespace: &str,
@@ -39,8 +37,8 @@ pub(super) fn ensure_kubeconfig(
     }
 }
 
-/// `address` is the configured one, if there is one: extensions may reach the garden under another address than the
-/// agent.
+/// `address` is the configured one, if there is one: extensions may reach the garden under another
+/// address than the agent.
 fn kubeconfig(connection: &Connection, address: Option<&str>) -> io::Result<String> {
     let mut cluster = json!({"server": address.unwrap_or(&connection.server)});
     match &connection.trust {
@@ -61,11 +59,8 @@ fn kubeconfig(connection: &Connection, address: Option<&str>) -> io::Result<Stri
     Ok(yaml::emit(&file, yaml::Dialect::V4))
 }
 
-/// Creates the token Secret if it is enabled, and deletes it otherwise. Returns the names for the workloads if it is
-/// enabled.
-///
-/// # Errors
-/// A request to the seed fails.
+/// Creates the token Secret if it is enabled, and deletes it otherwise. Returns the names for the workloads
+/// if it is enabled.
 pub(super) fn ensure_token<'a>(
     this: &InstallationReconciler,
     installation: &str,
@@ -83,8 +78,8 @@ pub(super) fn ensure_token<'a>(
     Ok(Some(GardenAccess { kubeconfig, token: TOKEN_SECRET }))
 }
 
-/// The fields that the token requestor reads. It may write the token at the same time; this patch changes other fields
-/// only.
+/// The fields that the token requestor reads. It may write the token at the same time; this patch
+/// changes other fields only.
 fn ask_for_token(secret: &mut Value, installation: &str, registration: &str) {
     secret["type"] = json!("Opaque");
     let metadata = &mut secret["metadata"];

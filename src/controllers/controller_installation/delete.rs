@@ -18,7 +18,6 @@ use super::{FINALIZER, InstallationReconciler, objects};
 
 /// The result of a round.
 pub(super) enum InstallationProgress {
-    /// Everything is installed.
     Installed,
     /// Continue after this time.
     Wait(Duration),
@@ -70,8 +69,8 @@ pub(super) fn step(
     Ok(InstallationProgress::Finish)
 }
 
-/// Deletes the referenced Secrets first, because the applier works from what it recorded. Returns true once the
-/// ManagedResource is gone.
+/// Deletes the referenced Secrets first, because the applier works from what it recorded. Returns true once
+/// the ManagedResource is gone.
 fn managed_resource(this: &InstallationReconciler, name: &str) -> Result<bool, ReconcileFailure> {
     let key = Key::new(GARDEN_NAMESPACE, name);
     let live = this.site.seed.find::<serde_json::Value>(&MANAGED_RESOURCE, &key)?;

@@ -19,12 +19,10 @@ const LABEL: &str = "extensions.gardener.cloud/inject-garden-kubeconfig";
 const KUBECONFIG_VARIABLE: &str = "GARDEN_KUBECONFIG";
 const VOLUME: &str = "garden-kubeconfig";
 
-/// What is added.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Injection<'a> {
-    /// The extension's namespace.
     pub(super) namespace: &'a str,
-    /// `SEED_NAME`.
+    /// The value of variable `SEED_NAME`.
     pub(super) seed_name: &'a str,
     /// The kubeconfig, if it is added.
     pub(super) garden: Option<GardenAccess<'a>>,
@@ -109,9 +107,6 @@ fn is_enabled(object: &Value) -> bool {
 }
 
 /// Changes the object if it is a workload of the extension, and returns whether it is.
-///
-/// # Errors
-/// [`Error`].
 pub(super) fn inject(object: &mut Value, injection: Injection<'_>) -> Result<bool, Error> {
     let api_version = text(&object["apiVersion"]);
     let group = api_version.split_once('/').map_or("", |(group, _)| group);

@@ -10,7 +10,7 @@ mod delete;
 mod inject;
 mod objects;
 mod observe;
-pub mod preview;
+pub(crate) mod preview;
 mod pull;
 mod render;
 mod resources;
@@ -41,13 +41,12 @@ use observe::{garden_identity, registration};
 use status::{InstallationConditions, settled};
 
 /// The finalizer of installations.
-pub const FINALIZER: &str = "core.gardener.cloud/controllerinstallation";
+pub(crate) const FINALIZER: &str = "core.gardener.cloud/controllerinstallation";
 /// How often an installation is reconciled without a cause, like the resync of upstream's informers. It repairs manual
 /// changes in the seed and picks up the garden's CA.
 const RESYNC: Duration = Duration::from_secs(10 * 3_600);
 
-/// Adds the controller.
-pub fn add(site: &Arc<Site>, group: &mut ControllerGroup) {
+pub(crate) fn add(site: &Arc<Site>, group: &mut ControllerGroup) {
     let settings = &site.settings;
     let workers = settings.controllers.controller_installation_workers;
     let lane = group.lane("controllerinstallation", workers, RETRY_DEFAULT);

@@ -79,7 +79,7 @@ impl InstallationReconciler {
     }
 }
 
-/// The garden's `cluster-identity`.
+/// The value of `cluster-identity` in the garden.
 pub(super) fn garden_identity(garden: &Garden) -> Result<String, ReconcileFailure> {
     let map = garden.get::<ConfigMap>(&CONFIG_MAP, &Key::new("kube-system", "cluster-identity"))?;
     let identity = map.data.get("cluster-identity").cloned();

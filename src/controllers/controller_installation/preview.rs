@@ -17,37 +17,28 @@ use super::{objects, render, resources, values};
 
 /// The inputs that the values of all charts share.
 #[derive(Debug)]
-pub struct InstallationPreview<'a> {
-    /// The garden.
-    pub garden: &'a Garden,
-    /// The whole Seed.
-    pub seed: &'a Value,
+pub(crate) struct InstallationPreview<'a> {
+    pub(crate) garden: &'a Garden,
+    pub(crate) seed: &'a Value,
     /// Every known feature gate.
-    pub feature_gates: &'a SortedMap<String, bool>,
+    pub(crate) feature_gates: &'a SortedMap<String, bool>,
 }
 
 impl InstallationPreview<'_> {
-    /// How to pull the chart: its reference, and the logins and CAs of the garden's Secrets.
-    ///
-    /// # Errors
-    /// The problem of the reference, or of a Secret that it names.
-    pub fn order(garden: &Garden, repository: &OciRepository) -> Result<Order, String> {
+    /// How to pull the chart: its reference, and the logins and CAs of the garden's Secrets. Errors: the
+    /// problem of the reference, or of a Secret that it names.
+    pub(crate) fn order(garden: &Garden, repository: &OciRepository) -> Result<Order, String> {
         charts::order(garden, repository).map_err(|failure| failure.text())
     }
 
-    /// The archive, if the deployment contains it.
-    ///
-    /// # Errors
-    /// It cannot be decoded.
-    pub fn raw_chart(helm: &HelmDeployment) -> Result<Option<Vec<u8>>, String> {
+    /// The archive, if the deployment contains it. Errors: it cannot be decoded.
+    pub(crate) fn raw_chart(helm: &HelmDeployment) -> Result<Option<Vec<u8>>, String> {
         render::raw_chart(helm)
     }
 
-    /// The input of the renderer for a release with this name in the namespace of this installation.
-    ///
-    /// # Errors
-    /// An input of the values cannot be read.
-    pub fn request(
+    /// The input of the renderer for a release with this name in the namespace of this installation. Errors:
+    /// an input of the values cannot be read.
+    pub(crate) fn request(
         &self,
         deployment: &ControllerDeployment,
         helm: &HelmDeployment,
@@ -75,7 +66,12 @@ impl InstallationPreview<'_> {
 }
 
 /// The input of the renderer for a chart of which only the name and the values are known.
-pub fn request(release: &str, installation: &str, values: Value, version: Option<KubeVersion>) -> Request {
+pub(crate) fn request(
+    release: &str,
+    installation: &str,
+    values: Value,
+    version: Option<KubeVersion>,
+) -> Request {
     let version = version.unwrap_or_else(KubeVersion::helm_default);
     Request {
         name: release.to_owned(),

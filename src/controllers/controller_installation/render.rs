@@ -78,8 +78,8 @@ pub(super) fn objects(
     Ok(rendered)
 }
 
-/// The data of the Secret. A failure is reported in `Valid`, because the care controller rewrites `Installed` and would
-/// lose the reason.
+/// The data of the Secret. A failure is reported in `Valid`, because the care controller rewrites `Installed`
+/// and would lose the reason.
 pub(super) fn data(
     objects: Objects,
     injection: Injection<'_>,

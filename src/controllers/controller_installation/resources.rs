@@ -64,10 +64,8 @@ impl std::error::Error for Error {
     }
 }
 
-/// The data for the templates; null if there are no references or no values.
-///
-/// # Errors
-/// The first reference that cannot be resolved.
+/// The data for the templates; null if there are no references or no values. Errors: the first reference
+/// that cannot be resolved.
 pub(super) fn resolve(garden: &Garden, references: &[Value], values: &Value) -> Result<Value, Error> {
     if references.is_empty() || values.is_null() {
         return Ok(Value::Null);

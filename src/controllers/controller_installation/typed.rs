@@ -61,10 +61,8 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// The object after a round trip through the type `kind`, a line of the table.
-///
-/// # Errors
-/// The first field whose value has the wrong shape.
+/// The object after a round trip through the type `kind`, a line of the table. Errors: the first field whose
+/// value has the wrong shape.
 pub(super) fn round_trip(kind: &str, object: &Value) -> Result<Value, Error> {
     convert(kind, object)
 }

@@ -10,11 +10,9 @@ use crate::chart::Table;
 /// The input of the tree.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct GardenerValues<'a> {
-    /// The whole Seed.
     pub(super) seed: &'a Value,
-    /// Gardener's version.
     pub(super) version: &'a str,
-    /// The garden's `cluster-identity`.
+    /// The value of `cluster-identity` in the garden.
     pub(super) garden_identity: &'a str,
     /// Every known feature gate.
     pub(super) feature_gates: &'a SortedMap<String, bool>,

@@ -19,8 +19,7 @@ use crate::runtime::write;
 
 use super::Site;
 
-/// Adds the controller.
-pub fn add(site: &Arc<Site>, group: &mut ControllerGroup) {
+pub(crate) fn add(site: &Arc<Site>, group: &mut ControllerGroup) {
     let settings = &site.settings.controllers;
     let sync_period = settings.controller_installation_care_sync_period;
     let workers = settings.controller_installation_care_workers;

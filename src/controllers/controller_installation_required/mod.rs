@@ -5,7 +5,7 @@
 //! to the set of its types. A changed set wakes the installations that serve the kind. Kinds without an installation
 //! are not listed: no condition depends on them.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -15,6 +15,7 @@ use crate::api::extensions;
 use crate::api::gardener::{CONTROLLER_INSTALLATION, ControllerInstallation, ControllerResource};
 use crate::api::meta::{ALL_NAMESPACES, Key, or_default};
 use crate::base::clock::Timestamp;
+use crate::base::lock::IgnorePoison;
 use crate::base::sorted::{SortedMap, SortedSet};
 use crate::kube::request::ListParams;
 use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome, Reconciler};
@@ -32,16 +33,16 @@ struct ExistingTypes(Arc<Mutex<SortedMap<String, SortedSet<String>>>>);
 
 impl ExistingTypes {
     fn snapshot(&self) -> SortedMap<String, SortedSet<String>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.lock().ignore_poison().clone()
     }
 
     fn forget(&self, kind: &str) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(kind);
+        self.0.lock().ignore_poison().remove(kind);
     }
 
     /// Stores a list; true if it differs from the previous one, or is the first.
     fn replace(&self, kind: &str, types: SortedSet<String>) -> bool {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.lock().ignore_poison();
         if all.get(kind) == Some(&types) {
             return false;
         }
@@ -54,7 +55,7 @@ impl ExistingTypes {
 const TYPES_PERIOD: Duration = Duration::from_secs(120);
 
 /// Adds the controller and its lister.
-pub fn add(site: &Arc<Site>, group: &mut ControllerGroup) {
+pub(crate) fn add(site: &Arc<Site>, group: &mut ControllerGroup) {
     let workers = site.settings.controllers.controller_installation_required_workers;
     let required = group.lane("controllerinstallation-required", workers, RETRY_DEFAULT);
     let lister = group.lane("controllerinstallation-required-types", 1, Retry::up_to(TYPES_PERIOD));

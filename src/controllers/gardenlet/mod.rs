@@ -8,7 +8,7 @@ mod decide;
 mod start;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -16,6 +16,7 @@ use serde_json::Value;
 use crate::api::gardener::GARDENLET;
 use crate::api::meta::{Key, Metadata, text};
 use crate::base::clock::Mono;
+use crate::base::lock::IgnorePoison;
 use crate::deployer::report::{self, Report};
 use crate::format::view;
 use crate::kube::Patch;
@@ -46,8 +47,7 @@ struct GardenletReconciler {
     last: Mutex<Option<LastDeployment>>,
 }
 
-/// Adds the controller.
-pub fn add(site: &Arc<Site>, group: &mut ControllerGroup) {
+pub(crate) fn add(site: &Arc<Site>, group: &mut ControllerGroup) {
     let base = GardenletReconciler {
         site: Arc::clone(site),
         is_started: AtomicBool::new(false),
@@ -90,11 +90,11 @@ impl Reconciler for GardenletReconciler {
 
 impl GardenletReconciler {
     fn last(&self) -> Option<LastDeployment> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.last.lock().ignore_poison().clone()
     }
 
     fn set_last(&self, asked: DeploymentRequest, due: Mono) {
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(LastDeployment { asked, due });
+        *self.last.lock().ignore_poison() = Some(LastDeployment { asked, due });
     }
 }
 

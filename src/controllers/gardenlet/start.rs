@@ -16,8 +16,8 @@ use super::{GardenletReconciler, KEY_NAMESPACE, LONG_PERIOD};
 const NAME: &str = "gardenlet-selfupgrade-config";
 const FILE: &str = "gardenlet.yaml";
 
-/// Creates the object if there is one, and deletes the ConfigMap. Returns `None` if nothing is left to do; otherwise it
-/// is retried.
+/// Creates the object if there is one, and deletes the ConfigMap. Returns `None` if nothing is left to do;
+/// otherwise it is retried.
 pub(super) fn hand_over(base: &GardenletReconciler) -> Result<Option<ReconcileOutcome>, ReconcileFailure> {
     let parent = &base.site.parent;
     let Some(namespace) = parent.namespace.as_deref().filter(|namespace| !namespace.is_empty()) else {

@@ -1,14 +1,15 @@
 //! The state of the heartbeat for the rest of the program. It shares no lock with the heartbeat.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::base::clock::{Clock, Mono};
+use crate::base::lock::IgnorePoison;
 
 /// How a beat ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BeatOutcome {
+pub(crate) enum BeatOutcome {
     /// The Lease was renewed.
     Renewed,
     /// The seed is healthy, but the garden did not accept the renewal.
@@ -19,18 +20,17 @@ pub enum BeatOutcome {
 
 #[derive(Debug, Default)]
 struct BeatState {
-    /// The heartbeat runs.
     running: AtomicBool,
-    /// A renewal is due since the heartbeat ran here: it is, too, while the heartbeat cannot run. Before that, nothing
-    /// can be unhealthy.
+    /// A renewal is due since the heartbeat ran here: it is, too, while the heartbeat cannot run. Before
+    /// that, nothing can be unhealthy.
     due: AtomicBool,
     healthy: AtomicBool,
     /// A beat has succeeded since the heartbeat started.
     beaten: AtomicBool,
     /// Monotonic milliseconds until which a success is valid.
     until_ms: AtomicU64,
-    /// Monotonic milliseconds until which the last beat is recent enough, although the garden did not answer; 0 if it
-    /// ended otherwise.
+    /// Monotonic milliseconds until which the last beat is recent enough, although the garden did not answer;
+    /// 0 if it ended otherwise.
     offline_until_ms: AtomicU64,
     /// Monotonic milliseconds of the last success; 0 before the first.
     last_ms: AtomicU64,
@@ -40,17 +40,17 @@ struct BeatState {
 
 /// Whether the seed's Lease is being renewed (Gardener's `periodic-health`). Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub struct LeaseHealth(Arc<BeatState>);
+pub(crate) struct LeaseHealth(Arc<BeatState>);
 
 impl LeaseHealth {
     /// Before the start of the heartbeat.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::default()
     }
 
-    /// Starts the heartbeat. Its first beat is due within `threshold`, as in upstream, unless an earlier heartbeat left a
-    /// renewal due.
-    pub fn begin(&self, now: Mono, threshold: Duration) {
+    /// Starts the heartbeat. Its first beat is due within `threshold`, as in upstream, unless an earlier
+    /// heartbeat left a renewal due.
+    pub(crate) fn begin(&self, now: Mono, threshold: Duration) {
         if !self.0.due.load(Ordering::SeqCst) {
             self.0.until_ms.store(ms(now.saturating_add(threshold)), Ordering::SeqCst);
             self.0.healthy.store(true, Ordering::SeqCst);
@@ -63,18 +63,18 @@ impl LeaseHealth {
     }
 
     /// The heartbeat cannot run any more. Its next renewal stays due.
-    pub fn pause(&self) {
+    pub(crate) fn pause(&self) {
         self.0.running.store(false, Ordering::SeqCst);
     }
 
     /// No renewal is due: another instance leads, or the Seed is gone.
-    pub fn end(&self) {
+    pub(crate) fn end(&self) {
         self.pause();
         self.0.due.store(false, Ordering::SeqCst);
     }
 
     /// Records a beat. A miss makes the heartbeat unhealthy at once; a success keeps it healthy for `threshold`.
-    pub fn record(&self, outcome: BeatOutcome, now: Mono, threshold: Duration) {
+    pub(crate) fn record(&self, outcome: BeatOutcome, now: Mono, threshold: Duration) {
         let until = ms(now.saturating_add(threshold));
         if outcome == BeatOutcome::Renewed {
             self.0.until_ms.store(until, Ordering::SeqCst);
@@ -87,7 +87,7 @@ impl LeaseHealth {
     }
 
     /// Records why the last beat failed; `None` after a successful one.
-    pub fn explain(&self, why: Option<String>, now: Mono) {
+    pub(crate) fn explain(&self, why: Option<String>, now: Mono) {
         if let Ok(mut trouble) = self.0.trouble.try_lock() {
             let since = trouble.as_ref().map_or(now, |(since, _)| *since);
             *trouble = why.map(|why| (since, why));
@@ -95,28 +95,28 @@ impl LeaseHealth {
     }
 
     /// Why beats fail, and since when, while they are due.
-    pub fn trouble(&self) -> Option<(Mono, String)> {
-        self.0.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone().filter(|_| self.is_running())
+    pub(crate) fn trouble(&self) -> Option<(Mono, String)> {
+        self.0.trouble.lock().ignore_poison().clone().filter(|_| self.is_running())
     }
 
     /// Passes if no renewal is due here, the last beat succeeded and is recent enough, or the first beat is not overdue.
-    pub fn passes(&self, clock: &Clock) -> bool {
+    pub(crate) fn passes(&self, clock: &Clock) -> bool {
         !self.is_due() || self.is_not_late(clock)
     }
 
     /// The same, but tolerates a garden that does not answer (`edge.liveness.tolerateOffline`): it fails only for an
     /// unhealthy seed, or if the heartbeat has stopped trying.
-    pub fn passes_offline(&self, clock: &Clock) -> bool {
+    pub(crate) fn passes_offline(&self, clock: &Clock) -> bool {
         self.passes(clock) || self.is_offline(clock)
     }
 
     /// Whether the last beat is recent, and only the garden did not answer it.
-    pub fn is_offline(&self, clock: &Clock) -> bool {
+    pub(crate) fn is_offline(&self, clock: &Clock) -> bool {
         ms(clock.mono()) < self.0.offline_until_ms.load(Ordering::SeqCst)
     }
 
     /// Whether a renewal is due here.
-    pub fn is_due(&self) -> bool {
+    pub(crate) fn is_due(&self) -> bool {
         self.0.due.load(Ordering::SeqCst)
     }
 
@@ -125,12 +125,12 @@ impl LeaseHealth {
     }
 
     /// Whether the Lease was renewed at this time or later.
-    pub fn has_renewed_since(&self, since: Mono) -> bool {
+    pub(crate) fn has_renewed_since(&self, since: Mono) -> bool {
         self.0.last_ms.load(Ordering::SeqCst) >= ms(since).max(1)
     }
 
     /// Whether the last beat succeeded and is recent enough.
-    pub fn is_healthy(&self, clock: &Clock) -> bool {
+    pub(crate) fn is_healthy(&self, clock: &Clock) -> bool {
         self.0.beaten.load(Ordering::SeqCst) && self.is_not_late(clock)
     }
 
@@ -140,7 +140,7 @@ impl LeaseHealth {
     }
 
     /// How long ago the last good beat was.
-    pub fn age(&self, clock: &Clock) -> Option<Duration> {
+    pub(crate) fn age(&self, clock: &Clock) -> Option<Duration> {
         match self.0.last_ms.load(Ordering::SeqCst) {
             0 => None,
             ms => Some(clock.mono().saturating_sub(Duration::from_millis(ms))),

@@ -15,10 +15,9 @@ use crate::runtime::write;
 use crate::controllers::Site;
 
 /// The type of the condition.
-pub const GARDENLET_READY: &str = "GardenletReady";
+pub(crate) const GARDENLET_READY: &str = "GardenletReady";
 
-/// Adds the controller.
-pub fn add(site: &Arc<Site>, group: &mut ControllerGroup) {
+pub(crate) fn add(site: &Arc<Site>, group: &mut ControllerGroup) {
     let resync = site.settings.controllers.seed.lease_resync;
     let lane = group.lane("seed-lease", 1, Retry::up_to(resync));
     let own = site.own_seed();
@@ -26,8 +25,8 @@ pub fn add(site: &Arc<Site>, group: &mut ControllerGroup) {
     group.run(lane, ReadyCondition { site: Arc::clone(site) });
 }
 
-/// Restores the condition after another writer (the garden after missed beats, a reconciliation of the Seed) has
-/// changed it.
+/// Restores the condition after another writer (the garden after missed beats, a reconciliation of the
+/// Seed) has changed it.
 struct ReadyCondition {
     site: Arc<Site>,
 }

@@ -26,15 +26,15 @@ use crate::kube::{self, Garden, Patch, Seed, Verdict};
 use crate::runtime::fence::{Fence, NotHeld};
 use crate::runtime::health::ThreadProgress;
 
-pub use beat::{BeatOutcome, LeaseHealth};
-pub use condition::{GARDENLET_READY, add};
+pub(crate) use beat::{BeatOutcome, LeaseHealth};
+pub(crate) use condition::add;
 use pace::HeartbeatPace;
 
 /// Namespace of the seeds' Leases in the garden.
-pub const NAMESPACE: &str = "gardener-system-seed-lease";
+pub(crate) const NAMESPACE: &str = "gardener-system-seed-lease";
 
 /// Metric: how often the Lease is renewed.
-pub const INTERVAL: &str = "gardenlet_seed_lease_interval_seconds";
+pub(crate) const INTERVAL: &str = "gardenlet_seed_lease_interval_seconds";
 
 /// The retry delay while the Seed does not exist yet. Its registration is in progress, and the first beat must not wait
 /// a whole period for it.
@@ -44,26 +44,26 @@ const GONE_RETRY: Duration = Duration::from_secs(10);
 
 /// The settings of the heartbeat.
 #[derive(Clone, Debug)]
-pub struct HeartbeatOptions {
+pub(crate) struct HeartbeatOptions {
     /// Name of the Seed, of its Lease and of the holder.
-    pub seed_name: String,
-    /// `leaseResyncSeconds`.
-    pub resync: Duration,
+    pub(crate) seed_name: String,
+    /// Field `leaseResyncSeconds` of the configuration.
+    pub(crate) resync: Duration,
     /// The longest interval while renewals are slow. A value up to `resync` disables longer intervals.
-    pub interval_max: Duration,
-    /// `leaseResyncMissThreshold`.
-    pub miss_threshold: u32,
+    pub(crate) interval_max: Duration,
+    /// Field `leaseResyncMissThreshold` of the configuration.
+    pub(crate) miss_threshold: u32,
     /// The timeout of the seed's `/healthz`.
-    pub probe_timeout: Duration,
+    pub(crate) probe_timeout: Duration,
     /// The timeout of one renewal.
-    pub renew_timeout: Duration,
+    pub(crate) renew_timeout: Duration,
     /// `/livez` reports the thread as stuck when it has made no progress for this long.
-    pub stall_timeout: Duration,
+    pub(crate) stall_timeout: Duration,
 }
 
 /// Why a heartbeat was missed.
 #[derive(Debug)]
-pub enum MissedBeat {
+pub(crate) enum MissedBeat {
     /// The seed's API server does not answer its health check.
     Seed(kube::Error),
     /// The seed answers, but not with 200.
@@ -72,7 +72,6 @@ pub enum MissedBeat {
     Lease(kube::Error),
     /// No Seed exists yet that could own the Lease; its registration is in progress.
     Unregistered,
-    /// Another instance leads.
     NotLeader(NotHeld),
 }
 
@@ -109,25 +108,22 @@ impl std::error::Error for MissedBeat {
 
 /// The heartbeat of one seed. It must not share its clients.
 #[derive(Debug)]
-pub struct Heartbeat {
-    /// The settings.
-    pub options: HeartbeatOptions,
+pub(crate) struct Heartbeat {
+    pub(crate) options: HeartbeatOptions,
     /// The seed, over connections of the heartbeat alone.
-    pub seed: Seed,
+    pub(crate) seed: Seed,
     /// The garden, over connections of the heartbeat alone.
-    pub garden: Garden,
+    pub(crate) garden: Garden,
     /// The garden client of the watches. They restart when the garden was restored.
-    pub watching: Garden,
-    /// Time.
-    pub clock: Clock,
+    pub(crate) watching: Garden,
+    pub(crate) clock: Clock,
     /// Whether this instance leads.
-    pub fence: Fence,
+    pub(crate) fence: Fence,
     /// The state for the rest of the program.
-    pub beat: LeaseHealth,
+    pub(crate) beat: LeaseHealth,
     /// For `/livez`.
-    pub progress: ThreadProgress,
-    /// Counters.
-    pub metrics: Metrics,
+    pub(crate) progress: ThreadProgress,
+    pub(crate) metrics: Metrics,
 }
 
 /// State of the previous beats.
@@ -135,7 +131,6 @@ pub struct Heartbeat {
 struct PreviousBeats {
     /// The last one failed.
     failing: bool,
-    /// One has succeeded.
     beaten: bool,
     /// The Seed existed and is gone.
     gone: bool,
@@ -167,7 +162,7 @@ fn is_failing(error: &kube::Error) -> bool {
 
 impl Heartbeat {
     /// Beats until `stop`. Runs on a thread of its own.
-    pub fn run(&self, stop: &Stop) {
+    pub(crate) fn run(&self, stop: &Stop) {
         let mut known = KnownLease::default();
         let mut past = PreviousBeats::default();
         let o = &self.options;

@@ -10,8 +10,8 @@ const RECENT: usize = 5;
 /// A renewal is slow if it takes longer than this fraction of the interval.
 const SHARE: u32 = 5;
 
-/// The interval to the next renewal, from the duration of the last ones. It uses their median, so that a single slow
-/// one changes nothing.
+/// The interval to the next renewal, from the duration of the last ones. It uses their median, so that a
+/// single slow one changes nothing.
 fn interval(recent: &[Duration], resync: Duration, max: Duration) -> Duration {
     let mut sorted = recent.to_vec();
     sorted.sort_unstable();
@@ -19,8 +19,8 @@ fn interval(recent: &[Duration], resync: Duration, max: Duration) -> Duration {
     typical.saturating_mul(SHARE).clamp(resync, max.max(resync))
 }
 
-/// How long a renewal stays valid: as many intervals as may be missed. A longer interval does not extend it beyond the
-/// garden's tolerance.
+/// How long a renewal stays valid: as many intervals as may be missed. A longer interval does not extend it
+/// beyond the garden's tolerance.
 fn threshold(interval: Duration, resync: Duration, missed_max: u32) -> Duration {
     let usual = resync.saturating_mul(missed_max);
     interval.saturating_mul(missed_max).min(usual.max(TOLERANCE))

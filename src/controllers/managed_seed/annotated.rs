@@ -24,7 +24,6 @@ use super::{CONTROLLER, ManagedSeedContext, ManagedSeedReconciliation, RETRY};
 /// when its annotation is removed.
 const MADE: &str = "edge.gardenlet/used-as-seed";
 
-/// Adds the controller.
 pub(super) fn add(group: &mut ControllerGroup, base: Arc<ManagedSeedContext>) {
     let lane = group.lane("use-as-seed", base.controller().workers, RETRY);
     group.wake(&lane, &base.site.heads, |change: &Change<ShootHead>| {

@@ -21,14 +21,10 @@ pub(super) enum DeletionProgress {
     Seed(String),
     /// Objects of the agent still exist.
     Agent(String),
-    /// Nothing is left.
     Done,
 }
 
 /// One step of the deletion.
-///
-/// # Errors
-/// A request fails.
 pub(super) fn step(
     base: &ManagedSeedContext,
     subject: &Subject,

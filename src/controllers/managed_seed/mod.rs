@@ -9,7 +9,7 @@ mod annotated;
 mod delete;
 mod subject;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -17,6 +17,7 @@ use serde_json::Value;
 use crate::api::gardener::{MANAGED_SEED, SHOOT};
 use crate::api::meta::{ALL_NAMESPACES, Key, text};
 use crate::base::clock::Mono;
+use crate::base::lock::IgnorePoison;
 use crate::base::random;
 use crate::base::sorted::SortedMap;
 use crate::config::settings::ManagedSeedController;
@@ -69,7 +70,7 @@ struct Entry {
 impl KnownManagedSeeds {
     fn lock(&self) -> MutexGuard<'_, SortedMap<Key, Entry>> {
         // Only single calls change the map: a panic cannot leave it half changed.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 
     fn has(&self, key: &Key) -> bool {
@@ -86,8 +87,8 @@ impl KnownManagedSeeds {
         known.iter().any(|(key, entry)| key.namespace == shoot.namespace && entry.head.shoot() == shoot.name)
     }
 
-    /// Returns the changes of a new list. `jitter` is a random time within the period over which reconciliations are
-    /// spread.
+    /// Returns the changes of a new list. `jitter` is a random time within the period over
+    /// which reconciliations are spread.
     fn replace(
         &self,
         listed: Vec<ManagedSeedHead>,
@@ -134,8 +135,7 @@ fn waits(head: &ManagedSeedHead, settings: &ManagedSeedController) -> bool {
     !head.is_deleting() && !is_new && (head.is_observed() || settings.jitter_updates)
 }
 
-/// Adds the controllers.
-pub fn add(site: &Arc<Site>, group: &mut ControllerGroup) {
+pub(crate) fn add(site: &Arc<Site>, group: &mut ControllerGroup) {
     let settings = site.settings.controllers.managed_seed;
     let base = Arc::new(ManagedSeedContext { site: Arc::clone(site), known: KnownManagedSeeds::default() });
     let lane = group.lane("managed-seed", settings.workers, RETRY);

@@ -68,7 +68,6 @@ pub(super) struct Subject {
     pub(super) resource: Resource,
     /// A ManagedSeed. One that only this agent knows has the metadata of its Shoot.
     pub(super) object: Value,
-    /// The Shoot.
     pub(super) shoot: Value,
 }
 
@@ -97,10 +96,7 @@ impl Subject {
         self.object["spec"]["gardenlet"]["bootstrap"].as_str().unwrap_or("BootstrapToken")
     }
 
-    /// The configuration of the new agent.
-    ///
-    /// # Errors
-    /// It is missing.
+    /// The configuration of the new agent. Errors: it is missing.
     pub(super) fn config(&self) -> Result<&Value, Failed> {
         let config = &self.object["spec"]["gardenlet"]["config"];
         if config["seedConfig"].is_object() {
@@ -145,8 +141,8 @@ pub(super) fn read(annotation: &str) -> (Option<AnnotationRequests>, Vec<&str>) 
     (is_asked.then_some(asked), unknown)
 }
 
-/// The ManagedSeed for a Shoot with the older annotation. Its Seed equals the parent's, except for what the Shoot
-/// defines.
+/// The ManagedSeed for a Shoot with the older annotation. Its Seed equals the parent's, except for
+/// what the Shoot defines.
 pub(super) fn stand_in(shoot: &Value, parent: &Value, asked: AnnotationRequests) -> Value {
     let (metadata, wanted) = (&shoot["metadata"], &shoot["spec"]);
     let mut spec = parent["seedConfig"]["spec"].clone();

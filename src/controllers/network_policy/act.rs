@@ -7,7 +7,6 @@ use crate::api::meta::Key;
 use crate::kube::{Error, Seed};
 use crate::runtime::write;
 
-/// Executes one step.
 pub(super) fn step(seed: &Seed, namespace: &str, step: &PolicyWrite) -> Result<(), Error> {
     match step {
         PolicyWrite::Create(policy) => create(seed, namespace, policy),

@@ -124,7 +124,7 @@ fn texts(value: &Value) -> Vec<String> {
 #[derive(Debug)]
 pub(super) struct CentralPolicyInput<'a> {
     pub(super) networks: &'a Networks,
-    /// `controllers.networkPolicy.additionalNamespaceSelectors`.
+    /// Field `controllers.networkPolicy.additionalNamespaceSelectors` of the configuration.
     pub(super) additional: &'a [Value],
     /// Rules to the API server of the seed; `None` while unknown.
     pub(super) api_server: Option<&'a [Value]>,

@@ -11,13 +11,11 @@ use super::policy::{DENY_ALL, LivePolicy, Policy, seen};
 
 /// The writer of the policies that Services request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ServicePolicyWriter {
-    /// Unknown yet.
+pub(crate) enum ServicePolicyWriter {
     #[default]
     Unknown,
     /// The agent, while its applier holds the lease.
     Ours,
-    /// A gardener-resource-manager.
     Others,
 }
 
@@ -35,7 +33,6 @@ pub(super) struct DesiredPolicies {
     pub(super) writer: ServicePolicyWriter,
 }
 
-/// One write.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum PolicyWrite {
     Create(Policy),

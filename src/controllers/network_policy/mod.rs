@@ -17,13 +17,14 @@ mod services;
 #[cfg(test)]
 mod tests;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use serde_json::Value;
 
 use crate::api::extensions::CLUSTER;
 use crate::api::meta::{Key, ObjectMeta, text};
+use crate::base::lock::IgnorePoison;
 use crate::base::random;
 use crate::base::sorted::SortedMap;
 use crate::components::hosting;
@@ -40,9 +41,9 @@ use central::{CentralPolicies, CentralPolicyInput, Networks, ShootNetworks};
 use decide::{DesiredPolicies, PolicyWrite};
 use server::KnownApiServer;
 
-pub use decide::ServicePolicyWriter;
-pub use observe::NetworkPolicyWatches;
-pub use server::{ApiServerCheck, name};
+pub(crate) use decide::ServicePolicyWriter;
+pub(crate) use observe::NetworkPolicyWatches;
+pub(crate) use server::{ApiServerCheck, name};
 
 /// How often the address of the API server is checked.
 const SERVER_PERIOD: Duration = Duration::from_secs(60);
@@ -58,7 +59,7 @@ fn server_key() -> Key {
 
 /// The state of the controller.
 #[derive(Debug)]
-pub struct NetworkPolicies {
+pub(crate) struct NetworkPolicies {
     seed: Seed,
     policy_watches: NetworkPolicyWatches,
     server: ApiServerCheck,
@@ -70,7 +71,7 @@ pub struct NetworkPolicies {
 }
 
 /// Adds the controller. The caller owns the watches.
-pub fn add(
+pub(crate) fn add(
     settings: &Settings,
     seed: &Seed,
     policy_watches: &NetworkPolicyWatches,
@@ -159,7 +160,7 @@ fn wake_by_clusters(
     let (waking, shoots) = (lane.clone(), Arc::clone(shoots));
     group.keep(served.clusters().add(move |cluster: &Value| {
         let (name, networks) = (text(&cluster["metadata"]["name"]), ShootNetworks::read(cluster));
-        let mut shoots = shoots.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shoots = shoots.lock().ignore_poison();
         let before = shoots.insert(name.to_owned(), networks.clone());
         // Its namespace is created later and wakes the controller itself.
         if before.is_some_and(|before| before != networks) {
@@ -201,7 +202,7 @@ impl Reconciler for NetworkPolicies {
 
 impl NetworkPolicies {
     fn shoots(&self) -> MutexGuard<'_, SortedMap<String, ShootNetworks>> {
-        self.shoots.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shoots.lock().ignore_poison()
     }
 
     fn apply(

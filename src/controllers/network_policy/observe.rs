@@ -1,12 +1,13 @@
 //! The input of policies from the watches: namespaces, Services, pods, and live policies.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use super::decide::{DesiredPolicies, ServicePolicyWriter};
 use super::services::{Service, carried};
 use super::{central, policy, services};
 use crate::api::core::{NETWORK_POLICY, POD, SERVICE};
 use crate::api::meta::{Key, ObjectMeta};
+use crate::base::lock::IgnorePoison;
 use crate::base::sorted::{SortedMap, SortedSet};
 use crate::controllers::site::Namespace;
 use crate::kube::Client;
@@ -19,7 +20,7 @@ use crate::runtime::source::{Notice, WatchSource};
 
 /// The state that the controller shares with its watches. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct NetworkPolicyWatches {
+pub(crate) struct NetworkPolicyWatches {
     namespaces: WatchSource<Namespace>,
     pub(super) policies: TextStore,
     pub(super) services: TextStore,
@@ -43,32 +44,31 @@ impl Default for NetworkPolicyWatches {
 
 impl NetworkPolicyWatches {
     /// Watches the policies of the seed.
-    pub fn watch_policies(&self, seed: &Client, group: &mut ControllerGroup) {
+    pub(crate) fn watch_policies(&self, seed: &Client, group: &mut ControllerGroup) {
         group.watch(seed, Options::all("seed/networkpolicies", NETWORK_POLICY), &self.policies);
     }
 
     /// Watches the input of the policies of Services.
-    pub fn watch_services(&self, seed: &Client, group: &mut ControllerGroup) {
+    pub(crate) fn watch_services(&self, seed: &Client, group: &mut ControllerGroup) {
         group.watch(seed, Options::all("seed/services", SERVICE), &self.services);
         let pods = Options { metadata_only: true, ..Options::all("seed/pods", POD) };
         group.watch(seed, pods, &self.pods);
     }
 
     /// Sets the writer of the policies that Services request.
-    pub fn set_service_policy_writer(&self, writer: ServicePolicyWriter) {
-        let before =
-            std::mem::replace(&mut *self.writer.lock().unwrap_or_else(PoisonError::into_inner), writer);
+    pub(crate) fn set_service_policy_writer(&self, writer: ServicePolicyWriter) {
+        let before = std::mem::replace(&mut *self.writer.lock().ignore_poison(), writer);
         if before != writer {
             self.writer_changed.tell(&());
         }
     }
 
     pub(super) fn writer(&self) -> ServicePolicyWriter {
-        *self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.writer.lock().ignore_poison()
     }
 
     /// The namespaces of the seed, also for other controllers.
-    pub const fn namespaces(&self) -> &WatchSource<Namespace> {
+    pub(crate) const fn namespaces(&self) -> &WatchSource<Namespace> {
         &self.namespaces
     }
 

@@ -32,7 +32,6 @@ const HERE: &str = "\u{1}";
 /// The separator between the parts of a digest.
 const BETWEEN: char = '\u{2}';
 
-/// A desired policy.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Policy {
     pub(super) name: String,
@@ -103,7 +102,6 @@ pub(super) fn look(object: &Value) -> String {
         .join(&String::from(BETWEEN))
 }
 
-/// Parses a digest.
 pub(super) fn seen(look: &str, namespace: &str) -> Option<LivePolicy> {
     let mut parts = look.split(BETWEEN).map(|part| part.replace(HERE, namespace));
     let (name, of, service) = (parts.next()?, parts.next()?, parts.next()?);

@@ -1,7 +1,7 @@
 //! The addresses of the seed's API server, for pods that connect to it. They are checked periodically.
 
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -10,6 +10,7 @@ use super::central;
 use crate::api::core::ENDPOINTS;
 use crate::api::meta::Key;
 use crate::base::clock::Mono;
+use crate::base::lock::IgnorePoison;
 use crate::controllers::site::is_garden;
 use crate::kube::Seed;
 use crate::net::{Dial, Url};
@@ -38,7 +39,7 @@ struct ApiServerCheckState {
 
 /// The periodic check.
 #[derive(Debug)]
-pub struct ApiServerCheck {
+pub(crate) struct ApiServerCheck {
     seed: Seed,
     dialer: Arc<dyn Dial>,
     name: Option<(String, u16)>,
@@ -47,13 +48,13 @@ pub struct ApiServerCheck {
 
 impl ApiServerCheck {
     /// `name` is host and port of the API server; `None` if its URL contains an address.
-    pub fn new(seed: Seed, dialer: Arc<dyn Dial>, name: Option<(String, u16)>) -> Self {
+    pub(crate) fn new(seed: Seed, dialer: Arc<dyn Dial>, name: Option<(String, u16)>) -> Self {
         Self { seed, dialer, name, inner: Mutex::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, ApiServerCheckState> {
         // Single assignments change it.
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock().ignore_poison()
     }
 
     pub(super) fn known(&self) -> Option<KnownApiServer> {
@@ -124,9 +125,9 @@ impl ApiServerCheck {
     }
 }
 
-/// The host name of the API server from its URL or, if that contains an address, from the environment of pods
-/// (`KUBERNETES_SERVICE_HOST` and `KUBERNETES_SERVICE_PORT`).
-pub fn name(server: &str, host: Option<&str>, port: Option<&str>) -> Option<(String, u16)> {
+/// The host name of the API server from its URL or, if that contains an address, from the environment of
+/// pods (`KUBERNETES_SERVICE_HOST` and `KUBERNETES_SERVICE_PORT`).
+pub(crate) fn name(server: &str, host: Option<&str>, port: Option<&str>) -> Option<(String, u16)> {
     let is_name = |host: &str| !host.is_empty() && host.parse::<IpAddr>().is_err();
     let url = Url::parse(server).ok().map(|url| (url.host, url.port));
     let variables = || Some((host?.to_owned(), port?.parse().ok()?));

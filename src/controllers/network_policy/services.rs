@@ -144,8 +144,8 @@ impl Service {
             && self.namespaces.iter().any(|selector| selects(selector, &namespace.labels))
     }
 
-    /// The policies in its own namespace. `carried` has the pod labels of its namespace and of those to which it is
-    /// open.
+    /// The policies in its own namespace. `carried` has the pod labels of its namespace and of those to
+    /// which it is open.
     pub(super) fn within(&self, carried: &SortedMap<&str, Arc<SortedSet<String>>>) -> Vec<Policy> {
         let mut policies: Vec<Policy> = self.world().into_iter().collect();
         for (namespace, labels) in carried {

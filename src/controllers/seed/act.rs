@@ -1,6 +1,6 @@
 //! A reconciliation of the Seed: the checks before the flow, the flow's turns, and their reports.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -10,6 +10,7 @@ use crate::api::gardener::{OPERATION, SEED, seed_namespace};
 use crate::api::meta::{Key, Metadata, text};
 use crate::base::clock::Mono;
 use crate::base::error::chain;
+use crate::base::lock::IgnorePoison;
 use crate::base::sorted::SortedMap;
 use crate::components::deletion_protection;
 use crate::flow::{Flow, Held, Observer, Pacer, Progress, TaskError, Turn};
@@ -65,7 +66,6 @@ impl SeedReconciler {
         Ok(None)
     }
 
-    /// Starts a reconciliation.
     pub(super) fn round(&self, observed: &Observed, phase: Phase, cx: &ReconcileContext) -> RunningSeedFlow {
         let wanted = extensions::wanted(&observed.live, &self.site.registrations.store().values());
         let is_complete = matches!(phase, Phase::Begin) || !self.memory.is_recent(cx.clock.mono(), &wanted);
@@ -95,7 +95,7 @@ impl SeedReconciler {
 
     /// The reconciliation that waits for its next turn, if the Seed's request has not changed.
     pub(super) fn unfinished(&self, key: &Key) -> Option<RunningSeedFlow> {
-        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        let running = self.running.lock().ignore_poison().take()?;
         let now = self.site.seeds.store().get(key)?;
         let then = &running.observed.live["metadata"];
         let asked = now.metadata.annotations.get(OPERATION).map_or("", String::as_str);
@@ -113,7 +113,7 @@ impl SeedReconciler {
         running: RunningSeedFlow,
         cx: &ReconcileContext,
     ) -> Result<ReconcileOutcome, ReconcileFailure> {
-        let keep = |running| *self.running.lock().unwrap_or_else(PoisonError::into_inner) = Some(running);
+        let keep = |running| *self.running.lock().ignore_poison() = Some(running);
         let mut held = Held::new(keep);
         let running = held.lend(running);
         let now = || cx.clock.mono();

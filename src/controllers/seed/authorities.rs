@@ -55,7 +55,6 @@ pub(super) fn ensure(work: &mut Work) -> Result<Step, Failed> {
     })
 }
 
-/// Deletes old CAs.
 pub(super) fn clean_up(work: &mut Work) -> Result<Step, Failed> {
     work.secrets.iter_mut().try_for_each(Secrets::clean_up_asked)?;
     Ok(Step::Done)

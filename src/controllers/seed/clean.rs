@@ -1,7 +1,7 @@
 //! The last steps of a Seed's deletion: it deletes components that another gardenlet has left, then the definitions,
 //! except those whose objects belong to others.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use serde_json::json;
@@ -11,6 +11,7 @@ use crate::api::crd::CUSTOM_RESOURCE_DEFINITION;
 use crate::api::meta::{ALL_NAMESPACES, Key, Metadata, Resource, text};
 use crate::api::resources::MANAGED_RESOURCE;
 use crate::base::clock::Timestamp;
+use crate::base::lock::IgnorePoison;
 use crate::base::sorted::SortedMap;
 use crate::components::leftovers::{self, COMPONENTS, Definition, ISTIO, OBJECTS};
 use crate::components::webhooks;
@@ -40,7 +41,7 @@ pub(super) type Origins = Mutex<SortedMap<String, Option<String>>>;
 
 /// Forgets the origins: the Seed and its definitions are gone.
 pub(super) fn forget(origins: &Origins) {
-    origins.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    origins.lock().ignore_poison().clear();
 }
 
 /// Deletes the components that another gardenlet has left. Returns `None` once they are gone.
@@ -103,8 +104,8 @@ pub(super) fn definitions(
     if step.is_some() { Ok(step) } else { remove_definitions(this, &last, now) }
 }
 
-/// Deletes objects outside of ManagedResources: those of custom kinds, and a gardener-resource-manager that a gardenlet
-/// has deployed.
+/// Deletes objects outside of ManagedResources: those of custom kinds, and a gardener-resource-manager that
+/// a gardenlet has deployed.
 fn remove_objects(this: &SeedReconciler, definitions: &[Metadata]) -> Result<(), ReconcileFailure> {
     let is_served = |resource: &Resource| {
         let name = format!("{}.{}", resource.plural, resource.group);
@@ -163,9 +164,7 @@ fn origin(
     found: &Metadata,
     definition: Definition<'_>,
 ) -> Result<Option<String>, ReconcileFailure> {
-    let known = |origins: &Origins| {
-        origins.lock().unwrap_or_else(PoisonError::into_inner).get(&found.metadata.uid).cloned()
-    };
+    let known = |origins: &Origins| origins.lock().ignore_poison().get(&found.metadata.uid).cloned();
     if let Some(origin) = known(&this.origins) {
         return Ok(origin);
     }
@@ -183,7 +182,7 @@ fn origin(
     if origin.is_none() {
         log::info!(definition = name; "Keeping the definition: a gardenlet did not create it, or others have changed it");
     }
-    let mut origins = this.origins.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut origins = this.origins.lock().ignore_poison();
     origins.insert(found.metadata.uid.clone(), origin.clone());
     Ok(origin)
 }

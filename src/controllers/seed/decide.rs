@@ -13,13 +13,11 @@ use crate::format::view;
 
 /// `status.gardener`: only the agent that is named there reconciles shoots.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Agent {
-    /// 64 hexadecimal digits.
-    pub id: String,
-    /// The host's name.
-    pub name: String,
-    /// Gardener's version.
-    pub version: String,
+pub(crate) struct Agent {
+    /// It has 64 hexadecimal digits.
+    pub(crate) id: String,
+    pub(crate) name: String,
+    pub(crate) version: String,
 }
 
 /// The input of a reconciliation.
@@ -181,7 +179,7 @@ pub(super) fn failed(observed: &Observed, error: &str, now: Timestamp) -> Value 
 }
 
 /// The patch while the seed's namespace is missing, unless the Seed already says so.
-pub fn without_namespace(live: &Value, why: &str, now: Timestamp) -> Option<Value> {
+pub(crate) fn without_namespace(live: &Value, why: &str, now: Timestamp) -> Option<Value> {
     let patch = failed(&Observed { live: live.clone(), ..Observed::default() }, why, now);
     let (last, next) = (&live["status"]["lastOperation"], &patch["status"]["lastOperation"]);
     ["type", "state", "description"].iter().any(|field| last[field] != next[field]).then_some(patch)

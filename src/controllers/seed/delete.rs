@@ -109,9 +109,9 @@ pub(super) fn step(
     }
 }
 
-/// Deletes objects that extensions must clean up while the extensions are installed: the garden removes them when no
-/// object needs them. The cluster identity is deleted at the same time, as in upstream. Returns `None` once everything
-/// is gone.
+/// Deletes objects that extensions must clean up while the extensions are installed: the garden removes them
+/// when no object needs them. The cluster identity is deleted at the same time, as in upstream. Returns
+/// `None` once everything is gone.
 fn remove_extension_objects(
     this: &SeedReconciler,
     seed: &str,

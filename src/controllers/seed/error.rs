@@ -6,22 +6,20 @@ use crate::flow::{TaskError, describe};
 use crate::kube;
 
 /// Upstream's text when the seed's namespace cannot be read, for any reason.
-pub const GET_NAMESPACE: &str = "failed to get seed namespace in garden cluster";
+pub(crate) const GET_NAMESPACE: &str = "failed to get seed namespace in garden cluster";
 
 /// Why a Seed cannot be reconciled now.
 #[derive(Debug)]
-pub enum Error {
+pub(crate) enum Error {
     /// The seed's Kubernetes version is too old.
     Version(String),
     /// The garden has not created the seed's namespace.
     NoNamespace(String),
     /// Tasks of the flow failed.
     Tasks(Vec<TaskError>),
-    /// A request failed.
     Kube {
         /// What the agent tried.
         operation: &'static str,
-        /// The cause.
         source: kube::Error,
     },
 }

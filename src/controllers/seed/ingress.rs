@@ -29,7 +29,6 @@ const ADDRESS_PERIOD: Duration = Duration::from_secs(5);
 /// A record of another type has to be deleted first.
 pub(super) const WITHIN: Duration = Duration::from_secs(120);
 
-/// The record.
 pub(super) fn target() -> Target {
     Target { resource: DNS_RECORD, key: Key::new(GARDEN_NAMESPACE, NAME) }
 }

@@ -18,7 +18,7 @@ mod garden_secrets;
 mod ingress;
 mod observe;
 mod operations;
-pub mod register;
+pub(crate) mod register;
 pub(super) mod registration;
 mod status;
 mod work;
@@ -37,15 +37,14 @@ use crate::runtime::queue::Retry;
 use super::Site;
 
 use decide::Phase;
-pub use decide::{Agent, without_namespace};
-pub use error::{Error, GET_NAMESPACE};
-pub use registration::{SeedAbsence, SeedRegistration};
+pub(crate) use decide::{Agent, without_namespace};
+pub(crate) use error::{Error, GET_NAMESPACE};
+pub(crate) use registration::{SeedAbsence, SeedRegistration};
 
 /// The finalizer of objects that Gardener manages.
-pub const FINALIZER: &str = "gardener";
+pub(crate) const FINALIZER: &str = "gardener";
 
-/// Adds the controller.
-pub fn add(site: &Arc<Site>, group: &mut ControllerGroup) {
+pub(crate) fn add(site: &Arc<Site>, group: &mut ControllerGroup) {
     let lane = group.lane("seed", 1, RETRY);
     let own = site.own_seed();
     group.wake(&lane, &site.seeds, move |change| {
@@ -83,8 +82,8 @@ struct SeedReconciler {
 /// The delay after a write conflict.
 const CONFLICT_RETRY: Duration = Duration::from_millis(50);
 
-/// Upstream's first delay is 5 ms. A reconciliation reads about sixty objects, and a problem that a person must fix
-/// takes longer.
+/// Upstream's first delay is 5 ms. A reconciliation reads about sixty objects, and a problem that a person
+/// must fix takes longer.
 const RETRY: Retry = Retry { first: Duration::from_secs(1), max: Duration::from_secs(60) };
 
 impl Reconciler for SeedReconciler {

@@ -12,7 +12,6 @@ use crate::flow::{Failed, Step};
 use crate::identity::secret::OPERATION_RENEW;
 use crate::kube::{Garden, ListParams, Patch, Seed};
 
-/// The requested operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SeedOperation {
     /// Renew tokens for the garden.

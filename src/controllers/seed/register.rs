@@ -8,8 +8,7 @@ use crate::format::quantity;
 
 /// The request to send.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Action {
-    /// Create this object.
+pub(crate) enum Action {
     Create(Value),
     /// A JSON merge patch.
     Patch(Value),
@@ -17,8 +16,8 @@ pub enum Action {
     Nothing,
 }
 
-/// Labels that the garden's API server adds to Seeds. Upstream drops them with each registration, and the server adds
-/// them again.
+/// Labels that the garden's API server adds to Seeds. Upstream drops them with each registration, and the
+/// server adds them again.
 fn is_kept_by_server(label: &str) -> bool {
     matches!(label, "seed.gardener.cloud/provider" | "seed.gardener.cloud/region")
         || label.starts_with("name.seed.gardener.cloud/")
@@ -26,7 +25,7 @@ fn is_kept_by_server(label: &str) -> bool {
 
 /// Decides from the live Seed. Annotations are added and never removed. Labels and spec are set to the configured ones.
 /// An existing `dns.defaults` survives if the configuration has none.
-pub fn decide(live: Option<&Value>, config: &SeedConfig) -> Action {
+pub(crate) fn decide(live: Option<&Value>, config: &SeedConfig) -> Action {
     let Some(live) = live else { return Action::Create(object(config)) };
     let mut wanted = live.clone();
     merge_annotations(&mut wanted, config);
@@ -74,8 +73,8 @@ fn keep_amounts(live: &Value, wanted: &mut Value, path: &[&str]) {
     }
 }
 
-/// The configured spec. An empty list of default domains counts as not configured, because the garden refuses an empty
-/// list.
+/// The configured spec. An empty list of default domains counts as not configured, because the garden
+/// refuses an empty list.
 fn spec(config: &SeedConfig) -> Value {
     let mut spec = config.spec.clone();
     if let Some(dns) = spec.get_mut("dns").and_then(Value::as_object_mut)

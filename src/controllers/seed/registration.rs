@@ -1,7 +1,9 @@
 //! What this process knows about its Seed object: its uid, and whether somebody has deleted it. It outlives the terms
 //! of a leader, so that a change of leadership does not undo a deletion.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use crate::base::lock::IgnorePoison;
 
 #[derive(Debug, Default)]
 struct KnownSeed {
@@ -12,22 +14,21 @@ struct KnownSeed {
 
 /// The registration. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub struct SeedRegistration(Arc<Mutex<KnownSeed>>);
+pub(crate) struct SeedRegistration(Arc<Mutex<KnownSeed>>);
 
 /// Why there is no Seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SeedAbsence {
+pub(crate) enum SeedAbsence {
     /// This process has not registered it yet.
     Never,
     /// It is gone without a deletion request: the garden has lost it.
     Lost,
-    /// Somebody deleted it.
     Deleted,
 }
 
 impl SeedRegistration {
     /// Sets the Seed that is served from now on.
-    pub fn serves(&self, uid: &str, is_deleting: bool) {
+    pub(crate) fn serves(&self, uid: &str, is_deleting: bool) {
         let mut known = self.lock();
         if known.uid != uid {
             *known = KnownSeed { uid: uid.to_owned(), deleted: false };
@@ -36,23 +37,23 @@ impl SeedRegistration {
     }
 
     /// Records that the Seed with this uid is being deleted.
-    pub fn is_deleted(&self, uid: &str) {
+    pub(crate) fn is_deleted(&self, uid: &str) {
         let mut known = self.lock();
         known.deleted |= known.uid == uid;
     }
 
     /// Whether this is the served Seed, and not another one with its name.
-    pub fn is_of(&self, uid: &str) -> bool {
+    pub(crate) fn is_of(&self, uid: &str) -> bool {
         self.lock().uid == uid
     }
 
     /// The uid of the served Seed; empty before the first registration.
-    pub fn uid(&self) -> String {
+    pub(crate) fn uid(&self) -> String {
         self.lock().uid.clone()
     }
 
     /// Why there is no Seed.
-    pub fn absence(&self) -> SeedAbsence {
+    pub(crate) fn absence(&self) -> SeedAbsence {
         let known = self.lock();
         match (known.uid.is_empty(), known.deleted) {
             (true, _) => SeedAbsence::Never,
@@ -63,7 +64,7 @@ impl SeedRegistration {
 
     fn lock(&self) -> MutexGuard<'_, KnownSeed> {
         // Plain values: a panic does not leave them half changed.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 }
 

@@ -67,8 +67,8 @@ impl SeedReconciler {
         cx.events.tell(&self.site.garden, &cx.clock, about, news);
     }
 
-    /// Reports what the operation waits for while it continues: once per reason, in the status, as an event and in the
-    /// log.
+    /// Reports what the operation waits for while it continues: once per reason, in the status, as an event
+    /// and in the log.
     fn tell_blocked(
         &self,
         key: &Key,

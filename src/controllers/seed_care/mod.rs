@@ -8,7 +8,7 @@
 mod decide;
 mod pods;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::api::condition::{Finding, Patience};
@@ -16,6 +16,7 @@ use crate::api::gardener::{SEED, Seed};
 use crate::api::meta::Key;
 use crate::base::clock::{Mono, Timestamp};
 use crate::base::error::chain;
+use crate::base::lock::IgnorePoison;
 use crate::config::care::SeedCare;
 use crate::format::time::parse_rfc3339;
 use crate::kube::{self};
@@ -28,8 +29,7 @@ use crate::runtime::write;
 use super::Site;
 use decide::{COMPONENTS_HEALTHY, EMERGENCY_STOP};
 
-/// Adds the controller.
-pub fn add(site: &Arc<Site>, group: &mut ControllerGroup) {
+pub(crate) fn add(site: &Arc<Site>, group: &mut ControllerGroup) {
     let settings = &site.settings.controllers.seed_care;
     let lane = group.lane("seed-care", 1, Retry::up_to(settings.sync_period));
     let own = site.own_seed();
@@ -45,8 +45,8 @@ pub fn add(site: &Arc<Site>, group: &mut ControllerGroup) {
     group.run(lane, reconciler);
 }
 
-/// Whether a change of the Seed requires a check: it is new, was just reconciled, or its emergency stop has started or
-/// ended.
+/// Whether a change of the Seed requires a check: it is new, was just reconciled, or its emergency stop
+/// has started or ended.
 fn wants_care(old: Option<&Seed>, new: &Seed) -> bool {
     let Some(old) = old else { return true };
     let operation = |seed: &Seed| seed.status.last_operation.clone().unwrap_or_default();
@@ -55,9 +55,9 @@ fn wants_care(old: Option<&Seed>, new: &Seed) -> bool {
     was_reconciled || decide::is_stopped(&old.metadata) != decide::is_stopped(&new.metadata)
 }
 
-/// Whether a ManagedResource of the seed has become healthy, or has another fault than before. A transient fault does
-/// not count, because it would flip the condition with every change of an extension. If it lasts, the next check sees
-/// it.
+/// Whether a ManagedResource of the seed has become healthy, or has another fault than before. A transient
+/// fault does not count, because it would flip the condition with every change of an extension. If it lasts,
+/// the next check sees it.
 fn has_news(old: Option<&Watched>, new: Option<&Watched>) -> bool {
     let of = |managed: Option<&Watched>| managed.filter(|m| decide::concerns(m)).and_then(decide::fault);
     let (before, after) = (of(old), of(new));
@@ -142,7 +142,7 @@ impl CareReconciler {
     /// A remaining pod is harmless, so failures wait for the next reconciliation.
     fn delete_stale_pods(&self, at: Mono, now: Timestamp) {
         let (over, going) = {
-            let mut looks = self.looks.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut looks = self.looks.lock().ignore_poison();
             let over = self.settings().sync_period.max(OVER_PERIOD);
             (is_due(&mut looks.over, at, over), is_due(&mut looks.going, at, GOING_PERIOD))
         };

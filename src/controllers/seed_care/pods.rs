@@ -13,19 +13,14 @@ use crate::runtime::stale_pods;
 
 const NOT_OF_THE_CLUSTER: &str = "metadata.namespace!=kube-system";
 
-/// Deletes the pods that will never run again.
-///
-/// # Errors
-/// A request fails, but not with "not found". A pod that cannot be deleted does not keep others from being deleted.
+/// Deletes the pods that will never run again. Errors: a request fails, but not with "not found". A pod that
+/// cannot be deleted does not keep others from being deleted.
 pub(super) fn delete_over(client: &Client, now: Timestamp) -> Result<(), Error> {
     let field_selector = format!("status.phase!=Running,status.phase!=Pending,{NOT_OF_THE_CLUSTER}");
     stale_pods::delete(client, "", &ListParams { field_selector, ..ListParams::default() }, now)
 }
 
-/// Deletes the pods that have been terminating for too long.
-///
-/// # Errors
-/// Like [`delete_over`].
+/// Deletes the pods that have been terminating for too long. Errors: like [`delete_over`].
 pub(super) fn delete_going(client: &Client, now: Timestamp) -> Result<(), Error> {
     let field_selector = NOT_OF_THE_CLUSTER.to_owned();
     stale_pods::delete(

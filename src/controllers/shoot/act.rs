@@ -1,13 +1,12 @@
 //! The turns of a Shoot's flow, and their reports.
 
-use std::sync::PoisonError;
-
 use serde_json::Value;
 
 use crate::api::gardener::SHOOT;
 use crate::api::meta::{Key, text};
 use crate::base::clock::Timestamp;
 use crate::base::error::chain;
+use crate::base::lock::IgnorePoison;
 use crate::flow::{Failed, Flow, Held, Observer, Pacer, Progress, TaskError, Turn};
 use crate::kube::{self, Garden, Patch};
 use crate::operation::{Operation, Work};
@@ -62,7 +61,7 @@ impl From<kube::Error> for EndError {
 impl ShootReconciler {
     /// The operation that waits for its next turn, if the Shoot's request has not changed.
     pub(super) fn unfinished(&self, key: &Key) -> Option<RunningShootFlow> {
-        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).remove(key)?;
+        let running = self.running.lock().ignore_poison().remove(key)?;
         let now = self.site.heads.store().get(key)?;
         let then = &running.work.shoot()["metadata"];
         let is_new = now.metadata.deletion_timestamp.is_some() && then["deletionTimestamp"].is_null();
@@ -121,7 +120,7 @@ impl ShootReconciler {
     }
 
     fn keep(&self, key: &Key, running: RunningShootFlow) {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone(), running);
+        self.running.lock().ignore_poison().insert(key.clone(), running);
     }
 
     /// Reports the result of the flow, which has ended `at`, to the garden.

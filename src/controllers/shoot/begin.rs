@@ -128,8 +128,8 @@ fn asks_for(shoot: &Value) -> [Value; 3] {
     [metadata["generation"].clone(), metadata["deletionTimestamp"].clone(), operation]
 }
 
-/// Writes the `Cluster` of a Shoot that is not reconciled now, if an operation has started before. Otherwise the seed contains
-/// nothing of it.
+/// Writes the `Cluster` of a Shoot that is not reconciled now, if an operation has started before. Otherwise
+/// the seed contains nothing of it.
 pub(super) fn sync_only(env: &Environment, shoot: &Value, seed: &Value) -> Result<(), ReconcileFailure> {
     if text(&shoot["status"]["technicalID"]).is_empty() {
         return Ok(());

@@ -17,11 +17,11 @@ use crate::operation::Operation;
 use crate::shoot::window::Window;
 
 /// The finalizer that protects a Shoot from the first operation until nothing of it is left.
-pub const FINALIZER: &str = "gardener";
+pub(crate) const FINALIZER: &str = "gardener";
 /// When to check a blocked operation again.
-pub const BLOCKED_AGAIN: Duration = Duration::from_secs(15);
+pub(crate) const BLOCKED_AGAIN: Duration = Duration::from_secs(15);
 /// Why a Shoot with workers is not touched.
-pub const HAS_WORKERS: &str = "This gardenlet cannot serve Shoots with workers and leaves everything as it is. Let a gardenlet of \
+pub(crate) const HAS_WORKERS: &str = "This gardenlet cannot serve Shoots with workers and leaves everything as it is. Let a gardenlet of \
     Gardener serve the Shoot, or make one without workers.";
 
 const CONFIRM_FORCE: &str = "confirmation.gardener.cloud/force-deletion";
@@ -35,7 +35,7 @@ const SEED_CONDITIONS: [&str; 2] = ["GardenletReady", "SeedSystemComponentsHealt
 
 /// The decision about a Shoot.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum ShootDecision {
+pub(crate) enum ShootDecision {
     /// Nothing, until it changes.
     Nothing,
     /// Run this operation now.
@@ -46,7 +46,6 @@ pub enum ShootDecision {
         after: Option<Duration>,
         /// Whether its `Cluster` is kept in sync.
         is_synced: bool,
-        /// The reason.
         why: WaitReason,
     },
     /// Something else must change first. The last operation reports it ([`super::status::blocked`]).
@@ -58,7 +57,6 @@ pub enum ShootDecision {
     },
     /// This version does not support the operation ([`super::status::not_built`]). Nothing is changed.
     NotBuilt {
-        /// The reason.
         why: &'static str,
         /// When to decide again.
         after: Duration,
@@ -67,7 +65,7 @@ pub enum ShootDecision {
 
 /// Why a Shoot is not reconciled now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum WaitReason {
+pub(crate) enum WaitReason {
     /// The Seed's annotation stops all Shoots.
     Stopped,
     /// Its last operation failed permanently.
@@ -81,8 +79,7 @@ pub enum WaitReason {
 }
 
 impl WaitReason {
-    /// In words.
-    pub const fn as_str(self) -> &'static str {
+    pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Stopped => "the Seed's annotation stops all reconciliations",
             Self::Failed => "its last operation failed permanently",
@@ -95,7 +92,7 @@ impl WaitReason {
     }
 
     /// What an operator can do to have it reconciled.
-    pub const fn remedy(self) -> &'static str {
+    pub(crate) const fn remedy(self) -> &'static str {
         match self {
             Self::Stopped => {
                 "remove annotation shoot.gardener.cloud/emergency-stop-reconciliations from the Seed"
@@ -113,25 +110,23 @@ impl WaitReason {
 
 /// The input of a decision.
 #[derive(Clone, Copy, Debug)]
-pub struct ShootDecisionInput<'a> {
-    /// The Shoot.
-    pub shoot: &'a Value,
+pub(crate) struct ShootDecisionInput<'a> {
+    pub(crate) shoot: &'a Value,
     /// The Seed that this agent serves.
-    pub seed: &'a Value,
+    pub(crate) seed: &'a Value,
     /// The agent's own `status.gardener`: `id`, `name` and `version`.
-    pub agent: &'a Value,
-    /// `controllers.shoot`.
-    pub settings: &'a ShootController,
-    /// Now.
-    pub now: Timestamp,
+    pub(crate) agent: &'a Value,
+    /// Field `controllers.shoot` of the configuration.
+    pub(crate) settings: &'a ShootController,
+    pub(crate) now: Timestamp,
     /// The agent has just listed the Shoot, and this is its first decision about it.
-    pub is_listed: bool,
+    pub(crate) is_listed: bool,
     /// A random number from 0 to 1: the position within a window.
-    pub share: f64,
+    pub(crate) share: f64,
 }
 
 /// The name of the responsible seed. During a migration, this is the old one until it has finished.
-pub fn responsible(shoot: &Value) -> &str {
+pub(crate) fn responsible(shoot: &Value) -> &str {
     let (wanted, present) = seeds(shoot);
     if wanted.is_empty() || present.is_empty() { wanted } else { present }
 }
@@ -142,12 +137,12 @@ fn seeds(shoot: &Value) -> (&str, &str) {
 }
 
 /// Whether it has workers.
-pub fn has_workers(shoot: &Value) -> bool {
+pub(crate) fn has_workers(shoot: &Value) -> bool {
     shoot["spec"]["provider"]["workers"].as_array().is_some_and(|workers| !workers.is_empty())
 }
 
 /// Whether it is being deleted.
-pub fn is_deleting(shoot: &Value) -> bool {
+pub(crate) fn is_deleting(shoot: &Value) -> bool {
     !text(&shoot["metadata"]["deletionTimestamp"]).is_empty()
 }
 
@@ -157,7 +152,7 @@ pub(super) fn is_forced(annotations: &SortedMap<String, String>) -> bool {
 }
 
 /// The required operation, whether or not it is due.
-pub fn operation(shoot: &Value) -> Operation {
+pub(crate) fn operation(shoot: &Value) -> Operation {
     let last = &shoot["status"]["lastOperation"];
     let (kind, state) = (text(&last["type"]), text(&last["state"]));
     let (wanted, present) = seeds(shoot);
@@ -183,7 +178,7 @@ pub fn operation(shoot: &Value) -> Operation {
 }
 
 /// Decides what to do with the Shoot now.
-pub fn decide(input: &ShootDecisionInput<'_>) -> ShootDecision {
+pub(crate) fn decide(input: &ShootDecisionInput<'_>) -> ShootDecision {
     let shoot = input.shoot;
     let seed = responsible(shoot);
     let is_ours = !seed.is_empty() && input.seed["metadata"]["name"] == seed;
@@ -235,7 +230,7 @@ impl ShootDecisionInput<'_> {
     }
 
     /// When to decide again after an operation succeeded or was skipped.
-    pub fn again_after(&self) -> Option<Duration> {
+    pub(crate) fn again_after(&self) -> Option<Duration> {
         match self.is_left_alone() {
             Some(_) => None,
             None if self.is_confined() => Some(self.window().until_next(self.now, self.share)),

@@ -48,10 +48,8 @@ impl RunningShootFlow {
 }
 
 impl ShootReconciler {
-    /// Reports that all tasks have been done since `at`.
-    ///
-    /// # Errors
-    /// A request fails; [`EndError`] tells whether the result is still to be reported.
+    /// Reports that all tasks have been done since `at`. Errors: a request fails; [`EndError`] tells whether
+    /// the result is still to be reported.
     pub(super) fn succeeded(
         &self,
         key: &Key,
@@ -108,10 +106,8 @@ impl ShootReconciler {
         Ok(live)
     }
 
-    /// The same after other tasks have failed, so that the next try does not repeat them.
-    ///
-    /// # Errors
-    /// The garden is unreachable.
+    /// The same after other tasks have failed, so that the next try does not repeat them. Errors:
+    /// the garden is unreachable.
     pub(super) fn strike_off_done(&self, key: &Key, running: &RunningShootFlow) -> Result<(), kube::Error> {
         if running.fulfilled().is_empty() {
             return Ok(());
@@ -158,7 +154,6 @@ impl ShootReconciler {
         })
     }
 
-    /// Emits an event.
     pub(super) fn tell(
         &self,
         key: &Key,

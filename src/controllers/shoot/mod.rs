@@ -4,20 +4,21 @@
 
 mod act;
 mod begin;
-pub mod decide;
+pub(crate) mod decide;
 mod finish;
 mod release;
-pub mod report;
+pub(crate) mod report;
 mod rotation;
-pub mod status;
+pub(crate) mod status;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::api::gardener::{SEED, SHOOT, ShootHead};
 use crate::api::meta::Key;
+use crate::base::lock::IgnorePoison;
 use crate::base::random;
 use crate::base::sorted::{SortedMap, SortedSet};
 use crate::operation::Environment;
@@ -30,8 +31,7 @@ use super::Site;
 
 use decide::{ShootDecision, ShootDecisionInput};
 
-/// Adds the controller.
-pub fn add(site: &Arc<Site>, group: &mut ControllerGroup) {
+pub(crate) fn add(site: &Arc<Site>, group: &mut ControllerGroup) {
     let settings = &site.settings;
     let lane = group.lane("shoot", settings.controllers.shoot.workers, RETRY);
     let listed = ListedShoots::default();
@@ -162,7 +162,7 @@ struct ListedShoots(Arc<Mutex<SortedSet<Key>>>);
 
 impl ListedShoots {
     fn all(&self) -> MutexGuard<'_, SortedSet<Key>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 
     fn hear(&self, change: &Change<ShootHead>) {

@@ -44,10 +44,8 @@ impl ShootReconciler {
         Ok(self.finalize(key, shoot, &report, cx.clock.now())?)
     }
 
-    /// Reports that all tasks of a deletion have been done since `at`.
-    ///
-    /// # Errors
-    /// A request fails; [`EndError`] tells whether the result is still to be reported.
+    /// Reports that all tasks of a deletion have been done since `at`. Errors: a request fails; [`EndError`]
+    /// tells whether the result is still to be reported.
     pub(super) fn deleted(
         &self,
         key: &Key,

@@ -46,29 +46,28 @@ const CONSTRAINTS: [&str; 2] = ["HibernationPossible", "MaintenancePreconditions
 
 /// The input at the start of an operation, besides the Shoot.
 #[derive(Clone, Copy, Debug)]
-pub struct OperationStart<'a> {
+pub(crate) struct OperationStart<'a> {
     /// The name of the Shoot's Project.
-    pub project: &'a str,
+    pub(crate) project: &'a str,
     /// The agent's own `status.gardener`.
-    pub agent: &'a Value,
-    /// `controllers.shoot.retryDuration`.
-    pub retry_duration: Duration,
-    /// Now.
-    pub now: Timestamp,
+    pub(crate) agent: &'a Value,
+    /// Field `controllers.shoot.retryDuration` of the configuration.
+    pub(crate) retry_duration: Duration,
+    pub(crate) now: Timestamp,
 }
 
 /// The input when an operation has succeeded.
 #[derive(Clone, Copy, Debug)]
-pub struct OperationSuccess<'a> {
+pub(crate) struct OperationSuccess<'a> {
     /// The live Shoot, including conditions that others have written meanwhile.
-    pub shoot: &'a Value,
+    pub(crate) shoot: &'a Value,
     /// Whether the reconciled Shoot, as in the `Cluster`, was to be hibernated.
-    pub is_hibernated: bool,
+    pub(crate) is_hibernated: bool,
 }
 
 /// An operation from its start to its end.
 #[derive(Clone, Debug)]
-pub struct OperationReport {
+pub(crate) struct OperationReport {
     operation: Operation,
     generation: i64,
     seed: Value,
@@ -82,8 +81,7 @@ pub struct OperationReport {
 
 /// The status of a running operation.
 #[derive(Clone, Debug)]
-pub struct ReportedProgress {
-    /// The last errors.
+pub(crate) struct ReportedProgress {
     errors: Vec<Value>,
     percent: u32,
     description: String,
@@ -91,7 +89,7 @@ pub struct ReportedProgress {
 
 impl OperationReport {
     /// For an operation that starts.
-    pub fn new(shoot: &Value, operation: Operation, start: &OperationStart<'_>) -> Self {
+    pub(crate) fn new(shoot: &Value, operation: Operation, start: &OperationStart<'_>) -> Self {
         let status = &shoot["status"];
         let (wanted, observed) =
             (generation(&shoot["metadata"]["generation"]), generation(&status["observedGeneration"]));
@@ -137,17 +135,17 @@ impl OperationReport {
     }
 
     /// The kind of operation.
-    pub const fn operation(&self) -> Operation {
+    pub(crate) const fn operation(&self) -> Operation {
         self.operation
     }
 
     /// The generation of the Shoot that it reconciles.
-    pub const fn generation(&self) -> i64 {
+    pub(crate) const fn generation(&self) -> i64 {
         self.generation
     }
 
     /// The status patch at the start.
-    pub fn begin(&self, now: Timestamp) -> Value {
+    pub(crate) fn begin(&self, now: Timestamp) -> Value {
         let description = match self.operation {
             Operation::Create | Operation::Reconcile => "Reconciliation of Shoot cluster initialized.",
             Operation::Restore => "Restoration of Shoot cluster initialized.",
@@ -165,10 +163,10 @@ impl OperationReport {
         json!({ "status": status })
     }
 
-    /// The metadata patch after [`OperationReport::begin`], from the Shoot that it returned: it removes the values of the
-    /// operation annotation that have been accepted. The patch is refused if the Shoot has changed since; the operation
-    /// then starts again.
-    pub fn operation_annotations(&self, live: &Value) -> Option<Value> {
+    /// The metadata patch after [`OperationReport::begin`], from the Shoot that it returned: it removes the values of
+    /// the operation annotation that have been accepted. The patch is refused if the Shoot has changed since;
+    /// the operation then starts again.
+    pub(crate) fn operation_annotations(&self, live: &Value) -> Option<Value> {
         match self.operation {
             Operation::Create | Operation::Reconcile | Operation::Restore => {
                 rotation::rest(live).map(|rest| annotate(live, OPERATION, &rest))
@@ -179,7 +177,7 @@ impl OperationReport {
 
     /// The status patch during the operation, if there is something new. Call [`OperationReport::has_told`] once it is
     /// written. `done` are the finished tasks. An error of an earlier operation stays until its task is done.
-    pub fn going_on(
+    pub(crate) fn going_on(
         &self,
         progress: &Progress,
         done: &[String],
@@ -206,12 +204,12 @@ impl OperationReport {
     }
 
     /// Records that a patch of [`OperationReport::going_on`] was written.
-    pub fn has_told(&mut self, told: ReportedProgress) {
+    pub(crate) fn has_told(&mut self, told: ReportedProgress) {
         self.told = told;
     }
 
     /// The status patch after all tasks have finished.
-    pub fn succeeded(&self, now: Timestamp, reconciled: &OperationSuccess<'_>) -> Value {
+    pub(crate) fn succeeded(&self, now: Timestamp, reconciled: &OperationSuccess<'_>) -> Value {
         let what = match self.operation {
             Operation::Create | Operation::Reconcile => "reconciled",
             Operation::Restore => "restored",
@@ -251,13 +249,13 @@ impl OperationReport {
     }
 
     /// Whether it is not retried until somebody changes something.
-    pub fn is_final(&self, errors: &[TaskError], now: Timestamp) -> bool {
+    pub(crate) fn is_final(&self, errors: &[TaskError], now: Timestamp) -> bool {
         let is_final = |code: &String| FINAL_CODES.contains(&code.as_str());
         now > self.retry_until || errors.iter().any(|error| error.failed.codes.iter().any(is_final))
     }
 
     /// The status patch after tasks have failed. The name [`INITIALIZE`] names the steps before all tasks.
-    pub fn failed(&self, errors: &[TaskError], now: Timestamp) -> Value {
+    pub(crate) fn failed(&self, errors: &[TaskError], now: Timestamp) -> Value {
         let texts: Vec<String> = errors.iter().map(describe).collect();
         let mut description = if texts.is_empty() {
             "The operation was ended before it was done.".to_owned()
@@ -286,7 +284,7 @@ impl OperationReport {
 
     /// The metadata patch that removes finished tasks from their annotation. If the Shoot has changed since, they stay,
     /// because the garden may have requested them again.
-    pub fn task_annotations(&self, live: &Value, done: &[&str]) -> Option<Value> {
+    pub(crate) fn task_annotations(&self, live: &Value, done: &[&str]) -> Option<Value> {
         let left: Vec<&str> = asked(live).filter(|task| !done.contains(task)).collect();
         let is_same = generation(&live["metadata"]["generation"]) == self.generation;
         (is_same && left.len() < asked(live).count()).then(|| annotate(live, TASKS, &left.join(",")))
@@ -295,7 +293,7 @@ impl OperationReport {
 
 /// The status patch with the identity of a Shoot, written once all inputs of its operation are known. Without an
 /// identity, nothing was created in the seed.
-pub fn identified(shoot: &Value) -> Option<Value> {
+pub(crate) fn identified(shoot: &Value) -> Option<Value> {
     let uid = &shoot["metadata"]["uid"];
     text(&shoot["status"]["uid"]).is_empty().then(|| json!({"status": {"uid": uid}}))
 }

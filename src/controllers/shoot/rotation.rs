@@ -17,11 +17,9 @@ const OBSERVABILITY: &str = "observability";
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Act {
-    /// The first step.
     Start,
     /// Both steps in sequence.
     StartBoth,
-    /// The second step.
     Complete,
     /// No client must follow, so there is one step.
     Once,
@@ -137,9 +135,9 @@ fn act(rotation: &mut Value, what: &str, act: Act, now: Timestamp) {
     }
 }
 
-/// The state of the rotations after a successful operation. Nothing can be rewritten in a hibernated Shoot. Its key
-/// rotation pauses until it is awake, because the old encryption key is still needed to read stored objects. Upstream
-/// continues.
+/// The state of the rotations after a successful operation. Nothing can be rewritten in a hibernated
+/// Shoot. Its key rotation pauses until it is awake, because the old encryption key is still needed to
+/// read stored objects. Upstream continues.
 pub(super) fn done(rotation: &Value, is_hibernated: bool, now: Timestamp) -> Value {
     let mut rotation = rotation.clone();
     let all = [AUTHORITIES, ACCOUNT_KEY, ENCRYPTION_KEY];

@@ -8,10 +8,10 @@ use crate::base::clock::Timestamp;
 use crate::format::time::rfc3339;
 
 /// The task ID of errors that occur before the first task.
-pub const INITIALIZE: &str = "initializeOperation";
+pub(crate) const INITIALIZE: &str = "initializeOperation";
 
 /// It is reconciled later. Without a last operation, the garden would not accept a request for one.
-pub fn pending(shoot: &Value) -> Option<Value> {
+pub(crate) fn pending(shoot: &Value) -> Option<Value> {
     let last = json!({"type": "Create", "state": "Pending"});
     shoot["status"]["lastOperation"].is_null().then(|| json!({"status": {"lastOperation": last}}))
 }
@@ -19,7 +19,7 @@ pub fn pending(shoot: &Value) -> Option<Value> {
 /// Something else must change first. The last operation stays readable: a migration continues from it, a permanently
 /// failed Shoot waits for its owner, and one that is up to date waits for its window. Only a lasting problem
 /// (`is_error`) is an error.
-pub fn blocked(shoot: &Value, why: &str, is_error: bool, now: Timestamp) -> Option<Value> {
+pub(crate) fn blocked(shoot: &Value, why: &str, is_error: bool, now: Timestamp) -> Option<Value> {
     let last = &shoot["status"]["lastOperation"];
     // Earlier versions wrote Pending for a lasting problem of a new Shoot.
     let is_told = !is_error || last["state"] != "Pending";
@@ -47,7 +47,7 @@ pub fn blocked(shoot: &Value, why: &str, is_error: bool, now: Timestamp) -> Opti
 }
 
 /// This version does not support the operation.
-pub fn not_built(shoot: &Value, why: &str, now: Timestamp) -> Option<Value> {
+pub(crate) fn not_built(shoot: &Value, why: &str, now: Timestamp) -> Option<Value> {
     let errors = &shoot["status"]["lastErrors"];
     if errors.as_array().is_some_and(|errors| errors.iter().any(|error| error["description"] == why)) {
         return None;

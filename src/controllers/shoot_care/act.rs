@@ -24,12 +24,10 @@ use super::pace::{self, Found, Next};
 /// The state of a Shoot between two checks.
 pub(super) struct KnownShoot {
     uid: String,
-    /// The last result.
     conditions: Vec<Condition>,
     constraints: Vec<Condition>,
     /// The last result was not written to the garden yet.
     is_owed: bool,
-    /// The last write.
     written: Option<Written>,
     next: Next,
     /// Whether the API server answered the last time; `None` if it was not asked.

@@ -14,7 +14,7 @@ use super::schedule::Schedule;
 /// The facts from the spec.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(super) struct Basis {
-    /// `spec.hibernation.enabled`.
+    /// Field `spec.hibernation.enabled` of the Shoot.
     pub(super) wants_hibernation: bool,
     /// It has workers, so it gets no conditions.
     pub(super) has_workers: bool,
@@ -26,7 +26,7 @@ pub(super) struct Basis {
     pub(super) window_begin: String,
     /// `spec.maintenance.timeWindow.end`.
     pub(super) window_end: String,
-    /// `spec.hibernation.schedules`.
+    /// Field `spec.hibernation.schedules` of the Shoot.
     pub(super) schedules: Vec<Schedule>,
 }
 

@@ -49,7 +49,6 @@ pub(super) enum ServerHealth {
     Silent(String),
     /// It reports that it is unhealthy.
     Sick(u16, String),
-    /// It is healthy.
     Well,
 }
 
@@ -83,9 +82,7 @@ impl Plane {
 /// The input of a check.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CheckInput<'a> {
-    /// The present time.
     pub(super) now: Timestamp,
-    /// The configuration.
     pub(super) care: &'a ShootCare,
     /// The status in the garden.
     pub(super) status: &'a ShootStatus,
@@ -108,18 +105,14 @@ pub(super) struct CheckInput<'a> {
 /// The result of a check.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum CheckResult {
-    /// Healthy.
     Well(Finding),
-    /// Unhealthy.
     Failed(Finding),
     /// The report of an extension, unchanged.
     Told(Status, Finding),
-    /// Unknown.
     Unknown(String),
 }
 
 impl CheckInput<'_> {
-    /// All present conditions.
     pub(super) fn conditions(&self) -> Vec<Condition> {
         let all = CONDITIONS.map(|kind| {
             let old = condition::find_or_init(self.old, kind, self.now);

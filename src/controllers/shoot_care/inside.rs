@@ -44,10 +44,8 @@ pub(super) struct ServerAnswer {
     pub(super) client: Option<Shoot>,
 }
 
-/// Checks whether the server is healthy.
-///
-/// # Errors
-/// A request to the seed was not sent, which says nothing about the server.
+/// Checks whether the server is healthy. Errors: a request to the seed was not sent, which says
+/// nothing about the server.
 pub(super) fn ask(
     site: &Site,
     namespace: &str,
@@ -108,9 +106,6 @@ fn healthz(client: &Shoot, metrics: &Metrics) -> Result<ServerHealth, String> {
 }
 
 /// The first problem of the owner's webhooks.
-///
-/// # Errors
-/// A request fails.
 pub(super) fn problem(client: &Client) -> Result<Option<WebhookProblem>, Error> {
     for resource in CONFIGURATIONS {
         let mut first = None;
@@ -131,9 +126,6 @@ pub(super) fn problem(client: &Client) -> Result<Option<WebhookProblem>, Error> 
 }
 
 /// The definitions with objects that cannot be read without a webhook.
-///
-/// # Errors
-/// A request fails.
 pub(super) fn definitions(client: &Client) -> Result<Vec<String>, Error> {
     let mut names = Vec::new();
     each(client, &CUSTOM_RESOURCE_DEFINITION, &mut |definition| match definition {
@@ -153,10 +145,8 @@ fn needs_webhook(definition: &Value) -> bool {
         && definition["spec"]["conversion"]["strategy"] == "Webhook"
 }
 
-/// Changes the owner's webhooks that could keep the Shoot from waking up.
-///
-/// # Errors
-/// A request fails. A configuration that cannot be changed does not keep others from being changed.
+/// Changes the owner's webhooks that could keep the Shoot from waking up. Errors: a request fails. A
+/// configuration that cannot be changed does not keep others from being changed.
 pub(super) fn remediate(client: &Client, namespace: &str) -> Result<(), Error> {
     let mut first = Ok(());
     for resource in CONFIGURATIONS {
@@ -191,18 +181,13 @@ pub(super) fn remediate(client: &Client, namespace: &str) -> Result<(), Error> {
 }
 
 /// Deletes pods that will never run again: in kube-system, and in all namespaces of a Shoot that is being deleted.
-///
-/// # Errors
-/// A request fails.
 pub(super) fn collect(client: &Client, is_going: bool, now: Timestamp) -> Result<(), Error> {
     let namespace = if is_going { "" } else { "kube-system" };
     stale_pods::delete(client, namespace, &ListParams::default(), now)
 }
 
-/// Reads all objects of a kind, one by one. `None` means that earlier ones are void.
-///
-/// # Errors
-/// A request fails; [`Error::Decode`] after all others have been passed on, if an object cannot be read.
+/// Reads all objects of a kind, one by one. `None` means that earlier ones are void. Errors: a request fails;
+/// [`Error::Decode`] after all others have been passed on, if an object cannot be read.
 fn each(client: &Client, resource: &Resource, each: &mut dyn FnMut(Option<Value>)) -> Result<(), Error> {
     let (params, mut unread) = (ListParams::default(), None);
     client.list_each::<Value>(resource, ALL_NAMESPACES, &params, &mut |item| match item {

@@ -65,8 +65,8 @@ fn mark(status: &ShootStatus) -> (i64, String, String) {
 }
 
 impl CareReconciler {
-    /// The last reconciled spec of the Shoot; `None` if there is no `Cluster`. Cached values are used while the seed
-    /// does not answer.
+    /// The last reconciled spec of the Shoot; `None` if there is no `Cluster`. Cached values are used while
+    /// the seed does not answer.
     pub(super) fn basis(
         &self,
         head: &ShootHead,
@@ -96,10 +96,8 @@ impl CareReconciler {
         }
     }
 
-    /// Runs the check. `answer` is the API server's, if it was just asked.
-    ///
-    /// # Errors
-    /// A request to the seed was not sent, which says nothing about the Shoot.
+    /// Runs the check. `answer` is the API server's, if it was just asked. Errors: a request to the seed was
+    /// not sent, which says nothing about the Shoot.
     pub(super) fn look(
         &self,
         head: &ShootHead,

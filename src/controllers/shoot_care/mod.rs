@@ -24,10 +24,11 @@ mod schedule;
 mod snapshots;
 mod webhooks;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::api::gardener::{ShootHead, ShootStatus};
 use crate::api::meta::Key;
+use crate::base::lock::IgnorePoison;
 use crate::base::sorted::{SortedMap, SortedSet};
 use crate::config::care::ShootCare;
 use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome, Reconciler};
@@ -41,8 +42,7 @@ use act::KnownShoot;
 use planes::Planes;
 use snapshots::Snapshots;
 
-/// Adds the controller.
-pub fn add(site: &Arc<Site>, group: &mut ControllerGroup) {
+pub(crate) fn add(site: &Arc<Site>, group: &mut ControllerGroup) {
     let settings = &site.settings;
     let care = &settings.controllers.shoot_care;
     // An unreachable API server blocks a worker for seconds, so other controllers keep half of the workers.
@@ -72,7 +72,6 @@ pub fn add(site: &Arc<Site>, group: &mut ControllerGroup) {
 enum Reason {
     /// It is new here, so the check is not urgent.
     New,
-    /// It has changed.
     Asked,
     /// It is gone, so its state is dropped.
     Gone,
@@ -105,7 +104,7 @@ struct RequestedChecks(Arc<Mutex<SortedSet<Key>>>);
 impl RequestedChecks {
     fn all(&self) -> MutexGuard<'_, SortedSet<Key>> {
         // Only single calls change the set: a panic cannot leave it half changed.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 }
 
@@ -125,7 +124,7 @@ impl CareReconciler {
 
     fn known(&self) -> MutexGuard<'_, SortedMap<Key, KnownShoot>> {
         // Only single calls change the map: a panic cannot leave it half changed.
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock().ignore_poison()
     }
 }
 

@@ -17,16 +17,12 @@ use crate::runtime::controller::ReconcileContext;
 
 /// For a Shoot without a seed.
 pub(super) const UNSCHEDULED: Duration = Duration::from_secs(30);
-/// See the module.
 pub(super) const SOON: Duration = Duration::from_secs(20);
-/// See the module.
 pub(super) const SERVER: Duration = Duration::from_secs(30);
-/// See the module.
 pub(super) const SERVER_SOON: Duration = Duration::from_secs(10);
-/// See the module.
 pub(super) const GARDEN_SOON: Duration = Duration::from_secs(10);
-/// How often facts inside the Shoot that change rarely are read: its definitions, and its pods, which may take this
-/// long to end.
+/// How often facts inside the Shoot that change rarely are read: its definitions, and its pods, which may
+/// take this long to end.
 pub(super) const RARELY: Duration = Duration::from_secs(300);
 /// How often facts that change only with operations are read again: the spec, and the expiry of CAs.
 pub(super) const SELDOM: Duration = Duration::from_secs(3_600);
@@ -47,7 +43,6 @@ pub(super) struct Found {
 /// When the next checks are due.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Next {
-    /// The full check.
     pub(super) whole: Mono,
     /// The check of its API server; `None` if it is not asked.
     pub(super) server: Option<Mono>,

@@ -1,7 +1,7 @@
 //! The state of the Shoots' namespaces in the seed. The workloads of all Shoots are read with one list that many checks
 //! share, and reduced to what the conditions need: a list per Shoot would be most of the cost of the checks.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -13,6 +13,7 @@ use crate::api::gardener::ControllerRegistration;
 use crate::api::meta::{ALL_NAMESPACES, Key, Resource, text};
 use crate::base::clock::{Mono, Timestamp};
 use crate::base::error::chain;
+use crate::base::lock::IgnorePoison;
 use crate::base::sorted::{SortedMap, SortedSet};
 use crate::config::control_plane::EtcdMode;
 use crate::controllers::Site;
@@ -55,11 +56,8 @@ impl Planes {
     }
 
     /// The state of a namespace, not older than `age_max`. Concurrent callers share one read.
-    ///
-    /// # Errors
-    /// A request fails.
     pub(super) fn of(&self, namespace: &str, now: Mono, age_max: Duration) -> Result<Plane, Error> {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.last.lock().ignore_poison();
         let fresh = last.clone().filter(|read| now.saturating_sub(read.at) <= age_max);
         let read = match fresh {
             Some(read) => read,
@@ -69,9 +67,6 @@ impl Planes {
     }
 
     /// The present state of a namespace.
-    ///
-    /// # Errors
-    /// A request fails.
     pub(super) fn now(&self, namespace: &str) -> Result<Plane, Error> {
         Ok(self.read(namespace)?.remove(namespace).unwrap_or_default())
     }

@@ -18,9 +18,7 @@ use super::decide::{CONDITIONS, CheckResult};
 pub(super) struct ExtensionReport {
     /// The kind of the object, such as `Extension`.
     pub(super) kind: &'static str,
-    /// Its type.
     pub(super) type_name: String,
-    /// Its name.
     pub(super) name: String,
     /// The reported condition; its type is the Shoot's condition.
     pub(super) says: Condition,
@@ -41,8 +39,8 @@ pub(super) fn of_object(kind: &'static str, object: &Value) -> Vec<ExtensionRepo
     known.filter_map(report).collect()
 }
 
-/// The first finding about a condition of the Shoot. Reports of an extension whose heartbeat is older than `stale` do
-/// not count.
+/// The first finding about a condition of the Shoot. Reports of an extension whose heartbeat is older than
+/// `stale` do not count.
 pub(super) fn verdict(
     reports: &[ExtensionReport],
     condition: &str,

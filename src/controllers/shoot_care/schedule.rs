@@ -25,7 +25,6 @@ pub(super) struct Schedule {
 }
 
 impl Schedule {
-    /// Parses an item.
     pub(super) fn read(entry: &Value) -> Self {
         let field = |name: &str| entry[name].as_str().map(str::to_owned);
         Self { start: field("start"), end: field("end"), location: field("location").unwrap_or_default() }

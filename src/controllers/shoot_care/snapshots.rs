@@ -1,7 +1,7 @@
 //! The state of etcd snapshots, from the termination messages of the pods that took them, and from the CronJobs. Two
 //! lists per [`pace::RARELY`] serve all Shoots; a Shoot that was just reconciled is read separately.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -10,6 +10,7 @@ use crate::api::core::{CRON_JOB, POD};
 use crate::api::meta::{annotation, text};
 use crate::base::clock::{Mono, Timestamp};
 use crate::base::error::chain;
+use crate::base::lock::IgnorePoison;
 use crate::base::metrics::Metrics;
 use crate::base::sorted::SortedMap;
 use crate::format::cron::Cron;
@@ -41,7 +42,6 @@ const OLDEST: (&str, &str) = (
     "When the last snapshot was taken of the etcd-main that has waited for one for longest; since when, if it has none.",
 );
 
-/// The cached state.
 #[derive(Default)]
 pub(super) struct Snapshots(Mutex<Option<(Mono, All)>>);
 
@@ -50,7 +50,6 @@ type All = SortedMap<String, State>;
 /// The state of one Shoot.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct State {
-    /// Its CronJob.
     job: Option<Job>,
     /// The run that ended last.
     last: Option<SnapshotRun>,
@@ -88,7 +87,7 @@ impl Snapshots {
         anew: bool,
         cx: &ReconcileContext,
     ) -> Option<String> {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.0.lock().ignore_poison();
         let at = cx.clock.mono();
         let is_old = known.as_ref().is_none_or(|(read, _)| at.saturating_sub(*read) >= pace::RARELY);
         if is_old || anew {

@@ -4,7 +4,7 @@
 //! Woken by namespaces, and by writers of a control plane ([`Served::wake`]). Each check reads only cheap facts: the
 //! replicas of the API server, whether another program does the work, and whether the server answers.
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -15,6 +15,7 @@ use crate::api::meta::{Key, text};
 use crate::base::backoff::delay_after;
 use crate::base::clock::Timestamp;
 use crate::base::error::chain;
+use crate::base::lock::IgnorePoison;
 use crate::base::random;
 use crate::base::sorted::SortedMap;
 use crate::components::cluster_identity;
@@ -47,8 +48,7 @@ fn of_shoot(namespace: &Namespace) -> Option<&str> {
     is_of_shoot.then_some(metadata.uid.as_str())
 }
 
-/// Adds the controller.
-pub fn add(serving: ShootServing, group: &mut ControllerGroup) {
+pub(crate) fn add(serving: ShootServing, group: &mut ControllerGroup) {
     let lane = group.lane("shoot-serving", WORKERS, Retry::up_to(AGAIN.1));
     serving.served.looks(&lane);
     group.wake(&lane, &serving.spaces, |change| {
@@ -61,7 +61,7 @@ pub fn add(serving: ShootServing, group: &mut ControllerGroup) {
 
 /// The state of the controller.
 #[derive(Debug)]
-pub struct ShootServing {
+pub(crate) struct ShootServing {
     seed: Seed,
     connector: Connector,
     served: Served,
@@ -114,7 +114,7 @@ fn plan(server: Option<i64>, other: Option<i64>) -> ServingPlan {
 
 impl ShootServing {
     /// `connector` creates clients that check the applier's lease.
-    pub fn new(
+    pub(crate) fn new(
         seed: Seed,
         connector: Connector,
         served: Served,
@@ -136,7 +136,7 @@ impl ShootServing {
 
     fn lock(&self) -> MutexGuard<'_, SortedMap<String, KnownNamespace>> {
         // Only single calls change the map: a panic cannot leave it half changed.
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock().ignore_poison()
     }
 
     fn replicas(&self, namespace: &str, name: &str) -> Result<Option<i64>, kube::Error> {

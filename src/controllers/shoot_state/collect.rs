@@ -60,7 +60,6 @@ impl Content {
     }
 }
 
-/// Reads the content.
 pub(super) fn collect(seed: &Seed, plane: &Plane) -> Result<Content, ReconcileFailure> {
     if plane.namespace.is_empty() {
         return Err(ReconcileFailure::retry("the Shoot has no status.technicalID yet"));
@@ -116,8 +115,8 @@ struct Gathered {
 }
 
 impl Gathered {
-    /// Adds the state of an extension. If the limit is exceeded, the largest state is dropped, because all others then
-    /// fit.
+    /// Adds the state of an extension. If the limit is exceeded, the largest state is dropped, because
+    /// all others then fit.
     fn take(&mut self, entry: Entry) {
         self.bytes += entry.bytes;
         self.extensions.push(entry);

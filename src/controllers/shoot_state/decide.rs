@@ -13,13 +13,13 @@ const SETTLE: Duration = Duration::from_secs(10);
 /// The shortest time between two checks.
 const SPACING: Duration = Duration::from_secs(30);
 /// How soon to check again whether a Shoot was created or moved (as in upstream), and to write a lost event again.
-pub const UNREADY: Duration = Duration::from_secs(600);
+pub(crate) const UNREADY: Duration = Duration::from_secs(600);
 /// As in upstream: the period varies by at most this much, so that not all ShootStates are written at once.
 const SPREAD_MAX: Duration = Duration::from_secs(900);
 
 /// The decision about the ShootState of a Shoot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ShootStateDecision {
+pub(crate) enum ShootStateDecision {
     /// This agent must not write it.
     Nothing,
     /// Check again after this time.
@@ -29,7 +29,7 @@ pub enum ShootStateDecision {
 }
 
 /// Whether a Shoot with this last operation (type and state) has a state to keep, and has it on this seed.
-pub fn is_ready(last: Option<(&str, &str)>) -> bool {
+pub(crate) fn is_ready(last: Option<(&str, &str)>) -> bool {
     match last {
         None | Some(("Migrate", _)) => false,
         Some(("Create" | "Restore", state)) => state == "Succeeded",
@@ -38,7 +38,7 @@ pub fn is_ready(last: Option<(&str, &str)>) -> bool {
 }
 
 /// Decides from the garden's Shoot.
-pub fn standing(shoot: &Value, seed: &str) -> ShootStateDecision {
+pub(crate) fn standing(shoot: &Value, seed: &str) -> ShootStateDecision {
     let is_ours = shoot["spec"]["seedName"] == seed;
     // This version cannot collect the state of worker machines, so it would be lost.
     let has_workers = shoot["spec"]["provider"]["workers"].as_array().is_some_and(|all| !all.is_empty());
@@ -52,16 +52,14 @@ pub fn standing(shoot: &Value, seed: &str) -> ShootStateDecision {
 
 /// Whether to check now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum CheckTurn {
-    /// At that time.
+pub(crate) enum CheckTurn {
     Wait(Mono),
-    /// Now.
     Look,
 }
 
 /// The memory about a ShootState between two checks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct ShootStateMemory {
+pub(crate) struct ShootStateMemory {
     /// Something has changed, and the check is due then.
     due: Option<Mono>,
     /// The time of the last check.
@@ -69,29 +67,29 @@ pub struct ShootStateMemory {
     /// The time of the next check without changes.
     next: Option<Mono>,
     /// The digest that the garden has, and since when.
-    pub known: Option<(Digest, Timestamp)>,
+    pub(crate) known: Option<(Digest, Timestamp)>,
     /// What the ShootState lacked at the last check, if that was reported.
     lacked: Option<Digest>,
 }
 
 impl ShootStateMemory {
     /// After a check. `lacked` is what the ShootState lacks, if that was reported.
-    pub fn looked(at: Mono, next: Mono, known: (Digest, Timestamp), lacked: Option<Digest>) -> Self {
+    pub(crate) fn looked(at: Mono, next: Mono, known: (Digest, Timestamp), lacked: Option<Digest>) -> Self {
         Self { due: None, looked: Some(at), next: Some(next), known: Some(known), lacked }
     }
 
     /// Whether to report an incomplete ShootState: after each write, and when it lacks something else than before.
-    pub fn is_news(&self, lacks: Option<Digest>, is_written: bool) -> bool {
+    pub(crate) fn is_news(&self, lacks: Option<Digest>, is_written: bool) -> bool {
         lacks.is_some() && (is_written || lacks != self.lacked)
     }
 
     /// Nothing needs to be done before that time, unless something changes.
-    pub fn rest(&mut self, until: Mono) {
+    pub(crate) fn rest(&mut self, until: Mono) {
         (self.due, self.next) = (None, Some(until));
     }
 
     /// Called for a change or when a check may be due. A failed check stays due.
-    pub fn turn(&mut self, now: Mono) -> CheckTurn {
+    pub(crate) fn turn(&mut self, now: Mono) -> CheckTurn {
         let due = match (self.due, self.next) {
             (Some(due), _) => due,
             (None, Some(next)) if next <= now => next,
@@ -111,13 +109,13 @@ fn spread(period: Duration) -> Duration {
 }
 
 /// Whether a ShootState of that time is written again, even if it is correct.
-pub fn is_due(written: Timestamp, period: Duration, now: Timestamp) -> bool {
+pub(crate) fn is_due(written: Timestamp, period: Duration, now: Timestamp) -> bool {
     // A time in the future was written while a clock was wrong.
     now < written || now.since(written) >= period.saturating_sub(spread(period))
 }
 
 /// When a ShootState of that time is checked again; `chance` (0 to 1) chooses the time.
-pub fn next(written: Timestamp, period: Duration, now: Timestamp, chance: f64) -> Duration {
+pub(crate) fn next(written: Timestamp, period: Duration, now: Timestamp, chance: f64) -> Duration {
     let age = now.since(written);
     let until = (period.saturating_sub(spread(period))).saturating_add((2 * spread(period)).mul_f64(chance));
     // Never at once: otherwise checks without work would follow each other.

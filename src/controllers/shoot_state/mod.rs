@@ -6,10 +6,10 @@
 //! shows whether the garden has it.
 
 mod collect;
-pub mod decide;
+pub(crate) mod decide;
 mod watch;
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -18,6 +18,7 @@ use crate::api::extensions::{DNS_RECORD, EXTENSION};
 use crate::api::gardener::{MANAGED_SEED, SHOOT, SHOOT_STATE, ShootHead};
 use crate::api::meta::{ALL_NAMESPACES, Key, annotation, text};
 use crate::base::clock::Timestamp;
+use crate::base::lock::IgnorePoison;
 use crate::base::random;
 use crate::base::sorted::SortedMap;
 use crate::extension::TIMESTAMP;
@@ -43,7 +44,7 @@ use watch::States;
 const AGAIN_MAX: Duration = Duration::from_secs(30);
 
 /// Adds the controller, unless it is disabled.
-pub fn add(site: &Arc<Site>, group: &mut ControllerGroup) {
+pub(crate) fn add(site: &Arc<Site>, group: &mut ControllerGroup) {
     let settings = site.settings.controllers.shoot_state;
     if settings.workers == 0 {
         return;
@@ -96,7 +97,7 @@ struct Planes(Arc<Mutex<SortedMap<String, Key>>>);
 impl Planes {
     fn lock(&self) -> MutexGuard<'_, SortedMap<String, Key>> {
         // Only single calls change the map: a panic cannot leave it half changed.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 
     fn of(&self, namespace: &str) -> Option<Key> {
@@ -107,8 +108,8 @@ impl Planes {
         self.lock().values().cloned().collect()
     }
 
-    /// Records the Shoot's namespace. Returns its key if the Shoot is new or gone, or its ShootState may be written
-    /// from now on.
+    /// Records the Shoot's namespace. Returns its key if the Shoot is new or gone, or its ShootState may be
+    /// written from now on.
     fn hear(&self, change: &Change<ShootHead>) -> Option<Key> {
         let plane = |head: &Option<Arc<ShootHead>>| {
             head.as_ref().map(|head| head.status.technical_id.clone()).filter(|id| !id.is_empty())
@@ -181,14 +182,14 @@ struct Written {
 }
 
 impl ShootStateReconciler {
-    /// `syncPeriod`.
+    /// Field `syncPeriod` of the configuration.
     fn period(&self) -> Duration {
         self.site.settings.controllers.shoot_state.sync_period
     }
 
     fn lock(&self) -> MutexGuard<'_, SortedMap<Key, ShootStateMemory>> {
         // Only single calls change the map: a panic cannot leave it half changed.
-        self.memos.lock().unwrap_or_else(PoisonError::into_inner)
+        self.memos.lock().ignore_poison()
     }
 
     fn leave(&self, key: &Key) -> Result<ReconcileOutcome, ReconcileFailure> {

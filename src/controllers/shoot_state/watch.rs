@@ -1,13 +1,14 @@
 //! States of extensions, reduced to a hash each, to notice changes.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use serde_json::Value;
 
 use super::collect::digest;
 use crate::api::meta::Key;
 use crate::base::clock::Mono;
+use crate::base::lock::IgnorePoison;
 use crate::base::sorted::SortedMap;
 use crate::kube::Undecodable;
 use crate::kube::value::Streamed;
@@ -49,7 +50,7 @@ impl States {
 
     fn lock(&self) -> MutexGuard<'_, WatchedObjects> {
         // Only single calls change the map: a panic cannot leave it half changed.
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock().ignore_poison()
     }
 }
 

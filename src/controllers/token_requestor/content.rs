@@ -32,9 +32,6 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {}
 
 /// The token; empty if there is none.
-///
-/// # Errors
-/// [`Error`].
 pub(super) fn token(data: &Value) -> Result<String, Error> {
     match kubeconfig(data)? {
         Some(mut config) => {
@@ -57,9 +54,6 @@ pub(super) fn has_bundle(data: &Value, bundle: &[u8]) -> bool {
 }
 
 /// The keys to write, as a merge patch of the data.
-///
-/// # Errors
-/// [`Error`].
 pub(super) fn filled(data: &Value, token: &str, bundle: Option<&[u8]>) -> Result<Value, Error> {
     let Some(mut config) = kubeconfig(data)? else {
         let bundle = bundle.map(base64::encode);

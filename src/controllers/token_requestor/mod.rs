@@ -12,8 +12,8 @@ mod pace;
 mod request;
 mod seen;
 pub(super) mod shared;
-pub mod shoot;
-pub mod workload_identity;
+pub(crate) mod shoot;
+pub(crate) mod workload_identity;
 
 use std::sync::Arc;
 
@@ -28,16 +28,15 @@ use super::Site;
 
 use request::Requests;
 
-pub use pace::TokenRateLimit;
-pub use seen::{TokenSecrets, watch};
-pub use shared::TokenRequestorState;
+pub(crate) use pace::TokenRateLimit;
+pub(crate) use seen::{TokenSecrets, watch};
+pub(crate) use shared::TokenRequestorState;
 
 const CLASS: &str = "garden";
 /// The name of the garden in the [`TokenRateLimit`]. Clusters of Shoots have the name of their namespace.
 const GARDEN: &str = "";
 
-/// Adds the controller.
-pub fn add(site: &Arc<Site>, group: &mut ControllerGroup) {
+pub(crate) fn add(site: &Arc<Site>, group: &mut ControllerGroup) {
     let workers = site.settings.controllers.token_requestor_workers;
     let lane = group.lane("token-requestor", workers, RETRY_DEFAULT);
     seen::wake(&lane, &site.tokens.secrets.garden, group);

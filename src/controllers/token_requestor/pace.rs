@@ -5,12 +5,13 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use crate::api::meta::Key;
 use crate::base::backoff::delay_after;
 use crate::base::clock::{Mono, Timestamp};
+use crate::base::lock::IgnorePoison;
 use crate::base::sorted::{SortedMap, SortedSet};
 use crate::kube::{Error, Verdict};
 
@@ -101,7 +102,7 @@ const USERS_COUNT: Duration = Duration::from_secs(60);
 
 /// The shared rate limit. Cheap to clone.
 #[derive(Clone, Default)]
-pub struct TokenRateLimit(Arc<Mutex<State>>);
+pub(crate) struct TokenRateLimit(Arc<Mutex<State>>);
 
 impl fmt::Debug for TokenRateLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -112,7 +113,7 @@ impl fmt::Debug for TokenRateLimit {
 impl TokenRateLimit {
     fn lock(&self) -> MutexGuard<'_, State> {
         // A panic in between leaves a place that expires after a while.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 
     /// How long a waiting Secret must continue to wait; `None` if it may be its turn, or it does not wait.

@@ -19,13 +19,13 @@ const PURPOSE: &str = "resources.gardener.cloud/purpose=token-requestor";
 
 /// The watched Secrets. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub struct TokenSecrets {
+pub(crate) struct TokenSecrets {
     pub(super) garden: Marks,
     pub(super) shoot: Marks,
 }
 
 /// Watches the Secrets; class `shoot` is included only if the agent renews its tokens.
-pub fn watch(seed: &Client, secrets: &TokenSecrets, with_shoots: bool, group: &mut ControllerGroup) {
+pub(crate) fn watch(seed: &Client, secrets: &TokenSecrets, with_shoots: bool, group: &mut ControllerGroup) {
     let classes = if with_shoots { " in (garden,shoot)" } else { "=garden" };
     let labelled = Options {
         label_selector: format!("{PURPOSE},{CLASS}{classes}"),
@@ -35,8 +35,8 @@ pub fn watch(seed: &Client, secrets: &TokenSecrets, with_shoots: bool, group: &m
     group.watch(seed, labelled, secrets);
 }
 
-/// Wakes a queue with the Secrets of a class: existing ones and later changes. A [`is_catching_up`] key stands for all
-/// existing ones.
+/// Wakes a queue with the Secrets of a class: existing ones and later changes. A [`is_catching_up`] key
+/// stands for all existing ones.
 pub(super) fn wake(lane: &Lane, marks: &Marks, group: &mut ControllerGroup) {
     group.wake_seen(lane, marks, |secret| vec![secret.key.clone()]);
     // Without a view, the first list is still to come and wakes the queue itself.

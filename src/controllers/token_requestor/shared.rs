@@ -5,9 +5,8 @@ use super::seen::TokenSecrets;
 
 /// The state. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub struct TokenRequestorState {
+pub(crate) struct TokenRequestorState {
     /// The Secrets that need tokens.
-    pub secrets: TokenSecrets,
-    /// The rate limit.
-    pub pace: TokenRateLimit,
+    pub(crate) secrets: TokenSecrets,
+    pub(crate) pace: TokenRateLimit,
 }

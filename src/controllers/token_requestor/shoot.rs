@@ -16,8 +16,7 @@ const CLASS: &str = "shoot";
 /// As in upstream.
 const WORKERS: u32 = 5;
 
-/// Adds the controller.
-pub fn add(
+pub(crate) fn add(
     seed: &Seed,
     served: &Served,
     secrets: &TokenSecrets,

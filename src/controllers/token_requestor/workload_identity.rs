@@ -36,8 +36,7 @@ const PERCENT: u32 = 50;
 /// The first and the longest delay after a failure, for example for a missing or refused identity.
 const RETRY: Retry = Retry { first: Duration::from_secs(5), max: Duration::from_secs(300) };
 
-/// Adds the controller.
-pub fn add(site: &Arc<Site>, group: &mut ControllerGroup) {
+pub(crate) fn add(site: &Arc<Site>, group: &mut ControllerGroup) {
     let settings = &site.settings.controllers.workload_identity_tokens;
     let lane = group.lane(NAME, settings.workers, RETRY);
     let secrets = Marks::default();

@@ -26,10 +26,7 @@ pub(super) struct EvictionPlan {
     pub(super) until: Option<Timestamp>,
 }
 
-/// Decides from the annotations of an autoscaler.
-///
-/// # Errors
-/// The invalid annotation, and the remedy.
+/// Decides from the annotations of an autoscaler. Errors: the invalid annotation, and the remedy.
 pub(super) fn plan(vpa: &Value, now: Timestamp) -> Result<EvictionPlan, String> {
     let words = "\"never\" or \"in-maintenance-window-only\"";
     match annotation(vpa, RESTRICTION) {

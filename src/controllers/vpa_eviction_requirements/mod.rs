@@ -5,7 +5,7 @@
 //! error. If the seed cluster is a garden or a self-hosted shoot, another program does this work.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -13,6 +13,7 @@ use serde_json::Value;
 use crate::api::meta::{ALL_NAMESPACES, Key, Metadata, ObjectMeta, Resource};
 use crate::api::patch::difference;
 use crate::base::clock::Mono;
+use crate::base::lock::IgnorePoison;
 use crate::base::random;
 use crate::base::sorted::SortedMap;
 use crate::components::hosting;
@@ -34,8 +35,7 @@ const PERIOD: Duration = Duration::from_secs(60);
 /// How often to check while the kind does not exist, and whether another program does the work.
 const PERIOD_SELDOM: Duration = Duration::from_secs(600);
 
-/// Adds the controller.
-pub fn add(site: &Arc<Site>, group: &mut ControllerGroup) {
+pub(crate) fn add(site: &Arc<Site>, group: &mut ControllerGroup) {
     let workers = site.settings.controllers.vpa_eviction_requirements_workers;
     let lane = group.lane("vpa-eviction-requirements", workers, RETRY_DEFAULT);
     lane.add(Key::default());
@@ -75,7 +75,7 @@ impl Reconciler for EvictionRequirements {
 impl EvictionRequirements {
     fn is_ours(&self, now: Mono) -> Result<bool, Error> {
         // Single values: a panic cannot leave them half changed.
-        let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = || self.known.lock().ignore_poison();
         if known().ours_until.is_some_and(|until| now < until) {
             return Ok(true);
         }
@@ -101,7 +101,7 @@ impl EvictionRequirements {
             Err(error) if error.is_not_found() => false,
             listed => listed.map(|_| true)?,
         };
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock().ignore_poison();
         let before = std::mem::take(&mut known.versions);
         for (key, version) in seen {
             let mark = Mark::of(&key);
@@ -139,8 +139,8 @@ fn is_relevant(vpa: &Value) -> bool {
     vpa["metadata"]["deletionTimestamp"].is_null() && vpa["metadata"]["labels"][label] == value
 }
 
-/// A hash of what upstream considers a change: the generation and the annotations. The statuses of autoscalers change
-/// each minute.
+/// A hash of what upstream considers a change: the generation and the annotations. The statuses of
+/// autoscalers change each minute.
 fn version(metadata: &ObjectMeta) -> u64 {
     let mut hasher = DefaultHasher::new();
     metadata.uid.hash(&mut hasher);

@@ -6,18 +6,14 @@ use std::fmt;
 /// A version. Missing parts are zero: `1.2` is `1.2.0`.
 #[derive(Clone, Debug)]
 pub struct Version {
-    /// The first number.
-    pub major: u64,
-    /// The second number.
-    pub minor: u64,
-    /// The third number.
-    pub patch: u64,
+    pub(crate) major: u64,
+    pub(crate) minor: u64,
+    pub(crate) patch: u64,
     /// The pre-release, after `-`.
-    pub pre: String,
+    pub(crate) pre: String,
     /// The build metadata, after `+`; comparisons ignore it.
-    pub metadata: String,
-    /// The original text.
-    pub original: String,
+    pub(crate) metadata: String,
+    pub(crate) original: String,
 }
 
 /// Why a text is not a version or a constraint.
@@ -68,10 +64,8 @@ const CONSTRAINT_BYTES_MAX: usize = 512;
 const CONSTRAINT_GROUPS_MAX: usize = 32;
 
 impl Version {
-    /// Parses a version; accepts a leading `v`, missing parts and leading zeros.
-    ///
-    /// # Errors
-    /// If the text is not a version.
+    /// Parses a version; accepts a leading `v`, missing parts and leading zeros. Errors: if the text
+    /// is not a version.
     pub fn parse(text: &str) -> Result<Self, Error> {
         if text.len() > VERSION_BYTES_MAX {
             return Err(Error::VersionLength);
@@ -84,7 +78,7 @@ impl Version {
     }
 
     /// Whether the text is a complete version, without `v`, missing parts or leading zeros.
-    pub fn is_strict(text: &str) -> bool {
+    pub(crate) fn is_strict(text: &str) -> bool {
         let core = text.split(['-', '+']).next().unwrap_or("");
         let ok = |part: &str| part == "0" || !part.starts_with('0');
         core.split('.').count() == 3
@@ -297,10 +291,8 @@ const OPERATORS: [(&str, Operator); 11] = [
 ];
 
 impl Constraint {
-    /// Parses a constraint: `||` separates alternatives; commas and blanks separate conditions that must all hold.
-    ///
-    /// # Errors
-    /// The part that cannot be read; an empty text is not a constraint.
+    /// Parses a constraint: `||` separates alternatives; commas and blanks separate conditions that must all
+    /// hold. Errors: the part that cannot be read; an empty text is not a constraint.
     pub fn parse(text: &str) -> Result<Self, Error> {
         if text.len() > CONSTRAINT_BYTES_MAX {
             return Err(Error::ConstraintLength);

@@ -3,7 +3,7 @@
 const DAY_S: i64 = 86_400;
 
 /// The second of the UTC day of `HHMMSS+ZZZZ`; `None` if the text is not such a time.
-pub fn time_of_day(text: &str) -> Option<i64> {
+pub(crate) fn time_of_day(text: &str) -> Option<i64> {
     let number = |from: usize, below: i64| {
         let digits = text.get(from..from + 2).filter(|digits| digits.bytes().all(|b| b.is_ascii_digit()))?;
         digits.parse::<i64>().ok().filter(|number| *number < below)

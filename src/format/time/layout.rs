@@ -25,12 +25,12 @@ pub fn format(at: Timestamp, offset_s: i32, layout: &str) -> String {
 }
 
 /// Formats a local date and time by a layout.
-pub fn format_civil(civil: &Civil, layout: &str) -> String {
+pub(crate) fn format_civil(civil: &Civil, layout: &str) -> String {
     format_named(civil, "", layout)
 }
 
 /// Like [`format_civil`], with the name of the zone if the layout contains it.
-pub fn format_named(civil: &Civil, zone: &str, layout: &str) -> String {
+pub(crate) fn format_named(civil: &Civil, zone: &str, layout: &str) -> String {
     let mut out = String::new();
     let mut rest = layout;
     while let Some((literal, element, after)) = next(rest) {
@@ -41,10 +41,8 @@ pub fn format_named(civil: &Civil, zone: &str, layout: &str) -> String {
     out + rest
 }
 
-/// Parses a text by a layout; without a zone it is UTC.
-///
-/// # Errors
-/// The text and the layout, if they do not match or the date does not exist.
+/// Parses a text by a layout; without a zone it is UTC. Errors: the text and the layout, if they do not match
+/// or the date does not exist.
 pub fn parse(layout: &str, text: &str) -> Result<Civil, Error> {
     let mut reading = Reading::default();
     let (mut pattern, mut input) = (layout, text);

@@ -6,10 +6,10 @@ use crate::base::clock::Timestamp;
 
 mod daytime;
 pub mod layout;
-pub mod seconds;
-pub mod zone;
+pub(crate) mod seconds;
+pub(crate) mod zone;
 
-pub use daytime::time_of_day;
+pub(crate) use daytime::time_of_day;
 
 /// Why a text is not a point in time, in Go's words.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,7 +59,7 @@ pub fn rfc3339(at: Timestamp) -> String {
 }
 
 /// `2006-01-02T15:04:05.000000Z`: lease times.
-pub fn rfc3339_micros(at: Timestamp) -> String {
+pub(crate) fn rfc3339_micros(at: Timestamp) -> String {
     layout::format(at, 0, "2006-01-02T15:04:05.000000Z07:00")
 }
 
@@ -68,10 +68,8 @@ pub fn rfc3339_nanos(at: Timestamp) -> String {
     layout::format(at, 0, "2006-01-02T15:04:05.999999999Z07:00")
 }
 
-/// Parses RFC 3339 with any fraction and offset.
-///
-/// # Errors
-/// The text, if it is not RFC 3339 or names a day that does not exist.
+/// Parses RFC 3339 with any fraction and offset. Errors: the text, if it is not RFC 3339 or names a day
+/// that does not exist.
 pub fn parse_rfc3339(text: &str) -> Result<Timestamp, Error> {
     layout::parse("2006-01-02T15:04:05Z07:00", text).map(|civil| civil.timestamp())
 }
@@ -80,21 +78,21 @@ pub fn parse_rfc3339(text: &str) -> Result<Timestamp, Error> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Civil {
     /// Year of the proleptic Gregorian calendar.
-    pub year: i64,
-    /// 1 to 12.
-    pub month: u32,
-    /// 1 to 31.
-    pub day: u32,
-    /// 0 to 23.
-    pub hour: u32,
-    /// 0 to 59.
-    pub minute: u32,
-    /// 0 to 59.
-    pub second: u32,
+    pub(crate) year: i64,
+    /// A number from 1 to 12.
+    pub(crate) month: u32,
+    /// A number from 1 to 31.
+    pub(crate) day: u32,
+    /// A number from 0 to 23.
+    pub(crate) hour: u32,
+    /// A number from 0 to 59.
+    pub(crate) minute: u32,
+    /// A number from 0 to 59.
+    pub(crate) second: u32,
     /// Nanoseconds within the second.
-    pub nanos: u32,
+    pub(crate) nanos: u32,
     /// Seconds east of Greenwich.
-    pub offset_s: i32,
+    pub(crate) offset_s: i32,
 }
 
 const DAY_S: i64 = 86_400;
@@ -105,13 +103,13 @@ const UNIX_DAYS: i64 = 719_468;
 
 impl Civil {
     /// The local date and time `offset_s` seconds east of Greenwich.
-    pub fn at(at: Timestamp, offset_s: i32) -> Self {
+    pub(crate) fn at(at: Timestamp, offset_s: i32) -> Self {
         Self::of_unix(at.unix(), at.subsec_nanos(), offset_s)
     }
 
-    /// The same for seconds since 1970, even beyond the range of [`Timestamp`], which spans about 300 years around
-    /// 1970.
-    pub fn of_unix(unix_s: i64, nanos: u32, offset_s: i32) -> Self {
+    /// The same for seconds since 1970, even beyond the range of [`Timestamp`], which spans about
+    /// 300 years around 1970.
+    pub(crate) fn of_unix(unix_s: i64, nanos: u32, offset_s: i32) -> Self {
         const FAR_S: i64 = 10_000_000_000_000_000;
         let local = unix_s.clamp(-FAR_S, FAR_S) + i64::from(offset_s);
         let (days, second) = (local.div_euclid(DAY_S), local.rem_euclid(DAY_S));
@@ -135,7 +133,7 @@ impl Civil {
     }
 
     /// Seconds since 1970, rounded down.
-    pub fn unix(&self) -> i64 {
+    pub(crate) fn unix(&self) -> i64 {
         let clock = i64::from(self.hour) * 3_600 + i64::from(self.minute) * 60 + i64::from(self.second);
         self.days() * DAY_S + clock - i64::from(self.offset_s)
     }
@@ -146,13 +144,13 @@ impl Civil {
     }
 
     /// 0 for Sunday to 6 for Saturday.
-    pub fn weekday(&self) -> usize {
+    pub(crate) fn weekday(&self) -> usize {
         // 1970-01-01 was a Thursday.
         usize::try_from((self.days() + 4).rem_euclid(7)).unwrap_or(0)
     }
 
     /// 1 for the first of January.
-    pub fn year_day(&self) -> i64 {
+    pub(crate) fn year_day(&self) -> i64 {
         self.days() - days_of(self.year, 1, 1) + 1
     }
 
@@ -167,7 +165,7 @@ impl Civil {
 }
 
 /// The number of days of a month.
-pub fn days_in(year: i64, month: u32) -> u32 {
+pub(crate) fn days_in(year: i64, month: u32) -> u32 {
     let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
     match month {
         2 if leap => 29,

@@ -11,15 +11,15 @@ const DIRECTORY: &str = "/usr/share/zoneinfo";
 
 /// Offset and abbreviation of a place at one time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Zone {
+pub(crate) struct Zone {
     /// Seconds east of Greenwich.
-    pub offset_s: i32,
+    pub(crate) offset_s: i32,
     /// `CEST`
-    pub name: String,
+    pub(crate) name: String,
 }
 
 /// The offset of a place such as `Europe/Berlin`, `unix_s` seconds after 1970; `None` if the machine has no such zone.
-pub fn at(place: &str, unix_s: i64) -> Option<Zone> {
+pub(crate) fn at(place: &str, unix_s: i64) -> Option<Zone> {
     // As in Go: a name cannot leave the directory.
     if place.is_empty() || place.starts_with(['/', '\\']) || place.contains("..") {
         return None;

@@ -36,7 +36,7 @@ const NO_FOLD: Fold = Fold { indent: 0, on: false };
 struct Writer {
     out: String,
     dialect: Dialect,
-    /// In characters.
+    /// A number of characters.
     column: usize,
     /// The line holds only indentation and indicators.
     only_indent: bool,

@@ -16,7 +16,7 @@ mod scalar;
 mod scan;
 mod tree;
 
-pub use tree::{Tree, View};
+pub(crate) use tree::{Tree, View};
 
 /// The Go program whose output format is imitated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,11 +33,11 @@ pub enum Dialect {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     /// The line, counted from 1; 0 if unknown.
-    pub line: u64,
+    pub(crate) line: u64,
     /// The column in characters, counted from 1; 0 if unknown.
-    pub column: u64,
+    pub(crate) column: u64,
     /// What is wrong there. It repeats nothing of the text, which may be secret.
-    pub message: Cow<'static, str>,
+    pub(crate) message: Cow<'static, str>,
     /// What the Go library says instead, if that repeats a part of the text.
     go_message: Option<Box<str>>,
     go: Go,
@@ -61,7 +61,7 @@ enum Go {
 
 impl Error {
     /// The text that Helm's `fromYaml` and chart loader report. It may repeat a part of the document.
-    pub fn go_text(&self) -> String {
+    pub(crate) fn go_text(&self) -> String {
         let place = match self.go {
             Go::Syntax(0) | Go::Decode | Go::Limit => "yaml: ".to_owned(),
             Go::Syntax(line) => format!("yaml: line {line}: "),
@@ -72,13 +72,13 @@ impl Error {
     }
 
     /// Whether the document is too large or too deep; it may be valid otherwise.
-    pub fn is_limit(&self) -> bool {
+    pub(crate) fn is_limit(&self) -> bool {
         self.go == Go::Limit
     }
 
     /// The same error in a document that starts `lines` lines below the top of its file.
     #[must_use]
-    pub fn below(mut self, lines: u64) -> Self {
+    pub(crate) fn below(mut self, lines: u64) -> Self {
         if self.line > 0 {
             self.line += lines;
         }
@@ -102,54 +102,44 @@ impl std::error::Error for Error {}
 #[derive(Clone, Debug, PartialEq)]
 pub struct Document {
     /// The line of its first line in the stream, counted from 1.
-    pub line: u64,
+    pub(crate) line: u64,
     /// Its value; line numbers of an error count from the top of the stream.
     pub value: Result<Value, Error>,
 }
 
 /// Parses the first document of a text. An empty text is null.
 ///
-/// Duplicate keys: the last wins. `<<` merges in place. Keys become text.
-///
-/// # Errors
-/// Syntax, a value without JSON form (`.inf`), an alias without anchor, too deep nesting, too much growth by aliases.
+/// Duplicate keys: the last wins. `<<` merges in place. Keys become text. Errors: syntax, a value without
+/// JSON form (`.inf`), an alias without anchor, too deep nesting, too much growth by aliases.
 pub fn parse(text: &str) -> Result<Value, Error> {
     parse::document(text)
 }
 
-/// Parses the first document of a text as [`parse`] does, if it has at most `nodes_max` nodes. Keys, aliases and each
-/// 128 bytes of text count as nodes.
-///
-/// # Errors
-/// As [`parse`]; [`Error::is_limit`] identifies a document that is too large.
-pub fn parse_within(text: &str, nodes_max: usize) -> Result<Value, Error> {
+/// Parses the first document of a text as [`parse`] does, if it has at most `nodes_max` nodes. Keys, aliases
+/// and each 128 bytes of text count as nodes. Errors: as [`parse`]; [`Error::is_limit`] identifies a document
+/// that is too large.
+pub(crate) fn parse_within(text: &str, nodes_max: usize) -> Result<Value, Error> {
     parse::within(text, nodes_max)
 }
 
-/// Parses the first document of a text as [`parse`] does, with the same errors. Of a map, only the values of some keys
-/// are kept (all, if the document has anchors): `key`, or `key.inner` for a part of it.
-///
-/// # Errors
-/// As [`parse`].
+/// Parses the first document of a text as [`parse`] does, with the same errors. Of a map, only the
+/// values of some keys are kept (all, if the document has anchors): `key`, or `key.inner` for a part of
+/// it. Errors: as [`parse`].
 pub fn parse_part(text: &str, keys: &[&str]) -> Result<Value, Error> {
     parse::part(text, keys)
 }
 
 /// A key that occurs twice in one map.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Repeated {
-    /// The key.
-    pub key: String,
+pub(crate) struct Repeated {
+    pub(crate) key: String,
     /// The lines of both, counted from 1.
-    pub lines: (usize, usize),
+    pub(crate) lines: (usize, usize),
 }
 
-/// Parses the first document of a text as [`parse`] does, with the same errors, and finds keys that occur twice in one
-/// map. The document holds only the last value.
-///
-/// # Errors
-/// As [`parse`].
-pub fn parse_noting_repeated(text: &str) -> Result<(Value, Vec<Repeated>), Error> {
+/// Parses the first document of a text as [`parse`] does, with the same errors, and finds keys that occur
+/// twice in one map. The document holds only the last value. Errors: as [`parse`].
+pub(crate) fn parse_noting_repeated(text: &str) -> Result<(Value, Vec<Repeated>), Error> {
     parse::noting_repeated(text)
 }
 
@@ -176,7 +166,7 @@ pub fn emit(value: &dyn Tree, dialect: Dialect) -> String {
 }
 
 /// Whether a line begins a document: `---` alone or before a blank.
-pub fn is_separator(line: &str) -> bool {
+pub(crate) fn is_separator(line: &str) -> bool {
     line.strip_prefix("---").is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t', '\r', '\n']))
 }
 

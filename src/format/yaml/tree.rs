@@ -32,7 +32,7 @@ pub enum View<'a> {
 
 impl View<'_> {
     /// How a boolean is written.
-    pub fn of_bool(value: bool) -> Self {
+    pub(crate) fn of_bool(value: bool) -> Self {
         Self::Word(if value { "true" } else { "false" })
     }
 }

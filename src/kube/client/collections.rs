@@ -18,11 +18,9 @@ use crate::kube::watch::{Events, Watch};
 use crate::{limits, net};
 
 impl Client {
-    /// Reads one page of a list. An empty namespace means all. If the objects of a Shoot together take too much memory, the
-    /// page has fewer of them than requested.
-    ///
-    /// # Errors
-    /// Any [`Error`]; also if an object cannot be read, because a skipped one would look deleted.
+    /// Reads one page of a list. An empty namespace means all. If the objects of a Shoot together take too
+    /// much memory, the page has fewer of them than requested. Errors: any [`Error`]; also if an object
+    /// cannot be read, because a skipped one would look deleted.
     pub fn list<T: DeserializeOwned>(
         &self,
         r: &Resource,
@@ -73,9 +71,6 @@ impl Client {
     /// a watch may begin. On [`ListItem::Restart`], the caller must discard all objects so far: the pages expired and
     /// the list begins again. An object with an unexpected shape, or one that is too long, does not break the list: it is
     /// passed on by its key. `each` must not send requests, because it may hold memory that they need.
-    ///
-    /// # Errors
-    /// Any [`Error`].
     pub fn list_each<T: DeserializeOwned>(
         &self,
         r: &Resource,
@@ -93,10 +88,7 @@ impl Client {
     }
 
     /// The same, for a caller that decodes the objects itself. `None` means that the list begins again.
-    ///
-    /// # Errors
-    /// Any [`Error`].
-    pub fn list_streamed(
+    pub(crate) fn list_streamed(
         &self,
         r: &Resource,
         namespace: &str,
@@ -106,11 +98,9 @@ impl Client {
         self.shared.pages(r, namespace, params, self.terms, each)
     }
 
-    /// Reads all pages of a list, then passes on each object; returns the resourceVersion at which a watch may begin.
-    /// For long lists use [`Client::list_each`], which holds no page.
-    ///
-    /// # Errors
-    /// Any [`Error`]; then no object was passed on.
+    /// Reads all pages of a list, then passes on each object; returns the resourceVersion at which a watch
+    /// may begin. For long lists use [`Client::list_each`], which holds no page. Errors: any [`Error`]; then
+    /// no object was passed on.
     pub fn list_all<T: DeserializeOwned>(
         &self,
         r: &Resource,
@@ -135,10 +125,8 @@ impl Client {
         Ok(version)
     }
 
-    /// Begins a watch on a connection of its own.
-    ///
-    /// # Errors
-    /// Any [`Error`]; a version that is too old is [`Error::is_gone`], either here or as the first event.
+    /// Begins a watch on a connection of its own. Errors: any [`Error`]; a version that is too old is
+    /// [`Error::is_gone`], either here or as the first event.
     pub fn watch<T: DeserializeOwned>(
         &self,
         r: &Resource,
@@ -148,11 +136,8 @@ impl Client {
         self.watch_streamed(r, namespace, params).map(Watch::new)
     }
 
-    /// The same, for a caller that decodes the objects itself.
-    ///
-    /// # Errors
-    /// As [`Client::watch`].
-    pub fn watch_streamed(
+    /// The same, for a caller that decodes the objects itself. Errors: as [`Client::watch`].
+    pub(crate) fn watch_streamed(
         &self,
         r: &Resource,
         namespace: &str,

@@ -36,10 +36,7 @@ const STATUS: &str = "status";
 
 /// Decides whether a write may begin now, based on the lease that protects it.
 pub trait Permit: Send + Sync + fmt::Debug {
-    /// Called before each request that may change something.
-    ///
-    /// # Errors
-    /// The reason for a refusal.
+    /// Called before each request that may change something. Errors: the reason for a refusal.
     fn may_write(&self) -> Result<(), String>;
 }
 
@@ -50,7 +47,7 @@ pub struct Options {
     pub qps: f32,
     /// Requests that may be sent at once.
     pub burst: u32,
-    /// `User-Agent`.
+    /// The value of the header `User-Agent`.
     pub user_agent: String,
     /// The label of this server in metrics: `garden` or `seed`, never an address.
     pub peer: &'static str,
@@ -62,8 +59,8 @@ pub struct Options {
     pub permit: Option<Arc<dyn Permit>>,
     /// The gate that requests of workers pass, shared by all clients of the server.
     pub gate: Option<Gate>,
-    /// Shared by the clients of many servers, so that few of them keep idle connections; without it, each keeps its
-    /// own.
+    /// Shared by the clients of many servers, so that few of them keep idle connections; without it,
+    /// each keeps its own.
     pub warm: Option<Warm>,
     /// The limits of answers. Clients with clones of it share the memory for long answers.
     pub bounds: Bounds,
@@ -71,7 +68,7 @@ pub struct Options {
     pub unauthorized: Option<Stop>,
     /// The clock of rate limit, token files and certificates. Sockets wait in real time.
     pub clock: Clock,
-    /// Opens connections.
+    /// It opens the sockets of connections.
     pub dialer: Arc<dyn Dial>,
     /// The proxy variables of the environment.
     pub proxy_env: ProxyEnv,
@@ -119,7 +116,7 @@ impl Default for Options {
 /// A response of any status.
 #[derive(Clone, Debug)]
 pub struct Response {
-    /// HTTP status code.
+    /// The status code of the response.
     pub status: u16,
     /// The body.
     pub body: Vec<u8>,
@@ -150,10 +147,8 @@ impl fmt::Debug for Client {
 }
 
 impl Client {
-    /// A client that has not connected yet.
-    ///
-    /// # Errors
-    /// [`Error::Request`] if the URL of the server or of the proxy is unusable.
+    /// A client that has not connected yet. Errors: [`Error::Request`] if the URL of the server or of
+    /// the proxy is unusable.
     pub fn new(connection: Connection, options: Options) -> Result<Self, Error> {
         let terms = Terms { timeout: options.timeout, is_gated: options.gate.is_some() };
         let stop = options.stop.clone();
@@ -167,32 +162,27 @@ impl Client {
         Ok(Self { shared, terms })
     }
 
-    /// Switches to another identity, trust or server. Running calls finish. Running watches end as if the server had
-    /// ended them, so that they continue over a new connection.
-    ///
-    /// # Errors
-    /// As [`Client::new`]; the client keeps its old settings.
+    /// Switches to another identity, trust or server. Running calls finish. Running watches end as if the
+    /// server had ended them, so that they continue over a new connection. Errors: as [`Client::new`]; the
+    /// client keeps its old settings.
     pub fn replace(&self, connection: Connection) -> Result<(), Error> {
         self.shared.replace(connection)
     }
 
     /// Ends running calls and watches with an error; later ones use new connections.
-    pub fn cut_off(&self) {
+    pub(crate) fn cut_off(&self) {
         self.shared.cut_off();
     }
 
-    /// The caller knows that the server's storage was restored to an older state: previous results are invalid, and
-    /// watches restart from a new list.
-    ///
-    /// # Errors
-    /// As [`Client::replace`].
-    pub fn begin_anew(&self) -> Result<(), Error> {
+    /// The caller knows that the server's storage was restored to an older state: previous results are
+    /// invalid, and watches restart from a new list. Errors: as [`Client::replace`].
+    pub(crate) fn begin_anew(&self) -> Result<(), Error> {
         self.shared.past.fetch_add(1, Ordering::SeqCst);
         self.replace((*self.connection()).clone())
     }
 
     /// The number of calls of [`Client::begin_anew`].
-    pub fn past(&self) -> usize {
+    pub(crate) fn past(&self) -> usize {
         self.shared.past.load(Ordering::SeqCst)
     }
 
@@ -209,39 +199,35 @@ impl Client {
 
     /// The same client for threads with no other task: its requests skip the gate.
     #[must_use]
-    pub fn ungated(&self) -> Self {
+    pub(crate) fn ungated(&self) -> Self {
         Self { shared: Arc::clone(&self.shared), terms: Terms { is_gated: false, ..self.terms } }
     }
 
     /// Blocks the requests of other clients until `until`: the caller's request is more important, and probes the
     /// server for all. `None` ends it.
-    pub fn go_first(&self, until: Option<Mono>) {
+    pub(crate) fn go_first(&self, until: Option<Mono>) {
         if let Some(gate) = &self.shared.options.gate {
             gate.hold(until);
         }
     }
 
-    /// Reads an object.
-    ///
-    /// # Errors
-    /// Any [`Error`]; an absent object is one with [`Error::is_not_found`].
+    /// Reads an object. Errors: any [`Error`]; an absent object is one with [`Error::is_not_found`].
     pub fn get<T: DeserializeOwned>(&self, r: &Resource, key: &Key) -> Result<T, Error> {
         self.fetch_within(&Request::get(r.object_path(key)), limits::OBJECT_NODES_MAX)
     }
 
-    /// Reads an object that may be absent, and decodes only the fields of `T`.
-    ///
-    /// # Errors
-    /// Any [`Error`] except not found.
-    pub fn find_plain<T: DeserializeOwned>(&self, r: &Resource, key: &Key) -> Result<Option<T>, Error> {
+    /// Reads an object that may be absent, and decodes only the fields of `T`. Errors: any
+    /// [`Error`] except not found.
+    pub(crate) fn find_plain<T: DeserializeOwned>(
+        &self,
+        r: &Resource,
+        key: &Key,
+    ) -> Result<Option<T>, Error> {
         self.find_with(r, key, &mut |body| serde_json::from_slice(body))
     }
 
-    /// The same; `read` decodes the text.
-    ///
-    /// # Errors
-    /// Any [`Error`] except not found.
-    pub fn find_with<T>(
+    /// The same; `read` decodes the text. Errors: any [`Error`] except not found.
+    pub(crate) fn find_with<T>(
         &self,
         r: &Resource,
         key: &Key,
@@ -253,11 +239,9 @@ impl Client {
         }))
     }
 
-    /// Reads an object. The object, or even its kind, may be absent. An empty name, or an empty namespace of a namespaced
-    /// kind, counts as absent without a request, because the server would answer with a list.
-    ///
-    /// # Errors
-    /// Any [`Error`] except not found.
+    /// Reads an object. The object, or even its kind, may be absent. An empty name, or an empty namespace of
+    /// a namespaced kind, counts as absent without a request, because the server would answer with a list.
+    /// Errors: any [`Error`] except not found.
     pub fn find<T: DeserializeOwned>(&self, r: &Resource, key: &Key) -> Result<Option<T>, Error> {
         if key.name.is_empty() || r.namespaced && key.namespace.is_empty() {
             return Ok(None);
@@ -266,9 +250,6 @@ impl Client {
     }
 
     /// Creates an object and returns the stored one.
-    ///
-    /// # Errors
-    /// Any [`Error`].
     pub fn create<T: DeserializeOwned>(
         &self,
         r: &Resource,
@@ -279,9 +260,6 @@ impl Client {
     }
 
     /// Creates a subresource of an object, such as `token`.
-    ///
-    /// # Errors
-    /// Any [`Error`].
     pub fn create_sub<T: DeserializeOwned>(
         &self,
         r: &Resource,
@@ -293,9 +271,6 @@ impl Client {
     }
 
     /// Replaces an object.
-    ///
-    /// # Errors
-    /// Any [`Error`].
     pub fn replace_object<T: DeserializeOwned>(
         &self,
         r: &Resource,
@@ -306,9 +281,6 @@ impl Client {
     }
 
     /// Replaces the status of an object.
-    ///
-    /// # Errors
-    /// Any [`Error`].
     pub fn replace_status<T: DeserializeOwned>(
         &self,
         r: &Resource,
@@ -319,10 +291,7 @@ impl Client {
     }
 
     /// Replaces a subresource of an object, such as `finalize`.
-    ///
-    /// # Errors
-    /// Any [`Error`].
-    pub fn replace_subresource<T: DeserializeOwned>(
+    pub(crate) fn replace_subresource<T: DeserializeOwned>(
         &self,
         r: &Resource,
         key: &Key,
@@ -333,17 +302,11 @@ impl Client {
     }
 
     /// Patches an object.
-    ///
-    /// # Errors
-    /// Any [`Error`].
     pub fn patch<T: DeserializeOwned>(&self, r: &Resource, key: &Key, patch: &Patch) -> Result<T, Error> {
         self.fetch(&Request::patch(r.object_path(key), patch))
     }
 
     /// Patches the status of an object.
-    ///
-    /// # Errors
-    /// Any [`Error`].
     pub fn patch_status<T: DeserializeOwned>(
         &self,
         r: &Resource,
@@ -354,33 +317,22 @@ impl Client {
     }
 
     /// Patches an object, and ignores the object in the response.
-    ///
-    /// # Errors
-    /// Any [`Error`].
     pub fn patch_blindly(&self, r: &Resource, key: &Key, patch: &Patch) -> Result<(), Error> {
         self.shared.call_blindly(&Request::patch(r.object_path(key), patch), self.terms)
     }
 
     /// Patches the status of an object, and ignores the object in the response.
-    ///
-    /// # Errors
-    /// Any [`Error`].
     pub fn patch_status_blindly(&self, r: &Resource, key: &Key, patch: &Patch) -> Result<(), Error> {
         self.shared.call_blindly(&Request::patch(r.subresource_path(key, STATUS), patch), self.terms)
     }
 
-    /// Deletes an object. The server may keep it until its finalizers are removed.
-    ///
-    /// # Errors
-    /// Any [`Error`]; an absent object is one with [`Error::is_not_found`].
+    /// Deletes an object. The server may keep it until its finalizers are removed. Errors: any [`Error`]; an
+    /// absent object is one with [`Error::is_not_found`].
     pub fn delete(&self, r: &Resource, key: &Key, params: &DeleteParams) -> Result<(), Error> {
         self.shared.call_blindly(&Request::delete(r.object_path(key), params), self.terms)
     }
 
     /// Deletes everything that a list with the selectors of `list` would return.
-    ///
-    /// # Errors
-    /// Any [`Error`].
     pub fn delete_collection(
         &self,
         r: &Resource,
@@ -391,10 +343,8 @@ impl Client {
         self.shared.call_blindly(&Request::delete_collection(r, namespace, list, params), self.terms)
     }
 
-    /// Sends any request below the server's URL. A failure status is a response, not an error.
-    ///
-    /// # Errors
-    /// Any [`Error`] except [`Error::Api`].
+    /// Sends any request below the server's URL. A failure status is a response, not an error. Errors:
+    /// any [`Error`] except [`Error::Api`].
     pub fn raw(
         &self,
         method: Method,
@@ -406,9 +356,6 @@ impl Client {
     }
 
     /// The version of the server.
-    ///
-    /// # Errors
-    /// Any [`Error`].
     pub fn version(&self) -> Result<ServerVersion, Error> {
         self.fetch(&Request::get("/version"))
     }
@@ -419,9 +366,6 @@ impl Client {
     }
 
     /// Sends a request and decodes the answer.
-    ///
-    /// # Errors
-    /// Any [`Error`].
     pub fn fetch<T: DeserializeOwned>(&self, request: &Request) -> Result<T, Error> {
         self.fetch_within(request, limits::ANSWER_NODES_MAX)
     }

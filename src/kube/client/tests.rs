@@ -15,9 +15,11 @@ use crate::base::error::chain;
 use crate::base::random::hex;
 use crate::base::thread;
 use crate::base::workers::Workers;
+use crate::kube::connection::Identity;
+use crate::kube::pages::SKIPPED;
 use crate::kube::request::{List, ListItem, WatchParams};
 use crate::kube::watch::Watch;
-use crate::kube::{Credentials, Gates, Identity, Material, Trust, Verdict, WatchEvent};
+use crate::kube::{Credentials, Gates, Material, Trust, Verdict, WatchEvent};
 use crate::net::testing::{Act, Ca, Pair, Seen, Server, ServerTls, chunk, chunked_head, feed};
 
 fn client(server: &Server) -> Client {
@@ -493,7 +495,7 @@ fn an_event_that_is_too_long_does_not_break_the_watch() {
             (["+a", "?b", "?c", "-d", "~e", "+f"].map(str::to_owned).into(), true),
             "{size}"
         );
-        assert_eq!(client.shared.options.metrics.value(crate::kube::SKIPPED, &[("peer", "")]), Some(3.0));
+        assert_eq!(client.shared.options.metrics.value(SKIPPED, &[("peer", "")]), Some(3.0));
     }
     // Nobody knows which object it is about: the list tells.
     let nameless = format!("{{\"type\":\"ADDED\",\"object\":{{\"data\":\"{}\"}}}}\n", "x".repeat(5 << 20));
@@ -529,7 +531,7 @@ fn an_object_that_is_too_long_is_skipped_and_never_looks_deleted() {
     };
     assert_eq!(client.list_each(&SECRET, ALL_NAMESPACES, &ListParams::default(), each).unwrap(), "7");
     assert_eq!(told, ["a", "n/long: the object is too long", "c"]);
-    assert_eq!(client.shared.options.metrics.value(crate::kube::SKIPPED, &[("peer", "")]), Some(1.0));
+    assert_eq!(client.shared.options.metrics.value(SKIPPED, &[("peer", "")]), Some(1.0));
     // Callers that hold all objects at once must not miss one.
     let mut seen = 0;
     let all = client.list_all(&SECRET, ALL_NAMESPACES, &ListParams::default(), &mut |_: Metadata| seen += 1);
@@ -657,7 +659,7 @@ fn waiting_watch(client: &Client) -> Watch<Metadata> {
 
 #[test]
 fn a_waiting_watch_is_ended_from_another_thread() {
-    type End = fn(&Client, &crate::kube::WatchHandle);
+    type End = fn(&Client, &crate::kube::watch::WatchHandle);
     let silent = |_: &Seen| {
         vec![Act::Raw(chunked_head()), Act::Raw(chunk(event("ADDED", "a").as_bytes())), Act::Silence]
     };

@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -15,6 +15,7 @@ use super::Error;
 use crate::api::meta::or_default;
 use crate::base::capped;
 use crate::base::clock::{Clock, Timestamp};
+use crate::base::lock::IgnorePoison;
 use crate::base::notify;
 use crate::base::redact::Secret;
 use crate::base::stop::Stop;
@@ -29,19 +30,17 @@ use crate::net::CertificatePair;
 #[derive(Clone, PartialEq, Default)]
 pub struct ExecPlugin {
     /// The program: a path, or a name that is looked up in `PATH`.
-    pub command: PathBuf,
-    /// Its arguments.
-    pub args: Vec<String>,
-    /// Additional environment variables.
-    pub env: Vec<(String, String)>,
+    pub(crate) command: PathBuf,
+    pub(crate) args: Vec<String>,
+    pub(crate) env: Vec<(String, String)>,
     /// `client.authentication.k8s.io/v1` or `…/v1beta1`.
-    pub api_version: String,
+    pub(crate) api_version: String,
     /// Whether the plugin gets the cluster's information.
-    pub provide_cluster_info: bool,
+    pub(crate) provide_cluster_info: bool,
     /// Additional data for the plugin: the cluster's extension for plugins.
-    pub cluster_config: Option<Value>,
+    pub(crate) cluster_config: Option<Value>,
     /// The hint for the user if the program is missing.
-    pub install_hint: String,
+    pub(crate) install_hint: String,
 }
 
 impl fmt::Debug for ExecPlugin {
@@ -87,14 +86,14 @@ impl ExecCache {
 
     /// The token, if there is one, and whether the client certificate has changed since the last call.
     pub(in crate::kube) fn token(&self) -> Result<(Option<Secret<String>>, bool), Error> {
-        let mut printed = self.printed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut printed = self.printed.lock().ignore_poison();
         if let Some(printed) = &*printed
             && printed.expires.is_none_or(|expires| self.clock.now() < expires)
         {
             return Ok((printed.token.clone(), false));
         }
         let new = self.run()?;
-        let mut pair = self.pair.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pair = self.pair.lock().ignore_poison();
         let bytes = |pair: &Option<CertificatePair>| pair.as_ref().map(|pair| Arc::clone(&pair.chain_pem));
         let changed = bytes(&pair) != bytes(&new.pair);
         pair.clone_from(&new.pair);
@@ -105,12 +104,12 @@ impl ExecCache {
 
     /// The client certificate that the plugin printed last.
     pub(in crate::kube) fn certificate(&self) -> Option<CertificatePair> {
-        self.pair.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.pair.lock().ignore_poison().clone()
     }
 
     /// The server refused the credentials: runs the plugin again next time.
     pub(in crate::kube) fn forget(&self) {
-        *self.printed.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.printed.lock().ignore_poison() = None;
     }
 
     fn error(&self, problem: impl Into<String>) -> Error {

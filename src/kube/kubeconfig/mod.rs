@@ -3,7 +3,7 @@
 //! Behaviour follows client-go's `clientcmd`: inline data takes precedence over files, the first of several files wins,
 //! and paths are relative to their file.
 
-pub mod exec;
+pub(crate) mod exec;
 mod file;
 
 use std::fmt;
@@ -17,7 +17,6 @@ use serde_json::{Value, json};
 use self::exec::ExecPlugin;
 use self::file::{Cluster, Exec, File, User};
 use super::connection::{Certificate, Connection, Credentials, Identity, Material, Trust, read_small};
-pub use super::in_cluster::connection as in_cluster;
 use crate::base::redact::Secret;
 use crate::base::sorted::SortedMap;
 use crate::format::{base64, view, yaml};
@@ -30,7 +29,7 @@ pub enum Error {
     Read {
         /// The file.
         path: PathBuf,
-        /// The system's error.
+        /// The error of the system.
         source: io::Error,
     },
     /// The text is not a kubeconfig.
@@ -70,9 +69,7 @@ impl std::error::Error for Error {
 #[derive(Clone, Debug, Default)]
 pub struct Kubeconfig(File);
 
-/// Parses a kubeconfig (YAML or JSON). Relative paths in it are relative to `directory`.
-///
-/// # Errors
+/// Parses a kubeconfig (YAML or JSON). Relative paths in it are relative to `directory`. Errors:
 /// [`Error::Parse`], without any part of the text, because it holds secrets.
 pub fn parse(text: &str, directory: &Path) -> Result<Kubeconfig, Error> {
     if text.len() > limits::CONFIG_FILE_BYTES_MAX {
@@ -121,11 +118,9 @@ fn resolve(path: &mut String, directory: &Path) {
     }
 }
 
-/// Reads and merges several files, as `KUBECONFIG` lists them; skips missing files.
-///
-/// # Errors
-/// Errors of reading and parsing; it is an error if all files are missing.
-pub fn load(paths: &[PathBuf]) -> Result<Kubeconfig, Error> {
+/// Reads and merges several files, as `KUBECONFIG` lists them; skips missing files. Errors: errors of reading
+/// and parsing; it is an error if all files are missing.
+pub(crate) fn load(paths: &[PathBuf]) -> Result<Kubeconfig, Error> {
     let mut merged: Option<Kubeconfig> = None;
     for path in paths {
         let bytes = match read_small(path) {
@@ -158,10 +153,8 @@ impl Kubeconfig {
         keep_first(&mut self.0.contexts, contexts);
     }
 
-    /// The connection of a context, or of `current-context` if it is empty.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] for missing, contradictory or unsupported settings.
+    /// The connection of a context, or of `current-context` if it is empty. Errors: [`Error::Invalid`] for
+    /// missing, contradictory or unsupported settings.
     pub fn select(&self, context: &str) -> Result<Connection, Error> {
         let name = if context.is_empty() { &self.0.current_context } else { context };
         if name.is_empty() {
@@ -290,11 +283,10 @@ fn plugin(exec: &Exec, cluster: &Cluster) -> Result<ExecPlugin, Error> {
     })
 }
 
-/// The kubeconfig that the agent writes into its Secret: cluster, user and context are all `gardenlet`, all data is
-/// inline. Unlike the original it keeps `tls-server-name` and `proxy-url`, which the connection needs.
-///
-/// # Errors
-/// [`Error::Read`] if a file that the connection names cannot be read; [`Error::Invalid`] for an exec plugin.
+/// The kubeconfig that the agent writes into its Secret: cluster, user and context are all `gardenlet`, all
+/// data is inline. Unlike the original it keeps `tls-server-name` and `proxy-url`, which the connection
+/// needs. Errors: [`Error::Read`] if a file that the connection names cannot be read; [`Error::Invalid`]
+/// for an exec plugin.
 pub fn render(connection: &Connection) -> Result<String, Error> {
     let mut cluster = json!({"server": connection.server});
     match &connection.trust {

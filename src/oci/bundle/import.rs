@@ -15,13 +15,10 @@ use crate::oci::manifest::{self, Blob, Next};
 use crate::oci::{Error as Cause, check_size};
 
 impl Bundle {
-    /// Imports all charts and images of another bundle: a directory, a `.tar` or a `.tar.gz`. The index is updated only
-    /// after every blob matches its digest and all blobs of each chart are present. With `expected`, the index must
-    /// have that digest.
-    ///
-    /// # Errors
-    /// What is wrong with either of the two.
-    pub fn import(&self, from: &Path, expected: Option<Digest>) -> Result<Contents, Error> {
+    /// Imports all charts and images of another bundle: a directory, a `.tar` or a `.tar.gz`. The index is
+    /// updated only after every blob matches its digest and all blobs of each chart are present. With
+    /// `expected`, the index must have that digest. Errors: what is wrong with either of the two.
+    pub(crate) fn import(&self, from: &Path, expected: Option<Digest>) -> Result<Contents, Error> {
         let contents = Contents::read(from)?;
         let found = contents.digest;
         if let Some(expected) = expected.filter(|expected| *expected != found) {
@@ -131,7 +128,6 @@ impl<'a> Plan<'a> {
 
 /// A file of a bundle that is being read.
 pub(super) struct Incoming<'a> {
-    /// The bundle.
     pub(super) from: &'a Path,
     pub(super) name: &'a str,
     pub(super) bytes: u64,

@@ -25,7 +25,7 @@ use crate::limits;
 mod import;
 mod pack;
 
-pub use pack::{Form, beside, pack};
+pub(crate) use pack::{Form, beside, pack};
 
 const INDEX: &str = "index.json";
 const IMAGES: &str = "images.txt";
@@ -39,7 +39,7 @@ const NO_BUNDLE: &str = "name a bundle that `gardenlet bundle export` wrote, or 
 
 /// What is wrong with a bundle, where, and the remedy.
 #[derive(Debug)]
-pub struct Error {
+pub(crate) struct Error {
     place: String,
     why: String,
     remedy: &'static str,
@@ -64,34 +64,31 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {}
 
 /// References and their digests, each once.
-pub type Charts = Vec<(String, Digest)>;
+pub(crate) type Charts = Vec<(String, Digest)>;
 /// References of container images.
-pub type Images = SortedSet<String>;
+pub(crate) type Images = SortedSet<String>;
 /// Blobs and their sizes.
-pub type Blobs = SortedMap<Digest, u64>;
+pub(crate) type Blobs = SortedMap<Digest, u64>;
 
 /// A bundle in a directory.
 #[derive(Debug)]
-pub struct Bundle {
+pub(crate) struct Bundle {
     directory: PathBuf,
 }
 
 impl Bundle {
     /// The bundle in this directory, which need not exist.
-    pub const fn at(directory: PathBuf) -> Self {
+    pub(crate) const fn at(directory: PathBuf) -> Self {
         Self { directory }
     }
 
-    /// Its directory.
-    pub fn directory(&self) -> &Path {
+    pub(crate) fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// Creates the directory, and locks it against other writers until the lock is dropped.
-    ///
-    /// # Errors
-    /// If it cannot be created, or another program writes to it.
-    pub fn open(&self) -> Result<(Cache, File), Error> {
+    /// Creates the directory, and locks it against other writers until the lock is dropped. Errors: if it
+    /// cannot be created, or another program writes to it.
+    pub(crate) fn open(&self) -> Result<(Cache, File), Error> {
         let folder = self.directory.join("blobs").join("sha256");
         file::make_folders(&folder, 2).map_err(Error::at(&folder, WRITABLE))?;
         let lock = File::open(&self.directory).map_err(Error::at(&self.directory, WRITABLE))?;
@@ -106,11 +103,9 @@ impl Bundle {
         Ok(text.map(|text| images(&text)).unwrap_or_default())
     }
 
-    /// All blobs of a chart, each verified against its digest.
-    ///
-    /// # Errors
-    /// The first blob that is missing or wrong.
-    pub fn verify(&self, reference: &str, digest: Digest) -> Result<Blobs, Error> {
+    /// All blobs of a chart, each verified against its digest. Errors: the first blob that
+    /// is missing or wrong.
+    pub(crate) fn verify(&self, reference: &str, digest: Digest) -> Result<Blobs, Error> {
         let missing = |blob: Digest, cause: Cause| match cause {
             Cause::NotInLayout => Error::new(reference, format_args!("blob {blob} is missing"), READ_AGAIN),
             cause => Error::new(reference, chain(&cause), READ_AGAIN),
@@ -134,12 +129,10 @@ impl Bundle {
         Err(Error::new(reference, manifest::Problem::DeepIndex, READ_AGAIN))
     }
 
-    /// Adds charts, whose blobs must exist, to the index. A chart with the same reference is replaced. Returns the
-    /// digest of the index, which identifies the whole bundle.
-    ///
-    /// # Errors
-    /// If a file cannot be written.
-    pub fn publish(&self, charts: &Charts, images: &Images) -> Result<Digest, Error> {
+    /// Adds charts, whose blobs must exist, to the index. A chart with the same reference is
+    /// replaced. Returns the digest of the index, which identifies the whole bundle. Errors: if a
+    /// file cannot be written.
+    pub(crate) fn publish(&self, charts: &Charts, images: &Images) -> Result<Digest, Error> {
         let path = self.directory.join(INDEX);
         let present = read(&path, limits::OCI_MANIFEST_BYTES_MAX).map_err(Error::at(&path, WRITABLE))?;
         let present = present.map(|index| entries(&path, &index)).transpose()?.unwrap_or_default();
@@ -165,7 +158,7 @@ impl Bundle {
     }
 
     /// Removes the index; the blobs stay.
-    pub fn forget(&self) {
+    pub(crate) fn forget(&self) {
         for name in [INDEX, IMAGES] {
             let _ = fs::remove_file(self.directory.join(name));
         }
@@ -183,21 +176,18 @@ impl Bundle {
 
 /// The index of a bundle in any form.
 #[derive(Debug)]
-pub struct Contents {
-    /// The charts.
-    pub charts: Charts,
+pub(crate) struct Contents {
+    pub(crate) charts: Charts,
     /// The images that they name.
-    pub images: Images,
+    pub(crate) images: Images,
     /// The digest of the index, which identifies the whole bundle.
-    pub digest: Digest,
+    pub(crate) digest: Digest,
 }
 
 impl Contents {
-    /// Reads the index of a directory, a `.tar` or a `.tar.gz`, but no blob.
-    ///
-    /// # Errors
-    /// If it cannot be read, or is not an OCI image layout.
-    pub fn read(from: &Path) -> Result<Self, Error> {
+    /// Reads the index of a directory, a `.tar` or a `.tar.gz`, but no blob. Errors: if it cannot be read, or
+    /// is not an OCI image layout.
+    pub(crate) fn read(from: &Path) -> Result<Self, Error> {
         let (mut index, mut listed) = (None, Images::new());
         let names = [INDEX, IMAGES].map(str::to_owned).into();
         pack::each(from, &names, &mut |name, file| {

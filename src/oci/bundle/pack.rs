@@ -23,8 +23,7 @@ const STORED_BYTES_MAX: usize = 65_535;
 
 /// The form of a bundle, which follows from its name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Form {
-    /// A directory.
+pub(crate) enum Form {
     Directory,
     /// `.tar`
     Tar,
@@ -34,7 +33,7 @@ pub enum Form {
 
 impl Form {
     /// The form of a new bundle.
-    pub fn of(path: &Path) -> Self {
+    pub(crate) fn of(path: &Path) -> Self {
         let name = path.to_string_lossy();
         match name.as_ref() {
             name if name.ends_with(".tar") => Self::Tar,
@@ -45,17 +44,14 @@ impl Form {
 }
 
 /// `path` with a suffix after its name.
-pub fn beside(path: &Path, suffix: &str) -> PathBuf {
+pub(crate) fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(suffix);
     name.into()
 }
 
-/// Packs a bundle with these blobs into one file, atomically.
-///
-/// # Errors
-/// If a file cannot be read or written.
-pub fn pack(bundle: &Bundle, blobs: &Blobs, to: &Path) -> Result<(), Error> {
+/// Packs a bundle with these blobs into one file, atomically. Errors: if a file cannot be read or written.
+pub(crate) fn pack(bundle: &Bundle, blobs: &Blobs, to: &Path) -> Result<(), Error> {
     replace(to, &mut |file| {
         let file: &mut dyn Write = file;
         let mut out = BufWriter::new(file);

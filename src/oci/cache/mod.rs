@@ -12,7 +12,7 @@ use std::fs::{self, File};
 use std::io::{self, Read, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::digest::{Digest, Hasher};
@@ -21,6 +21,7 @@ use super::file;
 use crate::base::capped;
 use crate::base::clock::Clock;
 use crate::base::error::chain;
+use crate::base::lock::IgnorePoison;
 use crate::base::sorted::{SortedMap, SortedSet};
 use crate::base::stop::Stop;
 use crate::chart::child::Archive;
@@ -53,10 +54,7 @@ impl<'a> From<&'a Content> for Archive<'a> {
 }
 
 impl Content {
-    /// Reads the whole content.
-    ///
-    /// # Errors
-    /// [`Error::Disk`], and [`Error::Large`] beyond `bytes_max`.
+    /// Reads the whole content. Errors: [`Error::Disk`], and [`Error::Large`] beyond `bytes_max`.
     pub fn read_all(self, bytes_max: usize) -> Result<Vec<u8>, Error> {
         let read = match self {
             Self::File(mut file) => capped::read(&mut file, bytes_max),
@@ -122,7 +120,7 @@ impl Cache {
     }
 
     /// The number of files and their total size.
-    pub fn usage(&self) -> (usize, u64) {
+    pub(crate) fn usage(&self) -> (usize, u64) {
         let sizes = |directory: fs::ReadDir| -> Vec<u64> {
             directory.filter_map(|entry| Some(entry.ok()?.metadata().ok()?.len())).collect()
         };
@@ -134,7 +132,7 @@ impl Cache {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.state.lock().ignore_poison()
     }
 
     fn folder(&self) -> Option<&Path> {
@@ -369,7 +367,6 @@ impl Partial<'_> {
         cut.map_err(|error| self.fail(error))
     }
 
-    /// Appends.
     pub(super) fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
         let written = match &mut self.sink {
             Sink::Memory(content) => {

@@ -44,7 +44,6 @@ pub struct Puller {
     whole: bool,
     /// Whether sources are only asked whether they have a chart.
     asks: bool,
-    /// Pulls in progress.
     under_way: AtomicUsize,
     /// The workers that pulls use.
     workers: Option<Workers>,
@@ -55,11 +54,11 @@ pub struct Puller {
 
 /// The result of a pull.
 #[derive(Debug)]
-pub struct Pulled {
+pub(crate) struct Pulled {
     /// The digest that the reference resolves to, of a manifest or an index.
-    pub digest: Digest,
+    pub(crate) digest: Digest,
     /// The chart's archive (`.tgz`).
-    pub chart: Content,
+    pub(crate) chart: Content,
 }
 
 /// A turn to pull, until dropped.
@@ -108,10 +107,10 @@ impl Puller {
         }
     }
 
-    /// Caches all parts of an artifact. Registries and mirrors are asked each time which parts it has; layout
-    /// directories are not.
+    /// Caches all parts of an artifact. Registries and mirrors are asked each time which parts it has;
+    /// layout directories are not.
     #[must_use]
-    pub fn whole(self) -> Self {
+    pub(crate) fn whole(self) -> Self {
         Self { whole: true, ..self }
     }
 
@@ -128,7 +127,7 @@ impl Puller {
 
     /// Shares these workers with other tasks.
     #[must_use]
-    pub fn sharing(self, workers: Workers) -> Self {
+    pub(crate) fn sharing(self, workers: Workers) -> Self {
         Self { workers: Some(workers), ..self }
     }
 
@@ -140,23 +139,18 @@ impl Puller {
 
     /// Counts pulls, bytes and cache hits in these metrics.
     #[must_use]
-    pub fn counting(self, metrics: Metrics) -> Self {
+    pub(crate) fn counting(self, metrics: Metrics) -> Self {
         Self { metrics, ..self }
     }
 
-    /// The chart's archive (`.tgz`).
-    ///
-    /// # Errors
-    /// [`Error`]; its verdict names the remedy.
+    /// The chart's archive (`.tgz`). Errors: [`Error`]; its verdict names the remedy.
     pub fn pull(&self, order: &Order, stop: &Stop) -> Result<Content, Error> {
         self.fetch(order, stop).map(|pulled| pulled.chart)
     }
 
-    /// The chart's archive, and the digest behind the reference.
-    ///
-    /// # Errors
-    /// [`Error`]; its verdict names the remedy.
-    pub fn fetch(&self, order: &Order, stop: &Stop) -> Result<Pulled, Error> {
+    /// The chart's archive, and the digest behind the reference. Errors: [`Error`]; its
+    /// verdict names the remedy.
+    pub(crate) fn fetch(&self, order: &Order, stop: &Stop) -> Result<Pulled, Error> {
         let pulled = self.obtain(order, stop);
         // The traffic with the registry, its mirrors, token services, and the targets of redirects.
         self.running.traffic.count(&self.metrics, "registry");

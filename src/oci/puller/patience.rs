@@ -1,9 +1,9 @@
 //! How often and when to retry: transient errors, and registries that request a pause.
 
-use std::sync::PoisonError;
 use std::time::Duration;
 
 use crate::base::backoff::Backoff;
+use crate::base::lock::IgnorePoison;
 use crate::limits;
 use crate::oci::error::{Error, Verdict};
 
@@ -55,7 +55,7 @@ impl Puller {
         // A registry can make the agent wait for an hour at most, because the reason for a longer wait would be hard to
         // find.
         let until = now.saturating_add(wanted.min(Duration::from_secs(3_600)));
-        let mut quiet = self.quiet.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut quiet = self.quiet.lock().ignore_poison();
         quiet.retain(|_, until| *until > now);
         if quiet.len() < QUIET_HOSTS_MAX {
             quiet.insert(host.to_owned(), until);
@@ -63,7 +63,7 @@ impl Puller {
     }
 
     pub(super) fn respect_pause(&self, host: &str) -> Result<(), Error> {
-        let quiet = self.quiet.lock().unwrap_or_else(PoisonError::into_inner);
+        let quiet = self.quiet.lock().ignore_poison();
         match quiet.get(host) {
             Some(until) if *until > self.clock.mono() => Err(Error::Quiet { host: host.to_owned() }),
             _ => Ok(()),

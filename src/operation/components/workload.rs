@@ -14,7 +14,7 @@ use super::etcd::{Role, druid};
 
 /// A workload of a control plane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Workload {
+pub(crate) enum Workload {
     /// A Deployment of this name.
     Deployment(&'static str),
     /// An etcd, which the agent or an etcd-druid runs.
@@ -23,7 +23,7 @@ pub enum Workload {
 
 impl Workload {
     /// The name of its objects.
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Deployment(name) => name,
             Self::Etcd(role) => role.name(),
@@ -42,7 +42,7 @@ impl Workload {
     ///
     /// # Errors
     /// A request fails.
-    pub fn stop(self, seed: &Seed, namespace: &str, now: Timestamp) -> Result<(), Error> {
+    pub(crate) fn stop(self, seed: &Seed, namespace: &str, now: Timestamp) -> Result<(), Error> {
         let key = Key::new(namespace, self.name());
         match self {
             Self::Etcd(role) if seed.find::<Metadata>(&druid::ETCD, &key)?.is_some() => {
@@ -56,7 +56,7 @@ impl Workload {
     ///
     /// # Errors
     /// A request fails.
-    pub fn wait_stopped(self, seed: &Seed, namespace: &str) -> Result<Step, Failed> {
+    pub(crate) fn wait_stopped(self, seed: &Seed, namespace: &str) -> Result<Step, Failed> {
         let key = Key::new(namespace, self.name());
         if let Self::Etcd(role) = self
             && scale::replicas(seed, &druid::ETCD, &key)?.is_some()

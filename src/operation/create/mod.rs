@@ -222,8 +222,8 @@ static ROWS: [Row; 28] = [
 mod tests {
     use super::*;
 
-    /// In the order in which the Go gardenlet finished them, without the tasks of components that are not deployed
-    /// here.
+    /// In the order in which the Go gardenlet finished them, without the tasks of components that
+    /// are not deployed here.
     const HIBERNATES: [&str; 20] = [
         "Deploying control plane namespace",
         "Ensuring Shoot cluster identity",

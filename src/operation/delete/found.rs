@@ -12,33 +12,29 @@ use super::super::components::kube_controller_manager;
 
 /// The state in the seed before the flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Found {
+pub(crate) struct Found {
     /// The namespace exists and is not being deleted.
-    pub has_namespace: bool,
+    pub(crate) has_namespace: bool,
     /// The Deployment of the API server exists and is not being deleted.
-    pub has_server: bool,
+    pub(crate) has_server: bool,
     /// The cluster may have been used: its API server answers, or has issued a token.
-    pub was_served: bool,
+    pub(crate) was_served: bool,
     /// The Deployment of the controllers exists and is not being deleted.
-    pub has_controllers: bool,
+    pub(crate) has_controllers: bool,
 }
 
 impl Found {
     /// Everything: for a description of the longest flow.
-    pub const ALL: Self =
+    pub(crate) const ALL: Self =
         Self { has_namespace: true, has_server: true, was_served: true, has_controllers: true };
 
     /// Whether the content of the cluster can and must be deleted. Without an API server there is nothing to clean, and
     /// neither in a cluster that was never reachable.
-    pub const fn is_usable(&self) -> bool {
+    pub(crate) const fn is_usable(&self) -> bool {
         self.has_namespace && self.has_server && self.was_served
     }
 
-    /// Reads the state.
-    ///
-    /// # Errors
-    /// A request to the seed fails.
-    pub fn read(seed: &Seed, namespace: &str) -> Result<Self, Error> {
+    pub(crate) fn read(seed: &Seed, namespace: &str) -> Result<Self, Error> {
         let is_live =
             |found: Option<Metadata>| found.is_some_and(|it| it.metadata.deletion_timestamp.is_none());
         let has = |name: &str| Ok::<_, Error>(is_live(seed.find(&DEPLOYMENT, &Key::new(namespace, name))?));

@@ -103,7 +103,6 @@ pub(crate) fn wait_managed(work: &mut Work, _: &Attempt) -> Result<Step, Failed>
     Ok(are_gone(&list_managed(work, OWN)?, SOON))
 }
 
-/// Extensions delete theirs.
 pub(crate) fn wait_all_managed(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     release_going(work)?;
     let mut all = list_managed(work, "")?;

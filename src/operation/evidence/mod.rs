@@ -28,7 +28,7 @@ const EVENTS_MAX: usize = 5;
 
 /// The result of a look.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Seen {
+pub(crate) enum Seen {
     /// The result of the task exists.
     There,
     /// The result is missing, for these reasons.
@@ -40,27 +40,21 @@ pub enum Seen {
 }
 
 /// Reads the objects that a task waits for in garden, seed and Shoot.
-pub struct Looker<'a> {
-    /// The garden.
-    pub garden: &'a Garden,
-    /// The seed.
-    pub seed: &'a Seed,
+pub(crate) struct Looker<'a> {
+    pub(crate) garden: &'a Garden,
+    pub(crate) seed: &'a Seed,
     /// Makes clients of Shoots.
-    pub shoots: &'a Connector,
-    /// The configuration.
-    pub settings: &'a Settings,
-    /// The Shoot's operation.
-    pub operation: Operation,
+    pub(crate) shoots: &'a Connector,
+    pub(crate) settings: &'a Settings,
+    pub(crate) operation: Operation,
     /// The Seed in the garden.
-    pub of: &'a Value,
-    /// The Shoot.
-    pub shoot: &'a Value,
-    /// Now.
-    pub now: Timestamp,
+    pub(crate) of: &'a Value,
+    pub(crate) shoot: &'a Value,
+    pub(crate) now: Timestamp,
 }
 
 /// Where the result of a task can be seen.
-pub type Evidence = fn(&Looker<'_>) -> Result<Seen, Failed>;
+pub(crate) type Evidence = fn(&Looker<'_>) -> Result<Seen, Failed>;
 
 /// The clusters show nothing of the task.
 pub(super) const fn only_in_the_log(_: &Looker<'_>) -> Found {
@@ -87,7 +81,7 @@ pub(super) fn all(parts: Vec<Seen>) -> Seen {
 
 impl Looker<'_> {
     /// Looks for the result of a task.
-    pub fn look(&self, evidence: Evidence) -> Seen {
+    pub(crate) fn look(&self, evidence: Evidence) -> Seen {
         evidence(self).unwrap_or_else(|failed| Seen::Unread(failed.text))
     }
 

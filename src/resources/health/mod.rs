@@ -26,11 +26,8 @@ pub(super) fn check_of(api_version: &str, kind: &str) -> Option<Check> {
     Some(check)
 }
 
-/// Whether an object with `apiVersion` and `kind` is healthy.
-///
-/// # Errors
-/// The reason why it is not.
-pub fn check_object(object: &Value) -> Result<(), String> {
+/// Whether an object with `apiVersion` and `kind` is healthy. Errors: the reason why it is not.
+pub(crate) fn check_object(object: &Value) -> Result<(), String> {
     check_of(text(&object["apiVersion"]), text(&object["kind"])).map_or(Ok(()), |check| check(object))
 }
 

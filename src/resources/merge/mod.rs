@@ -50,8 +50,8 @@ pub(super) fn inject_labels(object: &mut Value, inject: &SortedMap<String, Strin
     }
 }
 
-/// The object to write, from the manifest with injected labels. The manifest is moved, not copied, because it may be
-/// large.
+/// The object to write, from the manifest with injected labels. The manifest is moved, not copied, because
+/// it may be large.
 pub(super) fn merge(object: Value, terms: Terms<'_>, live: Option<&Value>) -> Value {
     let mut merged = object;
     let nothing = Value::Null;

@@ -44,8 +44,8 @@ fn keep_annotations(live: &Value, new: &mut Value) {
     }
 }
 
-/// A port keeps its node port if its number or its name matches. Of several matches, the one with both wins, otherwise
-/// the last.
+/// A port keeps its node port if its number or its name matches. Of several matches, the one with both
+/// wins, otherwise the last.
 fn keep_node_ports(live: &Value, new: &mut Value) {
     let old = live["spec"]["ports"].as_array().cloned().unwrap_or_default();
     let ports = find_map(new, &["spec"]).and_then(|s| s.get_mut("ports")).and_then(Value::as_array_mut);

@@ -8,7 +8,7 @@
 //! that not even its name is known.
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -19,6 +19,7 @@ use crate::api::meta::{Key, ObjectMeta, Resource};
 use crate::base::backoff::Backoff;
 use crate::base::clock::{Clock, Mono};
 use crate::base::error::chain;
+use crate::base::lock::IgnorePoison;
 use crate::base::random;
 use crate::base::stop::Stop;
 use crate::base::thread;
@@ -34,12 +35,11 @@ use super::marks::{ListedMarks, Mark};
 use super::store::StoreView;
 
 /// A partial view of a kind: the fields that are used.
-pub trait PartialObject: DeserializeOwned + Send + Sync + 'static {
-    /// Its metadata.
+pub(crate) trait PartialObject: DeserializeOwned + Send + Sync + 'static {
     fn metadata(&self) -> &ObjectMeta;
 
-    /// The part to keep of an object with too many values to decode. `head` has its first values. `None`: the object is
-    /// omitted.
+    /// The part to keep of an object with too many values to decode. `head` has its first values. `None`:
+    /// the object is omitted.
     fn of_head(_head: &Value) -> Option<Self> {
         None
     }
@@ -47,26 +47,25 @@ pub trait PartialObject: DeserializeOwned + Send + Sync + 'static {
 
 /// The selection of objects.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub(crate) struct Options {
     /// For logs: `garden/seeds`.
-    pub name: &'static str,
-    /// The kind.
-    pub resource: Resource,
-    /// Empty for all.
-    pub namespace: String,
-    /// Empty for all.
-    pub label_selector: String,
-    /// Empty for all.
-    pub field_selector: String,
+    pub(crate) name: &'static str,
+    pub(crate) resource: Resource,
+    /// An empty text selects all.
+    pub(crate) namespace: String,
+    /// An empty text selects all.
+    pub(crate) label_selector: String,
+    /// An empty text selects all.
+    pub(crate) field_selector: String,
     /// Only metadata is needed.
-    pub metadata_only: bool,
+    pub(crate) metadata_only: bool,
     /// The server may lack the kind or deny access to it: then there are no objects.
-    pub optional: bool,
+    pub(crate) optional: bool,
 }
 
 impl Options {
     /// Everything of a kind.
-    pub const fn all(name: &'static str, resource: Resource) -> Self {
+    pub(crate) const fn all(name: &'static str, resource: Resource) -> Self {
         Self {
             name,
             resource,
@@ -81,7 +80,7 @@ impl Options {
 
 /// A cache of a kind, reduced to the fields that are used. It calls its listeners in the informer's thread: they put
 /// keys into queues and do nothing else. Only one informer writes.
-pub trait InformerCache: Send + Sync {
+pub(crate) trait InformerCache: Send + Sync {
     /// The state of the cache, for observers.
     fn view(&self) -> StoreView;
 
@@ -94,10 +93,8 @@ pub trait InformerCache: Send + Sync {
     /// Whether the cache has this version.
     fn has_version(&self, key: &Key, version: &str) -> bool;
 
-    /// The object exists, in a version that is not in the cache.
-    ///
-    /// # Errors
-    /// It cannot be decoded. The cache keeps what it had.
+    /// The object exists, in a version that is not in the cache. Errors: it cannot be decoded. The cache
+    /// keeps what it had.
     fn put(&self, key: Key, object: Streamed) -> Result<(), Undecodable>;
 
     /// The same for an object that cannot be decoded, if a part of it can be kept.
@@ -113,11 +110,9 @@ pub trait InformerCache: Send + Sync {
     fn clear(&self);
 }
 
-/// Starts an informer that ends with `stop` and empties its cache then.
-///
-/// # Errors
-/// The system cannot start a thread.
-pub fn start(
+/// Starts an informer that ends with `stop` and empties its cache then. Errors: the system
+/// cannot start a thread.
+pub(crate) fn start(
     client: &Client,
     clock: Clock,
     stop: &Stop,
@@ -129,7 +124,7 @@ pub fn start(
     let running: RunningWatch = Arc::default();
     let hook = Arc::clone(&running);
     stop.on_stop(move || {
-        if let Some(watch) = hook.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        if let Some(watch) = hook.lock().ignore_poison().take() {
             watch.close();
         }
     });
@@ -164,8 +159,8 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(500), Duration::from_
 const UNSERVED_MAX: u32 = 4;
 /// How often to check for an optional kind.
 const ABSENT_PERIOD: Duration = Duration::from_secs(300);
-/// A watch that ends sooner without an event does not count: it comes from a proxy, or from a server that is shutting
-/// down.
+/// A watch that ends sooner without an event does not count: it comes from a proxy, or from a server
+/// that is shutting down.
 const SHORT: Duration = Duration::from_secs(1);
 /// The longest delay after a broken watch.
 const RESUME_SPREAD: Duration = Duration::from_secs(2);
@@ -326,7 +321,7 @@ impl Feed for KindFeed {
             metadata_only: o.metadata_only,
         };
         let mut watch = self.client.watch_streamed(&o.resource, &o.namespace, &params)?;
-        *self.running.lock().unwrap_or_else(PoisonError::into_inner) = Some(watch.handle());
+        *self.running.lock().ignore_poison() = Some(watch.handle());
         if self.stop.is_stopped() {
             return Err(Error::Stopped);
         }

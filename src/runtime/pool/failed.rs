@@ -16,7 +16,6 @@ struct Entry {
     is_final: bool,
 }
 
-/// See the module.
 #[derive(Debug, Default)]
 pub(super) struct FailedKeys(SortedMap<Key, Entry>);
 
@@ -38,21 +37,18 @@ impl FailureNote {
     }
 }
 
-/// A failing key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FailedKey {
-    /// The controller.
-    pub controller: &'static str,
-    /// The object.
-    pub key: Key,
+pub(crate) struct FailedKey {
+    pub(crate) controller: &'static str,
+    pub(crate) key: Key,
     /// The last error, as the log shows it.
-    pub error: String,
+    pub(crate) error: String,
     /// When the first of the failures in a row was.
-    pub since: Mono,
+    pub(crate) since: Mono,
     /// The number of failures in a row, if the controller will retry.
-    pub attempts: u32,
+    pub(crate) attempts: u32,
     /// The controller will not retry until something changes.
-    pub is_final: bool,
+    pub(crate) is_final: bool,
 }
 
 impl FailedKeys {

@@ -3,13 +3,15 @@
 //!
 //! A panic fails one reconciliation: this module catches it, counts it, and retries with backoff.
 
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::api::meta::Key;
 use crate::base::clock::{Clock, Mono};
+use crate::base::lock::IgnorePoison;
 use crate::base::stop::Stop;
 use crate::base::{metrics::Metrics, thread};
 use crate::limits;
@@ -18,7 +20,7 @@ use super::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome, Re
 use super::queue::{Queue, Retry};
 
 mod failed;
-pub use failed::FailedKey;
+pub(crate) use failed::FailedKey;
 use failed::{FailedKeys, FailureNote};
 
 struct LaneState {
@@ -54,20 +56,20 @@ struct SharedPool {
     state: Mutex<State>,
     /// Wakes a worker: there is a key to reconcile.
     changed: Condvar,
-    /// Wakes a thread that waits for the end of work. It is separate, so that such a thread cannot take a worker's
-    /// notice.
+    /// Wakes a thread that waits for the end of work. It is separate, so that such a thread cannot
+    /// take a worker's notice.
     settled: Condvar,
 }
 
 impl SharedPool {
     fn lock(&self) -> MutexGuard<'_, State> {
         // Reconcilers run outside of the lock, so a panic cannot leave the queues half changed.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 }
 
 /// See the module. Dropping it does not end the workers; [`Stop`] does.
-pub struct Pool {
+pub(crate) struct Pool {
     shared: Arc<SharedPool>,
     workers: Vec<JoinHandle<()>>,
 }
@@ -80,28 +82,27 @@ impl std::fmt::Debug for Pool {
 
 /// The state of a lane, for metrics and the status page.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LaneView {
-    /// The controller.
-    pub name: &'static str,
+pub(crate) struct LaneView {
+    pub(crate) name: &'static str,
     /// The number of waiting keys.
-    pub depth: usize,
+    pub(crate) depth: usize,
     /// The number of keys whose last reconciliation failed.
-    pub failing: usize,
+    pub(crate) failing: usize,
     /// The number of keys added since the start.
-    pub adds: u64,
+    pub(crate) adds: u64,
     /// The number of retries since the start.
-    pub retries: u64,
+    pub(crate) retries: u64,
     /// The number of keys in progress.
-    pub active: usize,
+    pub(crate) active: usize,
     /// The most keys that may be in progress.
-    pub permits: usize,
+    pub(crate) permits: usize,
     /// How long the longest reconciliation in progress has taken.
-    pub longest: Duration,
+    pub(crate) longest: Duration,
 }
 
 /// A view of the lanes of a pool. A clone is cheap and keeps nothing running.
 #[derive(Clone)]
-pub struct PoolView(Arc<SharedPool>);
+pub(crate) struct PoolView(Arc<SharedPool>);
 
 impl std::fmt::Debug for PoolView {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -111,13 +112,13 @@ impl std::fmt::Debug for PoolView {
 
 impl PoolView {
     /// The lanes, in the order in which they were made.
-    pub fn lanes(&self) -> Vec<LaneView> {
+    pub(crate) fn lanes(&self) -> Vec<LaneView> {
         let now = self.0.clock.mono();
         self.0.lock().lanes.iter().map(|lane| view(lane, now)).collect()
     }
 
     /// The keys whose last reconciliation failed. Their number is limited.
-    pub fn failed(&self) -> Vec<FailedKey> {
+    pub(crate) fn failed(&self) -> Vec<FailedKey> {
         self.0.lock().lanes.iter().flat_map(|lane| lane.failed.all(lane.name)).collect()
     }
 }
@@ -138,11 +139,9 @@ fn view(lane: &LaneState, now: Mono) -> LaneView {
 }
 
 impl Pool {
-    /// Starts `workers` threads that end with `stop`.
-    ///
-    /// # Errors
-    /// The error of the system, if it has no room for the threads.
-    pub fn start(clock: Clock, stop: &Stop, metrics: Metrics, workers: usize) -> std::io::Result<Self> {
+    /// Starts `workers` threads that end with `stop`. Errors: the error of the system, if it has no
+    /// room for the threads.
+    pub(crate) fn start(clock: Clock, stop: &Stop, metrics: Metrics, workers: usize) -> io::Result<Self> {
         let shared = Arc::new(SharedPool {
             clock,
             stop: stop.clone(),
@@ -169,17 +168,17 @@ impl Pool {
     }
 
     /// Returns the part that adds lanes.
-    pub fn lanes(&self) -> Lanes {
+    pub(crate) fn lanes(&self) -> Lanes {
         Lanes(Arc::clone(&self.shared))
     }
 
     /// Returns a view of the pool.
-    pub fn view(&self) -> PoolView {
+    pub(crate) fn view(&self) -> PoolView {
         PoolView(Arc::clone(&self.shared))
     }
 
     /// Waits until every worker has ended. The [`Stop`] must have been pulled.
-    pub fn join(&mut self) {
+    pub(crate) fn join(&mut self) {
         for worker in self.workers.drain(..) {
             if worker.join().is_err() {
                 log::error!("A worker ended with a panic outside of a reconciliation");
@@ -190,7 +189,7 @@ impl Pool {
 
 /// Adds lanes to a pool. A clone is cheap and keeps nothing running.
 #[derive(Clone)]
-pub struct Lanes(Arc<SharedPool>);
+pub(crate) struct Lanes(Arc<SharedPool>);
 
 impl std::fmt::Debug for Lanes {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -201,7 +200,7 @@ impl std::fmt::Debug for Lanes {
 impl Lanes {
     /// Returns the lane with this name: the existing one, or a new one with these settings. It accepts keys at once,
     /// and the workers serve it after [`Lane::start`].
-    pub fn lane(&self, name: &'static str, permits: usize, retry: Retry) -> Lane {
+    pub(crate) fn lane(&self, name: &'static str, permits: usize, retry: Retry) -> Lane {
         let mut state = self.0.lock();
         let index = state.lanes.iter().position(|lane| lane.name == name).unwrap_or_else(|| {
             state.lanes.push(LaneState {
@@ -220,7 +219,7 @@ impl Lanes {
 
 /// The queue of one controller. Cheap to clone.
 #[derive(Clone)]
-pub struct Lane {
+pub(crate) struct Lane {
     shared: Arc<SharedPool>,
     index: usize,
 }
@@ -233,7 +232,7 @@ impl std::fmt::Debug for Lane {
 
 impl Lane {
     /// Asks for a reconciliation of `key`.
-    pub fn add(&self, key: Key) {
+    pub(crate) fn add(&self, key: Key) {
         let mut state = self.shared.lock();
         let lane = &mut state.lanes[self.index];
         if !lane.queue.add(key) {
@@ -244,7 +243,7 @@ impl Lane {
     }
 
     /// Requests a reconciliation after a while, or earlier if `key` is due earlier anyway.
-    pub fn add_after(&self, key: Key, delay: Duration) {
+    pub(crate) fn add_after(&self, key: Key, delay: Duration) {
         let at = self.shared.clock.mono().saturating_add(delay);
         let mut state = self.shared.lock();
         let lane = &mut state.lanes[self.index];
@@ -257,14 +256,14 @@ impl Lane {
     }
 
     /// Starts the controller with this reconciler.
-    pub fn start(&self, reconciler: Arc<dyn Reconciler>, context: ReconcileContext) {
+    pub(crate) fn start(&self, reconciler: Arc<dyn Reconciler>, context: ReconcileContext) {
         self.shared.lock().lanes[self.index].work = Some(Work { reconciler, context });
         self.shared.changed.notify_all();
     }
 
-    /// Stops the controller and drops its keys. Reconciliations in progress continue; [`Lane::wait_until_idle`] waits
-    /// for them.
-    pub fn end(&self) {
+    /// Stops the controller and drops its keys. Reconciliations in progress continue;
+    /// [`Lane::wait_until_idle`] waits for them.
+    pub(crate) fn end(&self) {
         let mut state = self.shared.lock();
         let lane = &mut state.lanes[self.index];
         if let Some(work) = lane.work.take() {
@@ -275,7 +274,7 @@ impl Lane {
     }
 
     /// Waits for the end of all reconciliations, but not longer than `d`. Returns false if some still run.
-    pub fn wait_until_idle(&self, d: Duration) -> bool {
+    pub(crate) fn wait_until_idle(&self, d: Duration) -> bool {
         let clock = &self.shared.clock;
         let deadline = clock.mono().saturating_add(d);
         let mut state = self.shared.lock();
@@ -285,7 +284,7 @@ impl Lane {
                 return false;
             }
             let woken = self.shared.settled.wait_timeout(state, clock.real(left));
-            state = woken.unwrap_or_else(PoisonError::into_inner).0;
+            state = woken.ignore_poison().0;
         }
         true
     }
@@ -324,12 +323,11 @@ fn next_job(shared: &SharedPool) -> Option<Job> {
             Some(at) if !state.timer_watched => {
                 state.timer_watched = true;
                 let real = shared.clock.real(at.saturating_sub(now));
-                let mut state =
-                    shared.changed.wait_timeout(state, real).unwrap_or_else(PoisonError::into_inner).0;
+                let mut state = shared.changed.wait_timeout(state, real).ignore_poison().0;
                 state.timer_watched = false;
                 state
             }
-            _ => shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+            _ => shared.changed.wait(state).ignore_poison(),
         };
     }
 }

@@ -28,17 +28,15 @@ pub(super) struct Patience {
 /// The action for an object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Fate {
-    /// Delete it.
     Delete,
     /// Wait for its deletion.
     Wait,
-    /// Remove its finalizers.
     Finalize,
 }
 
 impl Stage {
     /// The annotation of the Shoot that shortens the time until finalizers are removed.
-    pub const fn annotation(self) -> &'static str {
+    pub(crate) const fn annotation(self) -> &'static str {
         match self {
             Self::Webhooks => "shoot.gardener.cloud/cleanup-webhooks-finalize-grace-period-seconds",
             Self::Apis => "shoot.gardener.cloud/cleanup-extended-apis-finalize-grace-period-seconds",
@@ -49,10 +47,8 @@ impl Stage {
     }
 }
 
-/// The times for a kind. A Shoot can only shorten the time until finalizers are removed.
-///
-/// # Errors
-/// The annotation of the Shoot is not a number of seconds.
+/// The times for a kind. A Shoot can only shorten the time until finalizers are removed. Errors: the
+/// annotation of the Shoot is not a number of seconds.
 pub(super) fn patience(shoot: &Value, stage: Stage, kind: &Kind) -> Result<Patience, String> {
     let hour = stage == Stage::Apis || kind.is_snapshot;
     let usual_s = if hour { 60 * MINUTE } else { 5 * MINUTE };
@@ -78,8 +74,8 @@ pub(super) fn patience(shoot: &Value, stage: Stage, kind: &Kind) -> Result<Patie
     Ok(Patience { grace_s, finalize: Duration::from_secs(asked) })
 }
 
-/// The present action for an object. The server stores the start of its deletion, so a restart of the agent does not
-/// extend the time.
+/// The present action for an object. The server stores the start of its deletion, so a restart of the agent
+/// does not extend the time.
 pub(super) fn fate(object: &ObjectMeta, patience: Patience, now: Timestamp) -> Fate {
     match object.deletion_timestamp {
         None => Fate::Delete,
@@ -95,11 +91,10 @@ pub(super) fn is_late(object: &ObjectMeta, begun: Option<Timestamp>, patience: P
 }
 
 /// Whether the owner of the Shoot wants to keep most of its content.
-pub fn skips(shoot: &Value) -> bool {
+pub(crate) fn skips(shoot: &Value) -> bool {
     !shoot["metadata"]["annotations"][SKIP].is_null()
 }
 
-/// The error code.
 pub(super) fn code() -> Vec<String> {
     vec![CODE.to_owned()]
 }

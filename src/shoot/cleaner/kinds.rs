@@ -23,7 +23,7 @@ const API_SERVICES: &str = "gardener.cloud/role!=system-component,!kube-aggregat
 
 /// A part of the clean-up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Stage {
+pub(crate) enum Stage {
     /// Webhooks, which could refuse the following requests.
     Webhooks,
     /// API extensions: definitions with all their objects, and aggregated APIs.
@@ -35,9 +35,7 @@ pub enum Stage {
 /// A kind of objects, and which of them are deleted.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Kind {
-    /// The kind.
     pub(super) resource: Resource,
-    /// The label selector.
     pub(super) selector: &'static str,
     /// Many snapshots take a while.
     pub(super) is_snapshot: bool,

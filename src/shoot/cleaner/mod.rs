@@ -23,8 +23,8 @@ use crate::limits;
 use decide::{Fate, Patience};
 use kinds::Kind;
 
-pub use decide::skips;
-pub use kinds::Stage;
+pub(crate) use decide::skips;
+pub(crate) use kinds::Stage;
 
 /// Since when the resources of a Shoot are being deleted: an annotation of its namespace in the seed.
 const BEGUN: &str = "shoot.gardener.cloud/cleanup-kubernetes-resources-start-time";
@@ -74,7 +74,7 @@ impl Left {
 
 /// A sweep over the objects of a stage.
 #[derive(Debug)]
-pub struct Sweep {
+pub(crate) struct Sweep {
     stage: Stage,
     /// The index of the kind in the list of kinds, and the page.
     place: (usize, String),
@@ -85,32 +85,28 @@ pub struct Sweep {
 
 /// The input of a sweep.
 #[derive(Clone, Copy, Debug)]
-pub struct Terms<'a> {
+pub(crate) struct Terms<'a> {
     /// The Shoot in the garden.
-    pub shoot: &'a Value,
+    pub(crate) shoot: &'a Value,
     /// Since when resources are being deleted ([`begun`]).
-    pub begun: Option<Timestamp>,
-    /// Now.
-    pub now: Timestamp,
+    pub(crate) begun: Option<Timestamp>,
+    pub(crate) now: Timestamp,
 }
 
 impl Sweep {
     /// Its part of the clean-up.
-    pub const fn stage(&self) -> Stage {
+    pub(crate) const fn stage(&self) -> Stage {
         self.stage
     }
 
     /// A sweep that has not started.
-    pub fn new(stage: Stage) -> Self {
+    pub(crate) fn new(stage: Stage) -> Self {
         Self { stage, place: (0, String::new()), left: Left::default(), before: None }
     }
 
-    /// Continues. It is done when no object is left.
-    ///
-    /// # Errors
-    /// The server did not answer; or an annotation of the Shoot is invalid. A refused request is no error: its objects
-    /// remain.
-    pub fn step(&mut self, client: &Client, terms: &Terms<'_>) -> Result<Step, Failed> {
+    /// Continues. It is done when no object is left. Errors: the server did not answer; or an annotation of
+    /// the Shoot is invalid. A refused request is no error: its objects remain.
+    pub(crate) fn step(&mut self, client: &Client, terms: &Terms<'_>) -> Result<Step, Failed> {
         let kinds = self.stage.kinds(skips(terms.shoot));
         let mut budget = limits::CLEANUP_WRITES_MAX;
         let mut pages = limits::CLEANUP_PAGES_MAX;
@@ -199,10 +195,7 @@ fn is_of_kind(error: &Error) -> bool {
 }
 
 /// Names existing objects of a stage for people: some of each kind. Changes nothing.
-///
-/// # Errors
-/// A request fails.
-pub fn look(client: &Client, shoot: &Value, stage: Stage) -> Result<Vec<String>, Error> {
+pub(crate) fn look(client: &Client, shoot: &Value, stage: Stage) -> Result<Vec<String>, Error> {
     let mut found = Vec::new();
     for kind in stage.kinds(skips(shoot)) {
         let params = ListParams {
@@ -220,11 +213,9 @@ pub fn look(client: &Client, shoot: &Value, stage: Stage) -> Result<Vec<String>,
     Ok(found)
 }
 
-/// The time after which the finalizers of an object of a stage are removed; longer for snapshots.
-///
-/// # Errors
-/// The annotation of the Shoot is not a number of seconds.
-pub fn finalized_after(shoot: &Value, stage: Stage) -> Result<Duration, String> {
+/// The time after which the finalizers of an object of a stage are removed; longer for snapshots. Errors: the
+/// annotation of the Shoot is not a number of seconds.
+pub(crate) fn finalized_after(shoot: &Value, stage: Stage) -> Result<Duration, String> {
     let kinds = stage.kinds(true);
     let first = kinds.first().map(|kind| decide::patience(shoot, stage, kind));
     first.map_or(Ok(Duration::ZERO), |patience| patience.map(|patience| patience.finalize))
@@ -267,10 +258,8 @@ fn act(
 }
 
 /// Since when the resources of a Shoot are being deleted. The namespace of its control plane stores it.
-///
-/// # Errors
-/// A request to the seed fails; or the annotation is not a time.
-pub fn begun(seed: &Seed, namespace: &str, now: Timestamp) -> Result<Timestamp, Failed> {
+/// Errors: a request to the seed fails; or the annotation is not a time.
+pub(crate) fn begun(seed: &Seed, namespace: &str, now: Timestamp) -> Result<Timestamp, Failed> {
     let key = Key::cluster(namespace);
     let found = seed.get::<Metadata>(&NAMESPACE, &key)?;
     let Some(text) = found.metadata.annotations.get(BEGUN) else {

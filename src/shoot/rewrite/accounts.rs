@@ -22,11 +22,9 @@ const TOKEN: &str = "kubernetes.io/service-account-token";
 
 /// The Secret of the key that signs tokens.
 #[derive(Clone, Copy, Debug)]
-pub struct SigningKey<'a> {
-    /// Its name.
-    pub name: &'a str,
-    /// Its content.
-    pub data: &'a Data,
+pub(crate) struct SigningKey<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) data: &'a Data,
 }
 
 impl SigningKey<'_> {
@@ -39,23 +37,18 @@ impl SigningKey<'_> {
 
 /// The work of one flow, over many turns.
 #[derive(Debug, Default)]
-pub struct Accounts(Rounds);
+pub(crate) struct Accounts(Rounds);
 
 impl Accounts {
-    /// Creates the new Secrets.
-    ///
-    /// # Errors
-    /// What could not be written, and what the owner of the Shoot can do.
-    pub fn renew(&mut self, connect: Connect<'_>, key: SigningKey<'_>) -> Result<Step, Failed> {
+    /// Creates the new Secrets. Errors: what could not be written, and what the owner of the Shoot can do.
+    pub(crate) fn renew(&mut self, connect: Connect<'_>, key: SigningKey<'_>) -> Result<Step, Failed> {
         let selector = format!("{KEY_NAME}!={}", key.name);
         self.go_on(connect, &selector, &|shoot, item| renew(shoot, item, key))
     }
 
-    /// Deletes Secrets that were created before `prepared`, the time at which the new ones were complete.
-    ///
-    /// # Errors
-    /// Like [`Accounts::renew`].
-    pub fn clean(
+    /// Deletes Secrets that were created before `prepared`, the time at which the new ones were
+    /// complete. Errors: like [`Accounts::renew`].
+    pub(crate) fn clean(
         &mut self,
         connect: Connect<'_>,
         key: SigningKey<'_>,

@@ -63,10 +63,8 @@ struct RegisteredSpec {
     service: Option<serde::de::IgnoredAny>,
 }
 
-/// The kinds that `entries` match, and what could not be determined, with reasons.
-///
-/// # Errors
-/// The server does not answer at all.
+/// The kinds that `entries` match, and what could not be determined, with reasons. Errors: the server does
+/// not answer at all.
 pub(super) fn find(shoot: &Client, entries: &[String]) -> Result<(Vec<Resource>, Vec<String>), Failed> {
     // Every server has Secrets, so no request is needed.
     if entries.iter().all(|entry| entry == "secrets") {
@@ -181,7 +179,6 @@ fn ask<T: DeserializeOwned>(shoot: &Client, path: &str) -> Result<Option<T>, Err
     Err(Error::Response { request: format!("GET {path}"), problem })
 }
 
-/// Resource and group.
 fn parts(entry: &str) -> (&str, &str) {
     entry.split_once('.').unwrap_or((entry, ""))
 }

@@ -10,7 +10,7 @@ use crate::base::sorted::SortedSet;
 use crate::flow::{Failed, Step};
 use crate::kube::{Client, Patch};
 
-pub mod accounts;
+pub(crate) mod accounts;
 mod kinds;
 mod refused;
 mod rounds;
@@ -21,29 +21,29 @@ use rounds::Rounds;
 use walk::{Item, Walk};
 
 /// The label of rewritten objects. Its value is the name of the key's Secret.
-pub const KEY_NAME: &str = "credentials.gardener.cloud/key-name";
+pub(crate) const KEY_NAME: &str = "credentials.gardener.cloud/key-name";
 
 /// Creates a client of the Shoot.
-pub type Connect<'a> = &'a dyn Fn() -> Result<Client, Failed>;
+pub(crate) type Connect<'a> = &'a dyn Fn() -> Result<Client, Failed>;
 
 /// The work of one flow, over many turns.
 #[derive(Debug, Default)]
-pub struct Rewrite(Rounds);
+pub(crate) struct Rewrite(Rounds);
 
 impl Rewrite {
-    /// Adds the label to all objects of these resources.
-    ///
-    /// # Errors
-    /// What could not be written, and what the owner of the Shoot can do.
-    pub fn label(&mut self, connect: Connect<'_>, resources: &[String], key: &str) -> Result<Step, Failed> {
+    /// Adds the label to all objects of these resources. Errors: what could not be written, and what the
+    /// owner of the Shoot can do.
+    pub(crate) fn label(
+        &mut self,
+        connect: Connect<'_>,
+        resources: &[String],
+        key: &str,
+    ) -> Result<Step, Failed> {
         self.go_on(connect, resources, &format!("{KEY_NAME}!={key}"), &json!(key))
     }
 
-    /// Removes the label.
-    ///
-    /// # Errors
-    /// Like [`Rewrite::label`].
-    pub fn unlabel(&mut self, connect: Connect<'_>, resources: &[String]) -> Result<Step, Failed> {
+    /// Removes the label. Errors: like [`Rewrite::label`].
+    pub(crate) fn unlabel(&mut self, connect: Connect<'_>, resources: &[String]) -> Result<Step, Failed> {
         self.go_on(connect, resources, KEY_NAME, &Value::Null)
     }
 
@@ -67,9 +67,9 @@ impl Rewrite {
     }
 }
 
-/// The resources to rewrite: with another key, all encrypted ones; otherwise those that were added to or removed from
-/// the list.
-pub fn resources(view: &View) -> Vec<String> {
+/// The resources to rewrite: with another key, all encrypted ones; otherwise those that were added to or
+/// removed from the list.
+pub(crate) fn resources(view: &View) -> Vec<String> {
     let set = |list: &[String]| list.iter().map(|name| plain(name).to_owned()).collect::<SortedSet<_>>();
     let (mut after, mut before) = (set(&view.encrypted), set(&view.encrypted_before));
     for list in [&mut after, &mut before] {

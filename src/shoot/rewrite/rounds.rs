@@ -6,7 +6,6 @@ use super::walk::{Item, Pace, Walk, Walked};
 use crate::flow::{Failed, Step};
 use crate::kube::{Client, Error};
 
-/// Consecutive walks.
 #[derive(Debug, Default)]
 pub(super) struct Rounds {
     pace: Pace,
@@ -17,10 +16,7 @@ pub(super) struct Rounds {
 }
 
 impl Rounds {
-    /// Continues for a moment.
-    ///
-    /// # Errors
-    /// What could not be written, or why the server cannot be reached.
+    /// Continues for a moment. Errors: what could not be written, or why the server cannot be reached.
     pub(super) fn go_on(
         &mut self,
         connect: Connect<'_>,

@@ -74,12 +74,7 @@ pub(super) enum Walked {
     /// All objects are written.
     Done,
     /// There are more objects.
-    Again {
-        /// When to continue.
-        after: Duration,
-        /// The progress.
-        why: String,
-    },
+    Again { after: Duration, why: String },
     /// All others are written.
     Refused(Refused),
     /// The server does not answer, or does not accept our credentials any more.

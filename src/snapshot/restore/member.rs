@@ -14,7 +14,6 @@ use crate::snapshot::error::Error;
 /// The data of an etcd.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Member {
-    /// There are none.
     Absent,
     /// etcd can start with them.
     Whole,

@@ -22,8 +22,8 @@ use member::Member;
 
 mod member;
 
-/// Added to the revision, so that no watcher sees a revision twice with different contents: more than an etcd writes
-/// between two snapshots.
+/// Added to the revision, so that no watcher sees a revision twice with different contents: more than an etcd
+/// writes between two snapshots.
 const REVISIONS_ADDED: &str = "1000000000";
 /// A file that etcd itself leaves in a directory if it ends before it has a member.
 const TOUCHED: &str = ".touch";
@@ -34,37 +34,30 @@ const UNUSABLE: &str = ".unusable-";
 
 /// The paths of an etcd.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Place {
+pub(crate) struct Place {
     /// The tool that restores snapshots.
-    pub etcdutl: PathBuf,
-    /// etcd's configuration file.
-    pub config: PathBuf,
-    /// The data directory.
-    pub data: PathBuf,
+    pub(crate) etcdutl: PathBuf,
+    pub(crate) config: PathBuf,
+    pub(crate) data: PathBuf,
 }
 
 /// The content of the data directory after the preparation.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Ready {
-    /// The existing data.
+pub(crate) enum Ready {
     Member,
     /// Empty: the store has no snapshot.
     New,
-    /// A snapshot.
     Restored {
-        /// Its name.
         snapshot: String,
         /// Its revision, to which [`REVISIONS_ADDED`] is added.
         revision: u64,
     },
 }
 
-/// Prepares the data directory. `open` opens the store only if there is no data, so that bad credentials, for example,
-/// do not stop an etcd that has its data. `say` gets messages for the log.
-///
-/// # Errors
-/// etcd must not start.
-pub fn prepare<'a, S: Deref<Target = dyn Store + 'a>>(
+/// Prepares the data directory. `open` opens the store only if there is no data, so that bad
+/// credentials, for example, do not stop an etcd that has its data. `say` gets messages for the log.
+/// Errors: etcd must not start.
+pub(crate) fn prepare<'a, S: Deref<Target = dyn Store + 'a>>(
     place: &Place,
     open: impl FnOnce() -> Result<S, Error>,
     say: &mut dyn FnMut(&str),

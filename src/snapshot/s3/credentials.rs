@@ -15,30 +15,28 @@ use crate::snapshot::Error;
 /// A bucket with its credentials.
 #[derive(Clone, Debug)]
 pub struct Bucket {
-    /// Its name.
-    pub name: String,
+    pub(crate) name: String,
     /// The key that signs requests.
-    pub key: Key,
+    pub(crate) key: Key,
     /// `https://host[:port]`, without the bucket.
-    pub endpoint: String,
+    pub(crate) endpoint: String,
     /// Whether requests name the bucket in the path instead of the host.
-    pub is_in_path: bool,
+    pub(crate) is_in_path: bool,
     /// CAs of the server, if they are not the system's.
-    pub ca: Option<Arc<[u8]>>,
+    pub(crate) ca: Option<Arc<[u8]>>,
     /// Whether the server's certificate is not verified.
-    pub is_insecure: bool,
+    pub(crate) is_insecure: bool,
 }
 
 const EXPECTED: &str = "expected https://HOST[:PORT]";
 
 /// Keys of credentials that we do not support.
-pub const UNKNOWN: [&str; 4] = ["roleARN", "sseCustomerKey", "sseCustomerKeyConf", "sseCustomerAlgorithm"];
+pub(crate) const UNKNOWN: [&str; 4] =
+    ["roleARN", "sseCustomerKey", "sseCustomerKeyConf", "sseCustomerAlgorithm"];
 
 impl Bucket {
-    /// Reads the files of a folder. Errors repeat no value: any of them may be secret.
-    ///
-    /// # Errors
-    /// The missing or invalid file.
+    /// Reads the files of a folder. Errors repeat no value: any of them may be secret. Errors: the
+    /// missing or invalid file.
     pub fn read(folder: &Path) -> Result<Self, Error> {
         let place = |name: &str| folder.join(name).display().to_string();
         let find =
@@ -92,19 +90,19 @@ impl Bucket {
     }
 
     /// The `Host` header.
-    pub fn host(&self) -> String {
+    pub(crate) fn host(&self) -> String {
         let host = self.endpoint.split_once("://").map_or("", |(_, host)| host);
         if self.is_in_path { host.to_owned() } else { format!("{}.{host}", self.name) }
     }
 
     /// Scheme and host of each request.
-    pub fn origin(&self) -> String {
+    pub(crate) fn origin(&self) -> String {
         let scheme = self.endpoint.split_once("://").map_or("https", |(scheme, _)| scheme);
         format!("{scheme}://{}", self.host())
     }
 
     /// The path of a key, not escaped; an empty key stands for the bucket itself.
-    pub fn path(&self, key: &str) -> String {
+    pub(crate) fn path(&self, key: &str) -> String {
         if self.is_in_path { format!("/{}/{key}", self.name) } else { format!("/{key}") }
     }
 }

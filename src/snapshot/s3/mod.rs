@@ -1,8 +1,8 @@
 //! A bucket of S3, or of compatible storage, as a store.
 
 pub mod credentials;
-pub mod list;
-pub mod sign;
+pub(crate) mod list;
+pub(crate) mod sign;
 mod transfer;
 pub mod xml;
 
@@ -37,7 +37,7 @@ const RETRY_MAX: Duration = Duration::from_secs(8);
 /// The machine's network configuration.
 #[derive(Clone, Debug)]
 pub struct Network {
-    /// Opens sockets.
+    /// It opens the sockets of connections.
     pub dialer: Arc<dyn Dial>,
     /// Chooses the proxy of each connection.
     pub proxy: ProxyPolicy,
@@ -179,7 +179,6 @@ impl S3 {
         format!("{doing} (bucket {} at {})", self.bucket.name, self.bucket.endpoint)
     }
 
-    /// One try.
     fn send(&self, question: Question<'_>) -> Result<Response, net::Error> {
         let (host, digest) = (self.bucket.host(), sha256_hex(question.body));
         let (path, query) = (sign::path(&self.bucket.path(question.key)), sign::query(question.query));

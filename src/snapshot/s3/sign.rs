@@ -11,13 +11,11 @@ use crate::format::{hex, percent};
 
 /// The key that signs requests.
 #[derive(Clone)]
-pub struct Key {
-    /// Its id.
-    pub id: String,
-    /// Its secret part.
-    pub secret: Secret<String>,
+pub(crate) struct Key {
+    pub(crate) id: String,
+    pub(crate) secret: Secret<String>,
     /// The region that the signature is for.
-    pub region: String,
+    pub(crate) region: String,
 }
 
 impl fmt::Debug for Key {
@@ -28,23 +26,22 @@ impl fmt::Debug for Key {
 
 /// A request to sign.
 #[derive(Clone, Copy, Debug)]
-pub struct Unsigned<'a> {
+pub(crate) struct Unsigned<'a> {
     /// The method in capitals.
-    pub method: &'a str,
+    pub(crate) method: &'a str,
     /// Like in the `Host` header.
-    pub host: &'a str,
+    pub(crate) host: &'a str,
     /// Escaped, with a leading slash.
-    pub path: &'a str,
+    pub(crate) path: &'a str,
     /// Escaped and sorted, as [`query`] returns it.
-    pub query: &'a str,
+    pub(crate) query: &'a str,
     /// SHA-256 of the body.
-    pub digest: &'a str,
-    /// Now.
-    pub at: Timestamp,
+    pub(crate) digest: &'a str,
+    pub(crate) at: Timestamp,
 }
 
 /// The headers `Authorization` and `X-Amz-Date`.
-pub fn sign(key: &Key, request: &Unsigned<'_>) -> (String, String) {
+pub(crate) fn sign(key: &Key, request: &Unsigned<'_>) -> (String, String) {
     let date = layout::format(request.at, 0, "20060102T150405Z");
     let day = date.get(..8).unwrap_or_default();
     let signed = "host;x-amz-content-sha256;x-amz-date";
@@ -67,19 +64,19 @@ pub fn sign(key: &Key, request: &Unsigned<'_>) -> (String, String) {
 }
 
 /// SHA-256 as hexadecimal digits.
-pub fn sha256_hex(bytes: &[u8]) -> String {
+pub(crate) fn sha256_hex(bytes: &[u8]) -> String {
     hex::encode(digest::digest(&digest::SHA256, bytes).as_ref())
 }
 
 /// Escapes all special bytes of a path except slashes.
-pub fn path(text: &str) -> String {
+pub(crate) fn path(text: &str) -> String {
     let mut out = String::new();
     percent::encode(&mut out, text.as_bytes(), &|byte| percent::is_unreserved(byte) || byte == b'/');
     out
 }
 
 /// A query in the order of the signature.
-pub fn query(pairs: &[(&str, &str)]) -> String {
+pub(crate) fn query(pairs: &[(&str, &str)]) -> String {
     let escaped = |text: &str| {
         let mut out = String::new();
         percent::encode(&mut out, text.as_bytes(), &percent::is_unreserved);

@@ -11,12 +11,11 @@ const ENTITY_BYTES_MAX: usize = 9;
 /// An element.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Element {
-    /// Its name.
-    pub name: String,
+    pub(crate) name: String,
     /// The text directly in it.
-    pub text: String,
+    pub(crate) text: String,
     /// The elements directly in it.
-    pub children: Vec<Element>,
+    pub(crate) children: Vec<Element>,
 }
 
 impl Element {
@@ -109,7 +108,7 @@ fn is_blank(text: &str) -> bool {
 }
 
 /// Text, escaped for an element.
-pub fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 

@@ -22,12 +22,11 @@ const QUOTE_CHARS_MAX: usize = 120;
 
 /// The state of the agent in one word.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum State {
+pub(crate) enum State {
     /// There is no problem.
     Healthy,
     /// There are problems that need attention.
     Problems,
-    /// Another agent leads.
     StandingBy,
     /// The agent is not complete yet.
     #[default]
@@ -50,7 +49,7 @@ impl State {
     }
 
     /// The state in the first line of the page as text.
-    pub fn of_line(line: &str) -> Self {
+    pub(crate) fn of_line(line: &str) -> Self {
         match line {
             HEALTHY => Self::Healthy,
             _ if line.starts_with(STANDING_BY) => Self::StandingBy,
@@ -60,7 +59,7 @@ impl State {
     }
 
     /// Whether no action is needed.
-    pub const fn is_good(self) -> bool {
+    pub(crate) const fn is_good(self) -> bool {
         matches!(self, Self::Healthy | Self::StandingBy)
     }
 }
@@ -77,7 +76,6 @@ pub(super) struct AgentVerdict {
 pub(super) enum ProblemPlace {
     /// In the agent itself, or on its way to a server.
     Part(String),
-    /// In an object.
     Object(&'static str, Key),
 }
 
@@ -164,7 +162,6 @@ pub(super) struct PartFacts {
     pub(super) problem: Option<(String, Timestamp)>,
 }
 
-/// A server.
 #[derive(Clone, Debug)]
 pub(super) struct Peer {
     pub(super) name: &'static str,
@@ -294,8 +291,8 @@ fn of_servers(facts: &VerdictFacts, known: &[AgentProblem], now: Timestamp) -> V
     problems
 }
 
-/// The problems that objects and their controllers report. If both report one, the text of the object and the earlier
-/// time count.
+/// The problems that objects and their controllers report. If both report one, the text of the object and
+/// the earlier time count.
 fn of_objects(facts: &VerdictFacts, now: Timestamp) -> Vec<AgentProblem> {
     let mut problems = facts.objects.clone();
     let mut places: SortedMap<ProblemPlace, usize> =

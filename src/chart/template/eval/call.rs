@@ -137,7 +137,7 @@ impl<'t> Exec<'t, '_> {
 
     fn nil_argument(&mut self, wanted: Type) -> Result<Value, Error> {
         match wanted {
-            Type::Any | Type::Reflect | Type::Bytes => Ok(Value::Nil),
+            Type::Any | Type::Reflect => Ok(Value::Nil),
             Type::Map => Ok(Value::Map(Map::nil())),
             Type::List => Ok(Value::List(List::nil(ListKind::Any))),
             _ => Err(self.fail(format!("cannot assign nil to {}", wanted.name()))),
@@ -155,9 +155,6 @@ impl<'t> Exec<'t, '_> {
             (Type::Int, OperandKind::Number(n)) if n.int.is_some() => {
                 return Ok(Value::Int(n.int.unwrap_or_default()));
             }
-            (Type::Int64, OperandKind::Number(n)) if n.int.is_some() => {
-                return Ok(Value::Int64(n.int.unwrap_or_default()));
-            }
             (Type::Uint32, OperandKind::Number(n)) if n.int.is_some_and(|i| i >= 0) => {
                 return Ok(Value::Int(n.int.unwrap_or_default() & i64::from(u32::MAX)));
             }
@@ -166,7 +163,7 @@ impl<'t> Exec<'t, '_> {
             }
             (Type::Bool, _) => "bool",
             (Type::Str, _) => "string",
-            (Type::Int | Type::Int64, _) => "integer",
+            (Type::Int, _) => "integer",
             (Type::Uint32, _) => "unsigned integer",
             (Type::Float, _) => "float",
             _ => return Err(self.fail(format!("can't handle {word} for arg of type {}", wanted.name()))),
@@ -185,9 +182,7 @@ impl<'t> Exec<'t, '_> {
             | (Type::Str, Value::Str(_))
             | (Type::Bool, Value::Bool(_))
             | (Type::Int, Value::Int(_))
-            | (Type::Int64, Value::Int64(_))
-            | (Type::Float, Value::Float(_))
-            | (Type::Bytes, Value::Bytes(_)) => true,
+            | (Type::Float, Value::Float(_)) => true,
             (Type::List, Value::List(list)) => list.kind() == ListKind::Any,
             (Type::Map, Value::Map(map)) => map.kind() != MapKind::Strings,
             (Type::Native(name), Value::Native(object)) => object.type_name() == name,
@@ -210,7 +205,6 @@ impl<'t> Exec<'t, '_> {
             }
             Type::Map => Ok(Value::Map(Map::nil())),
             Type::List => Ok(Value::List(List::nil(ListKind::Any))),
-            Type::Bytes => Ok(Value::Bytes(Rc::from(&[][..]))),
             _ => Err(self.fail(format!("invalid value; expected {}", wanted.name()))),
         }
     }

@@ -84,7 +84,6 @@ pub(super) struct Shared<'a> {
     pub(super) included: RefCell<Vec<Text>>,
     spare: &'a Spare,
     pub(super) depth: Cell<usize>,
-    /// Compiled expressions.
     pub(super) regexes: RefCell<HashMap<String, Rc<Expression>>>,
 }
 

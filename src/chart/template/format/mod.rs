@@ -12,10 +12,7 @@ use crate::chart::value::{Budget, List, Map, Object, Text, Value};
 use crate::format::number;
 use crate::limits::TEMPLATE_OUTPUT_BYTES_MAX;
 
-/// The text of `%v`.
-///
-/// # Errors
-/// If the value contains itself, or its text is too long.
+/// The text of `%v`. Errors: if the value contains itself, or its text is too long.
 pub(super) fn display(value: &Value) -> Result<Text, String> {
     if let Value::Str(s) = value {
         return Ok(s.clone());

@@ -6,10 +6,7 @@ use crate::chart::value::Value;
 /// The largest width, precision and index that Go accepts.
 const NUMBER_MAX: i64 = 1_000_000;
 
-/// Go's `fmt.Sprintf`.
-///
-/// # Errors
-/// If a value contains itself, or the text is too long.
+/// Go's `fmt.Sprintf`. Errors: if a value contains itself, or the text is too long.
 pub(in super::super) fn sprintf(format: &[u8], args: &[Value]) -> Result<Vec<u8>, String> {
     let state = State {
         format,

@@ -36,7 +36,6 @@ impl Decimal {
         Ok(Self { negative: f < 0.0, digits, exponent }.trimmed())
     }
 
-    /// The nearest float.
     pub(super) fn to_float(&self) -> f64 {
         let digits: String = self.digits.iter().rev().map(|d| char::from(b'0' + d)).collect();
         let sign = if self.negative { "-" } else { "" };

@@ -7,10 +7,8 @@ use crate::chart::value::{Budget, Map, Value, count_walked};
 pub(super) const FUNCTIONS: &[Function] =
     &[fixed("deepEqual", &[Any, Any], |a| Ok(deep_equal(a, a.any(0), a.any(1))?.into()))];
 
-/// Whether two values are deeply equal.
-///
-/// # Errors
-/// If a value is too large to compare, or contains itself, or no steps are left.
+/// Whether two values are deeply equal. Errors: if a value is too large to compare, or contains itself, or
+/// no steps are left.
 pub(super) fn deep_equal(args: &Args<'_>, a: &Value, b: &Value) -> Result<bool, Cause> {
     Comparison { args, budget: Budget::new() }.equal(a, b)
 }

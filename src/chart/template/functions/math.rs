@@ -64,8 +64,8 @@ fn min(x: f64, y: f64) -> f64 {
     -max(-x, -y)
 }
 
-/// Rounds up from a fraction of `.5`, or of the third argument; for negative numbers only the sign of the fraction
-/// decides.
+/// Rounds up from a fraction of `.5`, or of the third argument; for negative numbers only the sign
+/// of the fraction decides.
 fn round(a: &Args<'_>) -> Answer {
     let round_on = match a.rest(2).first() {
         Some(Value::Float(f)) => *f,

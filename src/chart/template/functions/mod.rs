@@ -51,10 +51,11 @@ impl fmt::Debug for Function {
 
 /// How a function is called.
 pub(super) enum Run {
-    /// On evaluated arguments.
     Plain(fn(&Args<'_>) -> Answer),
     /// `and` and `or`: stops at the first argument whose truth is `until`.
-    ShortCircuit { until: bool },
+    ShortCircuit {
+        until: bool,
+    },
     /// `call`, whose errors show its first argument as written.
     Call,
 }
@@ -98,7 +99,6 @@ impl Hasher for Fnv {
     }
 }
 
-/// Later ones win.
 const MODULES: &[&[Function]] = &[
     builtin::FUNCTIONS,
     engine::FUNCTIONS,
@@ -138,8 +138,8 @@ const fn variadic(
     Function { name, signature: Signature { fixed, variadic: Some(more) }, run: Run::Plain(run) }
 }
 
-/// The arguments of a call. Accessors return an empty value if the type does not match the signature, which cannot
-/// happen.
+/// The arguments of a call. Accessors return an empty value if the type does not match the
+/// signature, which cannot happen.
 pub(super) struct Args<'a> {
     pub(super) engine: Engine<'a>,
     pub(super) values: Vec<Value>,
@@ -167,7 +167,6 @@ impl Args<'_> {
         self.values.get(index..).unwrap_or_default()
     }
 
-    /// A string.
     fn text(&self, index: usize) -> Text {
         self.any(index).as_text().cloned().unwrap_or_default()
     }
@@ -202,7 +201,6 @@ impl Args<'_> {
         matches!(self.any(index), Value::Bool(true))
     }
 
-    /// A map.
     fn map(&self, index: usize) -> Map {
         self.any(index).as_map().cloned().unwrap_or_else(Map::nil)
     }

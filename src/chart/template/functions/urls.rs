@@ -40,10 +40,7 @@ fn url_parse(a: &Args<'_>) -> Answer {
     ]))
 }
 
-/// Scheme, host with port, host alone.
-///
-/// # Errors
-/// In Go's words.
+/// Scheme, host with port, host alone. Errors: in Go's words.
 pub(in super::super) fn parts(text: &str) -> Result<(String, String, String), String> {
     let url = Url::parse(text).map_err(|e| format!("parse {}: {e}", quote(text.as_bytes())))?;
     let host = String::from_utf8_lossy(&url.host).into_owned();

@@ -77,8 +77,8 @@ fn swapcase(s: &str) -> String {
         .collect()
 }
 
-/// goutils treats each byte as a rune, which garbles text with blanks and non-ASCII characters. This function does the
-/// same.
+/// goutils treats each byte as a rune, which garbles text with blanks and non-ASCII characters. This
+/// function does the same.
 fn nospace(a: &Args<'_>) -> String {
     let kept: String = a.bytes(0).iter().map(|b| char::from(*b)).filter(|c| !c.is_whitespace()).collect();
     if kept.chars().count() == a.bytes(0).len() { a.str(0).into_owned() } else { kept }

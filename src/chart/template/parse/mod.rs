@@ -14,10 +14,8 @@ use crate::chart::Slice;
 use crate::chart::value::Text;
 use crate::limits::TEMPLATE_PARENTHESES_MAX;
 
-/// Parses a file: the trees of its definitions, and finally the tree of the file itself.
-///
-/// # Errors
-/// The first mistake, as `template: name:line: text`.
+/// Parses a file: the trees of its definitions, and finally the tree of the file itself. Errors: the first
+/// mistake, as `template: name:line: text`.
 pub(super) fn parse(name: &str, text: &Slice, guard: StackGuard) -> Result<Vec<Tree>, Error> {
     let source = Rc::new(Source { name: name.to_owned(), text: text.clone() });
     let tokens = lex::tokens(text);

@@ -119,7 +119,6 @@ impl Stage {
         self.policies(namespace).into_iter().map(|policy| policy.name).collect()
     }
 
-    /// Executes the plan.
     fn act(&mut self, namespace: &str) -> Vec<String> {
         let mut lines = Vec::new();
         for step in self.plan(namespace).steps {

@@ -50,7 +50,6 @@ impl<'a> Text<'a> {
 /// The line breaks between two lines of a text.
 #[derive(Default)]
 struct Breaks {
-    /// The first one.
     first: &'static str,
     /// Those that follow it.
     more: String,

@@ -85,7 +85,6 @@ impl<'a> Scanner<'a> {
     }
 }
 
-/// Blocks.
 impl<'a> Scanner<'a> {
     /// Content begins at a column: a block begins if the column is further to the right.
     pub(super) fn open_block(&mut self, column: usize, number: Option<usize>, kind: Kind, mark: Mark) {

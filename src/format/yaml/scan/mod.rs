@@ -19,9 +19,9 @@ mod skim;
 /// A position in the text.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Mark {
-    /// In bytes.
+    /// A number of bytes.
     pos: usize,
-    /// Counted from 0.
+    /// The first line has number 0.
     pub(super) line: usize,
     /// In bytes, counted from 0: indented content has only ASCII before it.
     column: usize,
@@ -158,8 +158,8 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// An error at a position. `scanner`: go-yaml reports the error with its own line number, else with the number of
-    /// the line above.
+    /// An error at a position. `scanner`: go-yaml reports the error with its own line number, else with the
+    /// number of the line above.
     pub(super) fn error_at(&self, mark: Mark, message: &'static str, scanner: bool) -> Error {
         let count = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
         let go_line = if mark.line == 0 { 0 } else { count(mark.line) + u64::from(scanner) };

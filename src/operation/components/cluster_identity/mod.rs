@@ -22,7 +22,7 @@ pub(super) static COMPONENT: Component = Component {
         .when(Facts::is_awake)
         .retrying(FIVE_SECONDS, SHORT)
         .last()],
-    ..Component::new("cluster-identity")
+    ..Component::NONE
 };
 
 fn deploy(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {

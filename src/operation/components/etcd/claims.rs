@@ -9,11 +9,8 @@ use crate::flow::Failed;
 use crate::kube::{Error, ListParams, Seed};
 use crate::limits;
 
-/// Why the volumes of a StatefulSet are not bound, if one is not. A wait for its pods calls this while they are not
-/// ready.
-///
-/// # Errors
-/// A request fails.
+/// Why the volumes of a StatefulSet are not bound, if one is not. A wait for its pods calls this while they
+/// are not ready. Errors: a request fails.
 pub fn look(seed: &Seed, set: &Value) -> Result<Option<Failed>, Error> {
     let namespace = text(&set["metadata"]["namespace"]);
     let mut unbound = Vec::new();
@@ -52,13 +49,13 @@ fn is_unbound(claim: &Value) -> bool {
     matches!(text(&claim["status"]["phase"]), "" | "Pending" | "Lost")
 }
 
-/// Event reasons of a claim whose StorageClass waits until a node is chosen for the pod. The pod shows the problem
-/// then.
+/// Event reasons of a claim whose StorageClass waits until a node is chosen for the pod. The pod
+/// shows the problem then.
 const WAITS_FOR_POD: [&str; 2] = ["WaitForFirstConsumer", "WaitForPodScheduled"];
 
 /// The sentence for the first claim of a StatefulSet that has no volume, with its newest Event. `None` if the claim
 /// waits for its pod.
-pub fn judge(set: &Value, claims: &[Value], events: &[Value]) -> Option<Failed> {
+pub(crate) fn judge(set: &Value, claims: &[Value], events: &[Value]) -> Option<Failed> {
     let names = names(set);
     let name = |object: &Value| text(&object["metadata"]["name"]).to_owned();
     let claim = claims.iter().find(|claim| is_unbound(claim) && names.contains(&name(claim)))?;

@@ -8,7 +8,7 @@ use crate::config::control_plane::Volume;
 
 pub mod claims;
 pub mod druid;
-pub mod mode;
+pub(crate) mod mode;
 pub mod plain;
 pub(crate) mod tasks;
 
@@ -43,13 +43,12 @@ pub struct Secrets<'a> {
     pub ca: &'a str,
     /// `etcd-server-main` or `etcd-server-events`.
     pub server: &'a str,
-    /// `etcd-client`.
+    /// The name of Secret `etcd-client`.
     pub client: &'a str,
 }
 
 impl Role {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::Main, Self::Events];
+    pub(crate) const ALL: [Self; 2] = [Self::Main, Self::Events];
 
     /// The name of the etcd and of its StatefulSet.
     pub const fn name(self) -> &'static str {

@@ -13,7 +13,7 @@ use crate::config::control_plane::EtcdMode;
 use crate::kube::{Error, Patch, Seed};
 
 /// The annotation of a control plane's namespace with the choice.
-pub const ANNOTATION: &str = "edge.gardenlet/etcd";
+pub(crate) const ANNOTATION: &str = "edge.gardenlet/etcd";
 
 /// The value of the annotation, which is that of `edge.etcd.mode`.
 const fn word(mode: EtcdMode) -> &'static str {
@@ -63,7 +63,7 @@ fn look(seed: &Seed, namespace: &str, configured: EtcdMode) -> Result<(EtcdMode,
 ///
 /// # Errors
 /// A request fails.
-pub fn of(seed: &Seed, namespace: &str, configured: EtcdMode) -> Result<EtcdMode, Error> {
+pub(crate) fn of(seed: &Seed, namespace: &str, configured: EtcdMode) -> Result<EtcdMode, Error> {
     look(seed, namespace, configured).map(|(mode, _)| mode)
 }
 

@@ -68,7 +68,7 @@ pub(crate) static COMPONENT: Component = Component {
             .after(&["Deleting Etcd resources"])
             .within(FIVE_MINUTES),
     ],
-    ..Component::new("etcd")
+    ..Component::NONE
 };
 
 fn certificates(view: &View, _: Option<&Outside>) -> Vec<Certificate> {

@@ -24,7 +24,7 @@ pub(super) static COMPONENT: Component = Component {
         .after(&["Waiting until gardener-resource-manager reports readiness"])
         .when(Facts::cleans)
         .retrying(FIVE_SECONDS, SHORT)],
-    ..Component::new("gardener-access")
+    ..Component::NONE
 };
 
 fn deploy(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {

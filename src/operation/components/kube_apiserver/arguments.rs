@@ -97,8 +97,8 @@ fn audiences(server: &Value) -> Vec<&str> {
     all
 }
 
-/// The first issuer signs; tokens of the others are accepted. The default issuer stays accepted when the Shoot names
-/// another one.
+/// The first issuer signs; tokens of the others are accepted. The default issuer stays accepted when the
+/// Shoot names another one.
 fn issuers<'a>(server: &'a Value, managed: Option<&'a str>, usual: &'a str) -> Vec<&'a str> {
     let account = &server["serviceAccountConfig"];
     let mut all = vec![managed.or(account["issuer"].as_str()).unwrap_or(usual)];

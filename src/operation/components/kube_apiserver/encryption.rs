@@ -21,12 +21,12 @@ pub enum KeyOrder {
 impl KeyOrder {
     /// The order for a phase of the key rotation. `is_populated` means that all servers have rolled out with the new
     /// key, as the Deployment's annotation [`KeyOrder::POPULATED`] shows.
-    pub fn of(phase: &str, is_populated: bool) -> Self {
+    pub(crate) fn of(phase: &str, is_populated: bool) -> Self {
         if phase == "Preparing" && !is_populated { Self::OldFirst } else { Self::NewFirst }
     }
 
     /// The Deployment's annotation which shows that each server knows the new key.
-    pub const POPULATED: &str = "credentials.gardener.cloud/new-encryption-key-populated";
+    pub(crate) const POPULATED: &str = "credentials.gardener.cloud/new-encryption-key-populated";
 }
 
 /// The input of the configuration.
@@ -46,10 +46,7 @@ pub struct Encryption<'a> {
     pub order: KeyOrder,
 }
 
-/// The Secret with the configuration, named by its content.
-///
-/// # Errors
-/// A key that lacks a field.
+/// The Secret with the configuration, named by its content. Errors: a key that lacks a field.
 pub fn encryption(input: &Encryption<'_>) -> Result<Value, String> {
     let mut encrypted: Vec<&str> = input.resources.iter().map(String::as_str).collect();
     if !encrypted.contains(&"secrets") {

@@ -24,10 +24,11 @@ mod tests;
 
 pub(crate) use arguments::runtime_config;
 pub use encryption::{Encryption, KeyOrder, encryption};
-pub use references::{Reference, Texts, read, references};
+pub(crate) use references::read;
+pub use references::{Texts, references};
 
 /// The name of Deployment, Service and PodDisruptionBudget.
-pub const NAME: &str = "kube-apiserver";
+pub(crate) const NAME: &str = "kube-apiserver";
 
 /// The volume of the certificate for a wildcard domain.
 const WILDCARD: &str = "tls-sni-0";
@@ -59,9 +60,9 @@ pub struct Input<'a> {
     pub writes_endpoints: bool,
     /// The token of user `health-check`.
     pub health_check_token: &'a str,
-    /// The names of Secrets by volume: `ca`, `ca-client`, `ca-front-proxy`, `service-account-key-bundle` and `ca-etcd`
-    /// are bundles, `service-account-key` is the present key. The others are `static-token`, `kube-aggregator`,
-    /// `etcd-client` and `server`.
+    /// The names of Secrets by volume: `ca`, `ca-client`, `ca-front-proxy`, `service-account-key-bundle` and
+    /// `ca-etcd` are bundles, `service-account-key` is the present key. The others are `static-token`,
+    /// `kube-aggregator`, `etcd-client` and `server`.
     pub secrets: &'a SortedMap<&'static str, String>,
     /// The Secret from [`encryption`].
     pub encryption: &'a Value,
@@ -73,10 +74,7 @@ pub struct Input<'a> {
 #[derive(Clone, PartialEq, Debug)]
 pub struct Objects(pub Vec<(Resource, Value)>);
 
-/// All objects except the Service.
-///
-/// # Errors
-/// The invalid setting of the Shoot, and the reason.
+/// All objects except the Service. Errors: the invalid setting of the Shoot, and the reason.
 pub fn fill(input: &Input<'_>) -> Result<Objects, String> {
     let &Input { namespace, kubernetes, texts, .. } = input;
     let settings = settings::fill(&settings::Given { namespace, kubernetes, texts })?;
@@ -115,10 +113,8 @@ pub fn volumes(made: &Made) -> SortedMap<&'static str, String> {
 }
 
 /// Checks that settings can be built from a Shoot's `spec.kubernetes` and the texts that [`read`] found.
-///
-/// # Errors
-/// The invalid setting of the Shoot, and the reason.
-pub fn check(kubernetes: &Value, texts: &Texts) -> Result<(), String> {
+/// Errors: the invalid setting of the Shoot, and the reason.
+pub(crate) fn check(kubernetes: &Value, texts: &Texts) -> Result<(), String> {
     settings::fill(&settings::Given { namespace: "", kubernetes, texts }).map(drop)
 }
 
@@ -160,7 +156,7 @@ fn deployment(input: &Input<'_>, names: &SortedMap<&str, String>) -> Result<Valu
 }
 
 /// The Service inside the seed. It exists before the Deployment.
-pub fn service(namespace: &str) -> Value {
+pub(crate) fn service(namespace: &str) -> Value {
     let mut service = archive::object("kube_apiserver/service.yaml");
     service["metadata"]["namespace"] = json!(namespace);
     service
@@ -169,25 +165,20 @@ pub fn service(namespace: &str) -> Value {
 /// The number of replicas. A running server keeps its number even if the Shoot is to be hibernated, because the
 /// hibernation needs the server until its last step. A server that is off stays off if the Shoot is to be hibernated,
 /// and gets one replica otherwise.
-pub fn replicas(live: Option<i64>, is_hibernated: bool) -> i64 {
+pub(crate) fn replicas(live: Option<i64>, is_hibernated: bool) -> i64 {
     match live {
         Some(live) if live > 0 => live,
         _ => i64::from(!is_hibernated),
     }
 }
 
-/// Writes [`service`] to the seed.
-///
-/// # Errors
-/// A request fails.
+/// Writes [`service`] to the seed. Errors: a request fails.
 pub fn deploy_service(seed: &Seed, namespace: &str) -> Result<Value, Error> {
     bring(seed, &SERVICE, &service(namespace))
 }
 
-/// Writes the objects of [`fill`] to the seed and keeps the container's live resource requests. Returns the Deployment.
-///
-/// # Errors
-/// A request fails.
+/// Writes the objects of [`fill`] to the seed and keeps the container's live resource requests. Returns the
+/// Deployment. Errors: a request fails.
 pub fn deploy(seed: &Seed, objects: &Objects) -> Result<Value, Error> {
     let mut last = Value::Null;
     for (resource, object) in &objects.0 {

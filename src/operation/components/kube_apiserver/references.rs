@@ -12,14 +12,13 @@ use crate::kube::Garden;
 /// An object of the garden whose text the kube-apiserver needs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Reference {
-    /// ConfigMap or Secret.
-    pub resource: Resource,
+    pub(crate) resource: Resource,
     /// Its name, in the namespace of the Shoot.
-    pub name: String,
+    pub(crate) name: String,
     /// The entry that holds the text.
-    pub key: &'static str,
+    pub(crate) key: &'static str,
     /// The field of the Shoot that refers to it.
-    pub field: String,
+    pub(crate) field: String,
     /// The name of the text in [`Texts`].
     pub file: String,
 }
@@ -74,11 +73,9 @@ pub fn references(kubernetes: &Value) -> Vec<Reference> {
     all
 }
 
-/// Reads the [`references`] from the Shoot's namespace in the garden.
-///
-/// # Errors
-/// A request fails; or an object or entry is missing, with the field that refers to it.
-pub fn read(garden: &Garden, namespace: &str, kubernetes: &Value) -> Result<Texts, Failed> {
+/// Reads the [`references`] from the Shoot's namespace in the garden. Errors: a request fails; or an object
+/// or entry is missing, with the field that refers to it.
+pub(crate) fn read(garden: &Garden, namespace: &str, kubernetes: &Value) -> Result<Texts, Failed> {
     let mut texts = Texts::new();
     for reference in references(kubernetes) {
         let found = garden.find::<Value>(&reference.resource, &Key::new(namespace, &reference.name))?;

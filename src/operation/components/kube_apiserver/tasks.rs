@@ -43,7 +43,7 @@ pub(crate) static COMPONENT: Component = Component {
     )
     .after(&["Deleting Cluster resource"])
     .last()],
-    ..Component::new(NAME)
+    ..Component::NONE
 };
 
 // A method of `Looker<'_>` has one lifetime, and the closure has all.

@@ -16,7 +16,7 @@ use crate::shoot::secrets::Made;
 pub(crate) mod tasks;
 
 /// The name of Deployment, Service and PodDisruptionBudget.
-pub const NAME: &str = "kube-controller-manager";
+pub(crate) const NAME: &str = "kube-controller-manager";
 
 /// Its certificate.
 const SERVER: &str = "kube-controller-manager-server";
@@ -81,10 +81,7 @@ const OF_APIS: [(&str, &[&str]); 4] = [
     ("policy/v1", &["disruption"]),
 ];
 
-/// The Deployment.
-///
-/// # Errors
-/// A version is invalid, or a volume has no Secret or ConfigMap.
+/// The Deployment. Errors: a version is invalid, or a volume has no Secret or ConfigMap.
 pub fn fill(input: &Input<'_>) -> Result<Value, String> {
     let mut object = archive::object("kube_controller_manager/deployment.yaml");
     object["metadata"]["namespace"] = json!(input.namespace);
@@ -128,7 +125,7 @@ fn controllers(version: &str, kubernetes: &Value) -> Result<String, String> {
 }
 
 /// The Service and the PodDisruptionBudget.
-pub fn others(namespace: &str) -> [Value; 2] {
+pub(crate) fn others(namespace: &str) -> [Value; 2] {
     ["kube_controller_manager/service.yaml", "kube_controller_manager/pdb.yaml"].map(|path| {
         let mut object = archive::object(path);
         object["metadata"]["namespace"] = json!(namespace);
@@ -137,9 +134,7 @@ pub fn others(namespace: &str) -> [Value; 2] {
 }
 
 /// Writes everything to the seed and keeps the container's live resource requests. Returns the Deployment.
-///
-/// # Errors
-/// A request fails.
+/// Errors: a request fails.
 pub fn deploy(seed: &Seed, namespace: &str, deployment: &Value) -> Result<Value, Error> {
     let [service, budget] = others(namespace);
     bring(seed, &SERVICE, &service)?;

@@ -55,7 +55,7 @@ pub(crate) static COMPONENT: Component = Component {
             .when(|facts| facts.cleans() && facts.found.has_controllers)
             .retrying(FIVE_SECONDS, NINETY_SECONDS),
     ],
-    ..Component::new(NAME)
+    ..Component::NONE
 };
 
 /// A kube-controller-manager that has not renewed its Lease for this long is not working.

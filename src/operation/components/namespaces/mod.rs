@@ -29,7 +29,7 @@ pub(super) static COMPONENT: Component = Component {
         .within(TWO_MINUTES)
         .last(),
     ],
-    ..Component::new("namespaces")
+    ..Component::NONE
 };
 
 fn deploy(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {

@@ -59,7 +59,7 @@ pub(super) static COMPONENT: Component = Component {
             .retrying(FIVE_SECONDS, SHORT)
             .last(),
     ],
-    ..Component::new(NAME)
+    ..Component::NONE
 };
 
 /// Its permissions, and webhooks, in the cluster of the Shoot.

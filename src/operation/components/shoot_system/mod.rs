@@ -28,7 +28,7 @@ pub(super) static COMPONENT: Component = Component {
         .when(Facts::is_awake)
         .retrying(FIVE_SECONDS, SHORT)
         .last()],
-    ..Component::new("shoot-system")
+    ..Component::NONE
 };
 
 fn deploy(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {

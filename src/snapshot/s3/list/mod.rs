@@ -9,40 +9,33 @@ use crate::format::time;
 
 /// A request for a page of a list.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked<'a> {
-    /// The bucket.
-    pub bucket: &'a str,
+pub(crate) struct Asked<'a> {
+    pub(crate) bucket: &'a str,
     /// The beginning of all keys.
-    pub prefix: &'a str,
+    pub(crate) prefix: &'a str,
     /// Where the page begins; empty for the first one.
-    pub from: &'a str,
+    pub(crate) from: &'a str,
 }
 
-/// A page.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Page<T> {
-    /// Its entries.
-    pub entries: Vec<T>,
+pub(crate) struct Page<T> {
+    pub(crate) entries: Vec<T>,
     /// The parameters of the request for the next page; empty at the end.
-    pub next: Vec<(&'static str, String)>,
+    pub(crate) next: Vec<(&'static str, String)>,
 }
 
 /// An upload that was not finished.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Unfinished {
+pub(crate) struct Unfinished {
     /// The key of its object.
-    pub key: String,
-    /// Its id.
-    pub id: String,
-    /// When it began.
-    pub begun: Timestamp,
+    pub(crate) key: String,
+    pub(crate) id: String,
+    pub(crate) begun: Timestamp,
 }
 
-/// The keys below the prefix, without it, with the sizes of the objects.
-///
-/// # Errors
-/// What is wrong with the answer.
-pub fn objects(text: &str, asked: Asked<'_>) -> Result<Page<(String, u64)>, &'static str> {
+/// The keys below the prefix, without it, with the sizes of the objects. Errors: what is
+/// wrong with the answer.
+pub(crate) fn objects(text: &str, asked: Asked<'_>) -> Result<Page<(String, u64)>, &'static str> {
     let list = root(text, "ListBucketResult")?;
     if list.only("Name") != Some(asked.bucket) {
         return Err("it is not about this bucket");
@@ -70,11 +63,8 @@ pub fn objects(text: &str, asked: Asked<'_>) -> Result<Page<(String, u64)>, &'st
     Ok(Page { entries, next: next(&list, token)? })
 }
 
-/// The uploads below the prefix.
-///
-/// # Errors
-/// What is wrong with the answer.
-pub fn uploads(text: &str, asked: Asked<'_>) -> Result<Page<Unfinished>, &'static str> {
+/// The uploads below the prefix. Errors: what is wrong with the answer.
+pub(crate) fn uploads(text: &str, asked: Asked<'_>) -> Result<Page<Unfinished>, &'static str> {
     let list = root(text, "ListMultipartUploadsResult")?;
     if list.only("Bucket") != Some(asked.bucket) {
         return Err("it is not about this bucket");
@@ -112,7 +102,6 @@ fn next(
     }
 }
 
-/// Digits only.
 fn number(text: &str) -> Option<u64> {
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|_| is_number)

@@ -129,10 +129,7 @@ fn usable(a: &Args<'_>) -> Result<Result<Rc<Expression>, String>, Cause> {
     Ok(Ok(regex))
 }
 
-/// Compiles an expression.
-///
-/// # Errors
-/// What is wrong with it.
+/// Compiles an expression. Errors: what is wrong with it.
 pub(in super::super) fn build(pattern: &str) -> Result<Expression, String> {
     build_or_refuse(pattern)?
 }
@@ -206,8 +203,8 @@ fn find_at<'t>(
     expression.search(a, (text, at), Regex::find_at, Match::end)
 }
 
-/// Ranges of all matches, at most `count` if that is not negative. An empty match directly after another one does not
-/// count.
+/// Ranges of all matches, at most `count` if that is not negative. An empty match directly after another
+/// one does not count.
 fn matches(
     a: &Args<'_>,
     expression: &Expression,

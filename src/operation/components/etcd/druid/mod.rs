@@ -31,11 +31,8 @@ const KEPT: [&str; 5] = [
     "/spec/etcd/resources",
 ];
 
-/// Writes the object and triggers a reconciliation if anything in it differs. Fields that a druid or its definition
-/// adds stay.
-///
-/// # Errors
-/// A request fails.
+/// Writes the object and triggers a reconciliation if anything in it differs. Fields that a druid or its
+/// definition adds stay. Errors: a request fails.
 pub fn deploy(seed: &Seed, input: &Input<'_>, schedule: &str, now: Timestamp) -> Result<Value, Error> {
     let key = Key::new(input.namespace, input.role.name());
     let mut desired = fill(input, schedule);
@@ -58,10 +55,13 @@ pub fn deploy(seed: &Seed, input: &Input<'_>, schedule: &str, now: Timestamp) ->
 }
 
 /// Sets the number of replicas and triggers a reconciliation. A missing object already has none.
-///
-/// # Errors
-/// A request fails.
-pub fn scale(seed: &Seed, namespace: &str, role: Role, replicas: i64, now: Timestamp) -> Result<(), Error> {
+pub(crate) fn scale(
+    seed: &Seed,
+    namespace: &str,
+    role: Role,
+    replicas: i64,
+    now: Timestamp,
+) -> Result<(), Error> {
     let key = Key::new(namespace, role.name());
     let live: Option<Value> = seed.find(&ETCD, &key)?;
     if live.is_none_or(|live| live["spec"]["replicas"] == replicas) {
@@ -92,11 +92,9 @@ fn overlay(live: &mut Value, desired: Value) {
     }
 }
 
-/// Checks once whether a druid has reconciled the object.
-///
-/// # Errors
-/// A request fails. An error that the druid reports leads to another check, because the druid may recover.
-pub fn wait(seed: &Seed, namespace: &str, role: Role) -> Result<Step, Failed> {
+/// Checks once whether a druid has reconciled the object. Errors: a request fails. An error that the druid
+/// reports leads to another check, because the druid may recover.
+pub(crate) fn wait(seed: &Seed, namespace: &str, role: Role) -> Result<Step, Failed> {
     let key = Key::new(namespace, role.name());
     let live: Option<Value> = seed.find(&ETCD, &key)?;
     let name = format!("Etcd {key}");
@@ -107,10 +105,8 @@ pub fn wait(seed: &Seed, namespace: &str, role: Role) -> Result<Step, Failed> {
     })
 }
 
-/// Asks the druid to delete an etcd. A druid refuses a deletion without the annotation.
-///
-/// # Errors
-/// A request fails. A missing object or kind is no error.
+/// Asks the druid to delete an etcd. A druid refuses a deletion without the annotation. Errors: a request
+/// fails. A missing object or kind is no error.
 pub fn delete(seed: &Seed, key: &Key) -> Result<(), Error> {
     let patch = json!({"metadata": {"annotations": {"confirmation.gardener.cloud/deletion": "true"}}});
     match seed.patch_blindly(&ETCD, key, &Patch::Merge(patch)) {
@@ -147,7 +143,7 @@ fn unready(etcd: &Value) -> Option<String> {
 }
 
 /// The object. `schedule` is the cron schedule of its defragmentation.
-pub fn fill(input: &Input<'_>, schedule: &str) -> Value {
+pub(crate) fn fill(input: &Input<'_>, schedule: &str) -> Value {
     let mut etcd = input.manifest("etcd/druid/etcd.yaml", &[]);
     let spec = &mut etcd["spec"];
     spec["replicas"] = json!(input.replicas);
@@ -186,11 +182,8 @@ fn keep(desired: &mut Value, live: &Value) {
     }
 }
 
-/// Whether the agent's objects may have a druid's labels: the webhook of an existing druid refuses writes of other
-/// clients to them.
-///
-/// # Errors
-/// A request fails.
+/// Whether the agent's objects may have a druid's labels: the webhook of an existing druid refuses writes of
+/// other clients to them. Errors: a request fails.
 pub fn may_label(seed: &Seed) -> Result<bool, Error> {
     let mut is_guarded = false;
     let mut see = |found: Value| is_guarded |= guards(&found);

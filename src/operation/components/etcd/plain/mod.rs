@@ -24,16 +24,13 @@ const DRUID: &str = "etcd-druid";
 const AGENT: &str = "gardenlet";
 
 /// The objects of an etcd, in the order in which they are written.
-pub type Objects = [(Resource, Value); 5];
+pub(crate) type Objects = [(Resource, Value); 5];
 
 /// Writes what differs, and returns the StatefulSet. `finish` may add to it. `may_label` is called only for a new etcd
 /// and returns whether its objects may have a druid's labels ([`super::druid::may_label`]). The labels of a live
 /// StatefulSet stay, because its selector is immutable. If snapshots are off, the snapshot objects are deleted before
 /// the StatefulSet is written.
-///
-/// # Errors
-/// A request fails.
-pub fn deploy(
+pub(crate) fn deploy(
     seed: &Seed,
     input: &Input<'_>,
     (image, snapshots): (&str, Option<&Snapshots<'_>>),
@@ -64,10 +61,8 @@ pub fn deploy(
 }
 
 /// Deletes an etcd, starting with its snapshot objects. Its other objects are deleted with the namespace.
-///
-/// # Errors
-/// A request fails. A missing object is no error.
-pub fn delete(seed: &Seed, namespace: &str, role: Role) -> Result<(), Error> {
+/// Errors: a request fails. A missing object is no error.
+pub(crate) fn delete(seed: &Seed, namespace: &str, role: Role) -> Result<(), Error> {
     let key = Key::new(namespace, role.name());
     let live: Option<Value> = seed.find(&STATEFUL_SET, &key)?;
     let Some(live) = live else { return Ok(()) };

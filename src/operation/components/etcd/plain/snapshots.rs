@@ -15,14 +15,14 @@ use crate::runtime::write;
 use crate::snapshot::s3::credentials::UNKNOWN;
 
 /// The label of the CronJobs and their pods. It selects all of a seed.
-pub const SELECTOR: &str = "app=etcd-main-snapshot";
+pub(crate) const SELECTOR: &str = "app=etcd-main-snapshot";
 /// The name of the CronJob.
 pub const NAME: &str = "etcd-main-snapshot";
 /// The Secret in which the extension of a BackupEntry describes how to reach the bucket.
-pub const SECRET: &str = "etcd-backup";
+pub(crate) const SECRET: &str = "etcd-backup";
 
 /// Since when snapshots are taken on the present schedule: an annotation of the CronJob.
-pub const SINCE: &str = "snapshots.gardenlet.gardener.cloud/since";
+pub(crate) const SINCE: &str = "snapshots.gardenlet.gardener.cloud/since";
 
 const INSTALLER: &str = "agent";
 const DIRECTORY: &str = "/var/etcd/snapshots";
@@ -146,7 +146,6 @@ impl Snapshots<'_> {
         }
     }
 
-    /// The CronJob.
     pub(super) fn cron_job(&self, input: &Input<'_>) -> Value {
         let names = [("agent", self.image), ("schedule", self.schedule)];
         let mut job = input.manifest("etcd/plain/cron-job.yaml", &names);
@@ -197,10 +196,8 @@ pub(super) fn are_on(set: &Value) -> bool {
     first.any(|container| container["name"] == INSTALLER)
 }
 
-/// Writes the CronJob. Its StatefulSet already exists, so everyone who finds the StatefulSet can find the CronJob.
-///
-/// # Errors
-/// A request fails.
+/// Writes the CronJob. Its StatefulSet already exists, so everyone who finds the StatefulSet can find the
+/// CronJob. Errors: a request fails.
 pub fn deploy(seed: &Seed, input: &Input<'_>, snapshots: &Snapshots<'_>) -> Result<(), Error> {
     let mut desired = snapshots.cron_job(input);
     let key = Key::new(input.namespace, NAME);
@@ -223,16 +220,13 @@ fn begin_anew(live: &Value, desired: &mut Value, now: Timestamp) {
     }
 }
 
-/// Deletes the CronJob and its jobs.
-///
-/// # Errors
-/// A request fails. A missing CronJob is no error.
+/// Deletes the CronJob and its jobs. Errors: a request fails. A missing CronJob is no error.
 pub fn delete(seed: &Seed, namespace: &str) -> Result<(), Error> {
     write::delete(seed, &CRON_JOB, &Key::new(namespace, NAME)).map(drop)
 }
 
 /// What is wrong with a bucket's Secret.
-pub fn lack(secret: &Value) -> Option<String> {
+pub(crate) fn lack(secret: &Value) -> Option<String> {
     let is_there = |key: &str| !text(&secret["data"][key]).is_empty();
     let mut missing: Vec<&str> = vec!["accessKeyID", "secretAccessKey", "bucketName"];
     // Storage with its own endpoint usually has no regions.
