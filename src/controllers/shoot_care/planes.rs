@@ -41,7 +41,7 @@ struct Read {
     planes: Arc<SortedMap<String, Plane>>,
 }
 
-/// The relevant objects of one namespace, before the heartbeats of their extensions are known.
+/// What the extension objects of one namespace report, before the heartbeats of their extensions are known.
 #[derive(Default)]
 struct ExtensionConditions {
     /// The types of all its objects, by kind.
