@@ -16,6 +16,7 @@ use crate::runtime::controller::Failure;
 mod held;
 mod report;
 mod table;
+mod writer;
 
 pub(crate) use held::Held;
 pub(crate) use report::Pacer;
@@ -24,6 +25,7 @@ pub(crate) use table::outline;
 #[cfg(test)]
 pub(crate) use table::problems;
 pub use table::{Row, Run};
+pub(crate) use writer::ProgressWriter;
 
 /// The result of a step.
 #[derive(Clone, PartialEq, Eq, Debug)]
