@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::etcd::{Role, druid};
 use super::{kube_apiserver, kube_controller_manager, rollout};
@@ -36,7 +36,7 @@ pub(crate) fn to(seed: &Seed, resource: &Resource, key: &Key, replicas: i64) -> 
     if live.is_none_or(|live| wanted(&live) == replicas) {
         return Ok(());
     }
-    let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
+    let patch = Patch::replicas(replicas);
     match seed.patch::<Value>(resource, key, &patch) {
         Err(error) if error.is_not_found() => Ok(()),
         other => other.map(drop),
@@ -145,6 +145,8 @@ pub(crate) fn control_plane_down(
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]

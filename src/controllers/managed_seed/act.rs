@@ -60,7 +60,7 @@ pub(super) fn deploy(base: &Base, subject: &Subject, cx: &Context) -> Result<(),
     apply::apply(&client, objects)?;
     if annotation(&subject.object, OPERATION) == RENEW {
         let key = subject.key();
-        let patch = Patch::Merge(json!({"metadata": {"annotations": {OPERATION: null}}}));
+        let patch = Patch::annotation(OPERATION, Value::Null);
         base.site.garden.patch::<Value>(&MANAGED_SEED, &key, &patch)?;
     }
     Ok(())

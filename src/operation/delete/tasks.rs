@@ -51,7 +51,7 @@ pub(in crate::operation) fn keep_or_deploy_server(
     let key = Key::new(work.plane(), kube_apiserver::NAME);
     let live: Value = work.env.seed.get(&DEPLOYMENT, &key)?;
     if live["spec"]["replicas"] == 0 {
-        let patch = Patch::Merge(json!({"spec": {"replicas": 1}}));
+        let patch = Patch::replicas(1);
         work.env.seed.patch_blindly(&DEPLOYMENT, &key, &patch)?;
     }
     Ok(Step::Done)
