@@ -26,6 +26,7 @@ use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
 use crate::runtime::group::Group;
 use crate::runtime::queue::Retry;
 use crate::runtime::store::Change;
+use crate::shoot::has_workers;
 
 use super::Site;
 
@@ -113,7 +114,7 @@ impl Reconciler for ShootReconciler {
                 Ok(after.map_or(Outcome::Done, Outcome::After))
             }
             Decision::Blocked { why, after } => {
-                let is_error = decide::has_workers(&shoot);
+                let is_error = has_workers(&shoot);
                 self.say(key, status::blocked(&shoot, (&why, is_error), now))?;
                 Ok(Outcome::After(after))
             }

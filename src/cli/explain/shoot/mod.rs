@@ -20,6 +20,7 @@ use crate::kube::{Client, Error, Garden, Gates, Options, Seed};
 use crate::operation::evidence::{Looker, Seen};
 use crate::operation::{self, Operation, look, sleep};
 use crate::shoot::client::{Connector, Doors};
+use crate::shoot::has_workers;
 
 use self::judge::State;
 use super::decide::{Task, age};
@@ -55,7 +56,7 @@ pub(super) fn tell(
     let decision = decide::decide(&input);
     told.why.extend(stand(&decision, &input, name));
     told.why.extend(asleep(shoot));
-    if decision == Decision::Nothing || decide::has_workers(shoot) {
+    if decision == Decision::Nothing || has_workers(shoot) {
         return Ok(told);
     }
     match look::registrations(&garden) {
@@ -144,7 +145,7 @@ fn stand(decision: &Decision, input: &Input<'_>, seed: &str) -> Vec<String> {
             vec![format!("{}{when}: {}", Rest::UpToDate.as_str(), Rest::UpToDate.remedy())]
         }
         Decision::Later { why, .. } => vec![format!("left alone: {}: {}", why.as_str(), why.remedy())],
-        Decision::Blocked { why, .. } if decide::has_workers(shoot) => {
+        Decision::Blocked { why, .. } if has_workers(shoot) => {
             vec![format!("never reconciled: {why}")]
         }
         Decision::Blocked { why, after } => {
