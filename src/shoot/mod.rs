@@ -8,6 +8,7 @@ pub(crate) mod access;
 pub mod addresses;
 pub(crate) mod cleaner;
 pub(crate) mod client;
+mod discovery;
 pub(crate) mod garden;
 pub(crate) mod inside;
 pub(crate) mod issuer;
