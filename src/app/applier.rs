@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::core::{DEPLOYMENT, SERVICE_ACCOUNT, token_request};
 use crate::api::meta::{Key, Metadata, text};
@@ -230,7 +230,7 @@ fn scale_down(seed: &kube::Client) -> Result<bool, kube::Error> {
     if live.is_none_or(|deployment| deployment["spec"]["replicas"] == 0) {
         return Ok(false);
     }
-    let patch = Patch::Merge(json!({"spec": {"replicas": 0}}));
+    let patch = Patch::replicas(0);
     seed.patch::<Metadata>(&DEPLOYMENT, &key, &patch)?;
     Ok(true)
 }

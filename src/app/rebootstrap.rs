@@ -3,7 +3,7 @@
 //! The request is an annotation on the Secret with the agent's kubeconfig, like a request for renewal. A running agent
 //! sees it within seconds, a stopped agent when it starts. The present identity works until the new one exists.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::core::SECRET;
 use crate::api::gardener::OPERATION;
@@ -33,8 +33,8 @@ pub fn rebootstrap(settings: &Settings, env: &Environment) -> Result<String, Str
     let seed = Client::new(connection, options).map_err(|error| chain(&error))?;
     let credentials = sources.credentials(&seed).map_err(|error| chain(&error))?;
     let places: Vec<&str> = credentials.iter().map(|credential| credential.place.as_str()).collect();
-    let patch = json!({"metadata": {"annotations": {OPERATION: OPERATION_REBOOTSTRAP}}});
-    match seed.patch::<Value>(&SECRET, &key, &Patch::Merge(patch)) {
+    let patch = Patch::annotation(OPERATION, OPERATION_REBOOTSTRAP);
+    match seed.patch::<Value>(&SECRET, &key, &patch) {
         Ok(_) => Ok(format!(
             "Secret {key} of the seed is annotated with {OPERATION}={OPERATION_REBOOTSTRAP}. A running agent \
              gets a new identity within seconds, a stopped agent gets it when it starts. The present identity works until then. \

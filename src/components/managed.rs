@@ -192,8 +192,8 @@ pub(crate) fn bring(
 /// Asks the applier of a ManagedResource to apply it now. Errors: the request fails. A missing
 /// object is no error.
 pub(crate) fn apply_again(seed: &Seed, key: &Key) -> Result<(), Error> {
-    let patch = json!({"metadata": {"annotations": {OPERATION: "reconcile"}}});
-    let answer = seed.patch::<Value>(&MANAGED_RESOURCE, key, &Patch::Merge(patch));
+    let patch = Patch::annotation(OPERATION, "reconcile");
+    let answer = seed.patch::<Value>(&MANAGED_RESOURCE, key, &patch);
     match answer {
         Err(e) if e.is_not_found() => Ok(()),
         other => other.map(drop),

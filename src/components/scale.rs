@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::rollout;
 use crate::api::meta::{Key, Resource, text};
@@ -28,7 +28,7 @@ pub(crate) fn to(seed: &Seed, resource: &Resource, key: &Key, replicas: i64) -> 
     if live.is_none_or(|live| wanted(&live) == replicas) {
         return Ok(());
     }
-    let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
+    let patch = Patch::replicas(replicas);
     match seed.patch::<Value>(resource, key, &patch) {
         Err(error) if error.is_not_found() => Ok(()),
         other => other.map(drop),
@@ -76,6 +76,8 @@ fn wanted(workload: &Value) -> i64 {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]

@@ -45,6 +45,7 @@ use crate::kube::{Client, DeleteParams, Error, ListParams, Patch};
 
 pub(crate) mod changed;
 pub(crate) mod credentials;
+pub(crate) mod dns_record;
 mod enabled;
 mod ready;
 pub(crate) mod required;

@@ -16,6 +16,7 @@ use crate::runtime::controller::ReconcileFailure;
 mod held;
 mod report;
 mod table;
+mod writer;
 
 pub(crate) use held::Held;
 pub(crate) use report::Pacer;
@@ -25,6 +26,7 @@ pub(crate) use table::outline;
 pub(crate) use table::problems;
 pub use table::{Row, Run};
 use table::{of_ordered, ordered};
+pub(crate) use writer::ProgressWriter;
 
 /// The result of a step.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -81,6 +81,16 @@ pub enum Patch {
 }
 
 impl Patch {
+    /// A merge patch that sets an annotation, or removes it with null.
+    pub(crate) fn annotation(name: &str, value: impl Into<Value>) -> Self {
+        Self::Merge(json!({"metadata": {"annotations": {name: value.into()}}}))
+    }
+
+    /// A merge patch that sets the number of replicas.
+    pub(crate) fn replicas(count: i64) -> Self {
+        Self::Merge(json!({"spec": {"replicas": count}}))
+    }
+
     const fn parts(&self) -> (&'static str, &Value) {
         match self {
             Self::Merge(body) => ("application/merge-patch+json", body),

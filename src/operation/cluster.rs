@@ -62,7 +62,7 @@ pub(super) fn name_kubeconfig(seed: &Seed, cluster: &str, secret: &str) -> Resul
     let found = seed.find::<Metadata>(&CLUSTER, &key)?;
     let known = found.and_then(|found| found.metadata.annotations.get(GENERIC_KUBECONFIG).cloned());
     if known.as_deref() != Some(secret) {
-        let patch = Patch::Merge(json!({"metadata": {"annotations": {GENERIC_KUBECONFIG: secret}}}));
+        let patch = Patch::annotation(GENERIC_KUBECONFIG, secret);
         seed.patch::<Value>(&CLUSTER, &key, &patch)?;
     }
     Ok(())

@@ -1,13 +1,11 @@
 //! The DNS records of a Shoot's API server: `<shoot>-internal` and `<shoot>-external`.
 
-use std::net::IpAddr;
-
 use serde_json::{Value, json};
 
 use crate::api::core::SECRET;
 use crate::api::extensions::DNS_RECORD;
 use crate::api::meta::{Key, text};
-use crate::extension::{Patience, Target, Wish};
+use crate::extension::{Patience, Target, Wish, dns_record};
 use crate::flow::{Failed, Step};
 use crate::kube::{Garden, Seed};
 use crate::runtime::write;
@@ -52,19 +50,16 @@ impl Record {
     }
 
     fn wish(&self) -> Wish {
-        let kind = match self.address.parse() {
-            Ok(IpAddr::V4(_)) => "A",
-            Ok(IpAddr::V6(_)) => "AAAA",
-            Err(_) => "CNAME",
+        let is_ipv6 = dns_record::record_type(&self.address) == "AAAA";
+        let record = dns_record::Record {
+            provider: &json!(self.provider),
+            secret: &self.secret(),
+            name: &self.domain,
+            address: &self.address,
+            ip_stack: if is_ipv6 { "ipv6" } else { "ipv4" },
         };
-        let mut wish = Wish::new(json!({
-            "type": self.provider,
-            "secretRef": {"name": self.secret().name, "namespace": self.namespace},
-            "name": self.domain,
-            "recordType": kind,
-            "values": [self.address],
-            "ttl": self.ttl,
-        }));
+        let mut wish = record.wish();
+        wish.spec["ttl"] = json!(self.ttl);
         if let Some(zone) = &self.zone {
             wish.spec["zone"] = json!(zone);
         }
@@ -72,8 +67,6 @@ impl Record {
             .map(|(key, value)| (key.to_owned(), json!(value)))
             .into_iter()
             .collect();
-        let stack = if kind == "AAAA" { "ipv6" } else { "ipv4" };
-        wish.annotations.insert("dns.gardener.cloud/ip-stack".to_owned(), json!(stack));
         wish
     }
 }

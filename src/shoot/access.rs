@@ -58,7 +58,7 @@ pub(crate) fn renew_tokens(seed: &Seed, namespace: &str) -> Result<(), Failed> {
         }
     })?;
     for name in due {
-        let patch = Patch::Merge(json!({"metadata": {"annotations": {RENEW_AT: null}}}));
+        let patch = Patch::annotation(RENEW_AT, Value::Null);
         match seed.patch_blindly(&SECRET, &Key::new(namespace, &name), &patch) {
             Err(error) if !error.is_not_found() => return Err(error.into()),
             _ => {}

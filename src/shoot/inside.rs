@@ -1,13 +1,13 @@
 //! What the cluster of a Shoot says about itself: the entries of `shoot-info`, and the rules of readers.
 
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use super::discovery::{Groups, Resources, ask_present};
 use super::view::View;
 use crate::api::meta::or_default;
 use crate::base::sorted::{SortedMap, SortedSet};
-use crate::kube::{Client, Error, Method};
+use crate::kube::{Client, Error};
 use crate::limits;
 
 /// The rules of readers for all resources that the API server of a Shoot serves, except `encrypted` ones.
@@ -45,12 +45,6 @@ pub(crate) fn info(view: &View, extensions: &[String]) -> Value {
 type Served = SortedMap<String, SortedSet<String>>;
 
 #[derive(Deserialize)]
-struct Groups {
-    #[serde(default, deserialize_with = "or_default")]
-    groups: Vec<Group>,
-}
-
-#[derive(Deserialize)]
 struct Group {
     name: String,
     #[serde(default, deserialize_with = "or_default")]
@@ -61,12 +55,6 @@ struct Group {
 struct GroupVersion {
     #[serde(rename = "groupVersion")]
     name: String,
-}
-
-#[derive(Deserialize)]
-struct Resources {
-    #[serde(default, deserialize_with = "or_default")]
-    resources: Vec<Listed>,
 }
 
 #[derive(Deserialize)]
@@ -92,9 +80,9 @@ fn served(client: &Client) -> Result<Served, Error> {
     // A group without an answer would close the gate, although the server answers for other groups.
     let client = client.ungated();
     let begun = client.clock().mono();
-    let groups: Groups = ask(&client, "/apis")?;
+    let groups: Groups<Group> = ask_present(&client, "/apis")?;
     let mut all = Served::new();
-    add(&mut all, "", ask(&client, "/api/v1")?);
+    add(&mut all, "", ask_present(&client, "/api/v1")?);
     let versions = groups
         .groups
         .iter()
@@ -103,7 +91,7 @@ fn served(client: &Client) -> Result<Served, Error> {
         if client.clock().mono().saturating_sub(begun) > limits::SHOOT_DISCOVERY_TIME_MAX {
             break;
         }
-        match ask(&client, &format!("/apis/{version}")) {
+        match ask_present(&client, &format!("/apis/{version}")) {
             Ok(list) => add(&mut all, group, list),
             Err(Error::Response { .. }) => {}
             Err(error @ Error::Transport { .. }) if !error.is_cut_off() => {}
@@ -113,23 +101,8 @@ fn served(client: &Client) -> Result<Served, Error> {
     Ok(all)
 }
 
-fn ask<T: DeserializeOwned>(client: &Client, path: &str) -> Result<T, Error> {
-    let answer = client.raw(Method::Get, path, None, "")?;
-    let problem = if !answer.is_success() {
-        format!("the answer has status {}", answer.status)
-    } else if answer.body.len() > limits::SHOOT_DISCOVERY_BYTES_MAX {
-        format!("the answer has more than {} bytes", limits::SHOOT_DISCOVERY_BYTES_MAX)
-    } else {
-        match serde_json::from_slice(&answer.body) {
-            Ok(decoded) => return Ok(decoded),
-            Err(error) => error.to_string(),
-        }
-    };
-    Err(Error::Response { request: format!("GET {path}"), problem })
-}
-
 /// Adds the readable resources.
-fn add(all: &mut Served, group: &str, list: Resources) {
+fn add(all: &mut Served, group: &str, list: Resources<Listed>) {
     let mut left = limits::SHOOT_RESOURCES_MAX.saturating_sub(all.values().map(SortedSet::len).sum());
     for Listed { name, verbs } in list.resources {
         let is_resource = !name.contains('/') && name.len() <= limits::SHOOT_RESOURCE_NAME_BYTES_MAX;
@@ -180,7 +153,7 @@ mod tests {
         assert_eq!((&s1["domain"], &s1["extensions"]), (&json!("s1.p.shoots.lab.local"), &json!("a,b")));
     }
 
-    fn list(resources: &Value) -> Resources {
+    fn list(resources: &Value) -> Resources<Listed> {
         serde_json::from_value(json!({"resources": resources})).unwrap()
     }
 

@@ -8,6 +8,7 @@ pub(crate) mod access;
 pub mod addresses;
 pub(crate) mod cleaner;
 pub(crate) mod client;
+mod discovery;
 pub(crate) mod garden;
 pub(crate) mod inside;
 pub(crate) mod issuer;
@@ -24,3 +25,10 @@ pub(crate) mod window;
 pub(crate) use addresses::Outside;
 pub(crate) use served::{Served, Standing};
 pub(crate) use view::{Phase, Sources, View};
+
+use serde_json::Value;
+
+/// Whether a Shoot has workers.
+pub(crate) fn has_workers(shoot: &Value) -> bool {
+    shoot["spec"]["provider"]["workers"].as_array().is_some_and(|workers| !workers.is_empty())
+}

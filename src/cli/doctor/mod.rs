@@ -17,12 +17,12 @@ use crate::components::{hosting, webhooks};
 use crate::config::{Loaded, Settings};
 use crate::controllers::controller_installation::preview::InstallationPreview;
 use crate::controllers::is_garden;
-use crate::controllers::shoot::decide::has_workers;
 use crate::format::time::rfc3339;
 use crate::identity::cleanup;
 use crate::kube::{Client, Connection, Garden, ListParams, Options};
 use crate::net::{ProxyPolicy, Url};
 use crate::oci::{self, Order, Puller};
+use crate::shoot::has_workers;
 
 use self::access::Access;
 use self::finding::{Finding, State, Stopped, way};

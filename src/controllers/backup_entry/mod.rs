@@ -217,7 +217,7 @@ fn reconcile(
     if asks {
         ask(round, operation, &wish)?;
     } else if is_done && annotation(&round.object, OPERATION) == "restore" {
-        let patch = Patch::Merge(json!({"metadata": {"annotations": {OPERATION: null}}}));
+        let patch = Patch::annotation(OPERATION, Value::Null);
         round.garden().patch::<Value>(&BACKUP_ENTRY, &round.key(), &patch)?;
     }
     Ok(again.map_or(ReconcileOutcome::Done, ReconcileOutcome::After))

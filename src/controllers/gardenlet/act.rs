@@ -169,9 +169,9 @@ fn renew(base: &GardenletReconciler) -> Result<(), Failed> {
              renew them where they come from, then remove the annotation",
         )
     })?;
-    let patch = Patch::Merge(json!({"metadata": {"annotations": {OPERATION: OPERATION_RENEW}}}));
+    let patch = Patch::annotation(OPERATION, OPERATION_RENEW);
     base.site.seed.patch::<Value>(&SECRET, &secret.key(), &patch)?;
-    let patch = Patch::Merge(json!({"metadata": {"annotations": {OPERATION: null}}}));
+    let patch = Patch::annotation(OPERATION, Value::Null);
     base.site.garden.patch::<Value>(&GARDENLET, &Key::new(KEY_NAMESPACE, base.site.seed_name()), &patch)?;
     Ok(())
 }

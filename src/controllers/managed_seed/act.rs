@@ -64,7 +64,7 @@ pub(super) fn deploy(
     apply::apply(&client, objects)?;
     if annotation(&subject.object, OPERATION) == RENEW {
         let key = subject.key();
-        let patch = Patch::Merge(json!({"metadata": {"annotations": {OPERATION: null}}}));
+        let patch = Patch::annotation(OPERATION, Value::Null);
         base.site.garden.patch::<Value>(&MANAGED_SEED, &key, &patch)?;
     }
     Ok(())

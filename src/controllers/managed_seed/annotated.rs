@@ -104,7 +104,7 @@ impl AnnotatedReconciler {
             return Ok(());
         }
         let mark = if is_made { json!("true") } else { Value::Null };
-        let patch = Patch::Merge(json!({"metadata": {"annotations": {MADE: mark}}}));
+        let patch = Patch::annotation(MADE, mark);
         match self.0.site.seed.patch::<Value>(&NAMESPACES, plane, &patch) {
             Err(error) if !error.is_not_found() => Err(error.into()),
             _ => Ok(()),

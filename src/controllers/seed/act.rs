@@ -13,9 +13,8 @@ use crate::base::error::chain;
 use crate::base::lock::IgnorePoison;
 use crate::base::sorted::SortedMap;
 use crate::components::deletion_protection;
-use crate::flow::{Flow, Held, Observer, Pacer, Progress, TaskError, Turn};
+use crate::flow::{Flow, Held, Observer, Pacer, Progress, ProgressWriter, TaskError, Turn};
 use crate::format::view;
-use crate::kube::{Garden, Patch};
 use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome};
 use crate::runtime::write;
 
@@ -117,16 +116,12 @@ impl SeedReconciler {
         let mut held = Held::new(keep);
         let running = held.lend(running);
         let now = || cx.clock.mono();
-        let mut teller = SeedProgressWriter {
-            garden: &self.site.garden,
-            key,
-            pacer: &mut running.pacer,
+        let mut observer = FlowObserver {
+            writer: ProgressWriter::new(&self.site.garden, SEED, key, &mut running.pacer, &cx.clock),
             // A reconciliation with something to write was reported as in progress.
             is_silent: matches!(running.phase, Phase::Steady),
-            is_refused: false,
-            cx,
         };
-        match running.flow.turn(&mut running.work, &now, &mut teller) {
+        match running.flow.turn(&mut running.work, &now, &mut observer) {
             Turn::Again(after) => Ok(ReconcileOutcome::GoOn(after)),
             Turn::Ended(errors) => {
                 let end = self.end(key, running, &errors, now());
@@ -168,32 +163,19 @@ impl SeedReconciler {
 }
 
 /// Writes the progress of a flow to the Seed.
-struct SeedProgressWriter<'a> {
-    garden: &'a Garden,
-    key: &'a Key,
-    pacer: &'a mut Pacer,
+struct FlowObserver<'a> {
+    writer: ProgressWriter<'a>,
     is_silent: bool,
-    /// A report of this turn was refused. The next turn sends the state of that time.
-    is_refused: bool,
-    cx: &'a ReconcileContext,
 }
 
-impl Observer for SeedProgressWriter<'_> {
+impl Observer for FlowObserver<'_> {
     fn progress(&mut self, progress: &Progress) {
-        // The start and the end are written in any case.
-        let is_between = (1..100).contains(&progress.percent);
-        let now = self.cx.clock.mono();
-        if self.is_silent || self.is_refused || !is_between || !self.pacer.is_due(progress, now) {
+        if self.is_silent {
             return;
         }
-        let patch = Patch::Strategic(decide::going_on(progress, self.cx.clock.now()));
-        match self.garden.patch_status::<Value>(&SEED, self.key, &patch) {
-            Ok(_) => self.pacer.has_told(progress, now),
-            Err(e) => {
-                self.is_refused = true;
-                let err = chain(&e);
-                log::debug!(seed = self.key.name.as_str(), err = err.as_str(); "Cannot write the progress");
-            }
+        if let Err(e) = self.writer.write(progress, |now| Some(decide::going_on(progress, now))) {
+            let err = chain(&e);
+            log::debug!(seed = self.writer.key.name.as_str(), err = err.as_str(); "Cannot write the progress");
         }
     }
 }

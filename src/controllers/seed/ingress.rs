@@ -5,7 +5,6 @@
 //! may have left one, or the seed's operator may have installed one. So the Service that `sni.ingress` names decides.
 //! Without one of type LoadBalancer, nothing is written, and an existing record stays as it is.
 
-use std::net::IpAddr;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -14,6 +13,7 @@ use crate::api::core::{SECRET, SERVICE};
 use crate::api::extensions::DNS_RECORD;
 use crate::api::meta::{Key, text};
 use crate::api::resources::GARDEN_NAMESPACE;
+use crate::extension::dns_record::Record;
 use crate::extension::{Patience, Target, Wish};
 use crate::flow::{Attempt, Failed, Step};
 use crate::kube::{Error, Garden, ListParams, Seed};
@@ -80,25 +80,11 @@ fn address(service: &Value) -> Option<&str> {
     ["ip", "hostname"].into_iter().map(|field| text(&last[field])).find(|address| !address.is_empty())
 }
 
-fn record_type(address: &str) -> &'static str {
-    match address.parse() {
-        Ok(IpAddr::V4(_)) => "A",
-        Ok(IpAddr::V6(_)) => "AAAA",
-        Err(_) => "CNAME",
-    }
-}
-
 fn wish(seed: &Value, address: &str) -> Wish {
     let spec = &seed["spec"];
-    let mut wish = Wish::new(json!({
-        "type": spec["dns"]["provider"]["type"],
-        "secretRef": {"name": NAME, "namespace": GARDEN_NAMESPACE},
-        "name": format!("*.{}", text(&spec["ingress"]["domain"])),
-        "recordType": record_type(address),
-        "values": [address],
-    }));
-    wish.annotations.insert("dns.gardener.cloud/ip-stack".to_owned(), json!(ip_stack(spec)));
-    wish
+    let (secret, name) = (secret(), format!("*.{}", text(&spec["ingress"]["domain"])));
+    let provider = &spec["dns"]["provider"]["type"];
+    Record { provider, secret: &secret, name: &name, address, ip_stack: ip_stack(spec) }.wish()
 }
 
 fn ip_stack(spec: &Value) -> &'static str {
@@ -143,6 +129,7 @@ fn set_copy(copy: &mut Value, source: &Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::extension::dns_record::record_type;
 
     #[test]
     fn targets_of_the_domain() {

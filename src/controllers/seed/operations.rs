@@ -64,7 +64,7 @@ pub(super) fn perform(
             }
         })?;
         for key in due {
-            let patch = Patch::Merge(json!({"metadata": {"annotations": {annotation: null}}}));
+            let patch = Patch::annotation(annotation, Value::Null);
             match seed.patch::<Value>(&SECRET, &key, &patch) {
                 Err(error) if !error.is_not_found() => return Err(error.into()),
                 _ => {}
@@ -78,7 +78,7 @@ pub(super) fn perform(
              renewed here: renew them where they come from, then remove the annotation",
         ));
     };
-    let patch = Patch::Merge(json!({"metadata": {"annotations": {OPERATION: OPERATION_RENEW}}}));
+    let patch = Patch::annotation(OPERATION, OPERATION_RENEW);
     seed.patch::<Value>(&SECRET, &secret.key(), &patch)?;
     Ok(())
 }

@@ -1,14 +1,12 @@
 //! The turns of a Shoot's flow, and their reports.
 
-use serde_json::Value;
-
 use crate::api::gardener::SHOOT;
 use crate::api::meta::{Key, text};
 use crate::base::clock::Timestamp;
 use crate::base::error::chain;
 use crate::base::lock::IgnorePoison;
-use crate::flow::{Failed, Flow, Held, Observer, Pacer, Progress, TaskError, Turn};
-use crate::kube::{self, Garden, Patch};
+use crate::flow::{Failed, Flow, Held, Observer, Pacer, Progress, ProgressWriter, TaskError, Turn};
+use crate::kube;
 use crate::operation::{Operation, Work};
 use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome};
 
@@ -89,16 +87,9 @@ impl ShootReconciler {
             None => {
                 let now = || cx.clock.mono();
                 let RunningShootFlow { flow, work, report, pacer, done, .. } = &mut *running;
-                let mut teller = ShootProgressWriter {
-                    garden: &self.env.garden,
-                    key,
-                    pacer,
-                    report,
-                    done,
-                    is_refused: false,
-                    cx,
-                };
-                match flow.turn(work, &now, &mut teller) {
+                let writer = ProgressWriter::new(&self.env.garden, SHOOT, key, pacer, &cx.clock);
+                let mut observer = FlowObserver { writer, report, done };
+                match flow.turn(work, &now, &mut observer) {
                     Turn::Again(after) => return Ok(ReconcileOutcome::GoOn(after)),
                     Turn::Ended(errors) => (errors, cx.clock.now()),
                 }
@@ -152,38 +143,29 @@ impl ShootReconciler {
 }
 
 /// Writes the progress of a flow to the Shoot.
-struct ShootProgressWriter<'a> {
-    garden: &'a Garden,
-    key: &'a Key,
-    pacer: &'a mut Pacer,
+struct FlowObserver<'a> {
+    writer: ProgressWriter<'a>,
     report: &'a mut OperationReport,
     done: &'a mut Vec<String>,
-    /// A report of this turn was refused. The next turn sends the state of that time.
-    is_refused: bool,
-    cx: &'a ReconcileContext,
 }
 
-impl Observer for ShootProgressWriter<'_> {
+impl Observer for FlowObserver<'_> {
     fn progress(&mut self, progress: &Progress) {
-        // The start and the end are written in any case.
-        let is_between = (1..100).contains(&progress.percent);
-        let now = self.cx.clock.mono();
-        if !is_between || self.is_refused || !self.pacer.is_due(progress, now) {
-            return;
-        }
-        let Some((patch, reported)) = self.report.going_on(progress, self.done, self.cx.clock.now()) else {
-            return;
-        };
-        match self.garden.patch_status::<Value>(&SHOOT, self.key, &Patch::Strategic(patch)) {
-            Ok(_) => {
-                self.pacer.has_told(progress, now);
-                self.report.has_told(reported);
+        let mut report = None;
+        let written = self.writer.write(progress, |now| {
+            let (patch, told) = self.report.going_on(progress, self.done, now)?;
+            report = Some(told);
+            Some(patch)
+        });
+        match (written, report) {
+            (Ok(true), Some(report)) => {
+                self.report.has_told(report);
                 self.done.clear();
             }
-            Err(e) => {
+            (Ok(_), _) => {}
+            (Err(e), _) => {
                 // The flow continues in the seed even if the garden is unreachable.
-                self.is_refused = true;
-                let (shoot, err) = (self.key.to_string(), chain(&e));
+                let (shoot, err) = (self.writer.key.to_string(), chain(&e));
                 log::debug!(shoot = shoot.as_str(), err = err.as_str(); "Cannot write the progress");
             }
         }
@@ -191,7 +173,7 @@ impl Observer for ShootProgressWriter<'_> {
 
     fn done(&mut self, task: &str) {
         self.done.push(task.to_owned());
-        let shoot = self.key.to_string();
+        let shoot = self.writer.key.to_string();
         log::debug!(shoot = shoot.as_str(), task; "The task is done");
     }
 }

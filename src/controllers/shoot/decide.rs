@@ -14,6 +14,7 @@ use crate::format::duration::parse_nanos;
 use crate::format::time::parse_rfc3339;
 use crate::format::view;
 use crate::operation::Operation;
+use crate::shoot::has_workers;
 use crate::shoot::window::Window;
 
 /// The finalizer that protects a Shoot from the first operation until nothing of it is left.
@@ -134,11 +135,6 @@ pub(crate) fn responsible(shoot: &Value) -> &str {
 /// The seeds of spec and status.
 fn seeds(shoot: &Value) -> (&str, &str) {
     (text(&shoot["spec"]["seedName"]), text(&shoot["status"]["seedName"]))
-}
-
-/// Whether it has workers.
-pub(crate) fn has_workers(shoot: &Value) -> bool {
-    shoot["spec"]["provider"]["workers"].as_array().is_some_and(|workers| !workers.is_empty())
 }
 
 /// Whether it is being deleted.

@@ -26,6 +26,7 @@ use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOu
 use crate::runtime::group::ControllerGroup;
 use crate::runtime::queue::Retry;
 use crate::runtime::store::Change;
+use crate::shoot::has_workers;
 
 use super::Site;
 
@@ -115,7 +116,7 @@ impl Reconciler for ShootReconciler {
                 Ok(after.map_or(ReconcileOutcome::Done, ReconcileOutcome::After))
             }
             ShootDecision::Blocked { why, after } => {
-                let is_error = decide::has_workers(&shoot);
+                let is_error = has_workers(&shoot);
                 self.say(key, status::blocked(&shoot, &why, is_error, now))?;
                 Ok(ReconcileOutcome::After(after))
             }

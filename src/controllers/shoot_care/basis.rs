@@ -8,6 +8,7 @@ use crate::api::meta::text;
 use crate::base::clock::Timestamp;
 use crate::format::duration;
 use crate::format::time::parse_rfc3339;
+use crate::shoot::has_workers;
 
 use super::schedule::Schedule;
 
@@ -42,7 +43,7 @@ impl Basis {
         let schedules = hibernation["schedules"].as_array().into_iter().flatten();
         Some(Self {
             wants_hibernation: hibernation["enabled"] == true,
-            has_workers: field("provider")["workers"].as_array().is_some_and(|workers| !workers.is_empty()),
+            has_workers: has_workers(shoot),
             is_going: !metadata["deletionTimestamp"].is_null(),
             key_is_due: key_is_due(shoot),
             window_begin: own(&window["begin"]),

@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::collect::Digest;
 use crate::api::meta::text;
 use crate::base::clock::{Mono, Timestamp};
+use crate::shoot::has_workers;
 
 /// The delay from the first change to the check, so that simultaneous changes are written together.
 const SETTLE: Duration = Duration::from_secs(10);
@@ -41,8 +42,7 @@ pub(crate) fn is_ready(last: Option<(&str, &str)>) -> bool {
 pub(crate) fn standing(shoot: &Value, seed: &str) -> ShootStateDecision {
     let is_ours = shoot["spec"]["seedName"] == seed;
     // This version cannot collect the state of worker machines, so it would be lost.
-    let has_workers = shoot["spec"]["provider"]["workers"].as_array().is_some_and(|all| !all.is_empty());
-    if !is_ours || has_workers || !shoot["metadata"]["deletionTimestamp"].is_null() {
+    if !is_ours || has_workers(shoot) || !shoot["metadata"]["deletionTimestamp"].is_null() {
         return ShootStateDecision::Nothing;
     }
     let last = &shoot["status"]["lastOperation"];

@@ -263,8 +263,8 @@ pub(crate) fn begun(seed: &Seed, namespace: &str, now: Timestamp) -> Result<Time
     let key = Key::cluster(namespace);
     let found = seed.get::<Metadata>(&NAMESPACE, &key)?;
     let Some(text) = found.metadata.annotations.get(BEGUN) else {
-        let patch = json!({"metadata": {"annotations": {BEGUN: rfc3339(now)}}});
-        seed.patch_blindly(&NAMESPACE, &key, &Patch::Merge(patch))?;
+        let patch = Patch::annotation(BEGUN, rfc3339(now));
+        seed.patch_blindly(&NAMESPACE, &key, &patch)?;
         return Ok(now);
     };
     parse_rfc3339(text).map_err(|_| {

@@ -1,14 +1,15 @@
 //! Resolves a list of encrypted resources to kinds: `secrets`, `deployments.apps`, `*.apps`, `*.` and `*.*`.
 
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 
 use crate::api::core::{API_SERVICE, SECRET};
 use crate::api::meta::{ALL_NAMESPACES, Metadata, Resource, or_default};
 use crate::base::sorted::SortedSet;
 use crate::flow::Failed;
-use crate::kube::{Client, Error, ListItem, ListParams, Method};
+use crate::kube::{Client, Error, ListItem, ListParams};
 use crate::limits;
+
+use super::super::discovery::{Groups, Resources, ask};
 
 /// A version of an API group, in the server's order of preference.
 #[derive(Deserialize)]
@@ -25,18 +26,6 @@ struct Group {
     name: String,
     #[serde(default, deserialize_with = "or_default")]
     versions: Vec<Version>,
-}
-
-#[derive(Deserialize)]
-struct Groups {
-    #[serde(default, deserialize_with = "or_default")]
-    groups: Vec<Group>,
-}
-
-#[derive(Deserialize)]
-struct Resources {
-    #[serde(default, deserialize_with = "or_default")]
-    resources: Vec<Served>,
 }
 
 #[derive(Deserialize)]
@@ -81,7 +70,7 @@ pub(super) fn find(shoot: &Client, entries: &[String]) -> Result<(Vec<Resource>,
         return Ok((kinds, troubles));
     }
     let foreign = foreign(&shoot)?;
-    let groups: Option<Groups> = ask(&shoot, "/apis")?;
+    let groups: Option<Groups<Group>> = ask(&shoot, "/apis")?;
     let groups = groups.map(|all| all.groups).unwrap_or_default();
     for group in groups.iter().filter(|group| wanted(group)) {
         for version in group.versions.iter().take(limits::DISCOVERY_VERSIONS_MAX) {
@@ -104,7 +93,7 @@ fn add(
     path: &str,
     (kinds, troubles): (&mut Vec<Resource>, &mut Vec<String>),
 ) -> Result<(), Failed> {
-    let list: Resources = match ask(shoot, path) {
+    let list: Resources<Served> = match ask(shoot, path) {
         Ok(list) => list.unwrap_or(Resources { resources: Vec::new() }),
         Err(error) if !is_answer(&error) => return Err(error.into()),
         Err(error) => {
@@ -160,23 +149,6 @@ fn foreign(shoot: &Client) -> Result<SortedSet<String>, Failed> {
 /// Whether the server answered, although not with what was asked for.
 fn is_answer(error: &Error) -> bool {
     error.status_code().is_some() || matches!(error, Error::Response { .. }) || error.is_too_large()
-}
-
-/// `None` if there is no such path.
-fn ask<T: DeserializeOwned>(shoot: &Client, path: &str) -> Result<Option<T>, Error> {
-    let answer = shoot.raw(Method::Get, path, None, "")?;
-    let problem = match answer.status {
-        404 => return Ok(None),
-        200..300 if answer.body.len() <= limits::SHOOT_DISCOVERY_BYTES_MAX => {
-            match serde_json::from_slice(&answer.body) {
-                Ok(decoded) => return Ok(Some(decoded)),
-                Err(error) => error.to_string(),
-            }
-        }
-        200..300 => format!("the answer has more than {} bytes", limits::SHOOT_DISCOVERY_BYTES_MAX),
-        status => format!("the answer has status {status}"),
-    };
-    Err(Error::Response { request: format!("GET {path}"), problem })
 }
 
 fn parts(entry: &str) -> (&str, &str) {

@@ -20,6 +20,7 @@ use crate::kube::{Client, Error, Garden, Gates, Options, Seed};
 use crate::operation::evidence::{Looker, Seen};
 use crate::operation::{self, Operation, look, sleep};
 use crate::shoot::client::{Connector, Doors};
+use crate::shoot::has_workers;
 
 use self::judge::State;
 use super::decide::{ExplainedTask, age};
@@ -63,7 +64,7 @@ pub(super) fn tell(
     let decision = decide::decide(&input);
     told.why.extend(stand(&decision, &input, name));
     told.why.extend(asleep(shoot));
-    if decision == ShootDecision::Nothing || decide::has_workers(shoot) {
+    if decision == ShootDecision::Nothing || has_workers(shoot) {
         return Ok(told);
     }
     match look::registrations(&garden) {
@@ -152,7 +153,7 @@ fn stand(decision: &ShootDecision, input: &ShootDecisionInput<'_>, seed: &str) -
             vec![format!("{}{when}: {}", WaitReason::UpToDate.as_str(), WaitReason::UpToDate.remedy())]
         }
         ShootDecision::Later { why, .. } => vec![format!("left alone: {}: {}", why.as_str(), why.remedy())],
-        ShootDecision::Blocked { why, .. } if decide::has_workers(shoot) => {
+        ShootDecision::Blocked { why, .. } if has_workers(shoot) => {
             vec![format!("never reconciled: {why}")]
         }
         ShootDecision::Blocked { why, after } => {

@@ -1,0 +1,52 @@
+//! Questions to the API server of a Shoot about what it serves. The owner of the Shoot may run some of the servers
+//! behind it, so every answer has a limit.
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use crate::api::meta::or_default;
+use crate::kube::{Client, Error, Method};
+use crate::limits;
+
+/// An `APIResourceList`.
+#[derive(Deserialize)]
+#[serde(bound = "T: Deserialize<'de>")]
+pub(super) struct Resources<T> {
+    #[serde(default, deserialize_with = "or_default")]
+    pub(super) resources: Vec<T>,
+}
+
+/// An `APIGroupList`.
+#[derive(Deserialize)]
+#[serde(bound = "T: Deserialize<'de>")]
+pub(super) struct Groups<T> {
+    #[serde(default, deserialize_with = "or_default")]
+    pub(super) groups: Vec<T>,
+}
+
+/// Reads one path; `None` if the server does not have it. Errors: the server does not answer;
+/// [`Error::Response`] for another answer than the wanted one.
+pub(super) fn ask<T: DeserializeOwned>(shoot: &Client, path: &str) -> Result<Option<T>, Error> {
+    let answer = shoot.raw(Method::Get, path, None, "")?;
+    let problem = match answer.status {
+        404 => return Ok(None),
+        200..300 if answer.body.len() <= limits::SHOOT_DISCOVERY_BYTES_MAX => {
+            match serde_json::from_slice(&answer.body) {
+                Ok(decoded) => return Ok(Some(decoded)),
+                Err(error) => error.to_string(),
+            }
+        }
+        200..300 => format!("the answer has more than {} bytes", limits::SHOOT_DISCOVERY_BYTES_MAX),
+        status => format!("the answer has status {status}"),
+    };
+    Err(unusable(path, problem))
+}
+
+/// Reads a path that every server has.
+pub(super) fn ask_present<T: DeserializeOwned>(shoot: &Client, path: &str) -> Result<T, Error> {
+    ask(shoot, path)?.ok_or_else(|| unusable(path, "the answer has status 404".to_owned()))
+}
+
+fn unusable(path: &str, problem: String) -> Error {
+    Error::Response { request: format!("GET {path}"), problem }
+}
