@@ -51,13 +51,13 @@ use crate::limits;
 use crate::net::{Dial, ProxyEnv, SystemCas};
 use crate::oci;
 use crate::pki::keys::RsaKeys;
-use crate::resources::Watched;
+use crate::resources::ManagedResourceHead;
 use crate::runtime::events::EventRecorder;
 use crate::runtime::fence::Fence;
 use crate::runtime::leader::{self, ElectionListener, Elector};
 use crate::runtime::pool::{Lanes, Pool};
 use crate::runtime::source::WatchSource;
-use crate::shoot::Served;
+use crate::shoot::ServedShoots;
 
 pub use error::Error;
 pub use process::{ask_for_identity, process};
@@ -132,11 +132,11 @@ struct Shared {
     /// Charts of registries.
     charts: oci::Cache,
     /// The applied ManagedResources of the seed during a term.
-    managed: WatchSource<Watched>,
+    managed: WatchSource<ManagedResourceHead>,
     /// The inputs of the seed's NetworkPolicies.
     sight: Sight,
     /// The clusters of Shoots that the applier serves.
-    served: Served,
+    served: ServedShoots,
     /// What the requestors of tokens share.
     tokens: token_requestor::Shared,
     /// The images of control planes.
@@ -251,7 +251,7 @@ fn run_round(
         charts,
         managed,
         sight: Sight::default(),
-        served: Served::default(),
+        served: ServedShoots::default(),
         tokens: token_requestor::Shared::default(),
         images,
         keep_leases: round.keep_leases.clone(),

@@ -9,13 +9,13 @@ use crate::api::gardener::{BACKUP_BUCKET, ControllerInstallation, ControllerRegi
 use crate::api::meta::{Key, Metadata, Resource, text};
 use crate::api::resources::GARDEN_NAMESPACE;
 use crate::base::error::chain;
-use crate::extension::credentials::{self, Credentials};
+use crate::extension::credentials::{self, GardenCredentials};
 use crate::extension::required::unheard;
-use crate::extension::{TIMESTAMP, Target, Wish, problem};
+use crate::extension::{DesiredExtension, ExtensionObject, TIMESTAMP, problem};
 use crate::flow::Failed;
 use crate::format::time::rfc3339_nanos;
 use crate::format::view;
-use crate::kube::{Error, Garden, Patch, Seed, Verdict};
+use crate::kube::{Error, ErrorVerdict, Garden, Patch, Seed};
 use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome};
 use crate::runtime::events::{Event, InvolvedObject};
 use crate::runtime::store::Store;
@@ -97,8 +97,8 @@ impl<'a> Round<'a> {
     }
 
     /// The extension object, which has the same name.
-    pub fn target(&self) -> Target {
-        Target { resource: self.kind.extension.clone(), key: Key::cluster(self.key().name) }
+    pub fn target(&self) -> ExtensionObject {
+        ExtensionObject { resource: self.kind.extension.clone(), key: Key::cluster(self.key().name) }
     }
 
     /// The Secret of the seed with the credentials.
@@ -155,8 +155,8 @@ impl<'a> Round<'a> {
     /// A request fails.
     pub fn prepare(
         &self,
-        credentials: &Credentials,
-        wish: &Wish,
+        credentials: &GardenCredentials,
+        wish: &DesiredExtension,
         refresh: Option<Duration>,
     ) -> Result<(Plan, Option<Value>), Error> {
         let copy = self.copy_of(credentials)?;
@@ -173,7 +173,7 @@ impl<'a> Round<'a> {
     ///
     /// # Errors
     /// A request fails.
-    pub fn copy_of(&self, credentials: &Credentials) -> Result<Copy, Error> {
+    pub fn copy_of(&self, credentials: &GardenCredentials) -> Result<Copy, Error> {
         let key = self.secret();
         let secret = self.seed().find::<Value>(&SECRET, &key)?;
         let context = credentials::context(&self.kind.core, &self.object);
@@ -184,7 +184,7 @@ impl<'a> Round<'a> {
     ///
     /// # Errors
     /// A request fails.
-    pub fn bring(&self, credentials: &Credentials) -> Result<(), Error> {
+    pub fn bring(&self, credentials: &GardenCredentials) -> Result<(), Error> {
         let annotations = json!({TIMESTAMP: rfc3339_nanos(self.cx.clock.now())});
         let context = credentials::context(&self.kind.core, &self.object);
         credentials.bring(self.seed(), &self.secret(), &annotations, &context).map(drop)
@@ -268,7 +268,7 @@ impl<'a> Round<'a> {
             && !self.is_told
             && !failure.passes()
         {
-            let is_wrong = failure.verdict() == Some(Verdict::Invalid);
+            let is_wrong = failure.verdict() == Some(ErrorVerdict::Invalid);
             let text = failure.text();
             self.try_to_tell(operation, if is_wrong { problem(text) } else { Failed::new(text) });
         }

@@ -20,12 +20,12 @@ use crate::chart::child::Renderer;
 use crate::components::images::Images;
 use crate::config::settings::Settings;
 use crate::deployer::Parent;
-use crate::extension::changed::Head;
+use crate::extension::changed::ExtensionHead;
 use crate::kube;
 use crate::kube::request::ListParams;
 use crate::oci::Puller;
 use crate::pki::keys::RsaKeys;
-use crate::resources::Watched;
+use crate::resources::ManagedResourceHead;
 use crate::runtime::group::ControllerGroup;
 use crate::runtime::informer::{Options, PartialObject};
 use crate::runtime::source::{Notice, WatchSource};
@@ -75,7 +75,7 @@ pub struct Site {
     /// All registrations.
     pub registrations: WatchSource<ControllerRegistration>,
     /// The ManagedResources of the seed; watched while the agent leads.
-    pub managed: WatchSource<Watched>,
+    pub managed: WatchSource<ManagedResourceHead>,
     /// The images of control planes.
     pub images: Images,
     /// What an agent in a Shoot inherits.
@@ -83,13 +83,13 @@ pub struct Site {
     /// The Shoots of this seed.
     pub heads: WatchSource<ShootHead>,
     /// The BackupBuckets of this seed.
-    pub buckets: WatchSource<Head>,
+    pub buckets: WatchSource<ExtensionHead>,
     /// The extension objects of BackupEntries in the seed.
-    pub entry_objects: WatchSource<Head>,
+    pub entry_objects: WatchSource<ExtensionHead>,
     /// Clients of the clusters of Shoots, for operations.
-    pub shoots: shoot::client::Connector,
+    pub shoots: shoot::client::ShootConnector,
     /// The clusters of Shoots that the applier serves.
-    pub served: shoot::Served,
+    pub served: shoot::ServedShoots,
     /// The state that all token requestors share.
     pub tokens: Tokens,
     /// Raised when the agent's certificate was replaced.

@@ -9,7 +9,7 @@ use crate::api::meta::{Key, text};
 use crate::config;
 use crate::extension::problem;
 use crate::flow::Failed;
-use crate::kube::{Client, Material};
+use crate::kube::{Client, InlineOrFile};
 
 use super::values::{self, Access};
 use super::{NAME, NAMESPACE};
@@ -20,7 +20,7 @@ use super::{NAME, NAMESPACE};
 /// It cannot be read, or is not text.
 pub fn read(path: &Path) -> Result<String, Failed> {
     let failed = |why: &dyn std::fmt::Display| Failed::new(format!("read {}: {why}", path.display()));
-    let bytes = Material::File(path.to_owned()).load().map_err(|error| failed(&error))?;
+    let bytes = InlineOrFile::File(path.to_owned()).load().map_err(|error| failed(&error))?;
     String::from_utf8(bytes.to_vec()).map_err(|error| failed(&error))
 }
 

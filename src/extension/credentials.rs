@@ -23,14 +23,14 @@ const KINDS: [&Resource; 3] = [&SECRET, &INTERNAL_SECRET, &WORKLOAD_IDENTITY];
 
 /// A reference to credentials.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Reference {
+pub struct CredentialsReference {
     /// The kind.
     pub resource: &'static Resource,
     /// Namespace and name in the garden.
     pub key: Key,
 }
 
-impl Reference {
+impl CredentialsReference {
     /// From a field `credentialsRef`.
     ///
     /// # Errors
@@ -58,7 +58,7 @@ impl Reference {
     ///
     /// # Errors
     /// A request fails; or the garden does not have the object that `of` refers to.
-    pub fn find(&self, garden: &Client, of: &str) -> Result<Credentials, Failed> {
+    pub fn find(&self, garden: &Client, of: &str) -> Result<GardenCredentials, Failed> {
         let Self { resource, key } = self;
         match self.look(garden)? {
             Some(found) => Ok(found),
@@ -73,27 +73,27 @@ impl Reference {
     ///
     /// # Errors
     /// A request fails.
-    pub fn look(&self, garden: &Client) -> Result<Option<Credentials>, Error> {
+    pub fn look(&self, garden: &Client) -> Result<Option<GardenCredentials>, Error> {
         let found = garden.find::<Value>(self.resource, &self.key)?;
-        Ok(found.map(|object| Credentials { resource: self.resource, object }))
+        Ok(found.map(|object| GardenCredentials { resource: self.resource, object }))
     }
 }
 
 /// Credentials of the garden.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Credentials {
+pub struct GardenCredentials {
     resource: &'static Resource,
     /// The object that contains them.
     pub object: Value,
 }
 
-impl Credentials {
+impl GardenCredentials {
     /// The kind of that object.
     pub const fn resource(&self) -> &'static Resource {
         self.resource
     }
 
-    /// Whether a Secret of the seed equals the one that [`Credentials::bring`] writes for `context`, ignoring
+    /// Whether a Secret of the seed equals the one that [`GardenCredentials::bring`] writes for `context`, ignoring
     /// annotations of other writers.
     pub fn is_copied_to(&self, copy: &Value, context: &str) -> bool {
         let mut wanted = copy.clone();
@@ -206,17 +206,18 @@ mod tests {
     use super::*;
     use crate::api::gardener::{BACKUP_BUCKET, BACKUP_ENTRY};
 
-    fn identity(config: &Value) -> Credentials {
+    fn identity(config: &Value) -> GardenCredentials {
         let object = json!({"metadata": {"namespace": "garden-p", "name": "w"},
             "spec": {"targetSystem": {"type": "lab", "providerConfig": config}}});
-        Credentials { resource: KINDS[2], object }
+        GardenCredentials { resource: KINDS[2], object }
     }
 
     #[test]
     fn references_of_an_object() {
         let reference = |version: &str, kind: &str| {
-            let found =
-                Reference::read(&json!({"apiVersion": version, "kind": kind, "namespace": "n", "name": "x"}));
+            let found = CredentialsReference::read(
+                &json!({"apiVersion": version, "kind": kind, "namespace": "n", "name": "x"}),
+            );
             found.map(|found| (found.resource.plural.to_string(), found.key))
         };
         let key = || Key::new("n", "x");
@@ -228,7 +229,7 @@ mod tests {
         let failed = reference("v1", "ConfigMap").unwrap_err();
         assert!(failed.text.contains("n/x, v1 ConfigMap: set credentialsRef to"), "{failed}");
         assert_eq!(failed.codes, [super::super::CONFIGURATION_PROBLEM]);
-        assert!(Reference::read(&Value::Null).is_err());
+        assert!(CredentialsReference::read(&Value::Null).is_err());
     }
 
     #[test]
@@ -243,7 +244,7 @@ mod tests {
 
     #[test]
     fn a_copy_of_a_secret_is_compared_by_its_data() {
-        let secret = |data: Value| Credentials { resource: KINDS[0], object: json!({"data": data}) };
+        let secret = |data: Value| GardenCredentials { resource: KINDS[0], object: json!({"data": data}) };
         let copy = json!({"metadata": {"labels": {"x": "y"}}, "data": {"a": "YQ=="}, "type": "Opaque"});
         assert!(secret(json!({"a": "YQ=="})).is_copied_to(&copy, "c"));
         assert!(!secret(json!({"a": "Yg=="})).is_copied_to(&copy, "c"));

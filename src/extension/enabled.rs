@@ -13,18 +13,18 @@ use crate::base::sorted::SortedSet;
 use crate::flow::{Failed, Step};
 use crate::format::duration;
 
-use super::{Patience, Wish};
+use super::{DesiredExtension, ExtensionPatience};
 
 /// The owner of an extension.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Class {
+pub enum ExtensionClass {
     /// A Seed.
     Seed,
     /// A Shoot without workers.
     Shoot,
 }
 
-impl Class {
+impl ExtensionClass {
     /// The value of `spec.class`.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -48,7 +48,7 @@ impl Class {
 
 /// When an extension is reconciled, relative to the Shoot's kube-apiserver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Moment {
+pub enum ReconcileMoment {
     /// `BeforeKubeAPIServer`.
     Before,
     /// `AfterKubeAPIServer`.
@@ -59,7 +59,7 @@ pub enum Moment {
 
 /// A desired `Extension` object.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Enabled {
+pub struct EnabledExtension {
     /// Its type, and its name.
     pub name: String,
     /// `providerConfig`; null for none.
@@ -67,25 +67,25 @@ pub struct Enabled {
     /// How long the extension may take, if its registration defines it.
     pub timeout: Option<Duration>,
     /// When it is reconciled.
-    pub moment: Moment,
+    pub moment: ReconcileMoment,
     /// When it is deleted.
-    pub deleted: Moment,
+    pub deleted: ReconcileMoment,
 }
 
-impl Enabled {
+impl EnabledExtension {
     /// The object.
-    pub fn wish(&self, class: Class) -> Wish {
+    pub fn wish(&self, class: ExtensionClass) -> DesiredExtension {
         let mut spec = json!({"type": self.name, "class": class.as_str()});
         if !self.config.is_null() {
             spec["providerConfig"] = self.config.clone();
         }
-        Wish::new(spec)
+        DesiredExtension::new(spec)
     }
 
     /// How long to wait for the extension.
-    pub fn patience(&self) -> Patience {
-        let usual = Patience::of(&EXTENSION);
-        Patience { timeout: self.timeout.unwrap_or(usual.timeout), ..usual }
+    pub fn patience(&self) -> ExtensionPatience {
+        let usual = ExtensionPatience::of(&EXTENSION);
+        ExtensionPatience { timeout: self.timeout.unwrap_or(usual.timeout), ..usual }
     }
 }
 
@@ -93,7 +93,7 @@ impl Enabled {
 pub(super) fn types(
     named: &Value,
     registrations: &[Arc<ControllerRegistration>],
-    class: Class,
+    class: ExtensionClass,
 ) -> SortedSet<String> {
     let mut all = SortedSet::new();
     for resource in registrations.iter().flat_map(|registration| &registration.spec.resources) {
@@ -114,7 +114,11 @@ pub(super) fn types(
 
 /// The objects, from `spec.extensions` and the registrations. A type without registration has none, because no
 /// extension would handle it.
-pub fn enabled(named: &Value, registrations: &[Arc<ControllerRegistration>], class: Class) -> Vec<Enabled> {
+pub fn enabled(
+    named: &Value,
+    registrations: &[Arc<ControllerRegistration>],
+    class: ExtensionClass,
+) -> Vec<EnabledExtension> {
     let items = named.as_array().map(Vec::as_slice).unwrap_or_default();
     let wanted = types(named, registrations, class).into_iter().filter_map(|name| {
         let serves =
@@ -122,17 +126,17 @@ pub fn enabled(named: &Value, registrations: &[Arc<ControllerRegistration>], cla
         let resource = registrations.iter().flat_map(|r| &r.spec.resources).find(serves)?;
         let timeout = duration::parse(&resource.reconcile_timeout).ok();
         let deleted = match resource.lifecycle.as_ref().map_or("", |lifecycle| &lifecycle.delete) {
-            "AfterKubeAPIServer" => Moment::After,
-            _ => Moment::Before,
+            "AfterKubeAPIServer" => ReconcileMoment::After,
+            _ => ReconcileMoment::Before,
         };
         let moment = match resource.lifecycle.as_ref().map_or("", |lifecycle| &lifecycle.reconcile) {
-            "BeforeKubeAPIServer" => Moment::Before,
-            "AfterWorker" => Moment::AfterWorker,
-            _ => Moment::After,
+            "BeforeKubeAPIServer" => ReconcileMoment::Before,
+            "AfterWorker" => ReconcileMoment::AfterWorker,
+            _ => ReconcileMoment::After,
         };
         let config = items.iter().rfind(|extension| text(&extension["type"]) == name);
         let config = config.map(|extension| extension["providerConfig"].clone()).unwrap_or_default();
-        Some(Enabled { name, config, timeout, moment, deleted })
+        Some(EnabledExtension { name, config, timeout, moment, deleted })
     });
     wanted.collect()
 }
@@ -200,14 +204,14 @@ mod tests {
             (&named, vec![("asked", json!({"a": 1}), 180), ("auto", json!({"b": 2}), 90)]),
         ];
         for (named, expected) in table {
-            let found = enabled(named, &registrations, Class::Seed);
+            let found = enabled(named, &registrations, ExtensionClass::Seed);
             let found: Vec<_> = found
                 .iter()
                 .map(|w| (w.name.as_str(), w.config.clone(), w.patience().timeout.as_secs()))
                 .collect();
             assert_eq!(found, expected);
         }
-        assert_eq!(enabled(&named, &[], Class::Seed), []);
+        assert_eq!(enabled(&named, &[], ExtensionClass::Seed), []);
     }
 
     #[test]
@@ -223,27 +227,35 @@ mod tests {
             {"kind": "Extension", "type": "workers", "autoEnable": ["shoot"]},
         ]))];
         let named = json!([{"type": "off", "disabled": true}, {"type": "late"}]);
-        let found: Vec<_> = enabled(&named, &registrations, Class::Shoot)
+        let found: Vec<_> = enabled(&named, &registrations, ExtensionClass::Shoot)
             .into_iter()
             .map(|extension| (extension.name, extension.moment, extension.deleted))
             .collect();
         let expected = [
-            ("all", Moment::After, Moment::Before),
-            ("before", Moment::Before, Moment::Before),
-            ("late", Moment::AfterWorker, Moment::After),
+            ("all", ReconcileMoment::After, ReconcileMoment::Before),
+            ("before", ReconcileMoment::Before, ReconcileMoment::Before),
+            ("late", ReconcileMoment::AfterWorker, ReconcileMoment::After),
         ];
         assert_eq!(found, expected.map(|(name, moment, deleted)| (name.to_owned(), moment, deleted)));
     }
 
     #[test]
     fn an_object_has_type_class_and_configuration() {
-        let (name, moment) = ("x".to_owned(), Moment::After);
-        let mut wanted =
-            Enabled { name, config: Value::Null, timeout: None, moment, deleted: Moment::Before };
-        assert_eq!(wanted.wish(Class::Seed), Wish::new(json!({"type": "x", "class": "seed"})));
+        let (name, moment) = ("x".to_owned(), ReconcileMoment::After);
+        let mut wanted = EnabledExtension {
+            name,
+            config: Value::Null,
+            timeout: None,
+            moment,
+            deleted: ReconcileMoment::Before,
+        };
+        assert_eq!(
+            wanted.wish(ExtensionClass::Seed),
+            DesiredExtension::new(json!({"type": "x", "class": "seed"}))
+        );
         wanted.config = json!({"a": 1});
         let spec = json!({"type": "x", "class": "shoot", "providerConfig": {"a": 1}});
-        assert_eq!(wanted.wish(Class::Shoot), Wish::new(spec));
+        assert_eq!(wanted.wish(ExtensionClass::Shoot), DesiredExtension::new(spec));
     }
 
     #[test]

@@ -12,25 +12,25 @@ use crate::api::gardener::{ControllerInstallation, ControllerRegistration, Contr
 use crate::api::meta::text;
 use crate::base::sorted::SortedSet;
 
-use super::enabled::{Class, types};
+use super::enabled::{ExtensionClass, types};
 use super::problem;
 use crate::flow::Failed;
 
 /// A kind of extension objects and the type of an object, such as `Infrastructure` and `local`.
-pub type Required = SortedSet<(&'static str, String)>;
+pub type RequiredExtensions = SortedSet<(&'static str, String)>;
 
 /// Kinds that the provider of a seed must have.
 const OF_PROVIDER: [&str; 3] = ["ControlPlane", "Infrastructure", "Worker"];
 
 /// The extensions that the spec of a Seed requires.
-pub fn of_seed(seed: &Value, registrations: &[Arc<ControllerRegistration>]) -> Required {
+pub fn of_seed(seed: &Value, registrations: &[Arc<ControllerRegistration>]) -> RequiredExtensions {
     let provider = text(&seed["spec"]["provider"]["type"]);
-    let mut all: Required = OF_PROVIDER.map(|kind| (kind, provider.to_owned())).into();
+    let mut all: RequiredExtensions = OF_PROVIDER.map(|kind| (kind, provider.to_owned())).into();
     if let Some(dns) = seed["spec"]["dns"]["provider"]["type"].as_str() {
         all.insert(("DNSRecord", dns.to_owned()));
     }
     all.extend(
-        types(&seed["spec"]["extensions"], registrations, Class::Seed)
+        types(&seed["spec"]["extensions"], registrations, ExtensionClass::Seed)
             .into_iter()
             .map(|name| ("Extension", name)),
     );
@@ -44,19 +44,25 @@ pub fn of_shoot(
     seed: &Value,
     (dns, backup): (&[&str], Option<&str>),
     registrations: &[Arc<ControllerRegistration>],
-) -> Required {
-    let mut all = Required::from([("ControlPlane", text(&seed["spec"]["provider"]["type"]).to_owned())]);
+) -> RequiredExtensions {
+    let mut all =
+        RequiredExtensions::from([("ControlPlane", text(&seed["spec"]["provider"]["type"]).to_owned())]);
     all.extend(dns.iter().map(|&name| ("DNSRecord", name.to_owned())));
     if let Some(backup) = backup {
         all.extend(["BackupBucket", "BackupEntry"].map(|kind| (kind, backup.to_owned())));
     }
     let named = &shoot["spec"]["extensions"];
-    all.extend(types(named, registrations, Class::Shoot).into_iter().map(|name| ("Extension", name)));
+    all.extend(
+        types(named, registrations, ExtensionClass::Shoot).into_iter().map(|name| ("Extension", name)),
+    );
     all
 }
 
 /// The required extensions that no registration supports, as `kind/type`.
-pub fn unregistered(required: &Required, registrations: &[Arc<ControllerRegistration>]) -> Vec<String> {
+pub fn unregistered(
+    required: &RequiredExtensions,
+    registrations: &[Arc<ControllerRegistration>],
+) -> Vec<String> {
     let is_missing = |(kind, name): &&(&'static str, String)| {
         let mut all = registrations.iter().flat_map(|registration| &registration.spec.resources);
         !all.any(|resource| supports(resource, kind, name))
@@ -70,7 +76,7 @@ fn supports(resource: &ControllerResource, kind: &str, name: &str) -> bool {
 
 /// A text with what is missing; `None` if every extension is installed and healthy.
 pub fn missing(
-    required: &Required,
+    required: &RequiredExtensions,
     registrations: &[Arc<ControllerRegistration>],
     installations: &[Arc<ControllerInstallation>],
 ) -> Option<String> {
@@ -116,7 +122,7 @@ pub fn unheard(
     installations: &[Arc<ControllerInstallation>],
 ) -> Failed {
     let why = "extension did not record a last operation yet";
-    match missing(&Required::from([(kind, type_name.to_owned())]), registrations, installations) {
+    match missing(&RequiredExtensions::from([(kind, type_name.to_owned())]), registrations, installations) {
         None => Failed::new(format!("{why}; it is installed and healthy, so check its log")),
         Some(missing) => problem(format!("{why}; {missing}")),
     }
@@ -236,7 +242,8 @@ mod tests {
 
     #[test]
     fn missing_extensions_are_named() {
-        let required = Required::from([("ControlPlane", "Lab".to_owned()), ("Worker", "Lab".to_owned())]);
+        let required =
+            RequiredExtensions::from([("ControlPlane", "Lab".to_owned()), ("Worker", "Lab".to_owned())]);
         let both = json!([{"kind": "ControlPlane", "type": "lab"}, {"kind": "Worker", "type": "lab"}]);
         let registrations = [registration("lab", &both)];
         let good = ["True", "True", "False"];

@@ -14,7 +14,7 @@ use crate::base::clock::{Clock, Mono, Timestamp};
 use crate::base::redact::Secret;
 use crate::base::state::StateDir;
 use crate::format::base64;
-use crate::kube::{Garden, Verdict};
+use crate::kube::{ErrorVerdict, Garden};
 use crate::pki::request::{self, Subject};
 use crate::pki::{Certificate, PrivateKey};
 
@@ -146,7 +146,7 @@ impl Issuer {
         let found = garden.get::<CertificateSigningRequest>(&CERTIFICATE_SIGNING_REQUEST, &key);
         let state = match found {
             Ok(object) => csr::judge(&object, &pending.uid),
-            Err(e) if e.verdict() == Verdict::NotFound => {
+            Err(e) if e.verdict() == ErrorVerdict::NotFound => {
                 State::Refused("deleted", "the object was deleted".to_owned())
             }
             Err(source) => {

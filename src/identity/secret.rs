@@ -9,7 +9,7 @@ use crate::api::gardener::OPERATION;
 use crate::api::meta::Key;
 use crate::base::sorted::SortedMap;
 use crate::format::base64;
-use crate::kube::{Client, Connection, Credentials, Material, Patch, kubeconfig};
+use crate::kube::{AuthorizationSource, Client, Connection, InlineOrFile, Patch, kubeconfig};
 
 use super::Error;
 
@@ -78,11 +78,11 @@ fn parse(encoded: &str, place: &str) -> Result<Connection, Error> {
 /// elsewhere. The Go gardenlet refuses the same fields.
 fn without_reach(connection: Connection) -> Result<Connection, kubeconfig::Error> {
     let identity = &connection.identity;
-    let is_file = |material: &Material| matches!(material, Material::File(_));
+    let is_file = |material: &InlineOrFile| matches!(material, InlineOrFile::File(_));
     let files = identity.certificate.as_ref().is_some_and(|c| is_file(&c.chain) || is_file(&c.key));
     let problem = match &identity.credentials {
-        Credentials::Exec(_) => "a credential plugin (exec) is not allowed in a Secret",
-        Credentials::TokenFile(_) => "a token file is not allowed in a Secret; use token",
+        AuthorizationSource::Exec(_) => "a credential plugin (exec) is not allowed in a Secret",
+        AuthorizationSource::TokenFile(_) => "a token file is not allowed in a Secret; use token",
         _ if files => "files of a client certificate are not allowed in a Secret; use the fields with -data",
         _ => return Ok(connection),
     };

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::base::clock::{Mono, Timestamp};
 use crate::format::duration::rough;
 use crate::format::time::rfc3339;
-use crate::kube::{self, Connection, Trust};
+use crate::kube::{self, Connection, ServerTrust};
 use crate::limits;
 use crate::net::{self, TlsError};
 use crate::pki::Certificate;
@@ -125,7 +125,7 @@ const HOUR: Duration = Duration::from_secs(3_600);
 
 /// One valid CA is enough.
 fn authority_problem(connection: &Connection, now: Timestamp) -> Option<String> {
-    let Trust::Bundle(bundle) = &connection.trust else { return None };
+    let ServerTrust::Bundle(bundle) = &connection.trust else { return None };
     let pem = match bundle.load() {
         Ok(pem) => pem,
         Err(error) => return Some(format!("the CA of the garden cannot be read: {error}")),
@@ -148,7 +148,7 @@ mod tests {
     use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, KeyPair, date_time_ymd};
 
     use super::*;
-    use crate::kube::error::Failure;
+    use crate::kube::error::StatusFailure;
 
     fn made(name: &str, years: (i32, i32), is_ca: bool) -> (String, String) {
         let mut params = CertificateParams::default();
@@ -215,7 +215,7 @@ mod tests {
     }
 
     fn answered(code: u16) -> Result<(), kube::Error> {
-        Err(kube::Error::Api(Box::new(Failure { code, ..Failure::default() })))
+        Err(kube::Error::Api(Box::new(StatusFailure { code, ..StatusFailure::default() })))
     }
 
     fn tls(error: TlsError) -> Result<(), kube::Error> {

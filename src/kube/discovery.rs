@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::client::Client;
 use super::error::Error;
-use super::request::{Method, Request};
+use super::request::{ApiRequest, Method};
 use crate::api::meta::{Resource, or_default};
 use crate::base::clock::Mono;
 use crate::base::sorted::SortedMap;
@@ -72,7 +72,7 @@ impl Discovery {
     fn ask(&self, api_version: &str) -> Result<SortedMap<String, Resource>, Error> {
         let path =
             path(api_version).ok_or_else(|| Error::Request(format!("bad apiVersion {api_version:?}")))?;
-        match self.client.fetch::<ResourceList>(&Request::raw(Method::Get, &path, None, "")) {
+        match self.client.fetch::<ResourceList>(&ApiRequest::raw(Method::Get, &path, None, "")) {
             Ok(list) => Ok(list.index(api_version)),
             Err(error) if error.is_not_found() => Ok(SortedMap::new()),
             Err(error) => Err(error),
@@ -98,11 +98,11 @@ fn path(api_version: &str) -> Option<String> {
 #[derive(Deserialize)]
 struct ResourceList {
     #[serde(default, deserialize_with = "or_default")]
-    resources: Vec<Served>,
+    resources: Vec<DiscoveredResource>,
 }
 
 #[derive(Deserialize)]
-struct Served {
+struct DiscoveredResource {
     name: String,
     kind: String,
     #[serde(default)]
@@ -119,7 +119,7 @@ impl ResourceList {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         let mut kinds = SortedMap::new();
         // A subresource may have a kind of its own (`deployments/scale` is a Scale), even of another group.
-        let own = |served: &Served| {
+        let own = |served: &DiscoveredResource| {
             !served.name.contains('/')
                 && (served.group.is_empty() || served.group == group)
                 && (served.version.is_empty() || served.version == version)

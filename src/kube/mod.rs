@@ -28,17 +28,17 @@ mod warm;
 pub mod watch;
 
 pub use bounds::{Bounds, Permits};
-pub use client::{Client, Options, Permit, Response};
+pub use client::{Client, Options, Response, WritePermit};
 pub use clients::{Applier, Garden, Seed, Shoot};
-pub use connection::{Connection, Credentials, Identity, Material, Trust};
+pub use connection::{AuthorizationSource, Connection, Identity, InlineOrFile, ServerTrust};
 pub use discovery::Discovery;
-pub use error::{Error, Failure, Verdict};
-pub use gate::{Gate, Gates};
+pub use error::{Error, ErrorVerdict, StatusFailure};
+pub use gate::{RequestGate, RequestGates};
 pub use pages::SKIPPED;
 pub use request::{
     DeleteParams, List, ListItem, ListMeta, ListParams, Method, Patch, Propagation, ServerVersion,
-    Undecodable, WatchParams,
+    UndecodableObject, WatchParams,
 };
 pub use send::{ANSWERED, REACHABLE, RESPONSE_SECONDS};
-pub use warm::Warm;
+pub use warm::WarmConnections;
 pub use watch::{Watch, WatchEvent, WatchHandle};

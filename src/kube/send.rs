@@ -4,18 +4,18 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use super::bounds::{Busy, Claims, Held};
+use super::bounds::{Busy, Claims, HeldPermit};
 use super::client::{Options, Response};
 use super::connection::Connection;
 use super::error::Error;
-use super::gate::{Pass, Refusal};
+use super::gate::{GateRefusal, Pass};
 use super::limiter::Limiter;
 use super::list::Trouble;
 use super::pages::{pass_over, read_answer};
-use super::request::{Method, Request};
+use super::request::{ApiRequest, Method};
 use super::session::Session;
 use super::status;
-use super::watch::{Line, LongEvents};
+use super::watch::{LongEvents, WatchConnection};
 use crate::base::clock::{Clock, Mono};
 use crate::base::cut::cut;
 use crate::base::error::chain;
@@ -127,7 +127,7 @@ impl Sender {
     }
 
     /// Sends a request; a failure status is an error.
-    pub(super) fn call(&self, request: &Request, terms: Terms) -> Result<Response, Error> {
+    pub(super) fn call(&self, request: &ApiRequest, terms: Terms) -> Result<Response, Error> {
         let (response, retry_after) = self.exchange(request, terms)?;
         if response.is_success() {
             return Ok(response);
@@ -138,14 +138,14 @@ impl Sender {
     /// Sends a request and reads the response of any status, with its `Retry-After`.
     pub(super) fn exchange(
         &self,
-        request: &Request,
+        request: &ApiRequest,
         terms: Terms,
     ) -> Result<(Response, Option<String>), Error> {
         self.exchange_reading(request, terms, true)
     }
 
     /// The same for a request whose answer matters only if it is a failure.
-    pub(super) fn call_blindly(&self, request: &Request, terms: Terms) -> Result<(), Error> {
+    pub(super) fn call_blindly(&self, request: &ApiRequest, terms: Terms) -> Result<(), Error> {
         let (response, retry_after) = self.exchange_reading(request, terms, false)?;
         if response.is_success() {
             return Ok(());
@@ -155,7 +155,7 @@ impl Sender {
 
     fn exchange_reading(
         &self,
-        request: &Request,
+        request: &ApiRequest,
         terms: Terms,
         needs_answer: bool,
     ) -> Result<(Response, Option<String>), Error> {
@@ -206,10 +206,10 @@ impl Sender {
     /// The permit that decoding an answer needs.
     pub(super) fn values_permit(
         &self,
-        request: &Request,
+        request: &ApiRequest,
         body: &[u8],
         terms: Terms,
-    ) -> Result<Option<Held>, Error> {
+    ) -> Result<Option<HeldPermit>, Error> {
         self.claims(terms).values(body).map_err(|Busy| self.busy(&self.session().name(request)))
     }
 
@@ -219,12 +219,12 @@ impl Sender {
 
     pub(super) fn open_watch(
         &self,
-        request: &Request,
+        request: &ApiRequest,
         length: Duration,
         terms: Terms,
-    ) -> Result<(Arc<Line>, String, net::Body, LongEvents), Error> {
+    ) -> Result<(Arc<WatchConnection>, String, net::Body, LongEvents), Error> {
         let session = self.admitted(&Deadline::new(terms.timeout))?;
-        let line = Line::new(session.http().sibling());
+        let line = WatchConnection::new(session.http().sibling());
         session.track(&line);
         let limits = Limits {
             connect: CONNECT_TIMEOUT,
@@ -257,12 +257,12 @@ impl Sender {
     pub(super) fn pass(
         &self,
         session: &Session,
-        request: &Request,
+        request: &ApiRequest,
         terms: Terms,
     ) -> Result<Option<Pass>, Error> {
         let Some(gate) = self.options.gate.as_ref().filter(|_| terms.is_gated) else { return Ok(None) };
-        let refused = |refusal: Refusal| {
-            let Refusal { why, after } = refusal;
+        let refused = |refusal: GateRefusal| {
+            let GateRefusal { why, after } = refusal;
             Error::Unsent { request: session.name(request), why, after }
         };
         gate.enter(self.options.clock.mono()).map(Some).map_err(refused)
@@ -272,7 +272,7 @@ impl Sender {
     pub(super) fn send(
         &self,
         session: &Arc<Session>,
-        request: &Request,
+        request: &ApiRequest,
         limits: &Limits,
     ) -> Result<net::Response, Error> {
         if let Some(warm) = &self.options.warm {
@@ -318,7 +318,7 @@ impl Sender {
     /// Counts a response or a missing one, as client-go does.
     pub(super) fn counted(
         &self,
-        request: &Request,
+        request: &ApiRequest,
         sent: &Sent,
         result: Result<net::Response, Error>,
     ) -> Result<net::Response, Error> {
@@ -355,7 +355,7 @@ impl Sender {
     }
 
     /// Records how long the server took. A watch has no such time.
-    fn measure(&self, request: &Request, sent: &Sent) {
+    fn measure(&self, request: &ApiRequest, sent: &Sent) {
         if request.path.contains("watch=true") {
             return;
         }
@@ -389,7 +389,7 @@ impl Sender {
     pub(super) fn refused(
         &self,
         session: &Session,
-        request: &Request,
+        request: &ApiRequest,
         response: &mut net::Response,
     ) -> Error {
         let retry_after = response.header("retry-after").map(str::to_owned);
@@ -401,7 +401,7 @@ impl Sender {
     fn failure(
         &self,
         session: &Session,
-        request: &Request,
+        request: &ApiRequest,
         code: u16,
         retry_after: Option<&str>,
         body: &[u8],

@@ -3,7 +3,7 @@
 use crate::api::gardener::BACKUP_ENTRY;
 use crate::api::meta::text;
 use crate::backup::garden;
-use crate::extension::{Patience, Wish};
+use crate::extension::{DesiredExtension, ExtensionPatience};
 use crate::flow::{Failed, Step};
 
 use super::objects::{Desired, ObjectRow};
@@ -16,7 +16,11 @@ pub(super) const ENTRY: ObjectRow =
 fn desired(work: &Work) -> Vec<Desired> {
     let name = garden::entry_name(work.plane(), &work.view.status_uid);
     let target = garden::entry(&work.view.namespace, &name);
-    vec![Desired { target, wish: Wish::default(), patience: Patience::of(&BACKUP_ENTRY) }]
+    vec![Desired {
+        target,
+        wish: DesiredExtension::default(),
+        patience: ExtensionPatience::of(&BACKUP_ENTRY),
+    }]
 }
 
 /// Writes it, for the Seed's bucket.

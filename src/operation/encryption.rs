@@ -11,7 +11,7 @@ use crate::components::kube_apiserver::{self, KeyOrder};
 use crate::flow::{Attempt, Failed, Step};
 use crate::format::time::parse_rfc3339;
 use crate::kube::{Client, Patch};
-use crate::shoot::Phase;
+use crate::shoot::RotationPhase;
 use crate::shoot::rewrite;
 use crate::shoot::rewrite::accounts::SigningKey;
 use crate::shoot::rotation::{ENCRYPTION_KEY, SERVICE_ACCOUNT_KEY};
@@ -87,7 +87,7 @@ pub(super) fn clean_accounts(work: &mut Work, _: &Attempt) -> Result<Step, Faile
 pub(super) fn forget_populated(work: &Work, live: Option<&Value>) -> Result<(), Failed> {
     let is_populated =
         live.is_some_and(|live| live["metadata"]["annotations"][KeyOrder::POPULATED].is_string());
-    if is_populated && work.view.rotations.encryption_key.phase == Phase::Completing {
+    if is_populated && work.view.rotations.encryption_key.phase == RotationPhase::Completing {
         annotate(work, &[(KeyOrder::POPULATED, Value::Null)])?;
     }
     Ok(())
@@ -104,7 +104,7 @@ fn signing_key(work: &Work) -> Result<SigningKey<'_>, Failed> {
 fn is_new(work: &Work) -> bool {
     let phase = work.view.rotations.encryption_key.phase;
     let provider = &work.shoot["status"]["credentials"]["encryptionAtRest"]["provider"]["type"];
-    text(provider).is_empty() && !matches!(phase, Phase::Preparing | Phase::Completing)
+    text(provider).is_empty() && !matches!(phase, RotationPhase::Preparing | RotationPhase::Completing)
 }
 
 fn client(work: &Work) -> Result<Client, Failed> {

@@ -1,6 +1,6 @@
 //! Extension objects of a Shoot are rows: what is wanted, and how it is written, awaited and deleted. Tasks call a row.
 
-use crate::extension::{Patience, Target, Wish, together};
+use crate::extension::{DesiredExtension, ExtensionObject, ExtensionPatience, together};
 use crate::flow::{Attempt, Failed, Step};
 use crate::kube::Client;
 
@@ -22,16 +22,16 @@ pub(super) struct ObjectRow {
 /// An object that the Shoot needs.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Desired {
-    pub(super) target: Target,
-    pub(super) wish: Wish,
-    pub(super) patience: Patience,
+    pub(super) target: ExtensionObject,
+    pub(super) wish: DesiredExtension,
+    pub(super) patience: ExtensionPatience,
 }
 
 /// An object that goes.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Leaving {
-    pub(super) target: Target,
-    pub(super) patience: Patience,
+    pub(super) target: ExtensionObject,
+    pub(super) patience: ExtensionPatience,
     /// Its deletion is known to be requested.
     pub(super) is_deleted: bool,
 }

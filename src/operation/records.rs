@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::api::core::SECRET;
 use crate::api::extensions::DNS_RECORD;
 use crate::api::meta::{Key, text};
-use crate::extension::{Patience, Target, Wish};
+use crate::extension::{DesiredExtension, ExtensionObject, ExtensionPatience};
 use crate::flow::{Failed, Step};
 use crate::kube::{Garden, Seed};
 use crate::runtime::write;
@@ -45,7 +45,7 @@ struct Record {
 }
 
 impl Record {
-    fn target(&self) -> Target {
+    fn target(&self) -> ExtensionObject {
         target(&self.namespace, &self.shoot, self.role)
     }
 
@@ -53,13 +53,13 @@ impl Record {
         Key::new(self.namespace.as_str(), format!("dnsrecord-{}-{}", self.shoot, self.role))
     }
 
-    fn wish(&self) -> Wish {
+    fn wish(&self) -> DesiredExtension {
         let kind = match self.address.parse() {
             Ok(IpAddr::V4(_)) => "A",
             Ok(IpAddr::V6(_)) => "AAAA",
             Err(_) => "CNAME",
         };
-        let mut wish = Wish::new(json!({
+        let mut wish = DesiredExtension::new(json!({
             "type": self.provider,
             "secretRef": {"name": self.secret().name, "namespace": self.namespace},
             "name": self.domain,
@@ -100,7 +100,7 @@ fn desired(work: &Work, role: &'static str) -> Vec<Desired> {
     let of = |record: Record| Desired {
         target: record.target(),
         wish: record.wish(),
-        patience: Patience::of(&DNS_RECORD),
+        patience: ExtensionPatience::of(&DNS_RECORD),
     };
     wanted(work, role).map(of).into_iter().collect()
 }
@@ -121,7 +121,7 @@ fn leaving(work: &Work, role: &str) -> Result<Vec<Leaving>, Failed> {
     let live = target.find(&work.env.seed)?;
     let of = |live: Value| Leaving {
         target,
-        patience: Patience::of(&DNS_RECORD),
+        patience: ExtensionPatience::of(&DNS_RECORD),
         is_deleted: !live["metadata"]["deletionTimestamp"].is_null(),
     };
     Ok(live.map(of).into_iter().collect())
@@ -146,8 +146,8 @@ fn wanted(work: &Work, role: &'static str) -> Option<Record> {
 }
 
 /// The record of a Shoot's role in the namespace of its control plane.
-pub(super) fn target(namespace: &str, shoot: &str, role: &str) -> Target {
-    Target { resource: DNS_RECORD, key: Key::new(namespace, format!("{shoot}-{role}")) }
+pub(super) fn target(namespace: &str, shoot: &str, role: &str) -> ExtensionObject {
+    ExtensionObject { resource: DNS_RECORD, key: Key::new(namespace, format!("{shoot}-{role}")) }
 }
 
 fn bring_credentials(garden: &Garden, seed: &Seed, record: &Record) -> Result<(), Failed> {

@@ -3,7 +3,7 @@
 use crate::components::kube_apiserver;
 use crate::flow::Failed;
 use crate::shoot::Outside;
-use crate::shoot::secrets::Made;
+use crate::shoot::secrets::ShootSecrets;
 
 /// The result of a task, once it is there.
 #[derive(Clone, Debug)]
@@ -37,7 +37,7 @@ impl<T> Slot<T> {
 #[derive(Default)]
 pub(super) struct Results {
     /// The Secrets of the control plane.
-    pub(super) secrets: Slot<Made>,
+    pub(super) secrets: Slot<ShootSecrets>,
     /// The address of the API server outside the seed.
     pub(super) outside: Slot<Outside>,
     /// How the API server presents itself within the Shoot.

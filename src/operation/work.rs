@@ -12,20 +12,20 @@ use crate::base::sorted::{SortedMap, SortedSet};
 use crate::components::images::Images;
 use crate::config::settings::Settings;
 use crate::deployer::Parent;
-use crate::extension::Target;
+use crate::extension::ExtensionObject;
 use crate::flow::Failed;
 use crate::kube::{Garden, Seed};
 use crate::pki::keys::RsaKeys;
-use crate::resources::Watched;
+use crate::resources::ManagedResourceHead;
 use crate::runtime::store::Store;
 use crate::secrets::{self, Place, Secrets};
-use crate::shoot::cleaner::Sweep;
-use crate::shoot::client::Connector;
-use crate::shoot::rewrite::Rewrite;
-use crate::shoot::rewrite::accounts::Accounts;
-use crate::shoot::secrets::{Made, clean_up};
-use crate::shoot::served::Served;
-use crate::shoot::{Outside, View};
+use crate::shoot::cleaner::CleanupSweep;
+use crate::shoot::client::ShootConnector;
+use crate::shoot::rewrite::EncryptionRewrite;
+use crate::shoot::rewrite::accounts::AccountSecretsRotation;
+use crate::shoot::secrets::{ShootSecrets, clean_up};
+use crate::shoot::served::ServedShoots;
+use crate::shoot::{Outside, ShootView};
 
 use super::facts::Facts;
 use super::inputs::GardenInputs;
@@ -47,7 +47,7 @@ pub struct Environment {
     /// All registrations.
     pub registrations: Store<ControllerRegistration>,
     /// The ManagedResources of the seed.
-    pub managed: Store<Watched>,
+    pub managed: Store<ManagedResourceHead>,
     /// Generates RSA keys.
     pub keys: Arc<dyn RsaKeys>,
     /// The images of control planes.
@@ -55,9 +55,9 @@ pub struct Environment {
     /// Facts about the agent's own pod.
     pub parent: Parent,
     /// Makes clients of Shoots.
-    pub connector: Connector,
+    pub connector: ShootConnector,
     /// The clusters of Shoots that the applier serves.
-    pub served: Served,
+    pub served: ServedShoots,
 }
 
 impl fmt::Debug for Environment {
@@ -78,7 +78,7 @@ pub struct Work {
     pub(super) env: Arc<Environment>,
     /// The Shoot at the start of the operation.
     pub(super) shoot: Value,
-    pub(super) view: View,
+    pub(super) view: ShootView,
     pub(super) facts: Facts,
     pub(super) inputs: GardenInputs,
     pub(super) place: Place,
@@ -90,13 +90,13 @@ pub struct Work {
     /// The generations of ManagedResources that this operation has written or found correct, by name.
     pub(super) generations: SortedMap<String, i64>,
     /// Extension objects that this operation has written, if it writes them once.
-    pub(super) written: SortedSet<Target>,
+    pub(super) written: SortedSet<ExtensionObject>,
     /// Objects to rewrite because their encryption changes.
-    pub(super) rewrite: Rewrite,
+    pub(super) rewrite: EncryptionRewrite,
     /// ServiceAccounts whose tokens are renewed.
-    pub(super) accounts: Accounts,
+    pub(super) accounts: AccountSecretsRotation,
     /// How far the deletion of the content of the cluster is.
-    pub(super) sweeps: Vec<Sweep>,
+    pub(super) sweeps: Vec<CleanupSweep>,
 }
 
 impl fmt::Debug for Work {
@@ -110,7 +110,7 @@ impl Work {
     pub fn new(
         env: Arc<Environment>,
         shoot: Value,
-        view: View,
+        view: ShootView,
         facts: Facts,
         inputs: GardenInputs,
         clock: Clock,
@@ -134,8 +134,8 @@ impl Work {
             keeps_server: false,
             generations: SortedMap::new(),
             written: SortedSet::new(),
-            rewrite: Rewrite::default(),
-            accounts: Accounts::default(),
+            rewrite: EncryptionRewrite::default(),
+            accounts: AccountSecretsRotation::default(),
             sweeps: Vec::new(),
         }
     }
@@ -180,7 +180,7 @@ impl Work {
         self.place.clock.now()
     }
 
-    pub(super) fn secrets(&self) -> Result<&Made, Failed> {
+    pub(super) fn secrets(&self) -> Result<&ShootSecrets, Failed> {
         self.results.secrets.need("the Secrets of the Shoot do not exist yet")
     }
 

@@ -13,14 +13,14 @@ use super::error::Error;
 use super::health;
 use super::inventory::{is_read, kind_key};
 use super::names::{self, APPLIED, HEALTHY, PROGRESSING, reason};
-use super::progress::{self, Progress};
+use super::progress::{self, RolloutProgress};
 use super::removal::selector;
 use super::remove::warnings;
 use super::session::{Own, Session, managed_resource};
 use super::status::{Present, with_status};
-use super::target::Target;
+use super::target::TargetCluster;
 use super::trigger::is_checked;
-use super::{Shared, later};
+use super::{ApplierContext, later};
 use crate::api::condition::{Condition, Status, status_of};
 use crate::api::core::POD;
 use crate::api::meta::{Key, Metadata, annotation};
@@ -28,13 +28,13 @@ use crate::api::resources::{ManagedResource, ObjectReference};
 use crate::base::clock::Timestamp;
 use crate::base::sorted::{SortedMap, SortedSet};
 use crate::format::view;
-use crate::kube::{ListParams, Verdict};
+use crate::kube::{ErrorVerdict, ListParams};
 use crate::limits;
 use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome, Reconciler};
 
 /// Checks the objects of ManagedResources. Its keys are their keys.
 #[derive(Debug)]
-pub struct ChecksReconciler(pub(super) Arc<Shared>);
+pub struct ChecksReconciler(pub(super) Arc<ApplierContext>);
 
 impl Reconciler for ChecksReconciler {
     fn reconcile(&self, key: &Key, cx: &ReconcileContext) -> Result<ReconcileOutcome, ReconcileFailure> {
@@ -48,7 +48,8 @@ impl Reconciler for ChecksReconciler {
         };
         let resource = view::look::<ManagedResource>(&raw).map_err(ReconcileFailure::terminal)?;
         let target = self.0.targets.of(&resource.metadata, &resource.spec.class);
-        let is_checked = |t: &Arc<Target>| is_checked(t.class, &resource.metadata, &resource.spec.class);
+        let is_checked =
+            |t: &Arc<TargetCluster>| is_checked(t.class, &resource.metadata, &resource.spec.class);
         let Some(target) = target.filter(is_checked) else { return Ok(ReconcileOutcome::Done) };
         let session = self.0.session(&target, cx);
         let period = self.0.settings.check_period;
@@ -68,10 +69,10 @@ impl Reconciler for ChecksReconciler {
     }
 }
 
-impl Shared {
+impl ApplierContext {
     /// Whether changes of all these objects are noticed without polling. Kinds that are not listed yet are listed from
     /// now on.
-    fn covers(&self, target: &Arc<Target>, objects: &[ObjectReference], session: Session<'_>) -> bool {
+    fn covers(&self, target: &Arc<TargetCluster>, objects: &[ObjectReference], session: Session<'_>) -> bool {
         let Some(lanes) = self.lanes().filter(|_| Arc::ptr_eq(target, &self.targets.seed)) else {
             return false;
         };
@@ -112,9 +113,9 @@ fn look(
             continue;
         }
         match inventory.find(object) {
-            Ok(Seen::Missing) => sick = sick.or_else(|| Some(missing(present, object))),
-            Ok(Seen::Present) => {}
-            Ok(Seen::Body(live)) => {
+            Ok(ObjectPresence::Missing) => sick = sick.or_else(|| Some(missing(present, object))),
+            Ok(ObjectPresence::Present) => {}
+            Ok(ObjectPresence::Body(live)) => {
                 sick = sick.or_else(|| unhealthy(session, present, object, &live));
                 if running.is_none() {
                     running = progressing(session, present, object, &live)?;
@@ -157,7 +158,7 @@ fn unhealthy(
 /// An undetermined state is reported only if it is not a transient weakness of the server.
 fn unknown(present: Present<'_>, object: &ObjectReference, error: Error) -> Result<Condition, Error> {
     match &error {
-        Error::Request(e) if matches!(e.verdict(), Verdict::Denied | Verdict::Invalid) => {
+        Error::Request(e) if matches!(e.verdict(), ErrorVerdict::Denied | ErrorVerdict::Invalid) => {
             let ObjectReference { kind, namespace, name, .. } = object;
             let text = format!("Error while checking {kind} \"{namespace}/{name}\": {}", error.text());
             Ok(present.with(HEALTHY, Status::False, reason::HEALTH_CHECK_ERROR, &text))
@@ -176,9 +177,9 @@ fn progressing(
         return Ok(None);
     }
     let why = match progress::check(live) {
-        Progress::Done => return Ok(None),
-        Progress::Running(why) => why,
-        Progress::Pods(wanted) => {
+        RolloutProgress::Done => return Ok(None),
+        RolloutProgress::Running(why) => why,
+        RolloutProgress::Pods(wanted) => {
             let pods = count_pods(session, object, live)?;
             if pods == wanted {
                 return Ok(None);
@@ -207,44 +208,44 @@ fn count_pods(session: Session<'_>, object: &ObjectReference, live: &Value) -> R
 }
 
 /// The known state of an object.
-enum Seen {
+enum ObjectPresence {
     Missing,
     Present,
     Body(Value),
 }
 
 /// Kinds whose objects need not be read, by namespace.
-type Place = (String, String, String);
+type NamespacedKind = (String, String, String);
 
 /// Which objects exist. Several objects of a kind in a namespace are listed at once.
 struct Inventory<'a> {
     session: Session<'a>,
     /// How many objects should exist.
-    expected: SortedMap<Place, usize>,
-    listed: SortedMap<Place, SortedSet<String>>,
+    expected: SortedMap<NamespacedKind, usize>,
+    listed: SortedMap<NamespacedKind, SortedSet<String>>,
 }
 
 impl<'a> Inventory<'a> {
     fn new(session: Session<'a>, objects: &[ObjectReference]) -> Self {
-        let mut expected: SortedMap<Place, usize> = SortedMap::new();
+        let mut expected: SortedMap<NamespacedKind, usize> = SortedMap::new();
         objects.iter().for_each(|object| *expected.entry(place(object)).or_default() += 1);
         Self { session, expected, listed: SortedMap::new() }
     }
 
-    fn find(&mut self, object: &ObjectReference) -> Result<Seen, Error> {
+    fn find(&mut self, object: &ObjectReference) -> Result<ObjectPresence, Error> {
         let (api_version, kind) = (&object.api_version, &object.kind);
         if is_read(api_version, kind) {
             let found = self.session.find(object)?;
-            return Ok(found.map_or(Seen::Missing, |(_, live)| Seen::Body(live)));
+            return Ok(found.map_or(ObjectPresence::Missing, |(_, live)| ObjectPresence::Body(live)));
         }
         let inventory = &self.session.target.inventory;
         if inventory.has(&kind_key(api_version, kind), &object.namespace, &object.name)
             || self.is_listed(object)?
         {
-            return Ok(Seen::Present);
+            return Ok(ObjectPresence::Present);
         }
         let found = self.session.find::<Metadata>(object)?;
-        Ok(found.map_or(Seen::Missing, |_| Seen::Present))
+        Ok(found.map_or(ObjectPresence::Missing, |_| ObjectPresence::Present))
     }
 
     /// Whether a list contains the object. If not, it may still exist: without our label, or created since.
@@ -283,7 +284,7 @@ impl<'a> Inventory<'a> {
     }
 }
 
-fn place(object: &ObjectReference) -> Place {
+fn place(object: &ObjectReference) -> NamespacedKind {
     (object.api_version.clone(), object.kind.clone(), object.namespace.clone())
 }
 

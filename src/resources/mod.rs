@@ -58,14 +58,17 @@ mod workload;
 
 pub use check::ChecksReconciler;
 pub use error::Error;
-pub use fault::Fault;
+pub use fault::ManagedResourceFault;
 pub use garbage::GarbageCollector;
 pub use health::check_object;
 pub use inventory::InventoryReconciler;
 pub use reconcile::ResourcesReconciler;
 pub use secrets::watch_secrets;
-pub use target::{Class, Target};
-pub use trigger::{REPORTED, Watched, WatchedCondition, WatchedSpec, WatchedStatus};
+pub use target::{Class, TargetCluster};
+pub use trigger::{
+    ManagedResourceHead, ManagedResourceHeadCondition, ManagedResourceHeadSpec, ManagedResourceHeadStatus,
+    REPORTED,
+};
 pub use workload::watch_workloads;
 
 use trigger::{wants_apply, wants_check};
@@ -76,8 +79,8 @@ const CHECK_WORKERS: u32 = 5;
 
 /// Adds the applier's controllers.
 pub fn add(
-    resources: &Resources,
-    managed: &WatchSource<Watched>,
+    resources: &ManagedResourceApplier,
+    managed: &WatchSource<ManagedResourceHead>,
     secrets: &Marks,
     group: &mut ControllerGroup,
 ) {
@@ -108,11 +111,11 @@ pub fn add(
 
 /// Wakes the queue when a change of a ManagedResource matters for the applier of its class.
 fn wake(
-    resources: &Resources,
+    resources: &ManagedResourceApplier,
     lane: &Lane,
-    managed: &WatchSource<Watched>,
+    managed: &WatchSource<ManagedResourceHead>,
     group: &mut ControllerGroup,
-    is_reason: fn(Class, Option<&Watched>, Option<&Watched>) -> bool,
+    is_reason: fn(Class, Option<&ManagedResourceHead>, Option<&ManagedResourceHead>) -> bool,
 ) {
     let shared = Arc::clone(&resources.0);
     group.wake(lane, managed, move |change| {
@@ -125,7 +128,7 @@ fn wake(
 
 /// How often periodic work runs (a tenth more or less), and whether garbage is collected.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct ApplierSettings {
     /// How often a ManagedResource is applied.
     pub sync_period: Duration,
     /// How often its objects are checked.
@@ -136,7 +139,7 @@ pub struct Settings {
     pub collector_runs: bool,
 }
 
-impl Default for Settings {
+impl Default for ApplierSettings {
     /// The defaults of gardener-resource-manager in a seed.
     fn default() -> Self {
         Self {
@@ -160,11 +163,11 @@ fn later() -> ReconcileOutcome {
 
 /// The state that the reconcilers share.
 #[derive(Debug)]
-struct Shared {
+struct ApplierContext {
     client: kube::Applier,
-    targets: target::Targets,
-    memory: memory::Memory,
-    settings: Settings,
+    targets: target::TargetClusters,
+    memory: memory::MemoryBudget,
+    settings: ApplierSettings,
     workloads: workload::Workloads,
     /// Set once they run.
     lanes: Mutex<Option<Lanes>>,
@@ -179,28 +182,28 @@ struct Lanes {
     collect: Lane,
 }
 
-impl Shared {
+impl ApplierContext {
     fn lanes(&self) -> Option<Lanes> {
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn session<'a>(&'a self, target: &'a Target, cx: &'a ReconcileContext) -> session::Session<'a> {
+    fn session<'a>(&'a self, target: &'a TargetCluster, cx: &'a ReconcileContext) -> session::Session<'a> {
         session::Session { own: &self.client, target, cx }
     }
 }
 
 /// The applier: three reconcilers around one client.
 #[derive(Clone, Debug)]
-pub struct Resources(Arc<Shared>);
+pub struct ManagedResourceApplier(Arc<ApplierContext>);
 
-impl Resources {
+impl ManagedResourceApplier {
     /// An applier that has not started.
-    pub fn new(client: kube::Applier, settings: Settings) -> Self {
-        let targets = target::Targets::new(Target::seed(&client));
-        Self(Arc::new(Shared {
+    pub fn new(client: kube::Applier, settings: ApplierSettings) -> Self {
+        let targets = target::TargetClusters::new(TargetCluster::seed(&client));
+        Self(Arc::new(ApplierContext {
             client,
             targets,
-            memory: memory::Memory::default(),
+            memory: memory::MemoryBudget::default(),
             settings,
             workloads: workload::Workloads::default(),
             lanes: Mutex::default(),
@@ -209,7 +212,12 @@ impl Resources {
 
     /// Sets the target for ManagedResources without a class in a namespace. Without a target they are not touched, and
     /// applied objects stay. The client must check the lease before it writes.
-    pub fn set_target(&self, namespace: &str, target: Option<Target>, managed: &WatchSource<Watched>) {
+    pub fn set_target(
+        &self,
+        namespace: &str,
+        target: Option<TargetCluster>,
+        managed: &WatchSource<ManagedResourceHead>,
+    ) {
         let is_served = target.is_some();
         self.0.targets.set(namespace, target);
         let Some(Lanes { apply, check, collect, .. }) = self.0.lanes() else { return };

@@ -17,25 +17,25 @@ use crate::runtime::informer;
 /// The part of a ManagedResource that an informer keeps.
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
 #[serde(from = "Whole")]
-pub struct Watched {
+pub struct ManagedResourceHead {
     /// Its metadata.
     pub metadata: ObjectMeta,
     /// The relevant part of its spec.
-    pub spec: WatchedSpec,
+    pub spec: ManagedResourceHeadSpec,
     /// The relevant part of its status.
-    pub status: WatchedStatus,
+    pub status: ManagedResourceHeadStatus,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Whole {
     metadata: ObjectMeta,
-    spec: WatchedSpec,
+    spec: ManagedResourceHeadSpec,
     #[serde(deserialize_with = "or_default")]
-    status: WatchedStatus,
+    status: ManagedResourceHeadStatus,
 }
 
-impl From<Whole> for Watched {
+impl From<Whole> for ManagedResourceHead {
     fn from(whole: Whole) -> Self {
         let Whole { mut metadata, mut spec, mut status } = whole;
         metadata.annotations.retain(|name, _| [OPERATION, names::IGNORE].contains(&name.as_str()));
@@ -58,7 +58,7 @@ pub const REPORTED: [&str; 2] = ["garden", "istio-system"];
 /// The part of the spec of a ManagedResource that an informer keeps.
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct WatchedSpec {
+pub struct ManagedResourceHeadSpec {
     /// The class of the responsible applier.
     #[serde(deserialize_with = "or_default")]
     pub class: String,
@@ -70,10 +70,10 @@ pub struct WatchedSpec {
 /// The part of the status of a ManagedResource that an informer keeps.
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct WatchedStatus {
+pub struct ManagedResourceHeadStatus {
     /// The conditions.
     #[serde(deserialize_with = "or_default")]
-    pub conditions: Vec<WatchedCondition>,
+    pub conditions: Vec<ManagedResourceHeadCondition>,
     /// The generation that was applied last.
     pub observed_generation: i64,
 }
@@ -81,7 +81,7 @@ pub struct WatchedStatus {
 /// The part of a condition that an informer keeps.
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct WatchedCondition {
+pub struct ManagedResourceHeadCondition {
     /// Its type.
     #[serde(rename = "type")]
     pub kind: String,
@@ -96,7 +96,7 @@ pub struct WatchedCondition {
     pub changed: Timestamp,
 }
 
-impl WatchedCondition {
+impl ManagedResourceHeadCondition {
     /// Whether it is a fault to report. It is no fault that the objects of a ManagedResource are not yet healthy or
     /// rolled out.
     pub fn is_fault(&self) -> bool {
@@ -105,12 +105,12 @@ impl WatchedCondition {
     }
 }
 
-impl Watched {
+impl ManagedResourceHead {
     /// Why it could not be applied, according to its condition. Before the first success, no other condition shows
     /// this.
     pub fn apply_problem(&self) -> Option<&str> {
         let kept = [reason::APPLY_FAILED, reason::DELETION_FAILED, reason::DELETION_PENDING];
-        let is_problem = |condition: &&WatchedCondition| match condition.status {
+        let is_problem = |condition: &&ManagedResourceHeadCondition| match condition.status {
             Status::False => true,
             // The next try keeps the last problem.
             Status::Progressing => kept.contains(&condition.reason.as_str()),
@@ -140,7 +140,7 @@ impl Watched {
     }
 }
 
-impl informer::PartialObject for Watched {
+impl informer::PartialObject for ManagedResourceHead {
     fn metadata(&self) -> &ObjectMeta {
         &self.metadata
     }
@@ -149,7 +149,7 @@ impl informer::PartialObject for Watched {
     fn of_head(head: &Value) -> Option<Self> {
         let metadata = view::look::<ObjectMeta>(&head["metadata"]).ok()?;
         let class = head["spec"]["class"].as_str().unwrap_or_default().to_owned();
-        let spec = WatchedSpec { class, ..WatchedSpec::default() };
+        let spec = ManagedResourceHeadSpec { class, ..ManagedResourceHeadSpec::default() };
         Some(Whole { metadata, spec, ..Whole::default() }.into())
     }
 }
@@ -208,16 +208,20 @@ pub(super) fn is_ignored(metadata: &ObjectMeta) -> bool {
     metadata.annotations.get(names::IGNORE).is_some_and(|text| is_true(text))
 }
 
-fn status(watched: &Watched, kind: &str) -> Option<Status> {
+fn status(watched: &ManagedResourceHead, kind: &str) -> Option<Status> {
     watched.status.conditions.iter().find(|c| c.kind == kind).map(|c| c.status)
 }
 
-fn concerns(us: Class, watched: &Watched) -> bool {
+fn concerns(us: Class, watched: &ManagedResourceHead) -> bool {
     us.is(&watched.spec.class) || is_ours(us, &watched.metadata)
 }
 
 /// Whether the change of a ManagedResource requires applying it. `None` means that it does not exist.
-pub(super) fn wants_apply(us: Class, old: Option<&Watched>, new: Option<&Watched>) -> bool {
+pub(super) fn wants_apply(
+    us: Class,
+    old: Option<&ManagedResourceHead>,
+    new: Option<&ManagedResourceHead>,
+) -> bool {
     let Some(new) = new else { return old.is_some_and(|old| concerns(us, old)) };
     if !concerns(us, new) {
         return false;
@@ -241,7 +245,11 @@ pub(super) fn wants_apply(us: Class, old: Option<&Watched>, new: Option<&Watched
 }
 
 /// Whether the change of a ManagedResource requires a health check of its objects.
-pub(super) fn wants_check(us: Class, old: Option<&Watched>, new: Option<&Watched>) -> bool {
+pub(super) fn wants_check(
+    us: Class,
+    old: Option<&ManagedResourceHead>,
+    new: Option<&ManagedResourceHead>,
+) -> bool {
     let Some(new) = new.filter(|new| us.is(&new.spec.class)) else { return false };
     let Some(old) = old else { return true };
     old.spec.class != new.spec.class
@@ -250,7 +258,7 @@ pub(super) fn wants_check(us: Class, old: Option<&Watched>, new: Option<&Watched
 }
 
 /// Whether the manifests of a ManagedResource are in this Secret.
-pub(super) fn reads_secret(watched: &Watched, secret: &Key) -> bool {
+pub(super) fn reads_secret(watched: &ManagedResourceHead, secret: &Key) -> bool {
     watched.metadata.namespace == secret.namespace
         && watched.spec.secret_refs.iter().any(|r| r.name == secret.name)
 }
@@ -261,7 +269,7 @@ mod tests {
 
     use super::*;
 
-    fn watched(change: Value) -> Watched {
+    fn watched(change: Value) -> ManagedResourceHead {
         let mut object = json!({"metadata": {"name": "x", "namespace": "garden", "generation": 1},
             "spec": {"class": "seed", "secretRefs": [{"name": "s"}]}});
         merge(&mut object, change);
@@ -299,10 +307,10 @@ mod tests {
             assert_eq!(texts, (kept, kept), "{namespace} {status}");
             assert_eq!((condition.status.as_str(), watched.status.observed_generation), (status, 3));
         }
-        let progressing = |status: &str| WatchedCondition {
+        let progressing = |status: &str| ManagedResourceHeadCondition {
             kind: names::PROGRESSING.to_owned(),
             status: serde_json::from_value(json!(status)).unwrap(),
-            ..WatchedCondition::default()
+            ..ManagedResourceHeadCondition::default()
         };
         assert!(progressing("True").is_fault() && !progressing("False").is_fault());
     }
@@ -330,12 +338,12 @@ mod tests {
     fn a_managed_resource_that_is_too_large_still_has_an_owner() {
         let head =
             json!({"metadata": {"name": "x", "generation": 3}, "spec": {"class": "seed", "secretRefs": [1]}});
-        let watched = <Watched as informer::PartialObject>::of_head(&head).unwrap();
+        let watched = <ManagedResourceHead as informer::PartialObject>::of_head(&head).unwrap();
         assert!(wants_apply(Class::Seed, None, Some(&watched)) && watched.metadata.generation == 3);
         let foreign = json!({"metadata": {"name": "x"}, "spec": {"secretRefs": null}});
-        let watched = <Watched as informer::PartialObject>::of_head(&foreign).unwrap();
+        let watched = <ManagedResourceHead as informer::PartialObject>::of_head(&foreign).unwrap();
         assert!(!wants_apply(Class::Seed, None, Some(&watched)));
-        assert_eq!(<Watched as informer::PartialObject>::of_head(&Value::Null), None);
+        assert_eq!(<ManagedResourceHead as informer::PartialObject>::of_head(&Value::Null), None);
     }
 
     const OURS: &str = "resources.gardener.cloud/gardener-resource-manager-seed";

@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use super::addresses::{Outside, in_cluster, out_of_cluster};
-use super::view::View;
+use super::view::ShootView;
 use crate::api::core::SECRET;
 use crate::api::meta::{Key, Metadata, text};
 use crate::flow::Failed;
@@ -39,7 +39,7 @@ pub fn ensure(seed: &Seed, namespace: &str, component: &str) -> Result<(), Error
 /// A request to the seed fails.
 pub fn ensure_kubeconfigs(
     seed: &Seed,
-    view: &View,
+    view: &ShootView,
     outside: Option<&Outside>,
     ca: &[u8],
 ) -> Result<(), Error> {

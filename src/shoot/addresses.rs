@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use serde_json::{Value, json};
 
-use super::view::View;
+use super::view::ShootView;
 use crate::api::meta::text;
 pub use crate::components::exposure::Outside;
 use crate::components::exposure::{self, authority};
@@ -16,7 +16,7 @@ use crate::pki::issue::Names;
 
 /// The API server for clients outside the cluster: host, and port unless it is 443. Without DNS records, it is the
 /// exposure's.
-pub fn out_of_cluster(view: &View, outside: Option<&Outside>) -> String {
+pub fn out_of_cluster(view: &ShootView, outside: Option<&Outside>) -> String {
     let Some(outside) = outside else { return view.internal.server() };
     match &view.external {
         _ if view.internal.is_managed() => authority(&view.internal.server(), outside.port),
@@ -27,7 +27,7 @@ pub fn out_of_cluster(view: &View, outside: Option<&Outside>) -> String {
 
 /// The address that the API server advertises in its cluster, derived from its Service; none unless both domains have
 /// records. It is in an otherwise unused range, as in upstream, and proxies on nodes forward it to the server.
-pub fn advertise(view: &View, service: &str) -> Option<String> {
+pub fn advertise(view: &ShootView, service: &str) -> Option<String> {
     let [_, rest @ ..] = service.parse::<Ipv4Addr>().ok().filter(|_| view.uses_dns())?.octets();
     Some(Ipv4Addr::from([240, rest[0], rest[1], rest[2]]).to_string())
 }
@@ -47,12 +47,12 @@ pub fn writes_endpoints(services: &[String], advertised: Option<&str>, service: 
 }
 
 /// The API server for clients in the cluster: a name without port.
-pub fn in_cluster(view: &View) -> String {
+pub fn in_cluster(view: &ShootView) -> String {
     format!("kube-apiserver.{}.svc", view.technical_id)
 }
 
 /// Names and addresses for the certificate of the API server.
-pub fn server_names(view: &View, outside: Option<&Outside>) -> Names {
+pub fn server_names(view: &ShootView, outside: Option<&Outside>) -> Names {
     let mut names = Names { dns: service_names("kube-apiserver", &view.technical_id), addresses: Vec::new() };
     if view.uses_dns() {
         names.dns.push("localhost".to_owned());
@@ -84,24 +84,24 @@ pub fn service_names(service: &str, namespace: &str) -> Vec<String> {
 
 /// The issuer of ServiceAccount tokens. It is a name even if it cannot be resolved, because it must not change with the
 /// address.
-pub fn issuer(view: &View) -> String {
+pub fn issuer(view: &ShootView) -> String {
     view.managed_issuer().unwrap_or_else(|| own_issuer(view))
 }
 
-fn own_issuer(view: &View) -> String {
+fn own_issuer(view: &ShootView) -> String {
     match text(&view.kubernetes["kubeAPIServer"]["serviceAccountConfig"]["issuer"]) {
         "" => usual_issuer(view),
         own => own.to_owned(),
     }
 }
 
-fn usual_issuer(view: &View) -> String {
+fn usual_issuer(view: &ShootView) -> String {
     format!("https://{}", view.internal.server())
 }
 
 /// `status.advertisedAddresses`. Without DNS records, it contains only `unmanaged` for the API server, once the
 /// exposure has an address.
-pub fn advertised(view: &View, outside: Option<&Outside>) -> Vec<Value> {
+pub fn advertised(view: &ShootView, outside: Option<&Outside>) -> Vec<Value> {
     let entry = |name: &str, url: String| json!({"name": name, "url": url});
     if view.is_without_dns() {
         let address = |outside: &Outside| entry("unmanaged", format!("https://{}", outside.authority()));

@@ -21,8 +21,8 @@ use crate::flow::Failed;
 use crate::format::address::authority;
 use crate::format::base64;
 use crate::kube::{
-    self, Client, Connection, Credentials, Gate, Gates, ListParams, Options, Permits, Seed, Shoot, Warm,
-    kubeconfig,
+    self, AuthorizationSource, Client, Connection, ListParams, Options, Permits, RequestGate, RequestGates,
+    Seed, Shoot, WarmConnections, kubeconfig,
 };
 use crate::pki::AnyKey;
 use crate::pki::issue::{Authority, Issuer, Names, Template, Usage, subject};
@@ -156,44 +156,44 @@ enum Way {
 
 /// Facts about a server that its clients share.
 #[derive(Clone, Debug)]
-struct Door {
-    gate: Gate,
+struct ShootServer {
+    gate: RequestGate,
     way: Way,
 }
 
 /// The servers of all Shoots. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Doors {
-    gates: Gates,
-    warm: Warm,
+pub struct ShootServers {
+    gates: RequestGates,
+    warm: WarmConnections,
     /// For long texts of all servers.
     texts: Permits,
     /// The route to try first for a server without earlier requests.
     first: Way,
-    known: Arc<Mutex<SortedMap<String, Door>>>,
+    known: Arc<Mutex<SortedMap<String, ShootServer>>>,
 }
 
-impl Doors {
+impl ShootServers {
     /// Without any servers.
-    pub fn new(gates: Gates) -> Self {
-        let warm = Warm::up_to(limits::SHOOT_CONNECTIONS_MAX);
+    pub fn new(gates: RequestGates) -> Self {
+        let warm = WarmConnections::up_to(limits::SHOOT_CONNECTIONS_MAX);
         let texts = Permits::new(limits::SHOOT_LONG_TEXTS_MAX);
         Self { gates, warm, texts, first: Way::default(), known: Arc::default() }
     }
 
     /// For an agent that may be outside the seed's cluster: the exposed address of a Shoot is tried first.
-    pub fn from_outside(gates: Gates) -> Self {
+    pub fn from_outside(gates: RequestGates) -> Self {
         Self { first: Way::Exposure, ..Self::new(gates) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, SortedMap<String, Door>> {
+    fn lock(&self) -> MutexGuard<'_, SortedMap<String, ShootServer>> {
         // Only single calls change the map: a panic cannot leave it half changed.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn door(&self, namespace: &str) -> Door {
+    fn door(&self, namespace: &str) -> ShootServer {
         let mut known = self.lock();
-        let door = || Door { gate: self.gates.narrow_gate(), way: self.first };
+        let door = || ShootServer { gate: self.gates.narrow_gate(), way: self.first };
         known.entry(namespace.to_owned()).or_insert_with(door).clone()
     }
 
@@ -206,22 +206,22 @@ impl Doors {
 
 /// Creates clients, and keeps one for each namespace. Cheap to clone.
 #[derive(Clone)]
-pub struct Connector {
+pub struct ShootConnector {
     seed: Seed,
     options: Options,
-    doors: Doors,
+    doors: ShootServers,
     clients: Arc<Mutex<SortedMap<String, Shoot>>>,
 }
 
-impl fmt::Debug for Connector {
+impl fmt::Debug for ShootConnector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connector").field("doors", &self.doors).finish_non_exhaustive()
+        f.debug_struct("ShootConnector").field("doors", &self.doors).finish_non_exhaustive()
     }
 }
 
 /// A client to which the server has answered.
 #[derive(Clone, Debug)]
-pub struct Opened {
+pub struct OpenedClient {
     /// The client.
     pub client: Shoot,
     /// When its certificate must be replaced.
@@ -230,9 +230,9 @@ pub struct Opened {
     pub expires_at: Timestamp,
 }
 
-impl Connector {
+impl ShootConnector {
     /// `options` apply to each client: they contain the lease that is checked before a write.
-    pub fn new(seed: Seed, options: Options, doors: &Doors) -> Self {
+    pub fn new(seed: Seed, options: Options, doors: &ShootServers) -> Self {
         let options = Options {
             qps: 0.0,
             peer: "shoot",
@@ -252,7 +252,7 @@ impl Connector {
     ///
     /// # Errors
     /// [`Error`]; the server must have answered.
-    pub fn open(&self, namespace: &str) -> Result<Opened, Error> {
+    pub fn open(&self, namespace: &str) -> Result<OpenedClient, Error> {
         let trusted = Connection::new("").with_ca(self.bundle(namespace)?);
         let now = self.options.clock.now();
         let mut last =
@@ -265,7 +265,7 @@ impl Connector {
                 Err(error) if is_unauthorized(&error) => last = error,
                 other => {
                     let (renew_at, expires_at) = (now.plus(RENEW_AFTER), now.plus(VALIDITY));
-                    return other.map(|client| Opened { client, renew_at, expires_at });
+                    return other.map(|client| OpenedClient { client, renew_at, expires_at });
                 }
             }
         }
@@ -307,7 +307,7 @@ impl Connector {
         let parsed =
             kubeconfig::parse(&config, std::path::Path::new("/")).and_then(|config| config.select(""));
         match parsed.map_err(|error| damaged(chain(&error)))?.identity.credentials {
-            Credentials::Token(token) => {
+            AuthorizationSource::Token(token) => {
                 let trusted = Connection::new("").with_ca(self.bundle(namespace)?);
                 self.reach(namespace, &trusted.with_token(token.expose().clone()))
             }
@@ -363,7 +363,12 @@ impl Connector {
     }
 
     /// The client of the namespace over this connection.
-    fn client(&self, namespace: &str, door: &Door, connection: Connection) -> Result<Shoot, kube::Error> {
+    fn client(
+        &self,
+        namespace: &str,
+        door: &ShootServer,
+        connection: Connection,
+    ) -> Result<Shoot, kube::Error> {
         let mut clients = self.lock();
         if let Some(client) = clients.get(namespace) {
             if *client.connection() != connection {

@@ -4,8 +4,8 @@
 use serde_json::{Value, json};
 
 use super::rotation::CA_CLIENT;
-use super::secrets::Made;
-use super::view::View;
+use super::secrets::ShootSecrets;
+use super::view::ShootView;
 use crate::api::core::{CONFIG_MAP, SECRET};
 use crate::api::gardener::{INTERNAL_SECRET, SHOOT};
 use crate::api::meta::{Key, Resource};
@@ -29,7 +29,7 @@ struct Copy {
 ///
 /// # Errors
 /// A request to the garden fails.
-pub fn ensure(garden: &Garden, view: &View, made: &Made) -> Result<Step, Failed> {
+pub fn ensure(garden: &Garden, view: &ShootView, made: &ShootSecrets) -> Result<Step, Failed> {
     let client = made.data(CA_CLIENT).ok_or_else(|| Failed::new("there is no client CA yet"))?;
     let client: serde_json::Map<String, Value> =
         client.iter().map(|(key, value)| (key.clone(), json!(base64::encode(value)))).collect();
@@ -40,7 +40,7 @@ pub fn ensure(garden: &Garden, view: &View, made: &Made) -> Result<Step, Failed>
     Ok(Step::Done)
 }
 
-fn copies(view: &View, ca: &[u8], client: Value) -> [Copy; 3] {
+fn copies(view: &ShootView, ca: &[u8], client: Value) -> [Copy; 3] {
     [
         Copy {
             resource: CONFIG_MAP,
@@ -65,7 +65,7 @@ fn copies(view: &View, ca: &[u8], client: Value) -> [Copy; 3] {
     ]
 }
 
-fn set(object: &mut Value, view: &View, copy: &Copy) {
+fn set(object: &mut Value, view: &ShootView, copy: &Copy) {
     let metadata = &mut object["metadata"];
     for (key, value) in copy.labels.as_object().into_iter().flatten() {
         metadata["labels"][key] = value.clone();

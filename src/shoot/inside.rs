@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::view::View;
+use super::view::ShootView;
 use crate::api::meta::or_default;
 use crate::base::sorted::{SortedMap, SortedSet};
 use crate::components::managed::{self, Managed};
@@ -20,7 +20,7 @@ use crate::limits;
 ///
 /// # Errors
 /// A request to the API server of the Shoot fails.
-pub fn system(view: &View, extensions: &[String], shoot: &Client) -> Result<Managed, Failed> {
+pub fn system(view: &ShootView, extensions: &[String], shoot: &Client) -> Result<Managed, Failed> {
     let minor = Version::parse(&view.kubernetes_version).map_or(0, |version| version.minor);
     let rules = rules(&served(shoot)?, &view.encrypted);
     Ok(shoot::system(&view.technical_id, &info(view, extensions), minor, &rules))
@@ -30,7 +30,7 @@ pub fn system(view: &View, extensions: &[String], shoot: &Client) -> Result<Mana
 ///
 /// # Errors
 /// A referenced object is missing; or those of both clusters.
-pub fn deploy_referenced(garden: &Garden, seed: &Seed, view: &View) -> Result<(), Failed> {
+pub fn deploy_referenced(garden: &Garden, seed: &Seed, view: &ShootView) -> Result<(), Failed> {
     let (references, from, to) = (&view.resources, &*view.namespace, &*view.technical_id);
     let copies = references::copies(garden, &Referrer { kind: "Shoot", references, from, to })?;
     managed::deploy(seed, &shoot::referenced(&view.technical_id, &copies))?;
@@ -38,7 +38,7 @@ pub fn deploy_referenced(garden: &Garden, seed: &Seed, view: &View) -> Result<()
 }
 
 /// The entries of `shoot-info`.
-fn info(view: &View, extensions: &[String]) -> Value {
+fn info(view: &ShootView, extensions: &[String]) -> Value {
     let mut info = json!({
         "extensions": extensions.join(","),
         "kubernetesVersion": view.kubernetes_version,
@@ -61,7 +61,7 @@ fn info(view: &View, extensions: &[String]) -> Value {
 }
 
 /// The names of readable resources, by API group.
-type Served = SortedMap<String, SortedSet<String>>;
+type ServedKinds = SortedMap<String, SortedSet<String>>;
 
 #[derive(Deserialize)]
 struct Groups {
@@ -83,13 +83,13 @@ struct GroupVersion {
 }
 
 #[derive(Deserialize)]
-struct Resources {
+struct ApiResourceList {
     #[serde(default, deserialize_with = "or_default")]
-    resources: Vec<Listed>,
+    resources: Vec<ApiResource>,
 }
 
 #[derive(Deserialize)]
-struct Listed {
+struct ApiResource {
     name: String,
     #[serde(default, deserialize_with = "or_default")]
     verbs: Vec<Verb>,
@@ -107,12 +107,12 @@ enum Verb {
 /// The resources that a server serves. A group with a missing or invalid answer is skipped, as in upstream: it may
 /// belong to a server of the Shoot's owner. For the same reason there are limits; readers get no permissions beyond
 /// them.
-fn served(client: &Client) -> Result<Served, Error> {
+fn served(client: &Client) -> Result<ServedKinds, Error> {
     // A group without an answer would close the gate, although the server answers for other groups.
     let client = client.ungated();
     let begun = client.clock().mono();
     let groups: Groups = ask(&client, "/apis")?;
-    let mut all = Served::new();
+    let mut all = ServedKinds::new();
     add(&mut all, "", ask(&client, "/api/v1")?);
     let versions = groups
         .groups
@@ -148,9 +148,9 @@ fn ask<T: DeserializeOwned>(client: &Client, path: &str) -> Result<T, Error> {
 }
 
 /// Adds the readable resources.
-fn add(all: &mut Served, group: &str, list: Resources) {
+fn add(all: &mut ServedKinds, group: &str, list: ApiResourceList) {
     let mut left = limits::SHOOT_RESOURCES_MAX.saturating_sub(all.values().map(SortedSet::len).sum());
-    for Listed { name, verbs } in list.resources {
+    for ApiResource { name, verbs } in list.resources {
         let is_resource = !name.contains('/') && name.len() <= limits::SHOOT_RESOURCE_NAME_BYTES_MAX;
         let is_readable = verbs.contains(&Verb::Get) || verbs.contains(&Verb::List);
         if left > 0 && is_resource && is_readable && all.entry(group.to_owned()).or_default().insert(name) {
@@ -160,7 +160,7 @@ fn add(all: &mut Served, group: &str, list: Resources) {
 }
 
 /// Readers may read all readable resources, except encrypted ones.
-fn rules(served: &Served, encrypted: &[String]) -> Vec<Value> {
+fn rules(served: &ServedKinds, encrypted: &[String]) -> Vec<Value> {
     let mut rules = Vec::new();
     for (group, resources) in served {
         let is_encrypted = |name: &str| {
@@ -199,7 +199,7 @@ mod tests {
         assert_eq!((&s1["domain"], &s1["extensions"]), (&json!("s1.p.shoots.lab.local"), &json!("a,b")));
     }
 
-    fn list(resources: &Value) -> Resources {
+    fn list(resources: &Value) -> ApiResourceList {
         serde_json::from_value(json!({"resources": resources})).unwrap()
     }
 
@@ -216,7 +216,7 @@ mod tests {
             ("authentication.k8s.io", vec![resource("tokenreviews", &["create"])]),
             ("b.io", vec![resource("hidden", &["get"])]),
         ];
-        let mut served = Served::new();
+        let mut served = ServedKinds::new();
         for (group, resources) in groups {
             add(&mut served, group, list(&json!(resources)));
         }
@@ -235,7 +235,7 @@ mod tests {
     fn served_resources_have_limits() {
         let named = |name: String| json!({"name": name, "verbs": ["list"]});
         let many: Vec<Value> = (0..=limits::SHOOT_RESOURCES_MAX).map(|i| named(format!("r{i}"))).collect();
-        let mut served = Served::new();
+        let mut served = ServedKinds::new();
         add(&mut served, "long.io", list(&json!([named("x".repeat(64)), named("x".repeat(63))])));
         add(&mut served, "many.io", list(&json!(many)));
         add(&mut served, "late.io", list(&json!([named("y".to_owned())])));

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::view::View;
+use super::view::ShootView;
 use crate::api::core::SECRET;
 use crate::api::meta::Key;
 use crate::flow::Failed;
@@ -21,7 +21,7 @@ const DOCUMENTS: [(&str, &str); 2] =
 ///
 /// # Errors
 /// The garden has none.
-pub fn check(view: &View) -> Result<(), Failed> {
+pub fn check(view: &ShootView) -> Result<(), Failed> {
     if view.wants_managed_issuer && view.issuer_host.is_empty() {
         return Err(Failed::new(
             "the Shoot's annotation asks for an issuer that the garden manages, but the garden has no host for it: its \
@@ -35,7 +35,7 @@ pub fn check(view: &View) -> Result<(), Failed> {
 ///
 /// # Errors
 /// A request to the Shoot or the garden fails.
-pub fn publish(garden: &Garden, shoot: &Client, view: &View) -> Result<(), Failed> {
+pub fn publish(garden: &Garden, shoot: &Client, view: &ShootView) -> Result<(), Failed> {
     let mut data = json!({});
     for (entry, path) in DOCUMENTS {
         let answer = shoot.raw(Method::Get, path, None, "")?;
@@ -55,16 +55,16 @@ pub fn publish(garden: &Garden, shoot: &Client, view: &View) -> Result<(), Faile
 ///
 /// # Errors
 /// A request to the garden fails. A missing copy is no error.
-pub fn withdraw(garden: &Garden, view: &View) -> Result<(), Failed> {
+pub fn withdraw(garden: &Garden, view: &ShootView) -> Result<(), Failed> {
     write::delete(garden, &SECRET, &copy(view))?;
     Ok(())
 }
 
-fn copy(view: &View) -> Key {
+fn copy(view: &ShootView) -> Key {
     Key::new(NAMESPACE, format!("{}--{}", view.project, view.uid))
 }
 
-fn set(secret: &mut Value, view: &View, data: &Value) {
+fn set(secret: &mut Value, view: &ShootView, data: &Value) {
     secret["metadata"]["labels"] = json!({
         "discovery.gardener.cloud/public": "serviceaccount",
         "project.gardener.cloud/name": view.project,

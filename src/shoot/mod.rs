@@ -1,4 +1,4 @@
-//! Shared parts of operations on a Shoot: facts about it ([`View`]), the addresses of its API server, its Secrets and
+//! Shared parts of operations on a Shoot: facts about it ([`ShootView`]), the addresses of its API server, its Secrets and
 //! their copies in the garden, its published keys; clients of its cluster, whether the agent serves it, and the
 //! deletion of its content ([`cleaner`]).
 //!
@@ -22,6 +22,6 @@ pub mod wildcard;
 pub mod window;
 
 pub use addresses::Outside;
-pub use secrets::Made;
-pub use served::{Served, Standing};
-pub use view::{Dns, Phase, Rotated, Rotations, Sources, View};
+pub use secrets::ShootSecrets;
+pub use served::{ServedShoots, ServingState};
+pub use view::{Dns, Rotated, RotationPhase, Rotations, ShootView, ShootViewSources};

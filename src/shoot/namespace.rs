@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::view::View;
+use super::view::ShootView;
 use crate::api::core::NAMESPACE;
 use crate::api::extensions::EXTENSION;
 use crate::api::gardener::ControllerRegistration;
@@ -28,7 +28,7 @@ const TERMINATING_AGAIN: Duration = Duration::from_secs(5);
 /// A request to the seed fails.
 pub fn ensure(
     seed: &Seed,
-    view: &View,
+    view: &ShootView,
     registrations: &[Arc<ControllerRegistration>],
 ) -> Result<Step, Failed> {
     let key = Key::cluster(view.technical_id.as_str());
@@ -64,7 +64,7 @@ fn extension_types(listed: &Value, registrations: &[Arc<ControllerRegistration>]
 }
 
 /// `chance` picks the zone, in `0.0..1.0`.
-fn set(object: &mut Value, view: &View, extensions: &[String], chance: f64) {
+fn set(object: &mut Value, view: &ShootView, extensions: &[String], chance: f64) {
     let metadata = &mut object["metadata"];
     let backup = view.backup["provider"].as_str().unwrap_or(&view.seed_provider);
     if let Some(labels) = metadata["labels"].as_object_mut() {
@@ -98,7 +98,7 @@ fn set(object: &mut Value, view: &View, extensions: &[String], chance: f64) {
 }
 
 /// Zones in use stay, because volumes may be in them.
-fn zones(mut present: Vec<String>, view: &View, chance: f64) -> Vec<String> {
+fn zones(mut present: Vec<String>, view: &ShootView, chance: f64) -> Vec<String> {
     let wanted = if view.failure_tolerance == "zone" { ZONES_OF_MANY } else { 1 };
     let mut free: Vec<String> = view.zones.iter().filter(|zone| !present.contains(zone)).cloned().collect();
     while present.len() < wanted && !free.is_empty() {
@@ -177,7 +177,7 @@ mod tests {
     fn zones_are_chosen_once_and_kept() {
         let mut shoot = golden("s2");
         shoot.zones = ["a", "b", "c", "d"].map(str::to_owned).into();
-        let of = |present: &[&str], shoot: &View, chance| {
+        let of = |present: &[&str], shoot: &ShootView, chance| {
             zones(present.iter().map(|zone| (*zone).to_owned()).collect(), shoot, chance).join(",")
         };
         assert_eq!((of(&[], &shoot, 0.0), of(&[], &shoot, 0.99)), ("a".into(), "d".into()));

@@ -7,7 +7,7 @@ use super::addresses::{Outside, server_names, service_names};
 use super::rotation::{
     AUTHORITIES, CA_CLIENT, ENCRYPTION_KEY, SERVICE_ACCOUNT_KEY, STATIC_TOKEN, of_authority, of_key,
 };
-use super::view::View;
+use super::view::ShootView;
 use crate::base::sorted::SortedMap;
 use crate::flow::Failed;
 use crate::pki::issue::{Names, Usage};
@@ -26,9 +26,9 @@ const SERVER_HOST: &str = "kube-apiserver";
 
 /// The present Secrets of a control plane.
 #[derive(Clone, Debug)]
-pub struct Made(SortedMap<String, Set>);
+pub struct ShootSecrets(SortedMap<String, Set>);
 
-impl Made {
+impl ShootSecrets {
     /// The name of a configuration's current Secret. Empty until it was requested: the API server's certificate is
     /// requested once the exposure has an address.
     pub fn current(&self, config: &str) -> &str {
@@ -110,9 +110,9 @@ impl Made {
 
 /// The result of [`ensure`].
 #[derive(Debug)]
-pub enum Ensured {
+pub enum EnsuredSecrets {
     /// All are there.
-    All(Made),
+    All(ShootSecrets),
     /// An RSA key is being made: ask again after [`crate::secrets::KEY_AGAIN`].
     Making(Failed),
 }
@@ -135,11 +135,15 @@ fn count_of_keys(configs: &[(Config, Options)]) -> usize {
 ///
 /// # Errors
 /// The secrets manager fails.
-pub fn ensure(secrets: &mut Secrets, view: &View, outside: Option<&Outside>) -> Result<Ensured, Failed> {
+pub fn ensure(
+    secrets: &mut Secrets,
+    view: &ShootView,
+    outside: Option<&Outside>,
+) -> Result<EnsuredSecrets, Failed> {
     let first: Vec<_> = authorities(view).into_iter().chain(keys(view)).collect();
     for (index, (config, options)) in first.iter().enumerate() {
         if secrets.ensure(config, options)?.is_none() {
-            return Ok(Ensured::Making(making(&first[..=index], count_of_keys(&first))));
+            return Ok(EnsuredSecrets::Making(making(&first[..=index], count_of_keys(&first))));
         }
     }
     let bundle: Option<Arc<Stored>> = secrets.get("ca").and_then(|set| set.bundle.clone());
@@ -151,7 +155,7 @@ pub fn ensure(secrets: &mut Secrets, view: &View, outside: Option<&Outside>) -> 
     }
     let all = names(view, outside);
     let sets = all.into_iter().filter_map(|name| secrets.get(&name).cloned().map(|set| (name, set)));
-    Ok(Ensured::All(Made(sets.collect())))
+    Ok(EnsuredSecrets::All(ShootSecrets(sets.collect())))
 }
 
 /// Deletes unused Secrets. A flow calls it after it has succeeded.
@@ -165,7 +169,7 @@ pub fn clean_up(secrets: &mut Secrets) -> Result<(), Error> {
 }
 
 /// The name of each configuration.
-fn names(view: &View, outside: Option<&Outside>) -> Vec<String> {
+fn names(view: &ShootView, outside: Option<&Outside>) -> Vec<String> {
     let first = authorities(view).into_iter().chain(keys(view)).map(|(config, _)| config);
     let leaves = certificates(view, outside).into_iter().map(|(config, _)| config);
     let mut all: Vec<String> = first.chain(leaves).map(|config| config.name().to_owned()).collect();
@@ -173,7 +177,7 @@ fn names(view: &View, outside: Option<&Outside>) -> Vec<String> {
     all
 }
 
-fn authorities(view: &View) -> Vec<(Config, Options)> {
+fn authorities(view: &ShootView) -> Vec<(Config, Options)> {
     let authority = |name: &str| {
         let common_name = match name {
             "ca" => "kubernetes",
@@ -187,7 +191,7 @@ fn authorities(view: &View) -> Vec<(Config, Options)> {
     AUTHORITIES.map(authority).into()
 }
 
-fn keys(view: &View) -> Vec<(Config, Options)> {
+fn keys(view: &ShootView) -> Vec<(Config, Options)> {
     let own = |name: &str| name.to_owned();
     let user = TokenUser { username: own(HEALTH_CHECK), user_id: own(HEALTH_CHECK), groups: Vec::new() };
     // Upstream omits the provider that was once the only one.
@@ -209,7 +213,7 @@ fn keys(view: &View) -> Vec<(Config, Options)> {
     ]
 }
 
-fn generic_kubeconfig(view: &View, ca: &[u8]) -> (Config, Options) {
+fn generic_kubeconfig(view: &ShootView, ca: &[u8]) -> (Config, Options) {
     let config = Config::Kubeconfig {
         name: GENERIC_KUBECONFIG.to_owned(),
         context: view.technical_id.clone(),
@@ -227,7 +231,7 @@ fn signed_by(ca: &str) -> Options {
 }
 
 /// Certificates with the CA that signs each of them.
-fn certificates(view: &View, outside: Option<&Outside>) -> Vec<(Config, &'static str)> {
+fn certificates(view: &ShootView, outside: Option<&Outside>) -> Vec<(Config, &'static str)> {
     let namespace = &view.technical_id;
     let leaf = |name: &str, common_name: &str, usage: Usage, names: Names| Config::Leaf {
         name: name.to_owned(),
@@ -350,7 +354,7 @@ mod tests {
             old: Some(stored("old", &[("secret", "o")])),
             bundle: Some(stored(&format!("{name}-bundle"), &[("bundle.crt", "PEM")])),
         };
-        let made = Made(
+        let made = ShootSecrets(
             [
                 ("ca", set("ca", &[])),
                 (CA_CLIENT, set("ca-client-1", &[])),

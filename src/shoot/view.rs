@@ -16,9 +16,9 @@ pub const UNMANAGED: &str = "unmanaged";
 /// The annotation with the issuer of a Shoot's ServiceAccount tokens, if it is not its API server.
 const MANAGED_ISSUER: &str = "authentication.gardener.cloud/issuer";
 
-/// The sources of a [`View`].
+/// The sources of a [`ShootView`].
 #[derive(Clone, Copy, Debug)]
-pub struct Sources<'a> {
+pub struct ShootViewSources<'a> {
     /// The Shoot in the garden.
     pub shoot: &'a Value,
     /// Its Seed.
@@ -58,7 +58,7 @@ impl Dns {
 
 /// The phase of a rotation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Phase {
+pub enum RotationPhase {
     /// There was none.
     #[default]
     None,
@@ -76,7 +76,7 @@ pub enum Phase {
     Completed,
 }
 
-impl Phase {
+impl RotationPhase {
     /// The value in the status; empty if there was no rotation.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -91,13 +91,13 @@ impl Phase {
     }
 
     fn parse(text: &str) -> Self {
-        const ALL: [Phase; 6] = [
-            Phase::Preparing,
-            Phase::PreparingWithoutWorkersRollout,
-            Phase::WaitingForWorkersRollout,
-            Phase::Prepared,
-            Phase::Completing,
-            Phase::Completed,
+        const ALL: [RotationPhase; 6] = [
+            RotationPhase::Preparing,
+            RotationPhase::PreparingWithoutWorkersRollout,
+            RotationPhase::WaitingForWorkersRollout,
+            RotationPhase::Prepared,
+            RotationPhase::Completing,
+            RotationPhase::Completed,
         ];
         ALL.into_iter().find(|phase| phase.as_str() == text).unwrap_or_default()
     }
@@ -107,7 +107,7 @@ impl Phase {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Rotated {
     /// Its phase.
-    pub phase: Phase,
+    pub phase: RotationPhase,
     /// When it was last started.
     pub initiated: Option<Timestamp>,
     /// Whether the status has an entry.
@@ -117,7 +117,7 @@ pub struct Rotated {
 impl Rotated {
     fn read(entry: &Value) -> Self {
         Self {
-            phase: Phase::parse(text(&entry["phase"])),
+            phase: RotationPhase::parse(text(&entry["phase"])),
             initiated: parse_rfc3339(text(&entry["lastInitiationTime"])).ok(),
             is_known: entry.is_object(),
         }
@@ -137,7 +137,7 @@ pub struct Rotations {
 
 /// A Shoot without workers, on its Seed.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct View {
+pub struct ShootView {
     /// Namespace in the garden.
     pub namespace: String,
     /// Name.
@@ -202,11 +202,11 @@ pub struct View {
     pub resources: Value,
 }
 
-impl View {
+impl ShootView {
     /// Reads the facts. Missing fields are empty: the garden's API server does not store a Shoot without the essential
     /// ones.
-    pub fn new(sources: Sources<'_>) -> Self {
-        let Sources { shoot, seed, project, garden, secrets } = sources;
+    pub fn new(sources: ShootViewSources<'_>) -> Self {
+        let ShootViewSources { shoot, seed, project, garden, secrets } = sources;
         let (metadata, spec, status) = (&shoot["metadata"], &shoot["spec"], &shoot["status"]);
         let own = |value: &Value| text(value).to_owned();
         let or = |first: &Value, second: String| {
@@ -393,11 +393,11 @@ pub(crate) mod tests {
     use super::*;
 
     /// Shoots and Seeds as a Go gardenlet left them: with managed DNS, and with none.
-    pub(crate) fn golden(name: &str) -> View {
+    pub(crate) fn golden(name: &str) -> ShootView {
         let all: Value =
             serde_json::from_str(include_str!("../../tests/fixtures/golden-shoots.json")).unwrap();
         let Value::Object(one) = &all[name] else { panic!("there is no Shoot {name}") };
-        View::new(Sources {
+        ShootView::new(ShootViewSources {
             shoot: &one["shoot"],
             seed: &one["seed"],
             project: "p",
@@ -451,9 +451,9 @@ pub(crate) mod tests {
         let prepared = golden("s1-prepared").rotations;
         let begun = parse_rfc3339("2026-11-22T13:11:29Z").unwrap();
         let at = |phase| Rotated { phase, initiated: Some(begun), is_known: true };
-        assert_eq!(prepared.authorities, at(Phase::Prepared));
-        assert_eq!(prepared.service_account_key, at(Phase::Prepared));
-        assert_eq!(prepared.encryption_key, at(Phase::Completed));
+        assert_eq!(prepared.authorities, at(RotationPhase::Prepared));
+        assert_eq!(prepared.service_account_key, at(RotationPhase::Prepared));
+        assert_eq!(prepared.encryption_key, at(RotationPhase::Completed));
     }
 
     #[test]
@@ -467,8 +467,14 @@ pub(crate) mod tests {
                 json!({"metadata": {"name": "s", "uid": "u", "annotations": {MANAGED_ISSUER: annotation}}});
             let secrets = [secret(host)];
             let seed = json!({});
-            View::new(Sources { shoot: &shoot, seed: &seed, project: "p", garden: "g", secrets: &secrets })
-                .managed_issuer()
+            ShootView::new(ShootViewSources {
+                shoot: &shoot,
+                seed: &seed,
+                project: "p",
+                garden: "g",
+                secrets: &secrets,
+            })
+            .managed_issuer()
         };
         let expected = Some("https://keys.example.org/projects/p/shoots/u/issuer".to_owned());
         assert_eq!(issuer("managed", "keys.example.org"), expected);
@@ -490,7 +496,13 @@ pub(crate) mod tests {
             let shoot =
                 json!({"metadata": {"name": "s", "namespace": "garden-p", "uid": "u"}, "spec": {"dns": dns}});
             let seed = json!({"spec": {"dns": seed}});
-            View::new(Sources { shoot: &shoot, seed: &seed, project: "p", garden: "g", secrets: &secrets })
+            ShootView::new(ShootViewSources {
+                shoot: &shoot,
+                seed: &seed,
+                project: "p",
+                garden: "g",
+                secrets: &secrets,
+            })
         };
         let plain = view(json!({}), json!({}));
         assert_eq!(plain.internal.domain, "s.p.internal.edge.example.org");
@@ -538,7 +550,7 @@ pub(crate) mod tests {
 
     #[test]
     fn an_empty_shoot_is_no_panic() {
-        let view = View::new(Sources {
+        let view = ShootView::new(ShootViewSources {
             shoot: &Value::Null,
             seed: &json!([]),
             project: "",

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::view::View;
+use super::view::ShootView;
 use crate::api::core::SECRET;
 use crate::api::meta::{Key, text};
 use crate::api::resources::GARDEN_NAMESPACE;
@@ -19,7 +19,7 @@ const PREFIX: &str = "shoot--";
 ///
 /// # Errors
 /// A request to the seed fails; or there are several certificates.
-pub fn ensure(seed: &Seed, view: &View) -> Result<Option<Wildcard>, Failed> {
+pub fn ensure(seed: &Seed, view: &ShootView) -> Result<Option<Wildcard>, Failed> {
     let Some(host) = host(view) else { return Ok(None) };
     let params = ListParams { label_selector: LABEL.to_owned(), ..ListParams::default() };
     let mut found: Vec<Value> = Vec::new();
@@ -42,7 +42,7 @@ pub fn ensure(seed: &Seed, view: &View) -> Result<Option<Wildcard>, Failed> {
 }
 
 /// The name of the Shoot's API server below the seed's ingress domain.
-fn host(view: &View) -> Option<String> {
+fn host(view: &ShootView) -> Option<String> {
     let name = view.technical_id.strip_prefix(PREFIX).unwrap_or(&view.technical_id);
     (!view.ingress_domain.is_empty()).then(|| format!("api-{name}.{}", view.ingress_domain))
 }

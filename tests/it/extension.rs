@@ -9,7 +9,9 @@ use gardenlet::api::gardener::OPERATION;
 use gardenlet::api::meta::{Key, Resource};
 use gardenlet::base::clock::{Clock, Mono, Simulated, Timestamp};
 use gardenlet::components::crds;
-use gardenlet::extension::{Memory, Patience, TIMESTAMP, Target, Wish};
+use gardenlet::extension::{
+    DesiredExtension, ExtensionObject, ExtensionPatience, ExtensionResourceState, TIMESTAMP,
+};
 use gardenlet::flow::{Attempt, Failed, Flow, Observer, Progress, Row, Run, Step, TaskError, Turn};
 use gardenlet::kube::Client;
 use serde_json::{Value, json};
@@ -41,9 +43,9 @@ struct Lab {
 struct Context {
     client: Client,
     clock: Clock,
-    target: Target,
-    wish: Wish,
-    memory: Memory,
+    target: ExtensionObject,
+    wish: DesiredExtension,
+    memory: ExtensionResourceState,
 }
 
 struct Silent;
@@ -69,9 +71,9 @@ impl Lab {
         Context {
             client: self.seed.client(),
             clock: self.clock.clone(),
-            target: Target { resource, key: Key::new("garden", name) },
-            wish: Wish::new(spec),
-            memory: Memory::default(),
+            target: ExtensionObject { resource, key: Key::new("garden", name) },
+            wish: DesiredExtension::new(spec),
+            memory: ExtensionResourceState::default(),
         }
     }
 
@@ -150,7 +152,7 @@ fn flow(ask: Task, wait: Run<Context>) -> Flow<Context> {
 }
 
 fn wait_ready(cx: &mut Context, attempt: &Attempt) -> Result<Step, Failed> {
-    cx.target.wait_ready(&cx.client, Patience::of(&cx.target.resource), attempt)
+    cx.target.wait_ready(&cx.client, ExtensionPatience::of(&cx.target.resource), attempt)
 }
 
 fn ready() -> Flow<Context> {
@@ -172,7 +174,7 @@ fn gone() -> Flow<Context> {
         Ok(Step::Done)
     };
     let wait: Run<Context> =
-        |cx, attempt| cx.target.wait_gone(&cx.client, Patience::of(&cx.target.resource), attempt);
+        |cx, attempt| cx.target.wait_gone(&cx.client, ExtensionPatience::of(&cx.target.resource), attempt);
     flow(Row::new(ASKING, delete, ()), wait)
 }
 
@@ -181,8 +183,9 @@ fn migrated() -> Flow<Context> {
         cx.target.migrate(&cx.client, cx.clock.now())?;
         Ok(Step::Done)
     };
-    let wait: Run<Context> =
-        |cx, attempt| cx.target.wait_migrated(&cx.client, Patience::of(&cx.target.resource), attempt);
+    let wait: Run<Context> = |cx, attempt| {
+        cx.target.wait_migrated(&cx.client, ExtensionPatience::of(&cx.target.resource), attempt)
+    };
     flow(Row::new(ASKING, migrate, ()), wait)
 }
 
@@ -213,9 +216,9 @@ fn an_object_is_reconciled_each_time_and_deleted_with_a_confirmation() {
     assert_ne!(second["metadata"]["annotations"][TIMESTAMP], asked_at);
     assert_eq!(second["spec"], first["spec"]);
     assert_eq!(lab.asked.len(), 2, "{:?}", lab.asked);
-    let all = Target::of_class(&cx.client, &EXTENSION, "garden", "seed").unwrap();
+    let all = ExtensionObject::of_class(&cx.client, &EXTENSION, "garden", "seed").unwrap();
     assert_eq!(all, [cx.target.clone()]);
-    assert_eq!(Target::of_class(&cx.client, &EXTENSION, "garden", "shoot").unwrap(), []);
+    assert_eq!(ExtensionObject::of_class(&cx.client, &EXTENSION, "garden", "shoot").unwrap(), []);
     let mark = lab.seed.request_count();
     good(&lab.run(gone(), &mut cx));
     assert_eq!(lab.object(&cx), None);

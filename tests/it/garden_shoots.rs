@@ -6,7 +6,7 @@ use gardenlet::api::gardener::{CLOUD_PROFILE, INTERNAL_SECRET, PROJECT, SHOOT, S
 use gardenlet::api::meta::{CLUSTER_SCOPED, Key, Resource};
 use gardenlet::base::clock::{Clock, Simulated, Timestamp};
 use gardenlet::format::yaml;
-use gardenlet::kube::request::Request;
+use gardenlet::kube::request::ApiRequest;
 use gardenlet::kube::{self, Client, DeleteParams, Error, Patch};
 use gardenlet::pki::AnyKey;
 use gardenlet::pki::issue::{Authority, Issuer, Names, Template, common_name};
@@ -90,7 +90,7 @@ fn patch(client: &Client, name: &str, subresource: &str, patch: &Value) -> Resul
         "" => SHOOT.object_path(&key),
         subresource => SHOOT.subresource_path(&key, subresource),
     };
-    client.fetch(&Request::patch(path, &Patch::Strategic(patch.clone())))
+    client.fetch(&ApiRequest::patch(path, &Patch::Strategic(patch.clone())))
 }
 
 fn annotate(client: &Client, name: &str, key: &str, value: &Value) -> Result<Value, Error> {
@@ -856,6 +856,6 @@ fn the_subresources_are_discovered() {
         assert!(names.contains(&name), "{name} is not in {names:?}");
     }
     let path = PROJECT.subresource_path(&Key::cluster("p"), "binding");
-    let nowhere = garden.client().fetch::<Value>(&Request::patch(path, &Patch::Merge(json!({}))));
+    let nowhere = garden.client().fetch::<Value>(&ApiRequest::patch(path, &Patch::Merge(json!({}))));
     assert_eq!(refusal(nowhere).0, 404, "only Shoots are bound");
 }

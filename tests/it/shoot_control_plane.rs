@@ -15,8 +15,8 @@ use gardenlet::pki::issue::{Authority, Issuer, Names, Template, Usage, subject};
 use gardenlet::secrets::{self, Secrets};
 use gardenlet::shoot::addresses::{self, Outside};
 use gardenlet::shoot::rotation::{ENCRYPTION_KEY, rotation};
-use gardenlet::shoot::secrets::{Ensured, Made, ensure};
-use gardenlet::shoot::view::{Sources, View};
+use gardenlet::shoot::secrets::{EnsuredSecrets, ShootSecrets, ensure};
+use gardenlet::shoot::view::{ShootView, ShootViewSources};
 use serde_json::{Value, json};
 
 use support::controllers::Share;
@@ -33,12 +33,12 @@ struct Rig {
     site: Site,
     seed: TestCluster,
     client: Seed,
-    view: View,
-    made: Made,
+    view: ShootView,
+    made: ShootSecrets,
 }
 
 /// The Shoot as the garden stores it, and its Seed at the edge.
-fn view() -> View {
+fn view() -> ShootView {
     let mut seed = json!({"metadata": {"name": "edge-1"}, "spec": prepare::seed_spec()});
     seed["spec"]["dns"]["internal"]["type"] = "unmanaged".into();
     let shoot = Workerless::new("s1").version(VERSION).with("/spec/networking/services", SERVICES);
@@ -46,7 +46,13 @@ fn view() -> View {
         .with("/metadata/uid", "6fedff37-803d-40b4-80ba-66e284a593e8")
         .with("/spec/dns", json!({}))
         .build();
-    View::new(Sources { shoot: &shoot, seed: &seed, project: "p", garden: "garden-identity", secrets: &[] })
+    ShootView::new(ShootViewSources {
+        shoot: &shoot,
+        seed: &seed,
+        project: "p",
+        garden: "garden-identity",
+        secrets: &[],
+    })
 }
 
 impl Rig {
@@ -68,7 +74,7 @@ impl Rig {
         };
         let mut secrets = Secrets::load(place, &rotation(&view)).unwrap();
         let outside = expose(&seed, &view.technical_id);
-        let Ensured::All(made) = ensure(&mut secrets, &view, Some(&outside)).unwrap() else {
+        let EnsuredSecrets::All(made) = ensure(&mut secrets, &view, Some(&outside)).unwrap() else {
             panic!("the keys are there");
         };
         Self { site, seed, client, view, made }

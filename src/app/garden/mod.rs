@@ -26,7 +26,7 @@ use crate::config::version::GARDENER;
 use crate::identity::bootstrap::{Obtain, Obtained, Sources};
 use crate::identity::trial::{self, Trial};
 use crate::identity::{self, cleanup};
-use crate::kube::{self, Connection, Verdict};
+use crate::kube::{self, Connection, ErrorVerdict};
 
 use super::clients::GardenClients;
 use super::networks::{self, Mismatch};
@@ -105,7 +105,7 @@ impl Error {
         }
     }
 
-    fn verdict(&self) -> Option<Verdict> {
+    fn verdict(&self) -> Option<ErrorVerdict> {
         self.client().map(kube::Error::verdict)
     }
 
@@ -117,7 +117,7 @@ impl Error {
 
     /// Whether the garden, or the network to it, failed. Other agents saw the same and will reconnect at the same time.
     fn is_common(&self) -> bool {
-        matches!(self.verdict(), Some(Verdict::Unreachable | Verdict::Throttled(_)))
+        matches!(self.verdict(), Some(ErrorVerdict::Unreachable | ErrorVerdict::Throttled(_)))
     }
 
     /// Whether the garden explicitly refused the request.
@@ -132,7 +132,7 @@ impl Error {
     /// When to try again: not before the server allows it, and later after a refusal.
     fn delay(&self, pause: Duration) -> Duration {
         match self.verdict() {
-            Some(Verdict::Throttled(Some(after))) => after.min(THROTTLED_MAX) + pause,
+            Some(ErrorVerdict::Throttled(Some(after))) => after.min(THROTTLED_MAX) + pause,
             _ if self.is_refusal() => DENIED + pause,
             _ => pause,
         }
@@ -439,11 +439,11 @@ pub(super) fn sources(settings: &Settings, env: &Environment) -> Sources {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kube::error::Failure;
+    use crate::kube::error::StatusFailure;
 
     fn answered(code: u16, after_s: Option<u64>) -> Error {
         let retry_after = after_s.map(Duration::from_secs);
-        let failure = Failure { code, retry_after, ..Failure::default() };
+        let failure = StatusFailure { code, retry_after, ..StatusFailure::default() };
         failed("test")(kube::Error::Api(Box::new(failure)))
     }
 

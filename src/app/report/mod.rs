@@ -15,7 +15,7 @@ use crate::format::human;
 use crate::format::time::rfc3339;
 use crate::limits;
 use crate::oci;
-use crate::resources::Watched;
+use crate::resources::ManagedResourceHead;
 use crate::runtime::pool::{self, Pool};
 use crate::runtime::source::WatchSource;
 use crate::serve::{Request, Response};
@@ -51,7 +51,7 @@ pub(super) struct Sources {
     pub(super) charts: oci::Cache,
     pub(super) chart_bytes_max: u64,
     pub(super) time: GardenTime,
-    pub(super) managed: WatchSource<Watched>,
+    pub(super) managed: WatchSource<ManagedResourceHead>,
 }
 
 impl Sources {

@@ -8,10 +8,10 @@ use crate::api::meta::{Key, ObjectMeta};
 use crate::api::resources::INSTALLATION_LABEL;
 use crate::base::clock::Timestamp;
 use crate::base::cut::cut;
-use crate::extension::changed::Head;
+use crate::extension::changed::ExtensionHead;
 use crate::format::time::parse_rfc3339;
 use crate::limits;
-use crate::resources::{Watched, WatchedCondition, names};
+use crate::resources::{ManagedResourceHead, ManagedResourceHeadCondition, names};
 use crate::runtime::source::WatchSource;
 
 use super::verdict::{Place, Problem};
@@ -28,7 +28,7 @@ pub(in crate::app) struct Stores {
     pub(in crate::app) seeds: WatchSource<Seed>,
     pub(in crate::app) installations: WatchSource<ControllerInstallation>,
     pub(in crate::app) shoots: WatchSource<ShootHead>,
-    pub(in crate::app) buckets: WatchSource<Head>,
+    pub(in crate::app) buckets: WatchSource<ExtensionHead>,
 }
 
 impl Stores {
@@ -185,7 +185,7 @@ pub(super) fn of_shoot(shoot: &ShootHead, now: Timestamp) -> Option<Problem> {
     judge(&said, now)
 }
 
-fn of_bucket(bucket: &Head, now: Timestamp) -> Option<Problem> {
+fn of_bucket(bucket: &ExtensionHead, now: Timestamp) -> Option<Problem> {
     let said = Said {
         kind: "BackupBucket",
         meta: &bucket.metadata,
@@ -197,11 +197,11 @@ fn of_bucket(bucket: &Head, now: Timestamp) -> Option<Problem> {
 }
 
 /// An extension's ManagedResource is a part of its ControllerInstallation.
-fn of_managed(managed: &Watched, now: Timestamp) -> Option<Problem> {
+fn of_managed(managed: &ManagedResourceHead, now: Timestamp) -> Option<Problem> {
     if managed.metadata.labels.contains_key(INSTALLATION_LABEL) {
         return None;
     }
-    fn check(it: &WatchedCondition) -> Check<'_> {
+    fn check(it: &ManagedResourceHeadCondition) -> Check<'_> {
         Check {
             kind: &it.kind,
             status: it.status,
@@ -223,7 +223,7 @@ fn of_managed(managed: &Watched, now: Timestamp) -> Option<Problem> {
 /// The problems of all objects. An object comes before the objects that depend on it.
 pub(super) fn problems(
     stores: Option<&Stores>,
-    managed: Option<&WatchSource<Watched>>,
+    managed: Option<&WatchSource<ManagedResourceHead>>,
     now: Timestamp,
 ) -> Vec<Problem> {
     let mut found = Vec::new();

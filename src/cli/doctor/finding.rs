@@ -344,7 +344,7 @@ pub(super) fn json(findings: &[Finding]) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kube::error::Failure;
+    use crate::kube::error::StatusFailure;
 
     fn states(findings: &[Finding]) -> String {
         let one = |f: &Finding| format!("{}={}", f.hop, f.state.name().chars().next().unwrap());
@@ -396,7 +396,7 @@ mod tests {
     fn the_first_broken_hop_hides_those_behind_it() {
         let refused = || std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
         let transport = |source| kube::Error::Transport { request: "GET x".to_owned(), source };
-        let api = |code| kube::Error::Api(Box::new(Failure { code, ..Failure::default() }));
+        let api = |code| kube::Error::Api(Box::new(StatusFailure { code, ..StatusFailure::default() }));
         let tls = |error| transport(net::Error::Tls(error));
         let all_good = "configuration=g name=g TCP=g TLS=g certificate=g authentication=g answer=g";
         let table = [

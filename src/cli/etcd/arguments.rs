@@ -10,7 +10,7 @@ use lexopt::Parser;
 use super::super::arguments::is_json;
 use super::super::usage::Usage;
 use crate::net::Url;
-use crate::shoot::window::Window;
+use crate::shoot::window::DailyWindow;
 use crate::snapshot::gateway::Files;
 use crate::snapshot::restore;
 
@@ -53,7 +53,7 @@ pub(super) struct Run {
     /// `None` without TLS.
     pub(super) files: Option<Files>,
     pub(super) keep: usize,
-    pub(super) window: Option<Window>,
+    pub(super) window: Option<DailyWindow>,
     /// How long to wait for an etcd that does not answer.
     pub(super) patience: Duration,
     pub(super) result: Option<PathBuf>,
@@ -193,7 +193,7 @@ impl Options {
         let number = keep.parse().ok().filter(|keep| *keep > 0);
         let keep = number.ok_or_else(|| wrong(format!("--keep={keep}: expected a number of 1 or more")))?;
         let window = |text: String| {
-            let window = text.split_once(',').and_then(|(begin, end)| Window::parse(begin, end));
+            let window = text.split_once(',').and_then(|(begin, end)| DailyWindow::parse(begin, end));
             window.ok_or_else(|| {
                 wrong(format!(
                     "--maintenance-window={text}: expected BEGIN,END, for example 220000+0100,230000+0100"
@@ -239,7 +239,10 @@ mod tests {
                     --maintenance-window=220000+0100,230000+0100 --result=r --s3=c --prefix p --wait=600";
         let Ok(Task::Snapshot(run)) = parsed(line) else { panic!() };
         assert_eq!((run.endpoint.as_str(), run.keep, run.store), ("https://etcd-main-client:2379", 7, s3()));
-        assert_eq!((run.window, run.result), (Window::parse("210000+0000", "220000+0000"), Some("r".into())));
+        assert_eq!(
+            (run.window, run.result),
+            (DailyWindow::parse("210000+0000", "220000+0000"), Some("r".into()))
+        );
         assert_eq!(run.files.map(|files| files.key), Some("c".into()));
         assert_eq!(run.patience, Duration::from_secs(600));
         let line = "snapshot --endpoint=http://127.0.0.1:2379 --keep 1 --s3 c --prefix=p";

@@ -11,7 +11,7 @@ use crate::backup::Round;
 use crate::backup::decide::Copy;
 use crate::backup::round::finalize;
 use crate::backup::status::{self, Report, Way};
-use crate::extension::credentials::{Credentials, Reference};
+use crate::extension::credentials::{CredentialsReference, GardenCredentials};
 use crate::runtime::controller::{ReconcileFailure, ReconcileOutcome};
 use crate::runtime::write;
 
@@ -27,7 +27,7 @@ pub(super) fn step(round: &mut Round<'_>) -> Result<ReconcileOutcome, ReconcileF
     }
     let operation = status::operation(&round.object);
     delete_generated(round)?;
-    let reference = Reference::read(&round.object["spec"]["credentialsRef"]);
+    let reference = CredentialsReference::read(&round.object["spec"]["credentialsRef"]);
     let credentials = match reference.map(|reference| reference.look(round.garden())) {
         Ok(found) => found?,
         // The reference is immutable now, and it has never been valid.
@@ -90,7 +90,7 @@ fn delete_generated(round: &Round<'_>) -> Result<(), ReconcileFailure> {
 }
 
 /// Releases the credentials.
-fn release(round: &Round<'_>, credentials: &Credentials) -> Result<(), ReconcileFailure> {
+fn release(round: &Round<'_>, credentials: &GardenCredentials) -> Result<(), ReconcileFailure> {
     let (garden, resource) = (round.garden(), credentials.resource());
     let key = Key::of(&credentials.object);
     for finalizer in [FINALIZER_BEFORE, FINALIZER] {

@@ -20,9 +20,9 @@ use crate::backup::round::finalize;
 use crate::backup::status::{self, Report, Way};
 use crate::backup::{Kind, Known, Round};
 use crate::base::random;
-use crate::extension::Wish;
-use crate::extension::changed::{Head, has_ended};
-use crate::extension::credentials::{Credentials, Reference};
+use crate::extension::DesiredExtension;
+use crate::extension::changed::{ExtensionHead, has_ended};
+use crate::extension::credentials::{CredentialsReference, GardenCredentials};
 use crate::extension::problem;
 use crate::flow::Failed;
 use crate::kube::Garden;
@@ -59,10 +59,11 @@ const RETRY: Retry = Retry { first: Duration::from_secs(1), max: Duration::from_
 pub fn add(site: &Arc<Site>, group: &mut ControllerGroup) {
     let lane = group.lane("backup-bucket", site.settings.controllers.backup_bucket_workers, RETRY);
     group.wake(&lane, &site.buckets, |change| {
-        let generation = |head: &Option<Arc<Head>>| head.as_ref().map(|head| head.metadata.generation);
+        let generation =
+            |head: &Option<Arc<ExtensionHead>>| head.as_ref().map(|head| head.metadata.generation);
         (generation(&change.old) != generation(&change.new)).then(|| change.key.clone())
     });
-    let objects = WatchSource::<Head>::default();
+    let objects = WatchSource::<ExtensionHead>::default();
     group.wake(&lane, &objects, |change| has_ended(change).then(|| change.key.clone()));
     group.watch(&site.seed, Options::all("seed/backupbuckets", extensions::BACKUP_BUCKET), &objects);
     let reconciler = BucketReconciler {
@@ -103,7 +104,7 @@ fn reconcile(round: &mut Round<'_>, known: &Known) -> Result<ReconcileOutcome, R
         // The reference is immutable.
         return Ok(round.tell(operation, failed.clone(), failed.text).map(|()| ReconcileOutcome::Done)?);
     }
-    let found = Reference::read(&round.object["spec"]["credentialsRef"])
+    let found = CredentialsReference::read(&round.object["spec"]["credentialsRef"])
         .and_then(|reference| reference.find(round.garden(), "spec.credentialsRef"));
     let credentials = match found {
         Ok(credentials) => credentials,
@@ -141,7 +142,7 @@ fn reconcile(round: &mut Round<'_>, known: &Known) -> Result<ReconcileOutcome, R
 
 /// Protects the credentials from deletion while the bucket exists. Credentials that are already being deleted cannot be
 /// protected.
-fn claim(garden: &Garden, credentials: &Credentials) -> Result<Result<(), Failed>, ReconcileFailure> {
+fn claim(garden: &Garden, credentials: &GardenCredentials) -> Result<Result<(), Failed>, ReconcileFailure> {
     let (resource, object) = (credentials.resource(), &credentials.object);
     let key = Key::of(object);
     if !object["metadata"]["deletionTimestamp"].is_null() && !has(object, FINALIZER) {
@@ -163,10 +164,10 @@ fn has(object: &Value, finalizer: &str) -> bool {
     finalizers.into_iter().flatten().any(|known| known == finalizer)
 }
 
-fn wish(round: &Round<'_>) -> Wish {
+fn wish(round: &Round<'_>) -> DesiredExtension {
     let (spec, secret) = (&round.object["spec"], round.secret());
     let provider = &spec["provider"];
-    let mut wish = Wish::new(json!({
+    let mut wish = DesiredExtension::new(json!({
         "type": provider["type"],
         "region": provider["region"],
         "secretRef": {"name": secret.name, "namespace": secret.namespace},

@@ -21,9 +21,9 @@ use crate::backup::status::{self, Report, Way};
 use crate::backup::{Kind, Known, Round};
 use crate::config::backup::BackupEntryController;
 use crate::extension::changed::has_ended;
-use crate::extension::credentials::{Credentials, Reference};
+use crate::extension::credentials::{CredentialsReference, GardenCredentials};
 use crate::extension::problem;
-use crate::extension::{Memory, Wish};
+use crate::extension::{DesiredExtension, ExtensionResourceState};
 use crate::flow::Failed;
 use crate::format::view;
 use crate::kube::Patch;
@@ -239,7 +239,7 @@ fn succeeded(operation: &'static str) -> Report {
 fn usable(
     round: &mut Round<'_>,
     operation: &'static str,
-) -> Result<Option<(Value, Credentials)>, ReconcileFailure> {
+) -> Result<Option<(Value, GardenCredentials)>, ReconcileFailure> {
     let bucket = match bucket(round)? {
         Ok(bucket) => bucket,
         Err(failed) => {
@@ -266,20 +266,20 @@ fn bucket(round: &Round<'_>) -> Result<Result<Value, Failed>, ReconcileFailure> 
 }
 
 /// Credentials that the extension of the bucket generated, or the bucket's own.
-fn credentials(round: &Round<'_>, bucket: &Value) -> Result<Credentials, Failed> {
+fn credentials(round: &Round<'_>, bucket: &Value) -> Result<GardenCredentials, Failed> {
     let name = text(&bucket["metadata"]["name"]);
     let generated = &bucket["status"]["generatedSecretRef"];
     if generated.is_object() {
         let of = format!("status.generatedSecretRef of BackupBucket {name}");
-        return Reference::secret(generated).find(round.garden(), &of);
+        return CredentialsReference::secret(generated).find(round.garden(), &of);
     }
     let of = format!("spec.credentialsRef of BackupBucket {name}");
-    Reference::read(&bucket["spec"]["credentialsRef"])?.find(round.garden(), &of)
+    CredentialsReference::read(&bucket["spec"]["credentialsRef"])?.find(round.garden(), &of)
 }
 
-fn wish(round: &Round<'_>, bucket: &Value) -> Wish {
+fn wish(round: &Round<'_>, bucket: &Value) -> DesiredExtension {
     let (provider, secret) = (&bucket["spec"]["provider"], round.secret());
-    let mut wish = Wish::new(json!({
+    let mut wish = DesiredExtension::new(json!({
         "type": provider["type"],
         "region": provider["region"],
         "secretRef": {"name": secret.name, "namespace": secret.namespace},
@@ -296,7 +296,7 @@ fn wish(round: &Round<'_>, bucket: &Value) -> Wish {
 }
 
 /// Triggers the extension. The state from another seed is in the ShootState.
-fn ask(round: &Round<'_>, operation: &str, wish: &Wish) -> Result<(), ReconcileFailure> {
+fn ask(round: &Round<'_>, operation: &str, wish: &DesiredExtension) -> Result<(), ReconcileFailure> {
     let (target, seed, now) = (round.target(), round.seed(), round.cx.clock.now());
     if operation != "Restore" {
         return Ok(target.deploy(seed, wish, now)?);
@@ -315,11 +315,11 @@ fn ask(round: &Round<'_>, operation: &str, wish: &Wish) -> Result<(), ReconcileF
 }
 
 /// The state of an entry in a ShootState.
-fn memory(state: &Value, name: &str) -> Memory {
+fn memory(state: &Value, name: &str) -> ExtensionResourceState {
     let all = state["spec"]["extensions"].as_array().into_iter().flatten();
     let of = |known: &&Value| known["kind"] == "BackupEntry" && known["name"] == name;
     let known = all.into_iter().find(of).cloned().unwrap_or_default();
-    Memory { state: known["state"].clone(), resources: known["resources"].clone() }
+    ExtensionResourceState { state: known["state"].clone(), resources: known["resources"].clone() }
 }
 
 #[cfg(test)]
@@ -369,8 +369,11 @@ mod tests {
     fn state_from_another_seed() {
         let state = json!({"spec": {"extensions": [{"kind": "Extension", "name": "e", "state": 1},
             {"kind": "BackupEntry", "name": "e", "state": {"x": 1}, "resources": [2]}, {"kind": "BackupEntry", "name": "f"}]}});
-        assert_eq!(memory(&state, "e"), Memory { state: json!({"x": 1}), resources: json!([2]) });
-        assert_eq!(memory(&state, "f"), Memory::default());
-        assert_eq!(memory(&Value::Null, "e"), Memory::default());
+        assert_eq!(
+            memory(&state, "e"),
+            ExtensionResourceState { state: json!({"x": 1}), resources: json!([2]) }
+        );
+        assert_eq!(memory(&state, "f"), ExtensionResourceState::default());
+        assert_eq!(memory(&Value::Null, "e"), ExtensionResourceState::default());
     }
 }

@@ -11,7 +11,7 @@ use crate::api::resources::{GARDEN_NAMESPACE, MANAGED_RESOURCE, installation_of}
 use crate::base::clock::Timestamp;
 use crate::base::error::chain;
 use crate::kube::{self};
-use crate::resources::Watched;
+use crate::resources::ManagedResourceHead;
 use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome, Reconciler};
 use crate::runtime::group::ControllerGroup;
 use crate::runtime::queue::Retry;
@@ -52,8 +52,8 @@ fn is_told_otherwise(old: Option<&ControllerInstallation>, new: Option<&Controll
 }
 
 /// The installation to check after a change of a ManagedResource. `None`: there is none.
-fn wants_care(old: Option<&Watched>, new: Option<&Watched>) -> Option<Key> {
-    let generations = |w: &Watched| (w.metadata.generation, w.status.observed_generation);
+fn wants_care(old: Option<&ManagedResourceHead>, new: Option<&ManagedResourceHead>) -> Option<Key> {
+    let generations = |w: &ManagedResourceHead| (w.metadata.generation, w.status.observed_generation);
     let told = match (old, new) {
         (Some(old), Some(new)) => {
             old.status.conditions != new.status.conditions || generations(old) != generations(new)
@@ -94,9 +94,9 @@ impl Reconciler for CareReconciler {
 
 impl CareReconciler {
     /// An object that is missing in the informer may be new, or the informer may not be running.
-    fn managed(&self, name: &str) -> Result<Arc<Watched>, kube::Error> {
+    fn managed(&self, name: &str) -> Result<Arc<ManagedResourceHead>, kube::Error> {
         let key = Key::new(GARDEN_NAMESPACE, name);
-        let read = || self.site.seed.get::<Watched>(&MANAGED_RESOURCE, &key).map(Arc::new);
+        let read = || self.site.seed.get::<ManagedResourceHead>(&MANAGED_RESOURCE, &key).map(Arc::new);
         self.site.managed.store().get(&key).map_or_else(read, Ok)
     }
 }
@@ -119,7 +119,12 @@ fn unreadable(name: &str, error: &str, old: &[Condition], now: Timestamp) -> Vec
 }
 
 /// The three conditions, as Gardener's `controllerinstallation-care` sets them.
-fn judge(managed: &Watched, remark: Option<&str>, old: &[Condition], now: Timestamp) -> Vec<Condition> {
+fn judge(
+    managed: &ManagedResourceHead,
+    remark: Option<&str>,
+    old: &[Condition],
+    now: Timestamp,
+) -> Vec<Condition> {
     let set = |kind, (status, reason, message): (Status, &str, String)| {
         set(old, kind, now, status, reason, &message)
     };
@@ -150,7 +155,7 @@ fn judge(managed: &Watched, remark: Option<&str>, old: &[Condition], now: Timest
     vec![set("Installed", installed), set("Healthy", healthy), set("Progressing", progressing)]
 }
 
-fn applied(managed: &Watched) -> Result<(), String> {
+fn applied(managed: &ManagedResourceHead) -> Result<(), String> {
     let (observed, generation) = (managed.status.observed_generation, managed.metadata.generation);
     if observed != generation {
         let key = managed.metadata.key();
@@ -162,7 +167,7 @@ fn applied(managed: &Watched) -> Result<(), String> {
     expect(managed, "ResourcesApplied", Status::True)
 }
 
-fn expect(managed: &Watched, kind: &str, status: Status) -> Result<(), String> {
+fn expect(managed: &ManagedResourceHead, kind: &str, status: Status) -> Result<(), String> {
     let key = managed.metadata.key();
     match managed.status.conditions.iter().find(|c| c.kind == kind) {
         None => Err(format!("condition {kind} for managed resource {key} has not been reported yet")),

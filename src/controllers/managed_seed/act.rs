@@ -13,7 +13,7 @@ use crate::chart::child::Objects;
 use crate::components::managed::checksum;
 use crate::deployer::values::{self, Access, Deployment};
 use crate::deployer::{apply, check, own_image, token};
-use crate::extension::credentials::Reference;
+use crate::extension::credentials::CredentialsReference;
 use crate::extension::problem;
 use crate::flow::Failed;
 use crate::format::base64;
@@ -120,7 +120,7 @@ fn check_backup(base: &Base, subject: &Subject, config: &Value) -> Result<Map<St
     if reference["kind"] != "Secret" || reference["apiVersion"] != "v1" {
         return Ok(annotations);
     }
-    let reference = Reference::secret(reference);
+    let reference = CredentialsReference::secret(reference);
     let Some(found) = reference.look(&base.site.garden)? else {
         return Err(problem(format!(
             "the configured backup secret does not exist: seedConfig.spec.backup.credentialsRef names Secret {}; create it",

@@ -34,7 +34,7 @@ use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOu
 use crate::runtime::group::ControllerGroup;
 use crate::runtime::pool::Lane;
 use crate::runtime::queue::Retry;
-use crate::shoot::Served;
+use crate::shoot::ServedShoots;
 
 use central::{Central, Given, Networks, ShootNetworks};
 use decide::{Step, Wanted};
@@ -75,7 +75,7 @@ pub fn add(
     seed: &Seed,
     sight: &Sight,
     server: Server,
-    served: &Served,
+    served: &ServedShoots,
     group: &mut ControllerGroup,
 ) {
     let of = &settings.controllers.network_policy;
@@ -151,7 +151,7 @@ fn is_news(pods: &TextStore, altered: &TextChange) -> bool {
 
 /// The writer of a Shoot's `Cluster` passes it on, so that it need not be read again.
 fn wake_by_clusters(
-    served: &Served,
+    served: &ServedShoots,
     lane: &Lane,
     shoots: &Arc<Mutex<SortedMap<String, ShootNetworks>>>,
     group: &mut ControllerGroup,

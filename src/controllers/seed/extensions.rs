@@ -8,18 +8,20 @@ use crate::api::extensions::EXTENSION;
 use crate::api::gardener::ControllerRegistration;
 use crate::api::meta::Key;
 use crate::api::resources::GARDEN_NAMESPACE;
-use crate::extension::{Class, Enabled, Patience, Target, enabled, together};
+use crate::extension::{
+    EnabledExtension, ExtensionClass, ExtensionObject, ExtensionPatience, enabled, together,
+};
 use crate::flow::{Attempt, Failed, Step};
 
 use super::flow::Work;
 
 /// The objects of a Seed.
-pub(super) fn wanted(seed: &Value, registrations: &[Arc<ControllerRegistration>]) -> Vec<Enabled> {
-    enabled(&seed["spec"]["extensions"], registrations, Class::Seed)
+pub(super) fn wanted(seed: &Value, registrations: &[Arc<ControllerRegistration>]) -> Vec<EnabledExtension> {
+    enabled(&seed["spec"]["extensions"], registrations, ExtensionClass::Seed)
 }
 
-fn target(name: &str) -> Target {
-    Target { resource: EXTENSION, key: Key::new(GARDEN_NAMESPACE, name) }
+fn target(name: &str) -> ExtensionObject {
+    ExtensionObject { resource: EXTENSION, key: Key::new(GARDEN_NAMESPACE, name) }
 }
 
 /// Writes the objects and triggers their extensions.
@@ -27,7 +29,7 @@ pub(super) fn deploy(work: &mut Work) -> Result<Step, Failed> {
     work.wanted = wanted(&work.live, &work.registered());
     let now = work.place.clock.now();
     for wanted in &work.wanted {
-        target(&wanted.name).deploy(&work.site.seed, &wanted.wish(Class::Seed), now)?;
+        target(&wanted.name).deploy(&work.site.seed, &wanted.wish(ExtensionClass::Seed), now)?;
     }
     Ok(Step::Done)
 }
@@ -41,7 +43,12 @@ pub(super) fn wait(work: &Work, attempt: &Attempt) -> Result<Step, Failed> {
 
 /// Deletes stale objects of this class.
 pub(super) fn delete_stale(work: &mut Work) -> Result<Step, Failed> {
-    let all = Target::with_types(&work.site.seed, &EXTENSION, GARDEN_NAMESPACE, Class::Seed.as_str())?;
+    let all = ExtensionObject::with_types(
+        &work.site.seed,
+        &EXTENSION,
+        GARDEN_NAMESPACE,
+        ExtensionClass::Seed.as_str(),
+    )?;
     let is_wanted = |name: &str| work.wanted.iter().any(|wanted| wanted.name == name);
     let now = work.place.clock.now();
     let mut stale = Vec::new();
@@ -58,6 +65,6 @@ pub(super) fn delete_stale(work: &mut Work) -> Result<Step, Failed> {
 
 /// Waits until they are gone.
 pub(super) fn wait_gone(work: &Work, attempt: &Attempt) -> Result<Step, Failed> {
-    let patience = Patience::of(&EXTENSION);
+    let patience = ExtensionPatience::of(&EXTENSION);
     together(work.stale.iter().map(|target| target.wait_gone(&work.site.seed, patience, attempt)).collect())
 }

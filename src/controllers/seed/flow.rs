@@ -23,7 +23,7 @@ use crate::components::{cluster_identity, crds, install, scale, system, webhooks
 use crate::config::settings::ResourceManager;
 use crate::controllers::Site;
 use crate::controllers::site::is_garden;
-use crate::extension::{Enabled, Target, required};
+use crate::extension::{EnabledExtension, ExtensionObject, required};
 use crate::flow::{self, Attempt, Failed, Flow, Step};
 use crate::runtime::write;
 use crate::secrets::{Place, Secrets};
@@ -50,9 +50,9 @@ pub(super) struct Work {
     /// The Secrets that this reconciliation has requested.
     pub(super) secrets: Option<Secrets>,
     /// The Extension objects of this reconciliation.
-    pub(super) wanted: Vec<Enabled>,
+    pub(super) wanted: Vec<EnabledExtension>,
     /// Extension objects that this reconciliation has deleted.
-    pub(super) stale: Vec<Target>,
+    pub(super) stale: Vec<ExtensionObject>,
     /// This reconciliation has found the ingress gateway and written its record.
     pub(super) has_record: bool,
 }
@@ -82,7 +82,7 @@ impl Work {
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     /// When all tasks were last done, and the Extension objects of that time: registrations change.
-    complete: Mutex<Option<(Mono, Vec<Enabled>)>>,
+    complete: Mutex<Option<(Mono, Vec<EnabledExtension>)>>,
     /// When each of them was last found as it must be.
     seen: Mutex<SortedMap<Seldom, Mono>>,
 }
@@ -117,14 +117,15 @@ impl Memory {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).insert(what, now);
     }
 
-    pub(super) fn is_recent(&self, now: Mono, wanted: &[Enabled]) -> bool {
+    pub(super) fn is_recent(&self, now: Mono, wanted: &[EnabledExtension]) -> bool {
         let complete = self.complete.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_recent =
-            |(at, then): &(Mono, Vec<Enabled>)| now < at.saturating_add(COMPLETE_PERIOD) && then == wanted;
+        let is_recent = |(at, then): &(Mono, Vec<EnabledExtension>)| {
+            now < at.saturating_add(COMPLETE_PERIOD) && then == wanted
+        };
         complete.as_ref().is_some_and(is_recent)
     }
 
-    pub(super) fn completed(&self, now: Mono, wanted: Vec<Enabled>) {
+    pub(super) fn completed(&self, now: Mono, wanted: Vec<EnabledExtension>) {
         *self.complete.lock().unwrap_or_else(PoisonError::into_inner) = Some((now, wanted));
     }
 }

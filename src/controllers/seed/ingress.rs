@@ -14,7 +14,7 @@ use crate::api::core::{SECRET, SERVICE};
 use crate::api::extensions::DNS_RECORD;
 use crate::api::meta::{Key, text};
 use crate::api::resources::GARDEN_NAMESPACE;
-use crate::extension::{Patience, Target, Wish};
+use crate::extension::{DesiredExtension, ExtensionObject, ExtensionPatience};
 use crate::flow::{Attempt, Failed, Step};
 use crate::kube::{Error, Garden, ListParams, Seed};
 use crate::runtime::write;
@@ -36,8 +36,8 @@ pub(super) fn is_managed(seed: &Value) -> bool {
 }
 
 /// The record.
-pub(super) fn target() -> Target {
-    Target { resource: DNS_RECORD, key: Key::new(GARDEN_NAMESPACE, NAME) }
+pub(super) fn target() -> ExtensionObject {
+    ExtensionObject { resource: DNS_RECORD, key: Key::new(GARDEN_NAMESPACE, NAME) }
 }
 
 /// The Secret with the credentials.
@@ -69,7 +69,7 @@ pub(super) fn wait(work: &Work, attempt: &Attempt) -> Result<Step, Failed> {
     if !work.has_record {
         return Ok(Step::Done);
     }
-    target().wait_ready(&work.site.seed, Patience::of(&DNS_RECORD), attempt)
+    target().wait_ready(&work.site.seed, ExtensionPatience::of(&DNS_RECORD), attempt)
 }
 
 /// Found by a list, because the agent has permission to list Services but not to read them.
@@ -95,9 +95,9 @@ fn record_type(address: &str) -> &'static str {
     }
 }
 
-fn wish(seed: &Value, address: &str) -> Wish {
+fn wish(seed: &Value, address: &str) -> DesiredExtension {
     let spec = &seed["spec"];
-    let mut wish = Wish::new(json!({
+    let mut wish = DesiredExtension::new(json!({
         "type": spec["dns"]["provider"]["type"],
         "secretRef": {"name": NAME, "namespace": GARDEN_NAMESPACE},
         "name": format!("*.{}", text(&spec["ingress"]["domain"])),

@@ -3,7 +3,7 @@
 use crate::api::condition::{self, Condition, Finding, Patience, Status};
 use crate::api::meta::ObjectMeta;
 use crate::base::clock::Timestamp;
-use crate::resources::{Fault, REPORTED, Watched};
+use crate::resources::{ManagedResourceFault, ManagedResourceHead, REPORTED};
 
 /// The condition about all ManagedResources of the seed.
 pub(super) const COMPONENTS_HEALTHY: &str = "SeedSystemComponentsHealthy";
@@ -13,12 +13,12 @@ pub(super) const EMERGENCY_STOP: &str = "EmergencyStopShootReconciliations";
 const EMERGENCY_STOP_ANNOTATION: &str = "shoot.gardener.cloud/emergency-stop-reconciliations";
 
 /// Whether a ManagedResource belongs to the seed, regardless of its creator.
-pub(super) fn concerns(managed: &Watched) -> bool {
+pub(super) fn concerns(managed: &ManagedResourceHead) -> bool {
     REPORTED.contains(&managed.metadata.namespace.as_str()) && !managed.spec.class.is_empty()
 }
 
 /// The fault of a ManagedResource, if there is one.
-pub(super) fn fault(managed: &Watched) -> Option<Fault> {
+pub(super) fn fault(managed: &ManagedResourceHead) -> Option<ManagedResourceFault> {
     managed.fault(None)
 }
 
@@ -63,7 +63,7 @@ mod tests {
 
     const NOW: Timestamp = Timestamp::from_unix(1_767_225_600);
 
-    fn managed(conditions: &[(&str, &str, &str)], observed: i64) -> Watched {
+    fn managed(conditions: &[(&str, &str, &str)], observed: i64) -> ManagedResourceHead {
         let conditions: Vec<Value> = conditions
             .iter()
             .map(|(kind, status, reason)| json!({"type": kind, "status": status, "reason": reason, "message": "why"}))
@@ -102,8 +102,8 @@ mod tests {
         ];
         for (managed, expected) in table {
             let found = fault(&managed);
-            let is_passing = found.as_ref().is_some_and(Fault::is_passing);
-            let found = found.map(Fault::into_finding);
+            let is_passing = found.as_ref().is_some_and(ManagedResourceFault::is_passing);
+            let found = found.map(ManagedResourceFault::into_finding);
             assert_eq!(found.as_ref().map(|f| (f.reason.as_str(), is_passing)), expected, "{managed:?}");
         }
     }

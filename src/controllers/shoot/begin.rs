@@ -13,7 +13,7 @@ use crate::kube::Patch;
 use crate::operation::{self, Environment, Facts, Found, Operation, Work, cluster, inputs};
 use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome};
 use crate::runtime::write;
-use crate::shoot::View;
+use crate::shoot::ShootView;
 
 use super::act::Running;
 use super::decide::FINALIZER;
@@ -91,7 +91,7 @@ impl ShootReconciler {
     }
 
     /// What decides which tasks are needed.
-    fn facts(&self, operation: Operation, shoot: &Value, view: &View) -> Result<Facts, Failed> {
+    fn facts(&self, operation: Operation, shoot: &Value, view: &ShootView) -> Result<Facts, Failed> {
         let found = match operation.is_deletion() {
             true => Found::read(&self.env.seed, &view.technical_id)?,
             false => Found::default(),
@@ -138,7 +138,7 @@ pub(super) fn sync_only(env: &Environment, shoot: &Value, seed: &Value) -> Resul
 }
 
 /// The failure when no provider is known for the records of the owner's domain.
-fn incomplete(view: &View) -> Option<Failed> {
+fn incomplete(view: &ShootView) -> Option<Failed> {
     let domain = view.incomplete_domain()?;
     let text = format!(
         "spec.dns.domain of the Shoot is {domain}, which is below no default domain of the garden, and spec.dns.providers names \

@@ -14,7 +14,7 @@ use crate::format::duration::parse_nanos;
 use crate::format::time::parse_rfc3339;
 use crate::format::view;
 use crate::operation::Operation;
-use crate::shoot::window::Window;
+use crate::shoot::window::DailyWindow;
 
 /// The finalizer that protects a Shoot from the first operation until nothing of it is left.
 pub const FINALIZER: &str = "gardener";
@@ -290,12 +290,12 @@ impl Input<'_> {
             || self.shoot["spec"]["maintenance"]["confineSpecUpdateRollout"] == true
     }
 
-    fn window(&self) -> Window {
-        Window::of(self.shoot)
+    fn window(&self) -> DailyWindow {
+        DailyWindow::of(self.shoot)
     }
 
     /// Whether it was reconciled in this window.
-    fn is_done(&self, window: Window) -> bool {
+    fn is_done(&self, window: DailyWindow) -> bool {
         let last = text(&self.shoot["status"]["lastOperation"]["lastUpdateTime"]);
         parse_rfc3339(last).is_ok_and(|last| window.contains(last) && self.now.since(last) <= WINDOW_MAX)
     }
@@ -795,7 +795,7 @@ mod tests {
                     assert_eq!(is_synced, after.is_none() && operation(&shoot).unbuilt().is_none());
                     // No two decisions about a confined Shoot within one window.
                     assert!(
-                        after.is_none_or(|after| Window::of(&shoot).contains(NOW.plus(after))),
+                        after.is_none_or(|after| DailyWindow::of(&shoot).contains(NOW.plus(after))),
                         "{shoot}"
                     );
                 }

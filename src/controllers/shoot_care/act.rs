@@ -9,7 +9,7 @@ use crate::base::clock::{Mono, Timestamp};
 use crate::base::error::chain;
 use crate::base::random;
 use crate::config::settings::ResourceManager;
-use crate::kube::{Patch, Verdict};
+use crate::kube::{ErrorVerdict, Patch};
 use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome};
 
 use super::CareReconciler;
@@ -273,7 +273,10 @@ impl CareReconciler {
                 Ok(())
             }
             Err(error) => match error.verdict() {
-                Verdict::Unreachable | Verdict::Throttled(_) | Verdict::Fenced | Verdict::NotFound => Ok(()),
+                ErrorVerdict::Unreachable
+                | ErrorVerdict::Throttled(_)
+                | ErrorVerdict::Fenced
+                | ErrorVerdict::NotFound => Ok(()),
                 _ => Err(error.into()),
             },
         }

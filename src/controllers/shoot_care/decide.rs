@@ -12,7 +12,7 @@ use crate::base::clock::Timestamp;
 use crate::base::sorted::SortedMap;
 use crate::config::care::ShootCare;
 use crate::format::time::parse_rfc3339;
-use crate::resources::{Fault, Watched};
+use crate::resources::{ManagedResourceFault, ManagedResourceHead};
 
 use super::reports::{self, Report};
 
@@ -97,7 +97,7 @@ pub(super) struct Facts<'a> {
     /// Its namespace in the seed, or why it cannot be read.
     pub(super) plane: Result<&'a Plane, &'a str>,
     /// The ManagedResources in it.
-    pub(super) managed: &'a [Arc<Watched>],
+    pub(super) managed: &'a [Arc<ManagedResourceHead>],
     /// A gardener-resource-manager should run in the namespace.
     pub(super) needs_manager: bool,
     /// Why the embedded applier does not do that program's work although it should.
@@ -246,15 +246,15 @@ impl Facts<'_> {
     }
 
     /// The first fault of the ManagedResources that count, ordered by name.
-    fn managed(&self, counts: impl Fn(&Watched) -> bool) -> Option<Verdict> {
+    fn managed(&self, counts: impl Fn(&ManagedResourceHead) -> bool) -> Option<Verdict> {
         let patience = self.care.progressing_threshold.map(|threshold| (threshold, self.now));
         let mut faults = self.managed.iter().filter(|m| counts(m)).filter_map(|m| m.fault(patience));
-        faults.next().map(Fault::into_finding).map(Verdict::Failed)
+        faults.next().map(ManagedResourceFault::into_finding).map(Verdict::Failed)
     }
 }
 
 /// Whether the label of a ManagedResource assigns it to this condition. With `or_none`, a missing label counts too.
-fn feeds(managed: &Watched, kind: &str, or_none: bool) -> bool {
+fn feeds(managed: &ManagedResourceHead, kind: &str, or_none: bool) -> bool {
     let said = managed.metadata.labels.get(CARE_LABEL).map_or("", String::as_str);
     said == kind || (or_none && said.is_empty())
 }

@@ -10,7 +10,7 @@ use crate::components::etcd::Role;
 use crate::kube::{Client, Error, ListParams};
 use crate::runtime::controller::{ReconcileContext, ReconcileFailure};
 use crate::secrets::labels;
-use crate::shoot::Standing;
+use crate::shoot::ServingState;
 
 use super::act::Known;
 use super::basis::Basis;
@@ -186,7 +186,7 @@ impl CareReconciler {
         let state = self.site.served.state(namespace).map(|state| state.standing);
         let is_here = self.site.settings.edge.resource_manager.is_here();
         if !is_here
-            || matches!(state, Some(Standing::Served | Standing::LeftToOther))
+            || matches!(state, Some(ServingState::Served | ServingState::LeftToOther))
             || *server != Server::Well
         {
             known.rarely.unserved = None;

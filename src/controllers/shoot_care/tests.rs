@@ -16,7 +16,7 @@ use crate::api::gardener::{ShootHead, ShootStatus};
 use crate::api::meta::Key;
 use crate::base::clock::Timestamp;
 use crate::config::care::ShootCare;
-use crate::resources::Watched;
+use crate::resources::ManagedResourceHead;
 use crate::runtime::store::Change;
 
 const NOW: Timestamp = Timestamp::from_unix(1_767_225_600);
@@ -43,7 +43,7 @@ struct Scene {
     is_asleep: bool,
     server: Server,
     plane: Result<Plane, String>,
-    managed: Vec<Arc<Watched>>,
+    managed: Vec<Arc<ManagedResourceHead>>,
     needs_manager: bool,
     applier: Option<String>,
 }
@@ -98,7 +98,7 @@ impl Scene {
     }
 }
 
-fn managed(name: &str, class: &str, label: &str, healthy: &str) -> Arc<Watched> {
+fn managed(name: &str, class: &str, label: &str, healthy: &str) -> Arc<ManagedResourceHead> {
     let condition = |kind: &str, status: &str| {
         json!({"type": kind, "status": status, "reason": format!("{name}Reason"), "message": "why",
             "lastTransitionTime": "2025-12-31T23:00:00Z"})

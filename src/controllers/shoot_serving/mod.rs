@@ -1,7 +1,7 @@
 //! Serves the clusters of Shoots, as the gardener-resource-manager of each would: a Shoot's namespace in the seed
 //! becomes a target of the applier as soon as its API server answers. It needs no garden.
 //!
-//! Woken by namespaces, and by writers of a control plane ([`Served::wake`]). Each check reads only cheap facts: the
+//! Woken by namespaces, and by writers of a control plane ([`ServedShoots::wake`]). Each check reads only cheap facts: the
 //! replicas of the API server, whether another program does the work, and whether the server answers.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -19,13 +19,13 @@ use crate::base::random;
 use crate::base::sorted::SortedMap;
 use crate::components::cluster_identity;
 use crate::kube::{self, Seed};
-use crate::resources::{Resources, Target, Watched};
+use crate::resources::{ManagedResourceApplier, ManagedResourceHead, TargetCluster};
 use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome, Reconciler};
 use crate::runtime::group::ControllerGroup;
 use crate::runtime::queue::Retry;
 use crate::runtime::source::WatchSource;
-use crate::shoot::client::{Connector, Error, Opened};
-use crate::shoot::{Served, Standing};
+use crate::shoot::client::{Error, OpenedClient, ShootConnector};
+use crate::shoot::{ServedShoots, ServingState};
 
 use super::Namespace;
 
@@ -63,10 +63,10 @@ pub fn add(serving: Serving, group: &mut ControllerGroup) {
 #[derive(Debug)]
 pub struct Serving {
     seed: Seed,
-    connector: Connector,
-    served: Served,
-    resources: Resources,
-    managed: WatchSource<Watched>,
+    connector: ShootConnector,
+    served: ServedShoots,
+    resources: ManagedResourceApplier,
+    managed: WatchSource<ManagedResourceHead>,
     spaces: WatchSource<Namespace>,
     identity: OnceLock<String>,
     known: Mutex<SortedMap<String, Known>>,
@@ -77,7 +77,7 @@ pub struct Serving {
 struct Known {
     /// The uid of the namespace.
     uid: String,
-    opened: Option<Opened>,
+    opened: Option<OpenedClient>,
     is_target: bool,
     failures: u32,
 }
@@ -99,16 +99,16 @@ struct Scale {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Plan {
     Serve,
-    Leave(Standing),
+    Leave(ServingState),
 }
 
 /// Decides from the replicas of both Deployments; `None` if one does not exist.
 fn plan(server: Option<i64>, other: Option<i64>) -> Plan {
     match (server, other) {
-        (_, Some(1..)) => Plan::Leave(Standing::LeftToOther),
+        (_, Some(1..)) => Plan::Leave(ServingState::LeftToOther),
         (Some(1..), _) => Plan::Serve,
-        (Some(_), _) => Plan::Leave(Standing::Asleep),
-        (None, _) => Plan::Leave(Standing::Waiting(format!("there is no deployment {SERVER} yet"))),
+        (Some(_), _) => Plan::Leave(ServingState::Asleep),
+        (None, _) => Plan::Leave(ServingState::Waiting(format!("there is no deployment {SERVER} yet"))),
     }
 }
 
@@ -116,10 +116,10 @@ impl Serving {
     /// `connector` creates clients that check the applier's lease.
     pub fn new(
         seed: Seed,
-        connector: Connector,
-        served: Served,
-        resources: Resources,
-        managed: WatchSource<Watched>,
+        connector: ShootConnector,
+        served: ServedShoots,
+        resources: ManagedResourceApplier,
+        managed: WatchSource<ManagedResourceHead>,
         spaces: WatchSource<Namespace>,
     ) -> Self {
         Self {
@@ -170,8 +170,8 @@ impl Serving {
     }
 
     /// A client to which the server has answered just now, or to the care controller a moment ago.
-    fn contact(&self, namespace: &str, known: &mut Known, now: Timestamp) -> Result<Opened, Error> {
-        let due = |opened: &&Opened| now < opened.renew_at && known.failures == 0;
+    fn contact(&self, namespace: &str, known: &mut Known, now: Timestamp) -> Result<OpenedClient, Error> {
+        let due = |opened: &&OpenedClient| now < opened.renew_at && known.failures == 0;
         if let Some(opened) = known.opened.as_ref().filter(due)
             && (self.served.has_heard(namespace, now) || opened.client.ungated().version().is_ok())
         {
@@ -183,10 +183,10 @@ impl Serving {
         Ok(opened)
     }
 
-    fn serve(&self, namespace: &str, known: &mut Known, now: Timestamp) -> Result<Opened, Error> {
+    fn serve(&self, namespace: &str, known: &mut Known, now: Timestamp) -> Result<OpenedClient, Error> {
         let opened = self.contact(namespace, known, now)?;
         if !known.is_target {
-            let target = Target::shoot(opened.client.0.clone(), self.identity()?);
+            let target = TargetCluster::shoot(opened.client.0.clone(), self.identity()?);
             self.resources.set_target(namespace, Some(target), &self.managed);
             known.is_target = true;
         }
@@ -194,9 +194,9 @@ impl Serving {
         Ok(opened)
     }
 
-    fn tell(&self, namespace: &str, standing: Standing, client: Option<&Opened>, now: Timestamp) {
+    fn tell(&self, namespace: &str, standing: ServingState, client: Option<&OpenedClient>, now: Timestamp) {
         let words = standing.to_string();
-        let is_served = standing == Standing::Served;
+        let is_served = standing == ServingState::Served;
         if !self.served.tell(namespace, standing, client, now) {
             return;
         }
@@ -215,13 +215,13 @@ impl Serving {
     ) -> Result<ReconcileOutcome, ReconcileFailure> {
         let now = cx.clock.now();
         let plan = if self.served.is_let_go(namespace, now) {
-            Plan::Leave(Standing::Asleep)
+            Plan::Leave(ServingState::Asleep)
         } else {
             plan(self.replicas(namespace, SERVER)?, self.replicas(namespace, OTHER)?)
         };
         if let Plan::Leave(standing) = plan {
             self.leave(namespace, known);
-            let is_new = matches!(standing, Standing::Waiting(_));
+            let is_new = matches!(standing, ServingState::Waiting(_));
             self.tell(namespace, standing, None, now);
             return Ok(ReconcileOutcome::After(jittered(if is_new {
                 PERIOD_ASLEEP / 6
@@ -231,7 +231,7 @@ impl Serving {
         }
         match self.serve(namespace, known, now) {
             Ok(client) => {
-                self.tell(namespace, Standing::Served, Some(&client), now);
+                self.tell(namespace, ServingState::Served, Some(&client), now);
                 Ok(ReconcileOutcome::After(next_look(jittered(PERIOD), client.renew_at, now)))
             }
             Err(error) => match error.postponed() {
@@ -241,7 +241,7 @@ impl Serving {
                     known.failures = known.failures.saturating_add(1);
                     // Its tokens may be requested when it is reachable again, before the next check.
                     let client = known.opened.as_ref().filter(|_| known.is_target);
-                    self.tell(namespace, Standing::Waiting(chain(&error)), client, now);
+                    self.tell(namespace, ServingState::Waiting(chain(&error)), client, now);
                     Ok(ReconcileOutcome::After(jittered(delay)))
                 }
             },
@@ -300,16 +300,16 @@ mod tests {
     #[test]
     fn which_program_serves_a_cluster() {
         let waiting =
-            || Plan::Leave(Standing::Waiting("there is no deployment kube-apiserver yet".to_owned()));
+            || Plan::Leave(ServingState::Waiting("there is no deployment kube-apiserver yet".to_owned()));
         let table = [
             (None, None, waiting()),
             (None, Some(0), waiting()),
-            (Some(0), None, Plan::Leave(Standing::Asleep)),
-            (Some(0), Some(0), Plan::Leave(Standing::Asleep)),
+            (Some(0), None, Plan::Leave(ServingState::Asleep)),
+            (Some(0), Some(0), Plan::Leave(ServingState::Asleep)),
             (Some(1), None, Plan::Serve),
             (Some(3), Some(0), Plan::Serve),
-            (Some(1), Some(2), Plan::Leave(Standing::LeftToOther)),
-            (Some(0), Some(1), Plan::Leave(Standing::LeftToOther)),
+            (Some(1), Some(2), Plan::Leave(ServingState::LeftToOther)),
+            (Some(0), Some(1), Plan::Leave(ServingState::LeftToOther)),
         ];
         for (server, other, expected) in table {
             assert_eq!(plan(server, other), expected, "{server:?} {other:?}");

@@ -10,14 +10,14 @@ use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOu
 use crate::runtime::group::ControllerGroup;
 use crate::runtime::pool::Lane;
 use crate::runtime::queue::RETRY_DEFAULT;
-use crate::shoot::Served;
+use crate::shoot::ServedShoots;
 
 const CLASS: &str = "shoot";
 /// As in upstream.
 const WORKERS: u32 = 5;
 
 /// Adds the controller.
-pub fn add(seed: &Seed, served: &Served, secrets: &Secrets, pace: &Pace, group: &mut ControllerGroup) {
+pub fn add(seed: &Seed, served: &ServedShoots, secrets: &Secrets, pace: &Pace, group: &mut ControllerGroup) {
     let lane = group.lane("token-requestor-shoot", WORKERS, RETRY_DEFAULT);
     served.renews_tokens(&lane);
     seen::wake(&lane, &secrets.shoot, group);
@@ -27,7 +27,7 @@ pub fn add(seed: &Seed, served: &Served, secrets: &Secrets, pace: &Pace, group: 
 
 struct ShootTokens {
     seed: Seed,
-    served: Served,
+    served: ServedShoots,
     pace: Pace,
     lane: Lane,
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::api::meta::annotation;
 use crate::base::clock::Timestamp;
-use crate::shoot::window::Window;
+use crate::shoot::window::DailyWindow;
 
 /// The label of managed autoscalers.
 pub(super) const SELECTOR: &str = "autoscaling.gardener.cloud/eviction-requirements=managed-by-controller";
@@ -36,7 +36,7 @@ pub(super) fn plan(vpa: &Value, now: Timestamp) -> Result<Plan, String> {
         "never" => Ok(Plan { grows_only: true, until: None }),
         "in-maintenance-window-only" => {
             let text = annotation(vpa, WINDOW);
-            let window = text.split_once(',').and_then(|(begin, end)| Window::parse(begin, end));
+            let window = text.split_once(',').and_then(|(begin, end)| DailyWindow::parse(begin, end));
             let window = window.ok_or_else(|| {
                 format!("annotation {WINDOW} is {text:?}: set it to <begin>,<end> in the form of 220000+0100,230000+0100")
             })?;
@@ -46,7 +46,7 @@ pub(super) fn plan(vpa: &Value, now: Timestamp) -> Result<Plan, String> {
     }
 }
 
-fn within(window: Window, now: Timestamp) -> Plan {
+fn within(window: DailyWindow, now: Timestamp) -> Plan {
     let last = now.plus(LAST);
     if window.contains(last) {
         Plan { grows_only: false, until: Some(window.end(last)) }

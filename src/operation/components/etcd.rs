@@ -9,7 +9,7 @@ use crate::components::rollout;
 use crate::config::control_plane::EtcdMode;
 use crate::extension::together;
 use crate::flow::{Attempt, Failed, Step};
-use crate::shoot::View;
+use crate::shoot::ShootView;
 
 use super::super::work::Work;
 use super::super::{pods, snapshots};
@@ -103,7 +103,7 @@ pub(in crate::operation) const fn resource(mode: EtcdMode) -> Resource {
 
 /// The cron schedule of a druid's defragmentation: once a day, in the maintenance time window. The minute differs
 /// between Shoots.
-fn schedule(view: &View) -> String {
+fn schedule(view: &ShootView) -> String {
     let digits = |range| view.maintenance_begin.get(range).and_then(|text: &str| text.parse::<u32>().ok());
     let spread = view.uid.bytes().map(u32::from).sum::<u32>() % 60;
     format!("{spread} {} * * *", digits(0..2).unwrap_or(0) % 24)

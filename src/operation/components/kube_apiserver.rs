@@ -15,7 +15,7 @@ use crate::kube::Patch;
 use crate::runtime::write;
 use crate::shoot::client::{self, check_version};
 use crate::shoot::rotation::ENCRYPTION_KEY;
-use crate::shoot::{Phase, addresses, issuer, wildcard};
+use crate::shoot::{RotationPhase, addresses, issuer, wildcard};
 
 use super::super::results::Endpoint;
 use super::super::times::STORE_PERIOD;
@@ -71,7 +71,7 @@ pub(in crate::operation) fn deploy(work: &mut Work, attempt: &Attempt) -> Result
     let key = Key::new(namespace, NAME);
     let live = work.env.seed.find::<Value>(&DEPLOYMENT, &key)?;
     let is_populated = live.as_ref().is_some_and(|live| !annotation(live, KeyOrder::POPULATED).is_empty());
-    let is_preparing = view.rotations.encryption_key.phase == Phase::Preparing;
+    let is_preparing = view.rotations.encryption_key.phase == RotationPhase::Preparing;
     let phase = if is_preparing { "Preparing" } else { "" };
     let current = made.data(ENCRYPTION_KEY).ok_or_else(|| Failed::new("there is no encryption key yet"))?;
     let configuration = kube_apiserver::encryption(&Encryption {

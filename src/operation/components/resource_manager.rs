@@ -6,7 +6,7 @@ use crate::components::shoot as managed_resources;
 use crate::flow::{Attempt, Failed, Step};
 use crate::runtime::write;
 use crate::shoot::access;
-use crate::shoot::served::Standing;
+use crate::shoot::served::ServingState;
 
 use super::super::times::STORE_PERIOD;
 use super::super::work::Work;
@@ -22,7 +22,7 @@ pub(in crate::operation) fn deploy(work: &mut Work, _: &Attempt) -> Result<Step,
 pub(in crate::operation) fn wait(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     let state = work.env.served.state(work.plane());
     match state.map(|state| state.standing) {
-        Some(Standing::Served | Standing::LeftToOther) => Ok(Step::Done),
+        Some(ServingState::Served | ServingState::LeftToOther) => Ok(Step::Done),
         Some(standing) => {
             Ok(Step::again(STORE_PERIOD, format!("the applier does not serve the Shoot yet: {standing}")))
         }

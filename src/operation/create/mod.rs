@@ -6,7 +6,7 @@
 pub(super) mod tasks;
 
 use crate::components::shoot as managed;
-use crate::extension::Moment;
+use crate::extension::ReconcileMoment;
 
 use super::components::{etcd, kube_apiserver, kube_controller_manager, resource_manager, system};
 use super::evidence::only_in_the_log;
@@ -111,7 +111,7 @@ static ROWS: [Row; 47] = [
     Row::new(
         "Deploying extension resources before kube-apiserver",
         |work, _| extensions::BEFORE.deploy(work),
-        |seen| seen.extensions(Moment::Before, false),
+        |seen| seen.extensions(ReconcileMoment::Before, false),
     )
     .after(&["Initializing secrets management", "Deploying referenced resources"])
     .when(Facts::is_awake)
@@ -119,7 +119,7 @@ static ROWS: [Row; 47] = [
     Row::new(
         "Waiting until extension resources handled before kube-apiserver are ready",
         |work, attempt| extensions::BEFORE.wait(work, attempt),
-        |seen| seen.extensions(Moment::Before, true),
+        |seen| seen.extensions(ReconcileMoment::Before, true),
     )
     .after(&["Deploying extension resources before kube-apiserver"])
     .when(Facts::waits_awake),
@@ -237,7 +237,7 @@ static ROWS: [Row; 47] = [
     Row::new(
         "Deploying extension resources after kube-apiserver",
         |work, _| extensions::AFTER.deploy(work),
-        |seen| seen.extensions(Moment::After, false),
+        |seen| seen.extensions(ReconcileMoment::After, false),
     )
     .after(&["Deploying referenced resources", "Initializing connection to Shoot"])
     .when(Facts::is_awake)
@@ -245,7 +245,7 @@ static ROWS: [Row; 47] = [
     Row::new(
         "Waiting until extension resources handled after kube-apiserver are ready",
         |work, attempt| extensions::AFTER.wait(work, attempt),
-        |seen| seen.extensions(Moment::After, true),
+        |seen| seen.extensions(ReconcileMoment::After, true),
     )
     .after(&["Deploying extension resources after kube-apiserver"])
     .when(Facts::waits_awake),
@@ -253,7 +253,7 @@ static ROWS: [Row; 47] = [
     Row::new(
         "Hibernating extension resources before kube-apiserver hibernation",
         |work, _| extensions::AFTER.deploy(work),
-        |seen| seen.extensions(Moment::After, false),
+        |seen| seen.extensions(ReconcileMoment::After, false),
     )
     .after(&["Deploying referenced resources", "Initializing connection to Shoot"])
     .when(|facts| facts.is_hibernated)
@@ -261,7 +261,7 @@ static ROWS: [Row; 47] = [
     Row::new(
         "Waiting until extension resources hibernated before kube-apiserver hibernation are ready",
         |work, attempt| extensions::AFTER.wait(work, attempt),
-        |seen| seen.extensions(Moment::After, true),
+        |seen| seen.extensions(ReconcileMoment::After, true),
     )
     .after(&["Hibernating extension resources before kube-apiserver hibernation"])
     .when(|facts| facts.is_hibernated && facts.waits()),
@@ -296,7 +296,7 @@ static ROWS: [Row; 47] = [
     Row::new(
         "Hibernating extension resources after kube-apiserver hibernation",
         |work, _| extensions::BEFORE.deploy(work),
-        |seen| seen.extensions(Moment::Before, false),
+        |seen| seen.extensions(ReconcileMoment::Before, false),
     )
     .after(&["Hibernating control plane"])
     .when(|facts| facts.is_hibernated)
@@ -304,7 +304,7 @@ static ROWS: [Row; 47] = [
     Row::new(
         "Waiting until extension resources hibernated after kube-apiserver hibernation are ready",
         |work, attempt| extensions::BEFORE.wait(work, attempt),
-        |seen| seen.extensions(Moment::Before, true),
+        |seen| seen.extensions(ReconcileMoment::Before, true),
     )
     .after(&["Hibernating extension resources after kube-apiserver hibernation"])
     .when(|facts| facts.is_hibernated && facts.waits())

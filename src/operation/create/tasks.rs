@@ -56,8 +56,8 @@ pub(in crate::operation) fn secrets(work: &mut Work, _: &Attempt) -> Result<Step
     }
     let Some(session) = &mut work.session else { return Ok(Step::Done) };
     let made = match secrets::ensure(session, &work.view, work.results.outside.get())? {
-        secrets::Ensured::All(made) => made,
-        secrets::Ensured::Making(why) => return Ok(Step::again(KEY_AGAIN, why)),
+        secrets::EnsuredSecrets::All(made) => made,
+        secrets::EnsuredSecrets::Making(why) => return Ok(Step::again(KEY_AGAIN, why)),
     };
     cluster::name_kubeconfig(&work.env.seed, work.plane(), made.generic_kubeconfig())?;
     garden::ensure(&work.env.garden, &work.view, work.results.secrets.set(made))

@@ -9,7 +9,7 @@ pub(super) mod found;
 pub(super) mod tasks;
 
 use crate::components::shoot as managed;
-use crate::shoot::cleaner::Stage;
+use crate::shoot::cleaner::CleanupStage;
 
 use super::components::{etcd, kube_apiserver, kube_controller_manager, resource_manager, system};
 use super::create::tasks as create;
@@ -134,8 +134,8 @@ static ROWS: [Row; 46] = [
     // Everything in the cluster, and then its controllers.
     Row::new(
         "Cleaning up webhooks",
-        |work, _| tasks::sweep(work, Stage::Webhooks),
-        |seen| seen.inside(Stage::Webhooks),
+        |work, _| tasks::sweep(work, CleanupStage::Webhooks),
+        |seen| seen.inside(CleanupStage::Webhooks),
     )
     .after(&["Initializing connection to Shoot"])
     .when(Facts::cleans)
@@ -150,16 +150,16 @@ static ROWS: [Row; 46] = [
     .retrying(FIVE_SECONDS, NINETY_SECONDS),
     Row::new(
         "Cleaning extended API groups",
-        |work, _| tasks::sweep(work, Stage::Apis),
-        |seen| seen.inside(Stage::Apis),
+        |work, _| tasks::sweep(work, CleanupStage::Apis),
+        |seen| seen.inside(CleanupStage::Apis),
     )
     .after(&["Initializing connection to Shoot", "Waiting until kube-controller-manager is active"])
     .when(|facts| facts.cleans() && !facts.keeps_api_extensions)
     .retrying(FIVE_SECONDS, TEN_MINUTES),
     Row::new(
         "Cleaning Kubernetes resources",
-        |work, _| tasks::sweep(work, Stage::Resources),
-        |seen| seen.inside(Stage::Resources),
+        |work, _| tasks::sweep(work, CleanupStage::Resources),
+        |seen| seen.inside(CleanupStage::Resources),
     )
     .after(&["Cleaning extended API groups", "Waiting until kube-controller-manager is active"])
     .when(Facts::cleans)

@@ -15,7 +15,7 @@ use crate::flow::{Attempt, Failed, Step};
 use crate::kube::{ListParams, Patch, Seed};
 use crate::limits;
 use crate::runtime::write;
-use crate::shoot::cleaner::{self, Stage, Sweep, Terms};
+use crate::shoot::cleaner::{self, CleanupStage, CleanupSweep, CleanupTerms};
 use crate::shoot::state;
 
 use super::super::components::kube_apiserver as server;
@@ -58,18 +58,18 @@ pub(in crate::operation) fn keep_or_deploy_server(
 }
 
 /// A step of the clean-up.
-pub(in crate::operation) fn sweep(work: &mut Work, stage: Stage) -> Result<Step, Failed> {
+pub(in crate::operation) fn sweep(work: &mut Work, stage: CleanupStage) -> Result<Step, Failed> {
     let now = work.now();
     let begun = match stage {
-        Stage::Resources => Some(cleaner::begun(&work.env.seed, work.plane(), now)?),
+        CleanupStage::Resources => Some(cleaner::begun(&work.env.seed, work.plane(), now)?),
         _ => None,
     };
     let client = work.env.connector.connect(work.plane())?;
     let index = work.sweeps.iter().position(|sweep| sweep.stage() == stage).unwrap_or_else(|| {
-        work.sweeps.push(Sweep::new(stage));
+        work.sweeps.push(CleanupSweep::new(stage));
         work.sweeps.len() - 1
     });
-    work.sweeps[index].step(&client, &Terms { shoot: &work.shoot, begun, now })
+    work.sweeps[index].step(&client, &CleanupTerms { shoot: &work.shoot, begun, now })
 }
 
 fn list_managed(work: &Work, selector: &str) -> Result<Vec<ManagedResource>, Failed> {

@@ -17,12 +17,12 @@ use crate::components::shoot as managed;
 use crate::components::{etcd, exposure, kube_apiserver, kube_controller_manager, scale};
 use crate::config::Settings;
 use crate::config::control_plane::EtcdMode;
-use crate::extension::{self, Class, Moment, Target};
+use crate::extension::{self, ExtensionClass, ExtensionObject, ReconcileMoment};
 use crate::flow::{Failed, Step};
 use crate::kube::{Garden, Seed};
-use crate::resources::Watched;
+use crate::resources::ManagedResourceHead;
 use crate::runtime::events;
-use crate::shoot::client::Connector;
+use crate::shoot::client::ShootConnector;
 
 use super::components::etcd::resource as etcd_resource;
 use super::kinds::Operation;
@@ -51,7 +51,7 @@ pub struct Looker<'a> {
     /// The seed.
     pub seed: &'a Seed,
     /// Makes clients of Shoots.
-    pub shoots: &'a Connector,
+    pub shoots: &'a ShootConnector,
     /// The configuration.
     pub settings: &'a Settings,
     /// The Shoot's operation.
@@ -224,7 +224,9 @@ impl Looker<'_> {
     }
 
     fn managed(&self, name: &str, must_be_healthy: bool) -> Found {
-        let Some(found) = self.seed.find::<Watched>(&MANAGED_RESOURCE, &Key::new(self.plane(), name))? else {
+        let Some(found) =
+            self.seed.find::<ManagedResourceHead>(&MANAGED_RESOURCE, &Key::new(self.plane(), name))?
+        else {
             return Ok(missing(format!("ManagedResource {name} does not exist in the seed")));
         };
         let unhealthy = found.unhealthy(0).filter(|_| must_be_healthy);
@@ -271,7 +273,7 @@ impl Looker<'_> {
         Ok(target.find(self.seed)?.map_or(Seen::There, |_| why()))
     }
 
-    pub(super) fn target(&self, role: &str) -> Target {
+    pub(super) fn target(&self, role: &str) -> ExtensionObject {
         records::target(self.plane(), text(&self.shoot["metadata"]["name"]), role)
     }
 
@@ -293,9 +295,10 @@ impl Looker<'_> {
         Ok(all(parts))
     }
 
-    pub(super) fn extensions(&self, moment: Moment, must_be_ready: bool) -> Found {
+    pub(super) fn extensions(&self, moment: ReconcileMoment, must_be_ready: bool) -> Found {
         let registrations = look::registrations(self.garden)?;
-        let wanted = extension::enabled(&self.shoot["spec"]["extensions"], &registrations, Class::Shoot);
+        let wanted =
+            extension::enabled(&self.shoot["spec"]["extensions"], &registrations, ExtensionClass::Shoot);
         let mut parts = Vec::new();
         for name in wanted.into_iter().filter(|each| each.moment == moment).map(|each| each.name) {
             let found: Option<Value> = self.seed.find(&EXTENSION, &Key::new(self.plane(), &name))?;

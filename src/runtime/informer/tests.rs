@@ -49,7 +49,7 @@ impl Feed for Script {
 }
 
 fn gone() -> Error {
-    Error::Api(Box::new(Failure { code: 410, ..Default::default() }))
+    Error::Api(Box::new(StatusFailure { code: 410, ..Default::default() }))
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn an_interrupted_watch_is_resumed_silently() {
 
 #[test]
 fn a_new_kind_is_no_failure_and_a_missing_one_is() {
-    let absent = || Err(Error::Api(Box::new(Failure { code: 404, ..Default::default() })));
+    let absent = || Err(Error::Api(Box::new(StatusFailure { code: 404, ..Default::default() })));
     let told = |results: Vec<Result<(), Error>>| {
         let (clock, stop) = (Clock::new(Simulated::new(Timestamp::from_unix(0), 10_000)), Stop::new());
         let mut script =
@@ -107,7 +107,7 @@ fn a_new_kind_is_no_failure_and_a_missing_one_is() {
 #[test]
 fn an_optional_kind_is_checked_periodically_and_silently() {
     for code in [404, 403] {
-        let absent = || Err(Error::Api(Box::new(Failure { code, ..Default::default() })));
+        let absent = || Err(Error::Api(Box::new(StatusFailure { code, ..Default::default() })));
         let clock = Clock::new(Simulated::new(Timestamp::from_unix(0), 20_000));
         let (stop, mut told) = (Stop::new(), 0);
         let results = (0..8).map(|_| absent()).chain([Ok(()), Ok(())]).collect();
@@ -145,7 +145,7 @@ fn a_server_without_watches_is_asked_with_pauses() {
 fn a_server_cannot_send_a_watch_to_sleep() {
     let throttled = |s| {
         let retry_after = Some(Duration::from_secs(s));
-        Err(Error::Api(Box::new(Failure { code: 429, retry_after, ..Default::default() })))
+        Err(Error::Api(Box::new(StatusFailure { code: 429, retry_after, ..Default::default() })))
     };
     let time = time_of(5_000, vec![throttled(86_400), Ok(())]);
     assert!(time > Duration::from_secs(100) && time < Duration::from_secs(3_600), "{time:?}");
@@ -237,8 +237,8 @@ fn a_restored_server_is_listed_again() {
     let (source, told, _listening) = telling();
     let mut feed = feed(&server, Arc::new(source));
     let mut version = "4".to_owned();
-    assert_eq!(feed.follow(&mut version).unwrap_err().verdict(), Verdict::Unreachable);
-    assert_eq!(feed.follow(&mut version).unwrap_err().verdict(), Verdict::Gone);
+    assert_eq!(feed.follow(&mut version).unwrap_err().verdict(), ErrorVerdict::Unreachable);
+    assert_eq!(feed.follow(&mut version).unwrap_err().verdict(), ErrorVerdict::Gone);
     assert_eq!(feed.list().unwrap(), "7");
     assert_eq!(told.lock().unwrap()[..], ["+a", "+b", "~a", "-b"]);
     // Once it is known again, an equal version is equal.
@@ -262,7 +262,7 @@ fn a_restored_server_is_noticed_while_a_watch_starts() {
     let mut feed = feed(&server, Arc::new(WatchSource::<Plain>::default()));
     client.set(feed.client.clone()).unwrap();
     feed.doubtful = true;
-    assert_eq!(feed.follow(&mut "4".to_owned()).unwrap_err().verdict(), Verdict::Gone);
+    assert_eq!(feed.follow(&mut "4".to_owned()).unwrap_err().verdict(), ErrorVerdict::Gone);
 }
 
 #[test]

@@ -39,9 +39,9 @@ impl SigningKey<'_> {
 
 /// The work of one flow, over many turns.
 #[derive(Debug, Default)]
-pub struct Accounts(Rounds);
+pub struct AccountSecretsRotation(Rounds);
 
-impl Accounts {
+impl AccountSecretsRotation {
     /// Creates the new Secrets.
     ///
     /// # Errors
@@ -54,7 +54,7 @@ impl Accounts {
     /// Deletes Secrets that were created before `prepared`, the time at which the new ones were complete.
     ///
     /// # Errors
-    /// Like [`Accounts::renew`].
+    /// Like [`AccountSecretsRotation::renew`].
     pub fn clean(
         &mut self,
         connect: Connect<'_>,

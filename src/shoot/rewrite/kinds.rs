@@ -34,13 +34,13 @@ struct Groups {
 }
 
 #[derive(Deserialize)]
-struct Resources {
+struct ApiResourceList {
     #[serde(default, deserialize_with = "or_default")]
-    resources: Vec<Served>,
+    resources: Vec<ApiResource>,
 }
 
 #[derive(Deserialize)]
-struct Served {
+struct ApiResource {
     name: String,
     kind: String,
     #[serde(default)]
@@ -106,8 +106,8 @@ fn add(
     path: &str,
     (kinds, troubles): (&mut Vec<Resource>, &mut Vec<String>),
 ) -> Result<(), Failed> {
-    let list: Resources = match ask(shoot, path) {
-        Ok(list) => list.unwrap_or(Resources { resources: Vec::new() }),
+    let list: ApiResourceList = match ask(shoot, path) {
+        Ok(list) => list.unwrap_or(ApiResourceList { resources: Vec::new() }),
         Err(error) if !is_answer(&error) => return Err(error.into()),
         Err(error) => {
             let why = crate::base::error::chain(&error);

@@ -5,7 +5,7 @@
 
 use serde_json::{Value, json};
 
-use super::view::{Phase, View};
+use super::view::{RotationPhase, ShootView};
 use crate::base::sorted::SortedSet;
 use crate::flow::{Failed, Step};
 use crate::kube::{Client, Patch};
@@ -28,9 +28,9 @@ pub type Connect<'a> = &'a dyn Fn() -> Result<Client, Failed>;
 
 /// The work of one flow, over many turns.
 #[derive(Debug, Default)]
-pub struct Rewrite(Rounds);
+pub struct EncryptionRewrite(Rounds);
 
-impl Rewrite {
+impl EncryptionRewrite {
     /// Adds the label to all objects of these resources.
     ///
     /// # Errors
@@ -42,7 +42,7 @@ impl Rewrite {
     /// Removes the label.
     ///
     /// # Errors
-    /// Like [`Rewrite::label`].
+    /// Like [`EncryptionRewrite::label`].
     pub fn unlabel(&mut self, connect: Connect<'_>, resources: &[String]) -> Result<Step, Failed> {
         self.go_on(connect, resources, KEY_NAME, &Value::Null)
     }
@@ -69,7 +69,7 @@ impl Rewrite {
 
 /// The resources to rewrite: with another key, all encrypted ones; otherwise those that were added to or removed from
 /// the list.
-pub fn resources(view: &View) -> Vec<String> {
+pub fn resources(view: &ShootView) -> Vec<String> {
     let set = |list: &[String]| list.iter().map(|name| plain(name).to_owned()).collect::<SortedSet<_>>();
     let (mut after, mut before) = (set(&view.encrypted), set(&view.encrypted_before));
     for list in [&mut after, &mut before] {
@@ -77,7 +77,7 @@ pub fn resources(view: &View) -> Vec<String> {
     }
     let is_other_key = matches!(
         view.rotations.encryption_key.phase,
-        Phase::Preparing | Phase::PreparingWithoutWorkersRollout | Phase::Completing
+        RotationPhase::Preparing | RotationPhase::PreparingWithoutWorkersRollout | RotationPhase::Completing
     );
     if is_other_key || after == before {
         after.union(&before).cloned().collect()

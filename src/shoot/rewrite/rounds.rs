@@ -2,14 +2,14 @@
 
 use super::Connect;
 use super::refused::Refused;
-use super::walk::{Item, Pace, Walk, Walked};
+use super::walk::{Item, RewritePace, Walk, Walked};
 use crate::flow::{Failed, Step};
 use crate::kube::{Client, Error};
 
 /// Consecutive walks.
 #[derive(Debug, Default)]
 pub(super) struct Rounds {
-    pace: Pace,
+    pace: RewritePace,
     /// The current walk, and its client.
     walk: Option<(Client, Walk)>,
     /// What the previous walk could not write. It is the error if the time runs out before the current one ends.

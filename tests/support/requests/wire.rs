@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gardenlet::base::clock::Clock;
-use gardenlet::kube::{Client, Connection, Credentials, Material, Trust};
+use gardenlet::kube::{AuthorizationSource, Client, Connection, InlineOrFile, ServerTrust};
 use gardenlet::net::{
     CertificatePair, Http, Limits, Party, ProxyPolicy, Request, Response, Roots, Settings, SystemCas,
     SystemDialer, TlsError, Traffic, login,
@@ -20,15 +20,15 @@ const BODY_BYTES_MAX: usize = 16 << 20;
 #[derive(Debug)]
 struct User(Arc<Connection>);
 
-fn load(material: &Material) -> Result<Arc<[u8]>, TlsError> {
+fn load(material: &InlineOrFile) -> Result<Arc<[u8]>, TlsError> {
     material.load().map_err(|error| TlsError::Material(error.to_string()))
 }
 
 impl Party for User {
     fn roots(&self) -> Result<Roots, TlsError> {
         match &self.0.trust {
-            Trust::Bundle(material) => Ok(Roots::Pem(load(material)?)),
-            Trust::System | Trust::Insecure => Ok(Roots::System(SystemCas::default())),
+            ServerTrust::Bundle(material) => Ok(Roots::Pem(load(material)?)),
+            ServerTrust::System | ServerTrust::Insecure => Ok(Roots::System(SystemCas::default())),
         }
     }
 
@@ -54,7 +54,7 @@ fn exchange(client: &Client, request: &Request<'_>) -> Result<Response, String> 
         traffic: Traffic::default(),
     });
     let token = match &connection.identity.credentials {
-        Credentials::Token(token) => Some(login::bearer(token.expose())),
+        AuthorizationSource::Token(token) => Some(login::bearer(token.expose())),
         _ => None,
     };
     let mut headers = request.headers.to_vec();

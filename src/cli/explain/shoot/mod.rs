@@ -12,14 +12,14 @@ use crate::base::workers::Workers;
 use crate::config::Settings;
 use crate::controllers::shoot::decide::{self, Decision, Input, Rest};
 use crate::controllers::shoot::status;
-use crate::extension::{self, Class, Moment};
+use crate::extension::{self, ExtensionClass, ReconcileMoment};
 use crate::flow::Outline;
 use crate::format::duration;
 use crate::format::time::{parse_rfc3339, rfc3339};
-use crate::kube::{Client, Error, Garden, Gates, Options, Seed};
+use crate::kube::{Client, Error, Garden, Options, RequestGates, Seed};
 use crate::operation::evidence::{Looker, Seen};
 use crate::operation::{self, Operation, look, sleep};
-use crate::shoot::client::{Connector, Doors};
+use crate::shoot::client::{ShootConnector, ShootServers};
 
 use self::judge::State;
 use super::decide::{Task, age};
@@ -60,8 +60,9 @@ pub(super) fn tell(
     }
     match look::registrations(&garden) {
         Ok(registrations) => {
-            let wanted = extension::enabled(&shoot["spec"]["extensions"], &registrations, Class::Shoot);
-            let late = wanted.into_iter().filter(|each| each.moment == Moment::AfterWorker);
+            let wanted =
+                extension::enabled(&shoot["spec"]["extensions"], &registrations, ExtensionClass::Shoot);
+            let late = wanted.into_iter().filter(|each| each.moment == ReconcileMoment::AfterWorker);
             told.why.extend(late.map(|each| {
                 format!("extension {} works after workers (AfterWorker): it is skipped, because the Shoot has none", each.name)
             }));
@@ -71,7 +72,11 @@ pub(super) fn tell(
     let last = last_operation(shoot);
     let tasks = operation::outline(last, shoot);
     told.why.extend(judge::other_errors(&tasks, &shoot["status"]).into_iter().map(other_error));
-    let shoots = Connector::new(seed.clone(), options, &Doors::from_outside(Gates::new(&Workers::new(1))));
+    let shoots = ShootConnector::new(
+        seed.clone(),
+        options,
+        &ShootServers::from_outside(RequestGates::new(&Workers::new(1))),
+    );
     let looker = Looker {
         garden: &garden,
         seed: &seed,
