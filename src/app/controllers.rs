@@ -12,7 +12,7 @@ use crate::config::version::GARDENER;
 use crate::controllers::lease::{self, Heartbeat};
 use crate::controllers::seed::Agent;
 use crate::controllers::{self, Site};
-use crate::deployer::Parent;
+use crate::deployer::ParentAgent;
 use crate::limits;
 use crate::net::ProxyPolicy;
 use crate::oci::{self, Puller};
@@ -182,9 +182,9 @@ fn site(
 }
 
 /// What an agent in a Shoot inherits, besides the configuration.
-fn parent(shared: &Shared) -> Parent {
+fn parent(shared: &Shared) -> ParentAgent {
     let path = |name: &str| shared.env.variable(name).filter(|path| !path.is_empty()).map(PathBuf::from);
-    Parent {
+    ParentAgent {
         images: path(images::VARIABLE),
         component_images: path("IMAGEVECTOR_OVERWRITE_COMPONENTS"),
         namespace: shared.env.variable("NAMESPACE").map(str::to_owned),

@@ -6,7 +6,7 @@ pub mod garden;
 pub mod round;
 pub mod status;
 
-pub use round::{Kind, Known, Round};
+pub use round::{BackupKind, BackupRound, KnownExtensions};
 
 /// The finalizer of BackupBuckets and BackupEntries.
 pub const FINALIZER: &str = "gardener";

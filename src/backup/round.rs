@@ -22,15 +22,15 @@ use crate::runtime::store::Store;
 use crate::runtime::write;
 
 use super::FINALIZER;
-use super::decide::{self, Copy, Facts, Plan};
-use super::status::{self, Report, Way};
+use super::decide::{self, BackupFacts, BackupPlan, SecretCopy};
+use super::status::{self, BackupReport, OperationProgress};
 
 /// The longest name of an object in the seed.
 const NAME_MAX: usize = 253;
 
 /// The kind of the object.
 #[derive(Debug)]
-pub struct Kind {
+pub struct BackupKind {
     /// In the garden.
     pub core: Resource,
     /// In the seed.
@@ -43,7 +43,7 @@ pub struct Kind {
 
 /// The registered extensions of the garden, and the installed ones of the seed.
 #[derive(Clone, Debug)]
-pub struct Known {
+pub struct KnownExtensions {
     /// All registrations of the garden.
     pub registrations: Store<ControllerRegistration>,
     /// The installations of the seed.
@@ -51,11 +51,11 @@ pub struct Known {
 }
 
 /// See the module.
-pub struct Round<'a> {
+pub struct BackupRound<'a> {
     /// The clusters.
     pub clusters: (&'a Garden, &'a Seed),
     /// The kind of the object.
-    pub kind: &'static Kind,
+    pub kind: &'static BackupKind,
     /// The object of the garden as it was last read or written.
     pub object: Value,
     /// The context of the reconciliation.
@@ -64,17 +64,17 @@ pub struct Round<'a> {
     is_told: bool,
 }
 
-impl std::fmt::Debug for Round<'_> {
+impl std::fmt::Debug for BackupRound<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Round").field(&self.key()).finish()
+        f.debug_tuple("BackupRound").field(&self.key()).finish()
     }
 }
 
-impl<'a> Round<'a> {
+impl<'a> BackupRound<'a> {
     /// Starts a reconciliation of an object.
     pub const fn new(
         clusters: (&'a Garden, &'a Seed),
-        kind: &'static Kind,
+        kind: &'static BackupKind,
         object: Value,
         cx: &'a ReconcileContext,
     ) -> Self {
@@ -129,7 +129,7 @@ impl<'a> Round<'a> {
     }
 
     /// The failure when no extension has started to work on an object of this type.
-    pub fn unheard(&self, type_name: &Value, known: &Known) -> Failed {
+    pub fn unheard(&self, type_name: &Value, known: &KnownExtensions) -> Failed {
         let kind = if self.kind.core == BACKUP_BUCKET { "BackupBucket" } else { "BackupEntry" };
         unheard(kind, text(type_name), &known.registrations.values(), &known.installations.values())
     }
@@ -158,11 +158,12 @@ impl<'a> Round<'a> {
         credentials: &GardenCredentials,
         wish: &DesiredExtension,
         refresh: Option<Duration>,
-    ) -> Result<(Plan, Option<Value>), Error> {
+    ) -> Result<(BackupPlan, Option<Value>), Error> {
         let copy = self.copy_of(credentials)?;
         let object = self.target().find(self.seed())?;
         let now = self.cx.clock.now();
-        let plan = decide::plan(&Facts { copy, object: object.as_ref(), spec: &wish.spec, refresh, now });
+        let plan =
+            decide::plan(&BackupFacts { copy, object: object.as_ref(), spec: &wish.spec, refresh, now });
         if plan.writes_copy {
             self.bring(credentials)?;
         }
@@ -173,11 +174,11 @@ impl<'a> Round<'a> {
     ///
     /// # Errors
     /// A request fails.
-    pub fn copy_of(&self, credentials: &GardenCredentials) -> Result<Copy, Error> {
+    pub fn copy_of(&self, credentials: &GardenCredentials) -> Result<SecretCopy, Error> {
         let key = self.secret();
         let secret = self.seed().find::<Value>(&SECRET, &key)?;
         let context = credentials::context(&self.kind.core, &self.object);
-        Ok(Copy::read(secret.as_ref(), |copy| credentials.is_copied_to(copy, &context)))
+        Ok(SecretCopy::read(secret.as_ref(), |copy| credentials.is_copied_to(copy, &context)))
     }
 
     /// Writes the credentials into the seed.
@@ -194,7 +195,7 @@ impl<'a> Round<'a> {
     ///
     /// # Errors
     /// A request fails.
-    pub fn report(&mut self, report: &Report) -> Result<(), Error> {
+    pub fn report(&mut self, report: &BackupReport) -> Result<(), Error> {
         self.report_with(report, Map::new())
     }
 
@@ -202,7 +203,7 @@ impl<'a> Round<'a> {
     ///
     /// # Errors
     /// A request fails.
-    pub fn report_with(&mut self, report: &Report, more: Map<String, Value>) -> Result<(), Error> {
+    pub fn report_with(&mut self, report: &BackupReport, more: Map<String, Value>) -> Result<(), Error> {
         match status::patch(&self.object, report, more, self.cx.clock.now()) {
             Some(patch) => self.write_status(patch),
             None => Ok(()),
@@ -231,7 +232,7 @@ impl<'a> Round<'a> {
     ) -> Result<(), Error> {
         self.is_told = true;
         let (about, note) = (self.about(), failed.text.clone());
-        let report = Report { operation, way: Way::Error(failed), description };
+        let report = BackupReport { operation, way: OperationProgress::Error(failed), description };
         let Some(patch) = status::patch(&self.object, &report, Map::new(), self.cx.clock.now()) else {
             return Ok(());
         };

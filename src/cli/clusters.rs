@@ -11,7 +11,7 @@ use crate::api::meta::{ALL_NAMESPACES, text};
 use crate::base::clock::Clock;
 use crate::base::error::chain;
 use crate::config::Settings;
-use crate::identity::bootstrap::Sources;
+use crate::identity::bootstrap::IdentitySources;
 use crate::identity::secret;
 use crate::kube::in_cluster::{self, SERVICE_ACCOUNT_DIRECTORY};
 use crate::kube::request::ListParams;
@@ -83,7 +83,7 @@ pub(super) struct Garden {
 
 /// Finds the connection as the agent does: a stored Secret, a bootstrap credential, a kubeconfig on this host.
 pub(super) fn garden(settings: &Settings, variable: Variable<'_>, seed: &Client) -> Result<Garden, Obstacle> {
-    let sources = Sources::new(settings, &|name| set(variable, name));
+    let sources = IdentitySources::new(settings, &|name| set(variable, name));
     if let Some(key) = &sources.kubeconfig_secret {
         let loaded = secret::load(seed, key);
         if let Some(stored) = loaded.map_err(|e| (chain(&e), "write a kubeconfig into the Secret"))? {

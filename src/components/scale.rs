@@ -14,7 +14,7 @@ use crate::api::meta::{Key, Resource, text};
 use crate::base::clock::Timestamp;
 use crate::config::control_plane::EtcdMode;
 use crate::extension::together;
-use crate::flow::{Failed, Step};
+use crate::flow::{Failed, TaskStep};
 use crate::format::human;
 use crate::kube::{Error, Patch, Seed};
 
@@ -54,19 +54,20 @@ pub fn to(seed: &Seed, resource: &Resource, key: &Key, replicas: i64) -> Result<
 ///
 /// # Errors
 /// A request fails.
-pub fn wait_down(seed: &Seed, resource: &Resource, key: &Key) -> Result<Step, Failed> {
+pub fn wait_down(seed: &Seed, resource: &Resource, key: &Key) -> Result<TaskStep, Failed> {
     let Some(mut live) = seed.find::<Value>(resource, key)? else {
-        return Ok(Step::Done);
+        return Ok(TaskStep::Done);
     };
     live["kind"] = Value::from(&*resource.kind);
-    Ok(remains(&live, &rollout::pods(seed, key, &live)?).map_or(Step::Done, |why| Step::again(AGAIN, why)))
+    Ok(remains(&live, &rollout::pods(seed, key, &live)?)
+        .map_or(TaskStep::Done, |why| TaskStep::again(AGAIN, why)))
 }
 
 /// Does both in one step: no replicas, and no pods.
 ///
 /// # Errors
 /// A request fails.
-pub fn down(seed: &Seed, resource: &Resource, key: &Key) -> Result<Step, Failed> {
+pub fn down(seed: &Seed, resource: &Resource, key: &Key) -> Result<TaskStep, Failed> {
     to(seed, resource, key, 0)?;
     wait_down(seed, resource, key)
 }
@@ -124,12 +125,12 @@ pub fn etcds(
 ///
 /// # Errors
 /// A request fails.
-pub fn wait_etcds_down(seed: &Seed, mode: EtcdMode, namespace: &str) -> Result<Step, Failed> {
+pub fn wait_etcds_down(seed: &Seed, mode: EtcdMode, namespace: &str) -> Result<TaskStep, Failed> {
     let looks = Role::ALL.map(|role| {
         let key = Key::new(namespace, role.name());
         if mode == EtcdMode::Druid && replicas(seed, &druid::ETCD, &key)?.is_some() {
             let step = druid::wait(seed, namespace, role)?;
-            if step != Step::Done {
+            if step != TaskStep::Done {
                 return Ok(step);
             }
         }
@@ -149,15 +150,15 @@ pub fn control_plane_down(
     mode: EtcdMode,
     namespace: &str,
     now: Timestamp,
-) -> Result<Step, Failed> {
+) -> Result<TaskStep, Failed> {
     let deployment = |name: &str| down(seed, &DEPLOYMENT, &Key::new(namespace, name));
     let clients = [RESOURCE_MANAGER, kube_controller_manager::NAME].map(deployment);
     let step = together(clients.into())?;
-    if step != Step::Done {
+    if step != TaskStep::Done {
         return Ok(step);
     }
     let server = deployment(kube_apiserver::NAME)?;
-    if server != Step::Done {
+    if server != TaskStep::Done {
         return Ok(server);
     }
     etcds(seed, mode, namespace, 0, now)?;

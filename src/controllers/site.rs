@@ -19,7 +19,7 @@ use crate::base::workers::Workers;
 use crate::chart::child::Renderer;
 use crate::components::images::Images;
 use crate::config::settings::Settings;
-use crate::deployer::Parent;
+use crate::deployer::ParentAgent;
 use crate::extension::changed::ExtensionHead;
 use crate::kube;
 use crate::kube::request::ListParams;
@@ -79,7 +79,7 @@ pub struct Site {
     /// The images of control planes.
     pub images: Images,
     /// What an agent in a Shoot inherits.
-    pub parent: Parent,
+    pub parent: ParentAgent,
     /// The Shoots of this seed.
     pub heads: WatchSource<ShootHead>,
     /// The BackupBuckets of this seed.

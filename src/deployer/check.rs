@@ -11,7 +11,7 @@ use crate::extension::problem;
 use crate::flow::Failed;
 use crate::kube::{Client, InlineOrFile};
 
-use super::values::{self, Access};
+use super::values::{self, AgentAccess};
 use super::{NAME, NAMESPACE};
 
 /// Reads a file of this agent, limited to the size of a configuration.
@@ -40,7 +40,7 @@ pub fn configuration(
     checked["apiVersion"] = json!("gardenlet.config.gardener.cloud/v1alpha1");
     checked["kind"] = json!("GardenletConfiguration");
     // The reader expects kubeconfigs to be files, which do not exist yet.
-    values::connect(&mut checked, Access::Certificate);
+    values::connect(&mut checked, AgentAccess::Certificate);
     config::load(&checked.to_string(), place).map_err(|problems| {
         let first = problems.first().map(ToString::to_string).unwrap_or_default();
         problem(format!("{place} is invalid: {first}"))

@@ -27,7 +27,7 @@ pub const NAME: &str = "gardenlet";
 
 /// What a new agent inherits from the agent that deploys it, besides its configuration.
 #[derive(Clone, Debug, Default)]
-pub struct Parent {
+pub struct ParentAgent {
     /// The file that overwrites images of control planes (`IMAGEVECTOR_OVERWRITE`).
     pub images: Option<PathBuf>,
     /// The same for images of components (`IMAGEVECTOR_OVERWRITE_COMPONENTS`).
@@ -40,7 +40,7 @@ pub struct Parent {
 ///
 /// # Errors
 /// A request fails. Without permission to read the Deployment, the image is unknown.
-pub fn own_image(seed: &Seed, images: &Images, parent: &Parent) -> Result<String, Error> {
+pub fn own_image(seed: &Seed, images: &Images, parent: &ParentAgent) -> Result<String, Error> {
     if let Ok(image) = images.find(NAME, env!("CARGO_PKG_VERSION")) {
         return Ok(image);
     }

@@ -9,7 +9,7 @@ use crate::format::view;
 
 /// One condition.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Report {
+pub struct ConditionReport {
     /// Its type.
     pub kind: &'static str,
     /// Its status.
@@ -18,7 +18,7 @@ pub struct Report {
     pub finding: Finding,
 }
 
-impl Report {
+impl ConditionReport {
     /// A condition that is true or false.
     pub fn new(kind: &'static str, is_true: bool, reason: &str, message: impl Into<String>) -> Self {
         let status = if is_true { Status::True } else { Status::False };
@@ -34,7 +34,7 @@ impl Report {
 }
 
 /// The strategic merge patch of the report; `None` if nothing changed.
-pub fn patch(object: &Value, reports: &[Report], now: Timestamp) -> Option<Value> {
+pub fn patch(object: &Value, reports: &[ConditionReport], now: Timestamp) -> Option<Value> {
     let known = &object["status"]["conditions"];
     let old: Vec<Condition> =
         if known.is_null() { Vec::new() } else { view::look(known).unwrap_or_default() };
@@ -71,13 +71,13 @@ mod tests {
         let table = [
             (
                 vec![
-                    Report::new(SHOOT_RECONCILED, true, "Reconciled", "yes"),
-                    Report::failed(SEED_REGISTERED, "ReconcileError", &failed),
+                    ConditionReport::new(SHOOT_RECONCILED, true, "Reconciled", "yes"),
+                    ConditionReport::failed(SEED_REGISTERED, "ReconcileError", &failed),
                 ],
                 2,
                 true,
             ),
-            (vec![Report::new(SEED_REGISTERED, true, "Reconciled", "yes")], 1, false),
+            (vec![ConditionReport::new(SEED_REGISTERED, true, "Reconciled", "yes")], 1, false),
         ];
         for (reports, count, tells_generation) in table {
             let told = patch(&object, &reports, NOW).unwrap();

@@ -10,7 +10,7 @@ use crate::api::extensions::EXTENSION;
 use crate::api::gardener::{ControllerRegistration, ControllerResource};
 use crate::api::meta::text;
 use crate::base::sorted::SortedSet;
-use crate::flow::{Failed, Step};
+use crate::flow::{Failed, TaskStep};
 use crate::format::duration;
 
 use super::{DesiredExtension, ExtensionPatience};
@@ -142,12 +142,12 @@ pub fn enabled(
 }
 
 /// Combines the results of several checks: an error of one is an error, and all pending objects are named.
-pub fn together(looks: Vec<Result<Step, Failed>>) -> Result<Step, Failed> {
+pub fn together(looks: Vec<Result<TaskStep, Failed>>) -> Result<TaskStep, Failed> {
     let (mut errors, mut missing, mut pause) = (Vec::new(), Vec::new(), Duration::MAX);
     for look in looks {
         match look {
-            Ok(Step::Done) => {}
-            Ok(Step::Again { after, why }) => {
+            Ok(TaskStep::Done) => {}
+            Ok(TaskStep::Again { after, why }) => {
                 pause = pause.min(after);
                 missing.push(why);
             }
@@ -158,8 +158,8 @@ pub fn together(looks: Vec<Result<Step, Failed>>) -> Result<Step, Failed> {
     }
     Ok(match (errors.is_empty(), missing.is_empty()) {
         (false, _) => return Err(joined(errors)),
-        (true, false) => Step::again(pause, joined(missing)),
-        (true, true) => Step::Done,
+        (true, false) => TaskStep::again(pause, joined(missing)),
+        (true, true) => TaskStep::Done,
     })
 }
 
@@ -261,13 +261,13 @@ mod tests {
     #[test]
     fn several_checks_give_one_result() {
         let second = Duration::from_secs(1);
-        let waits = |text: &str| Ok(Step::again(second, text));
+        let waits = |text: &str| Ok(TaskStep::again(second, text));
         let fails = |text: &str, code: &str| Err(Failed { codes: vec![code.into()], ..Failed::new(text) });
         let postponed = Failed { postponed: Some(second), ..Failed::new("closed") };
         let both = Failed { codes: vec!["A".into(), "B".into()], ..Failed::new("x; y; z") };
         let table = [
-            (vec![], Ok(Step::Done)),
-            (vec![Ok(Step::Done), waits("a"), waits("b")], Ok(Step::again(second, "a; b"))),
+            (vec![], Ok(TaskStep::Done)),
+            (vec![Ok(TaskStep::Done), waits("a"), waits("b")], Ok(TaskStep::again(second, "a; b"))),
             (vec![fails("x", "B"), waits("a"), fails("y", "A"), fails("z", "B")], Err(both)),
             (vec![fails("x", "B"), Err(postponed.clone())], Err(postponed)),
         ];

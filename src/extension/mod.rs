@@ -39,7 +39,7 @@ use crate::api::gardener::OPERATION;
 use crate::api::meta::{Key, Resource, text};
 use crate::api::patch::difference;
 use crate::base::clock::Timestamp;
-use crate::flow::{Attempt, Failed, Step};
+use crate::flow::{Attempt, Failed, TaskStep};
 use crate::format::time::{parse_rfc3339, rfc3339_nanos};
 use crate::kube::{Client, DeleteParams, Error, ListParams, Patch};
 
@@ -158,11 +158,11 @@ impl ExtensionPatience {
     }
 
     /// Checks again later, or fails after the timeout.
-    fn again(&self, attempt: &Attempt, why: Failed) -> Result<Step, Failed> {
+    fn again(&self, attempt: &Attempt, why: Failed) -> Result<TaskStep, Failed> {
         if attempt.now.saturating_sub(attempt.begun) >= self.timeout {
             return Err(why);
         }
-        Ok(Step::again(self.interval, why))
+        Ok(TaskStep::again(self.interval, why))
     }
 }
 
@@ -254,7 +254,7 @@ impl ExtensionObject {
 
     /// The same for kinds that upstream reconciles only for a reason (Infrastructure, DNSRecord): a changed spec, or a
     /// last operation that did not succeed. A record of another type is deleted first; the task should limit the time
-    /// for that ([`Row::within`](crate::flow::Row::within)).
+    /// for that ([`TaskRow::within`](crate::flow::TaskRow::within)).
     ///
     /// # Errors
     /// A request fails.
@@ -263,7 +263,7 @@ impl ExtensionObject {
         client: &Client,
         wish: &DesiredExtension,
         now: Timestamp,
-    ) -> Result<Step, Failed> {
+    ) -> Result<TaskStep, Failed> {
         self.deploy_or_replace(client, wish, false, now)
     }
 
@@ -277,7 +277,7 @@ impl ExtensionObject {
         wish: &DesiredExtension,
         is_asked: bool,
         now: Timestamp,
-    ) -> Result<Step, Failed> {
+    ) -> Result<TaskStep, Failed> {
         let live = self.find(client)?;
         match live.as_ref().map_or(Need::Request, |live| need(live, &wish.spec, is_asked)) {
             Need::Nothing => self.write(client, live.as_ref(), wish, None)?,
@@ -289,10 +289,10 @@ impl ExtensionObject {
                     self.delete(client, now)?;
                 }
                 let why = format!("{} must be deleted before it can be created again", self.title());
-                return Ok(Step::again(ExtensionPatience::of(&self.resource).interval, why));
+                return Ok(TaskStep::again(ExtensionPatience::of(&self.resource).interval, why));
             }
         }
-        Ok(Step::Done)
+        Ok(TaskStep::Done)
     }
 
     /// Creates the object with its state from another seed; the extension waits until that is complete. An object that
@@ -372,11 +372,11 @@ impl ExtensionObject {
         client: &Client,
         patience: ExtensionPatience,
         attempt: &Attempt,
-    ) -> Result<Step, Failed> {
+    ) -> Result<TaskStep, Failed> {
         let why = match self.find(client)? {
             None => UnreadyReason::Pending(format!("{} not found", self.title())),
             Some(object) => match check(&object) {
-                Ok(()) => return Ok(Step::Done),
+                Ok(()) => return Ok(TaskStep::Done),
                 Err(why) => why,
             },
         };
@@ -399,7 +399,7 @@ impl ExtensionObject {
         client: &Client,
         patience: ExtensionPatience,
         attempt: &Attempt,
-    ) -> Result<Step, Failed> {
+    ) -> Result<TaskStep, Failed> {
         match self.find(client)? {
             Some(object) if !is_migrated(&object) => {
                 let why =
@@ -407,7 +407,7 @@ impl ExtensionObject {
                 let text = format!("Error while waiting for {} to be migrated: {}", self.title(), why.text);
                 patience.again(attempt, Failed { text, ..why })
             }
-            _ => Ok(Step::Done),
+            _ => Ok(TaskStep::Done),
         }
     }
 
@@ -420,8 +420,8 @@ impl ExtensionObject {
         client: &Client,
         patience: ExtensionPatience,
         attempt: &Attempt,
-    ) -> Result<Step, Failed> {
-        let Some(object) = self.find(client)? else { return Ok(Step::Done) };
+    ) -> Result<TaskStep, Failed> {
+        let Some(object) = self.find(client)? else { return Ok(TaskStep::Done) };
         let why = last_error(&object).unwrap_or_else(|| Failed::new("it is still there"));
         let text = format!("Error while waiting for {} to be deleted: {}", self.title(), why.text);
         patience.again(attempt, Failed { text, ..why })

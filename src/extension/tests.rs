@@ -52,7 +52,7 @@ fn the_wait_ends_after_its_timeout() {
         now: Duration::from_secs(seconds),
         tries: 9,
     };
-    assert_eq!(patience.again(&at(129), "why".into()), Ok(Step::again(patience.interval, "why")));
+    assert_eq!(patience.again(&at(129), "why".into()), Ok(TaskStep::again(patience.interval, "why")));
     assert_eq!(patience.again(&at(130), "why".into()), Err("why".into()));
 }
 

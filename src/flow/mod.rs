@@ -1,7 +1,7 @@
 //! Flows: tasks that depend on each other. Each is a step that is repeated until it is done (Gardener's
 //! `pkg/utils/flow`).
 //!
-//! Waiting does not block a thread: a step returns [`Step::Again`], and the flow returns when it needs its next turn. A
+//! Waiting does not block a thread: a step returns [`TaskStep::Again`], and the flow returns when it needs its next turn. A
 //! run stores only which tasks are done. A lost run starts again, and its tasks find their earlier results in the
 //! clusters.
 
@@ -17,13 +17,13 @@ mod held;
 mod report;
 mod table;
 
-pub use held::Held;
-pub use report::{Pacer, Progress};
-pub use table::{Row, Run, When, outline, problems};
+pub use held::LentValue;
+pub use report::{FlowProgress, ReportPacer};
+pub use table::{TaskFunction, TaskRow, When, outline, problems};
 
 /// The result of a step.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Step {
+pub enum TaskStep {
     /// The task is done.
     Done,
     /// It is not done yet.
@@ -35,7 +35,7 @@ pub enum Step {
     },
 }
 
-impl Step {
+impl TaskStep {
     /// Not done yet.
     pub fn again(after: Duration, why: impl Into<Failed>) -> Self {
         Self::Again { after, why: why.into() }
@@ -112,11 +112,11 @@ pub struct Attempt {
     pub tries: u32,
 }
 
-struct Task<C> {
+struct FlowTask<C> {
     name: &'static str,
     /// The tasks that must be done before it starts.
     needs: Vec<usize>,
-    run: Run<C>,
+    run: TaskFunction<C>,
     /// How long it may take.
     within: Option<Duration>,
     /// Its errors are retried after this time.
@@ -144,7 +144,7 @@ enum State {
 /// A flow and its progress.
 pub struct Flow<C> {
     name: &'static str,
-    tasks: Vec<Task<C>>,
+    tasks: Vec<FlowTask<C>>,
     states: Vec<State>,
     errors: Vec<TaskError>,
 }
@@ -181,7 +181,7 @@ pub fn describe(errors: &[TaskError]) -> String {
 
 /// A task as the table of its flow describes it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Outline {
+pub struct TaskOutline {
     /// Its name.
     pub name: &'static str,
     /// The tasks that must be done before it starts, by their index in the list. They precede it.
@@ -192,7 +192,7 @@ pub struct Outline {
 
 /// The result of a turn.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Turn {
+pub enum FlowTurn {
     /// It needs the next turn after this time.
     Again(Duration),
     /// The flow has ended, with the errors of its tasks in the order in which they failed; without errors, all are done.
@@ -200,9 +200,9 @@ pub enum Turn {
 }
 
 /// Receives the events of a flow.
-pub trait Observer {
+pub trait FlowObserver {
     /// Tasks have started or ended.
-    fn progress(&mut self, progress: &Progress);
+    fn progress(&mut self, progress: &FlowProgress);
     /// A task is done.
     fn done(&mut self, _task: &str) {}
 }
@@ -212,9 +212,9 @@ const TURN_MAX: Duration = Duration::from_secs(2);
 
 impl<C> Flow<C> {
     /// The flow of a table without [`problems`]. The facts decide which of its tasks are skipped.
-    pub fn new<F, E>(name: &'static str, rows: &[Row<C, F, E>], facts: &F) -> Self {
+    pub fn new<F, E>(name: &'static str, rows: &[TaskRow<C, F, E>], facts: &F) -> Self {
         let outline = outline(rows, facts);
-        let state = |task: &Outline| if task.is_skipped { State::Skipped } else { State::Pending };
+        let state = |task: &TaskOutline| if task.is_skipped { State::Skipped } else { State::Pending };
         let states = outline.iter().map(state).collect();
         let tasks = rows.iter().zip(outline).map(|(row, outline)| row.task(outline.needs, facts)).collect();
         Self { name, tasks, states, errors: Vec::new() }
@@ -227,12 +227,12 @@ impl<C> Flow<C> {
 
     /// Whether the task of this name has run and is done.
     pub fn is_done(&self, name: &str) -> bool {
-        let is_done = |(task, state): (&Task<C>, &State)| task.name == name && *state == State::Done;
+        let is_done = |(task, state): (&FlowTask<C>, &State)| task.name == name && *state == State::Done;
         self.tasks.iter().zip(&self.states).any(is_done)
     }
 
     /// Its progress.
-    pub fn progress(&self) -> Progress {
+    pub fn progress(&self) -> FlowProgress {
         let count = |wanted: &State| self.states.iter().filter(|state| *state == wanted).count();
         let all = self.states.len() - count(&State::Skipped);
         let mut running: Vec<String> = Vec::new();
@@ -246,11 +246,16 @@ impl<C> Flow<C> {
             }
         }
         running.sort_unstable();
-        Progress::new(self.name, count(&State::Done), all, &running)
+        FlowProgress::new(self.name, count(&State::Done), all, &running)
     }
 
     /// Tries all due tasks. `now` is called before and after each step.
-    pub fn turn(&mut self, context: &mut C, now: &dyn Fn() -> Mono, observer: &mut dyn Observer) -> Turn {
+    pub fn turn(
+        &mut self,
+        context: &mut C,
+        now: &dyn Fn() -> Mono,
+        observer: &mut dyn FlowObserver,
+    ) -> FlowTurn {
         self.bury();
         let begun = now();
         loop {
@@ -272,9 +277,9 @@ impl<C> Flow<C> {
             // Observers that skip some reports get another chance.
             observer.progress(&self.progress());
             match self.next_due() {
-                _ if has_ended => return Turn::Again(Duration::ZERO),
-                Some(due) => return Turn::Again(due.saturating_sub(now())),
-                None => return Turn::Ended(self.errors.clone()),
+                _ if has_ended => return FlowTurn::Again(Duration::ZERO),
+                Some(due) => return FlowTurn::Again(due.saturating_sub(now())),
+                None => return FlowTurn::Ended(self.errors.clone()),
             }
         }
     }
@@ -338,7 +343,7 @@ impl<C> Flow<C> {
         index: usize,
         context: &mut C,
         now: &dyn Fn() -> Mono,
-        observer: &mut dyn Observer,
+        observer: &mut dyn FlowObserver,
     ) -> bool {
         let State::Waiting { begun, tries, .. } = std::mem::replace(&mut self.states[index], State::Trying)
         else {
@@ -347,13 +352,13 @@ impl<C> Flow<C> {
         let task = &self.tasks[index];
         let result = (task.run)(context, &Attempt { begun, now: now(), tries });
         let (after, why, tries) = match result {
-            Ok(Step::Done) => {
+            Ok(TaskStep::Done) => {
                 self.states[index] = State::Done;
                 observer.done(self.tasks[index].name);
                 observer.progress(&self.progress());
                 return true;
             }
-            Ok(Step::Again { after, why }) => (Some(after), why, tries.saturating_add(1)),
+            Ok(TaskStep::Again { after, why }) => (Some(after), why, tries.saturating_add(1)),
             Err(failed) => match failed.postponed {
                 Some(after) => (Some(after), failed, tries),
                 None => (task.retry, failed, tries.saturating_add(1)),

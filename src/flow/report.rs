@@ -6,14 +6,14 @@ use crate::base::clock::Mono;
 
 /// The progress of a flow.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Progress {
+pub struct FlowProgress {
     /// The share of its tasks that are done.
     pub percent: u32,
     /// The running tasks.
     pub description: String,
 }
 
-impl Progress {
+impl FlowProgress {
     pub(super) fn new(flow: &str, done: usize, all: usize, running: &[String]) -> Self {
         let percent = u32::try_from(100 * done / all.max(1)).unwrap_or(100);
         let description = match percent {
@@ -28,12 +28,12 @@ impl Progress {
 /// Limits how often a flow reports: the first report is sent at once, later ones at most once per period, always the
 /// newest.
 #[derive(Clone, Debug)]
-pub struct Pacer {
+pub struct ReportPacer {
     period: Duration,
-    told: Option<(Mono, Progress)>,
+    told: Option<(Mono, FlowProgress)>,
 }
 
-impl Pacer {
+impl ReportPacer {
     /// At most one report per period.
     pub const fn new(period: Duration) -> Self {
         Self { period, told: None }
@@ -46,20 +46,20 @@ impl Pacer {
     }
 
     /// Whether something is new, regardless of the time of the last report: the end of a flow is always reported.
-    pub fn tells_at_the_end(&mut self, progress: &Progress, now: Mono) -> bool {
+    pub fn tells_at_the_end(&mut self, progress: &FlowProgress, now: Mono) -> bool {
         let is_new = self.told.as_ref().is_none_or(|(_, told)| told != progress);
         self.told = Some((now, progress.clone()));
         is_new
     }
 
     /// Whether to report now. Otherwise the next turn checks again.
-    pub fn is_due(&self, progress: &Progress, now: Mono) -> bool {
+    pub fn is_due(&self, progress: &FlowProgress, now: Mono) -> bool {
         let told = self.told.as_ref();
         told.is_none_or(|(at, told)| told != progress && now.saturating_sub(*at) >= self.period)
     }
 
     /// Records that the report was written. Without this call, it stays due.
-    pub fn has_told(&mut self, progress: &Progress, now: Mono) {
+    pub fn has_told(&mut self, progress: &FlowProgress, now: Mono) {
         self.told = Some((now, progress.clone()));
     }
 }
@@ -78,16 +78,16 @@ mod tests {
             ((0, 0, &[]), 100, "Flow finished"),
         ];
         for ((done, all, running), percent, description) in table {
-            let progress = Progress::new("Flow", done, all, running);
+            let progress = FlowProgress::new("Flow", done, all, running);
             assert_eq!((progress.percent, progress.description.as_str()), (percent, description));
         }
     }
 
     #[test]
     fn reports_keep_their_period() {
-        let progress = |percent| Progress { percent, description: String::new() };
+        let progress = |percent| FlowProgress { percent, description: String::new() };
         let at = |seconds| Mono::default().saturating_add(Duration::from_secs(seconds));
-        let mut pacer = Pacer::new(Duration::from_secs(5));
+        let mut pacer = ReportPacer::new(Duration::from_secs(5));
         let told: Vec<bool> = [(0, 0), (1, 10), (4, 20), (5, 30), (9, 40), (10, 30), (11, 50)]
             .into_iter()
             .map(|(seconds, percent)| {

@@ -13,7 +13,7 @@ use crate::config::{SecretReference, Settings};
 use crate::kube::{self, Client, Connection, DeleteParams, Garden, kubeconfig};
 
 use super::csr::seed_subject;
-use super::issue::{Issued, Issuer, Progress};
+use super::issue::{Issued, Issuer, RequestProgress};
 use super::{Error, secret};
 
 /// The name of the service manager's credential with a bootstrap kubeconfig.
@@ -21,7 +21,7 @@ pub const CREDENTIAL: &str = "bootstrap-kubeconfig";
 
 /// The possible sources of the identity.
 #[derive(Clone, Debug, Default)]
-pub struct Sources {
+pub struct IdentitySources {
     /// `gardenClientConnection.kubeconfigSecret`: written by an earlier process, and updated with each new identity.
     pub kubeconfig_secret: Option<Key>,
     /// `gardenClientConnection.bootstrapKubeconfig`.
@@ -37,7 +37,7 @@ pub struct Sources {
 
 /// The progress towards the first identity.
 #[derive(Debug)]
-pub enum Obtained {
+pub enum BootstrapProgress {
     /// Call again after this time.
     Waiting {
         /// The delay.
@@ -63,7 +63,7 @@ pub struct Credential {
     pub connection: Connection,
 }
 
-impl Sources {
+impl IdentitySources {
     /// The sources in the configuration. The configured file takes precedence over the service manager's credential.
     pub fn new(settings: &Settings, variable: &dyn Fn(&str) -> Option<String>) -> Self {
         let garden = &settings.garden_client_connection;
@@ -151,8 +151,8 @@ fn from_file(path: &Path) -> Result<Connection, Error> {
 
 /// Obtains an identity in steps: the first one, or a new one when the garden no longer accepts the current one.
 #[derive(Debug)]
-pub struct Obtain {
-    sources: Sources,
+pub struct IdentityBootstrap {
+    sources: IdentitySources,
     seed_name: String,
     validity: Option<Duration>,
     clock: Clock,
@@ -165,10 +165,10 @@ pub struct Obtain {
 /// The file for a pending bootstrap request in the state directory.
 const SLOT: &str = "bootstrap-request";
 
-impl Obtain {
+impl IdentityBootstrap {
     /// `validity` is the requested validity; `None` leaves it to the signer.
     pub fn new(
-        sources: Sources,
+        sources: IdentitySources,
         seed_name: String,
         validity: Option<Duration>,
         clock: Clock,
@@ -181,34 +181,35 @@ impl Obtain {
     ///
     /// # Errors
     /// [`Error`] names place and remedy; the next call continues.
-    pub fn step(&mut self, seed: &Client, connect: Connect<'_>) -> Result<Obtained, Error> {
+    pub fn step(&mut self, seed: &Client, connect: Connect<'_>) -> Result<BootstrapProgress, Error> {
         if let Some(key) = &self.sources.kubeconfig_secret {
             // Checked in each step: an operator or another replica may have supplied it meanwhile.
             if let Some(stored) = secret::load(seed, key)? {
-                return Ok(Obtained::Ready(stored.connection));
+                return Ok(BootstrapProgress::Ready(stored.connection));
             }
             if self.sources.wants_bootstrap() {
                 return self.again(seed, connect);
             }
         }
         let path = self.sources.kubeconfig_path.as_ref().ok_or(Error::NotConfigured)?;
-        from_file(path).map(Obtained::Ready)
+        from_file(path).map(BootstrapProgress::Ready)
     }
 
     /// One step towards a new identity, even if one is stored.
     ///
     /// # Errors
-    /// As [`Obtain::step`].
-    pub fn again(&mut self, seed: &Client, connect: Connect<'_>) -> Result<Obtained, Error> {
+    /// As [`IdentityBootstrap::step`].
+    pub fn again(&mut self, seed: &Client, connect: Connect<'_>) -> Result<BootstrapProgress, Error> {
         let (from, garden, mut issuer) = self.bootstrap_parts(seed, connect)?;
         let progress = issuer.step(&garden);
         let (place, connection) = (from.place.clone(), from.connection.clone());
         self.bootstrap = Some((from, garden, issuer));
         match progress {
-            Ok(Progress::Waiting { after, csr_name }) => {
-                Ok(Obtained::Waiting { after, what: format!("approval of certificate request {csr_name}") })
-            }
-            Ok(Progress::Issued(issued)) => self.store(seed, issued).map(Obtained::Ready),
+            Ok(RequestProgress::Waiting { after, csr_name }) => Ok(BootstrapProgress::Waiting {
+                after,
+                what: format!("approval of certificate request {csr_name}"),
+            }),
+            Ok(RequestProgress::Issued(issued)) => self.store(seed, issued).map(BootstrapProgress::Ready),
             Err(source) => {
                 // Another credential may work, and this one may have been replaced before the next attempt.
                 self.bootstrap = None;

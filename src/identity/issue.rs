@@ -41,7 +41,7 @@ pub struct Issued {
 
 /// The progress of a request.
 #[derive(Clone, Debug)]
-pub enum Progress {
+pub enum RequestProgress {
     /// Call again after this time.
     Waiting {
         /// The delay.
@@ -121,7 +121,7 @@ impl Issuer {
     /// # Errors
     /// [`Error::Refused`] and [`Error::TimedOut`] end the request: the next step creates a new key and request. After
     /// other errors, it stays pending.
-    pub fn step(&mut self, garden: &Garden) -> Result<Progress, Error> {
+    pub fn step(&mut self, garden: &Garden) -> Result<RequestProgress, Error> {
         let pending = match self.pending.take() {
             Some(pending) if !pending.uid.is_empty() => pending,
             // A crash came between the key and the response: the object may or may not exist.
@@ -141,7 +141,7 @@ impl Issuer {
         self.state.remove(self.slot);
     }
 
-    fn look(&mut self, garden: &Garden, pending: Pending) -> Result<Progress, Error> {
+    fn look(&mut self, garden: &Garden, pending: Pending) -> Result<RequestProgress, Error> {
         let key = Key::cluster(&pending.name);
         let found = garden.get::<CertificateSigningRequest>(&CERTIFICATE_SIGNING_REQUEST, &key);
         let state = match found {
@@ -160,7 +160,7 @@ impl Issuer {
                 let after = pending.waited(self.clock.mono()).clamp(POLL_FIRST, POLL);
                 let csr_name = pending.name.clone();
                 self.pending = Some(pending);
-                Ok(Progress::Waiting { after, csr_name })
+                Ok(RequestProgress::Waiting { after, csr_name })
             }
             State::Refused(how, why) => {
                 self.discard();
@@ -173,7 +173,7 @@ impl Issuer {
                 let csr_name = pending.name.clone();
                 // Kept until the caller has stored the certificate and discards the request.
                 self.pending = Some(pending);
-                Ok(Progress::Issued(Issued { certificate_pem, key_pem, csr_name }))
+                Ok(RequestProgress::Issued(Issued { certificate_pem, key_pem, csr_name }))
             }
         }
     }

@@ -22,7 +22,7 @@ pub const OPERATION_REBOOTSTRAP: &str = "rebootstrap";
 
 /// The requested operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Operation {
+pub enum KubeconfigOperation {
     /// None, or an unknown one.
     #[default]
     None,
@@ -34,18 +34,18 @@ pub enum Operation {
 
 /// The content of the Secret.
 #[derive(Clone, Debug)]
-pub struct Stored {
+pub struct StoredKubeconfig {
     /// The connection that its kubeconfig describes.
     pub connection: Connection,
     /// The requested operation.
-    pub operation: Operation,
+    pub operation: KubeconfigOperation,
 }
 
 /// Reads a kubeconfig Secret; `None` if it does not exist or has no kubeconfig.
 ///
 /// # Errors
 /// If it cannot be read, or its content is not a kubeconfig.
-pub fn load(seed: &Client, key: &Key) -> Result<Option<Stored>, Error> {
+pub fn load(seed: &Client, key: &Key) -> Result<Option<StoredKubeconfig>, Error> {
     let found =
         seed.find::<Secret>(&SECRET, key).map_err(Error::kube(format!("read secret {key} in the seed")))?;
     let Some(secret) = found else { return Ok(None) };
@@ -55,11 +55,11 @@ pub fn load(seed: &Client, key: &Key) -> Result<Option<Stored>, Error> {
     }
     let connection = parse(encoded, &format!("secret {key} of the seed"))?;
     let operation = match secret.metadata.annotations.get(OPERATION).map(String::as_str) {
-        Some(OPERATION_RENEW) => Operation::Renew,
-        Some(OPERATION_REBOOTSTRAP) => Operation::Rebootstrap,
-        _ => Operation::None,
+        Some(OPERATION_RENEW) => KubeconfigOperation::Renew,
+        Some(OPERATION_REBOOTSTRAP) => KubeconfigOperation::Rebootstrap,
+        _ => KubeconfigOperation::None,
     };
-    Ok(Some(Stored { connection, operation }))
+    Ok(Some(StoredKubeconfig { connection, operation }))
 }
 
 fn parse(encoded: &str, place: &str) -> Result<Connection, Error> {

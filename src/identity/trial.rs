@@ -15,7 +15,7 @@ use crate::pki::Certificate;
 
 /// The garden's response to the identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Trial {
+pub enum IdentityTrial {
     /// The garden accepted it.
     Accepted,
     /// The garden refused it: 401, or a failed handshake.
@@ -27,22 +27,22 @@ pub enum Trial {
 }
 
 /// What a response of the garden, which may be an error, implies about the identity of the request.
-pub fn judge(error: Option<&kube::Error>) -> Trial {
+pub fn judge(error: Option<&kube::Error>) -> IdentityTrial {
     match error {
-        None => Trial::Accepted,
+        None => IdentityTrial::Accepted,
         Some(kube::Error::Api(failure)) => match failure.code {
-            401 => Trial::Refused,
-            403 | 404 => Trial::Accepted,
-            _ => Trial::Unknown,
+            401 => IdentityTrial::Refused,
+            403 | 404 => IdentityTrial::Accepted,
+            _ => IdentityTrial::Unknown,
         },
         Some(kube::Error::Transport { source: net::Error::Tls(tls), .. }) => match tls {
-            TlsError::Refused(_) => Trial::Refused,
+            TlsError::Refused(_) => IdentityTrial::Refused,
             TlsError::UnknownIssuer | TlsError::BadSignature | TlsError::BadCertificate(_) => {
-                Trial::Untrusted
+                IdentityTrial::Untrusted
             }
-            _ => Trial::Unknown,
+            _ => IdentityTrial::Unknown,
         },
-        Some(_) => Trial::Unknown,
+        Some(_) => IdentityTrial::Unknown,
     }
 }
 
@@ -52,19 +52,19 @@ const REFUSED_FOR: Duration = Duration::from_secs(10);
 
 /// The trials so far.
 #[derive(Clone, Debug, Default)]
-pub struct Refusals {
+pub struct IdentityRefusals {
     count: u32,
     since: Mono,
-    last: Option<Trial>,
+    last: Option<IdentityTrial>,
 }
 
-impl Refusals {
+impl IdentityRefusals {
     /// Records one more trial. An unreachable garden does not change the result.
-    pub fn record(&mut self, trial: Trial, now: Mono) {
+    pub fn record(&mut self, trial: IdentityTrial, now: Mono) {
         match trial {
-            Trial::Unknown => return,
-            Trial::Accepted => self.count = 0,
-            Trial::Refused | Trial::Untrusted => {
+            IdentityTrial::Unknown => return,
+            IdentityTrial::Accepted => self.count = 0,
+            IdentityTrial::Refused | IdentityTrial::Untrusted => {
                 if self.count == 0 {
                     self.since = now;
                 }
@@ -81,7 +81,7 @@ impl Refusals {
 
     /// Whether the server is no longer trusted.
     pub fn is_untrusted(&self) -> bool {
-        self.is_refused() && self.last == Some(Trial::Untrusted)
+        self.is_refused() && self.last == Some(IdentityTrial::Untrusted)
     }
 
     /// Whether the identity is lost. An expired certificate needs no further evidence.
@@ -225,25 +225,25 @@ mod tests {
     #[test]
     fn what_an_answer_says() {
         let table = [
-            (Ok(()), Trial::Accepted),
-            (answered(401), Trial::Refused),
-            (answered(403), Trial::Accepted),
-            (answered(503), Trial::Unknown),
-            (tls(TlsError::Refused("CertificateExpired".to_owned())), Trial::Refused),
-            (tls(TlsError::UnknownIssuer), Trial::Untrusted),
-            (tls(TlsError::Expired { now_s: 2, not_after_s: 1 }), Trial::Unknown),
-            (Err(kube::Error::Stopped), Trial::Unknown),
+            (Ok(()), IdentityTrial::Accepted),
+            (answered(401), IdentityTrial::Refused),
+            (answered(403), IdentityTrial::Accepted),
+            (answered(503), IdentityTrial::Unknown),
+            (tls(TlsError::Refused("CertificateExpired".to_owned())), IdentityTrial::Refused),
+            (tls(TlsError::UnknownIssuer), IdentityTrial::Untrusted),
+            (tls(TlsError::Expired { now_s: 2, not_after_s: 1 }), IdentityTrial::Unknown),
+            (Err(kube::Error::Stopped), IdentityTrial::Unknown),
         ];
         for (answer, expected) in table {
             assert_eq!(judge(answer.as_ref().err()), expected, "{answer:?}");
         }
     }
 
-    type Trials = &'static [(Trial, u64)];
+    type Trials = &'static [(IdentityTrial, u64)];
 
     #[test]
     fn an_identity_is_lost_after_some_refusals() {
-        use Trial::{Accepted, Refused, Unknown, Untrusted};
+        use IdentityTrial::{Accepted, Refused, Unknown, Untrusted};
         // Trials with their seconds; whether the certificate has expired; whether the identity is lost.
         let table: [(Trials, bool, bool); 9] = [
             (&[], true, false),
@@ -257,7 +257,7 @@ mod tests {
             (&[(Untrusted, 0), (Untrusted, 5), (Untrusted, 10)], false, true),
         ];
         for (trials, expired, lost) in table {
-            let (mut refusals, mut now) = (Refusals::default(), Mono::ZERO);
+            let (mut refusals, mut now) = (IdentityRefusals::default(), Mono::ZERO);
             for (trial, s) in trials {
                 now = Duration::from_secs(*s);
                 refusals.record(*trial, now);

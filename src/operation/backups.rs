@@ -4,7 +4,7 @@ use crate::api::gardener::BACKUP_ENTRY;
 use crate::api::meta::text;
 use crate::backup::garden;
 use crate::extension::{DesiredExtension, ExtensionPatience};
-use crate::flow::{Failed, Step};
+use crate::flow::{Failed, TaskStep};
 
 use super::objects::{Desired, ObjectRow};
 use super::work::Work;
@@ -24,8 +24,8 @@ fn desired(work: &Work) -> Vec<Desired> {
 }
 
 /// Writes it, for the Seed's bucket.
-fn deploy(work: &Work, desired: &Desired) -> Result<Step, Failed> {
+fn deploy(work: &Work, desired: &Desired) -> Result<TaskStep, Failed> {
     let bucket = text(&work.inputs.seed["metadata"]["uid"]);
     garden::deploy_entry(&work.env.garden, &desired.target, (&work.shoot, bucket), work.now())?;
-    Ok(Step::Done)
+    Ok(TaskStep::Done)
 }

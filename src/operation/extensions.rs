@@ -11,7 +11,7 @@ use crate::api::meta::{Key, Resource};
 use crate::extension::{
     EnabledExtension, ExtensionClass, ExtensionObject, ExtensionPatience, ReconcileMoment, enabled,
 };
-use crate::flow::{Failed, Step};
+use crate::flow::{Failed, TaskStep};
 
 use super::objects::{Desired, Leaving, ObjectRow};
 use super::times::FIVE_MINUTES;
@@ -73,9 +73,9 @@ fn desired(work: &Work, moment: ReconcileMoment) -> Vec<Desired> {
 }
 
 /// Each operation triggers the extension.
-fn deploy(work: &Work, desired: &Desired) -> Result<Step, Failed> {
+fn deploy(work: &Work, desired: &Desired) -> Result<TaskStep, Failed> {
     desired.target.deploy(&work.env.seed, &desired.wish, work.now())?;
-    Ok(Step::Done)
+    Ok(TaskStep::Done)
 }
 
 const fn going(target: ExtensionObject, patience: ExtensionPatience) -> Leaving {

@@ -5,7 +5,7 @@
 
 use serde_json::Value;
 
-use crate::flow::Outline;
+use crate::flow::TaskOutline;
 use crate::shoot::{ShootView, ShootViewSources};
 
 mod backups;
@@ -59,7 +59,7 @@ pub fn evidence_of(operation: Operation, task: &str) -> Evidence {
 
 /// The tasks of an operation on the Shoot, as far as its spec and status tell which are skipped; none if this
 /// version does not support the operation.
-pub fn outline(operation: Operation, shoot: &Value) -> Vec<Outline> {
+pub fn outline(operation: Operation, shoot: &Value) -> Vec<TaskOutline> {
     let view =
         ShootView::new(ShootViewSources { shoot, seed: &Value::Null, project: "", garden: "", secrets: &[] });
     let mut facts = Facts::new(operation, shoot, &view, Found::ALL);

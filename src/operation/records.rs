@@ -8,7 +8,7 @@ use crate::api::core::SECRET;
 use crate::api::extensions::DNS_RECORD;
 use crate::api::meta::{Key, text};
 use crate::extension::{DesiredExtension, ExtensionObject, ExtensionPatience};
-use crate::flow::{Failed, Step};
+use crate::flow::{Failed, TaskStep};
 use crate::kube::{Garden, Seed};
 use crate::runtime::write;
 
@@ -107,7 +107,7 @@ fn desired(work: &Work, role: &'static str) -> Vec<Desired> {
 
 /// Writes a record with the credentials of its provider. The garden may request that it is written even if nothing has
 /// changed. Not finished while an older record must be deleted first.
-fn deploy(work: &Work, role: &'static str, request: &str, desired: &Desired) -> Result<Step, Failed> {
+fn deploy(work: &Work, role: &'static str, request: &str, desired: &Desired) -> Result<TaskStep, Failed> {
     if let Some(record) = wanted(work, role) {
         bring_credentials(&work.env.garden, &work.env.seed, &record)?;
     }

@@ -5,25 +5,28 @@
 use serde_json::Value;
 
 use crate::components::scale;
-use crate::flow::{Attempt, Failed, Step};
+use crate::flow::{Attempt, Failed, TaskStep};
 
 use super::times::STORE_PERIOD;
 use super::work::Work;
 
 /// Shuts the control plane down. Its Services stay, so that the address stays the same for the owner.
-pub(super) fn control_plane(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+pub(super) fn control_plane(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     let (mode, now) = (work.env.settings.edge.etcd.mode, work.now());
     // Writes of the applier must not fail because the server stops: they would not be retried before the Shoot is
     // awake.
     if !work.env.served.let_go(work.plane(), now) {
-        return Ok(Step::again(STORE_PERIOD, "the applier has not seen the hibernation of the Shoot yet"));
+        return Ok(TaskStep::again(
+            STORE_PERIOD,
+            "the applier has not seen the hibernation of the Shoot yet",
+        ));
     }
     let step = scale::control_plane_down(&work.env.seed, mode, work.plane(), now)?;
-    if step != Step::Done {
+    if step != TaskStep::Done {
         return Ok(step);
     }
     work.env.connector.forget(work.plane());
-    Ok(Step::Done)
+    Ok(TaskStep::Done)
 }
 
 /// Whether a Shoot is hibernated according to its status, and must stay so.

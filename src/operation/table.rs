@@ -1,13 +1,13 @@
 //! Tables of an operation's tasks.
 
-use crate::flow::{self, Flow, Outline};
+use crate::flow::{self, Flow, TaskOutline};
 
 use super::evidence::{Evidence, only_in_the_log};
 use super::facts::Facts;
 use super::work::Work;
 
 /// A task of an operation.
-pub(super) type Row = flow::Row<Work, Facts, Evidence>;
+pub(super) type Row = flow::TaskRow<Work, Facts, Evidence>;
 
 /// The tasks of an operation. A task comes after those that it waits for.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ impl Table {
     }
 
     /// Lists the tasks, to describe a flow that runs elsewhere.
-    pub fn outline(&self, facts: &Facts) -> Vec<Outline> {
+    pub fn outline(&self, facts: &Facts) -> Vec<TaskOutline> {
         flow::outline(self.rows, facts)
     }
 

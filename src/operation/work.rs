@@ -11,14 +11,14 @@ use crate::base::clock::{Clock, Timestamp};
 use crate::base::sorted::{SortedMap, SortedSet};
 use crate::components::images::Images;
 use crate::config::settings::Settings;
-use crate::deployer::Parent;
+use crate::deployer::ParentAgent;
 use crate::extension::ExtensionObject;
 use crate::flow::Failed;
 use crate::kube::{Garden, Seed};
 use crate::pki::keys::RsaKeys;
 use crate::resources::ManagedResourceHead;
 use crate::runtime::store::Store;
-use crate::secrets::{self, Place, Secrets};
+use crate::secrets::{self, Secrets, SecretsLocation};
 use crate::shoot::cleaner::CleanupSweep;
 use crate::shoot::client::ShootConnector;
 use crate::shoot::rewrite::EncryptionRewrite;
@@ -53,7 +53,7 @@ pub struct Environment {
     /// The images of control planes.
     pub images: Images,
     /// Facts about the agent's own pod.
-    pub parent: Parent,
+    pub parent: ParentAgent,
     /// Makes clients of Shoots.
     pub connector: ShootConnector,
     /// The clusters of Shoots that the applier serves.
@@ -81,7 +81,7 @@ pub struct Work {
     pub(super) view: ShootView,
     pub(super) facts: Facts,
     pub(super) inputs: GardenInputs,
-    pub(super) place: Place,
+    pub(super) place: SecretsLocation,
     /// The Secrets that this operation has read and asked for.
     pub(super) session: Option<Secrets>,
     pub(super) results: Results,
@@ -115,7 +115,7 @@ impl Work {
         inputs: GardenInputs,
         clock: Clock,
     ) -> Self {
-        let place = Place {
+        let place = SecretsLocation {
             client: env.seed.clone(),
             namespace: view.technical_id.clone(),
             identity: IDENTITY.to_owned(),

@@ -4,19 +4,16 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::config::{Config, TokenUser};
-use super::manager::{Plan, Stored};
+use super::config::{SecretConfig, TokenUser};
+use super::manager::SecretPlan;
+use super::stored::{SecretEntries, StoredSecret};
 use crate::base::clock::Timestamp;
 use crate::base::random;
-use crate::base::sorted::SortedMap;
 use crate::format::base64;
 use crate::format::time::Civil;
 use crate::format::yaml::{self, Dialect};
 use crate::pki::issue::{Authority, Issuer, Names, Template, Usage, common_name, subject};
 use crate::pki::{self, AnyKey, Certificate, password};
-
-/// The entries of a Secret.
-pub type Data = SortedMap<String, Vec<u8>>;
 
 /// Length of CA keys.
 const CA_KEY_BITS: usize = 3_072;
@@ -27,7 +24,7 @@ const CLOCK_SKEW: Duration = Duration::from_secs(60);
 const TOKEN_CHARS: usize = 128;
 const LETTERS: &[u8] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
 
-impl Config {
+impl SecretConfig {
     /// The length in bits of the RSA key to generate first; keys of other kinds are fast to generate.
     pub const fn rsa_bits(&self) -> Option<usize> {
         match self {
@@ -38,12 +35,17 @@ impl Config {
     }
 }
 
-impl Plan {
-    /// Creates the content of the Secret. `rsa` is the key that [`Config::rsa_bits`] requires.
+impl SecretPlan {
+    /// Creates the content of the Secret. `rsa` is the key that [`SecretConfig::rsa_bits`] requires.
     ///
     /// # Errors
     /// The key of a CA does not match, or the system has no random numbers.
-    pub fn fill(&self, config: &Config, rsa: Option<&AnyKey>, now: Timestamp) -> Result<Data, pki::Error> {
+    pub fn fill(
+        &self,
+        config: &SecretConfig,
+        rsa: Option<&AnyKey>,
+        now: Timestamp,
+    ) -> Result<SecretEntries, pki::Error> {
         match &self.source {
             Some(source) => Ok(source.data.clone()),
             None => make(config, self, rsa, now),
@@ -51,14 +53,19 @@ impl Plan {
     }
 }
 
-fn make(config: &Config, plan: &Plan, rsa: Option<&AnyKey>, now: Timestamp) -> Result<Data, pki::Error> {
+fn make(
+    config: &SecretConfig,
+    plan: &SecretPlan,
+    rsa: Option<&AnyKey>,
+    now: Timestamp,
+) -> Result<SecretEntries, pki::Error> {
     if !random::works() {
         return Err(pki::Error::Key("the system has no random numbers"));
     }
     let rsa = || rsa.ok_or(pki::Error::Key("there is no RSA key"));
-    let one = |key: &str, value: String| -> Data { [(key.to_owned(), value.into_bytes())].into() };
+    let one = |key: &str, value: String| -> SecretEntries { [(key.to_owned(), value.into_bytes())].into() };
     Ok(match config {
-        Config::Ca { validity, .. } => {
+        SecretConfig::Ca { validity, .. } => {
             let key = rsa()?;
             let (not_before_unix_s, not_after_unix_s) = validity_of(*validity, now);
             let template = Template {
@@ -72,9 +79,9 @@ fn make(config: &Config, plan: &Plan, rsa: Option<&AnyKey>, now: Timestamp) -> R
             let certificate = template.sign(key, &Issuer::itself(&template, key)?)?;
             texts([("ca.crt", certificate), ("ca.key", key.to_pem())])
         }
-        Config::Leaf { .. } => leaf(config, plan, now)?,
-        Config::ClientKubeconfig { .. } => client_kubeconfig(config, plan, now)?,
-        Config::RsaKey { for_ssh, .. } => {
+        SecretConfig::Leaf { .. } => leaf(config, plan, now)?,
+        SecretConfig::ClientKubeconfig { .. } => client_kubeconfig(config, plan, now)?,
+        SecretConfig::RsaKey { for_ssh, .. } => {
             let mut data = one("id_rsa", rsa()?.to_pem());
             if *for_ssh {
                 let public = rsa()?.ssh_public().ok_or(pki::Error::Key("this is not an RSA key"))?;
@@ -82,7 +89,7 @@ fn make(config: &Config, plan: &Plan, rsa: Option<&AnyKey>, now: Timestamp) -> R
             }
             data
         }
-        Config::EncryptionKey { provider, length, .. } => {
+        SecretConfig::EncryptionKey { provider, length, .. } => {
             let secret = random::vec(*length as usize);
             let mut data = texts([
                 ("key", format!("key{}", now.unix())),
@@ -92,17 +99,17 @@ fn make(config: &Config, plan: &Plan, rsa: Option<&AnyKey>, now: Timestamp) -> R
             data.insert("secret".to_owned(), secret);
             data
         }
-        Config::StaticToken { tokens, .. } => {
+        SecretConfig::StaticToken { tokens, .. } => {
             one("static_tokens.csv", tokens.values().map(token_line).collect::<Vec<_>>().join("\n"))
         }
-        Config::BasicAuth { username, password_length, .. } => {
+        SecretConfig::BasicAuth { username, password_length, .. } => {
             let password = random::text(*password_length as usize, LETTERS);
             let auth = format!("{username}:{}", password::bcrypt(password.as_bytes()));
             texts([("username", username.clone()), ("password", password), ("auth", auth)])
         }
-        Config::CertificateBundle { pems, .. } => [("bundle.crt".to_owned(), pems.concat())].into(),
-        Config::KeyBundle { pems, .. } => [("bundle.key".to_owned(), pems.concat())].into(),
-        Config::Kubeconfig { context, server, ca, token_file, namespace, .. } => {
+        SecretConfig::CertificateBundle { pems, .. } => [("bundle.crt".to_owned(), pems.concat())].into(),
+        SecretConfig::KeyBundle { pems, .. } => [("bundle.key".to_owned(), pems.concat())].into(),
+        SecretConfig::Kubeconfig { context, server, ca, token_file, namespace, .. } => {
             let user = json!({"tokenFile": token_file});
             one("kubeconfig", kubeconfig(context, namespace, (server, ca), &user))
         }
@@ -124,12 +131,17 @@ fn kubeconfig(name: &str, namespace: &str, (server, ca): (&str, &[u8]), user: &V
     yaml::emit(&kubeconfig, Dialect::V4)
 }
 
-fn client_kubeconfig(config: &Config, plan: &Plan, now: Timestamp) -> Result<Data, pki::Error> {
-    let Config::ClientKubeconfig { name, common_name, organizations, validity, context, server, ca } = config
+fn client_kubeconfig(
+    config: &SecretConfig,
+    plan: &SecretPlan,
+    now: Timestamp,
+) -> Result<SecretEntries, pki::Error> {
+    let SecretConfig::ClientKubeconfig { name, common_name, organizations, validity, context, server, ca } =
+        config
     else {
         return Err(pki::Error::Key("this is not a kubeconfig"));
     };
-    let certificate = Config::Leaf {
+    let certificate = SecretConfig::Leaf {
         name: name.clone(),
         common_name: common_name.clone(),
         organizations: organizations.clone(),
@@ -152,8 +164,10 @@ fn client_kubeconfig(config: &Config, plan: &Plan, now: Timestamp) -> Result<Dat
     Ok(data)
 }
 
-fn leaf(config: &Config, plan: &Plan, now: Timestamp) -> Result<Data, pki::Error> {
-    let Config::Leaf { common_name, organizations, usage, names, validity, skip_ca, with_chain, .. } = config
+fn leaf(config: &SecretConfig, plan: &SecretPlan, now: Timestamp) -> Result<SecretEntries, pki::Error> {
+    let SecretConfig::Leaf {
+        common_name, organizations, usage, names, validity, skip_ca, with_chain, ..
+    } = config
     else {
         return Err(pki::Error::Key("this is not a certificate"));
     };
@@ -181,7 +195,7 @@ fn leaf(config: &Config, plan: &Plan, now: Timestamp) -> Result<Data, pki::Error
     Ok(data)
 }
 
-fn texts<const N: usize>(entries: [(&str, String); N]) -> Data {
+fn texts<const N: usize>(entries: [(&str, String); N]) -> SecretEntries {
     entries.into_iter().map(|(key, value)| (key.to_owned(), value.into_bytes())).collect()
 }
 
@@ -211,7 +225,7 @@ fn token_line(user: &TokenUser) -> String {
 ///
 /// # Errors
 /// The problem.
-pub(super) fn check_ca(secret: &Stored) -> Result<(), String> {
+pub(super) fn check_ca(secret: &StoredSecret) -> Result<(), String> {
     let text = str::from_utf8(secret.get("ca.crt")).map_err(|_| "ca.crt is not text".to_owned())?;
     let certificate = Certificate::parse_pem(text).map_err(|e| format!("ca.crt: {e}"))?;
     if !certificate.is_ca {

@@ -9,7 +9,7 @@ use super::view::ShootView;
 use crate::api::core::{CONFIG_MAP, SECRET};
 use crate::api::gardener::{INTERNAL_SECRET, SHOOT};
 use crate::api::meta::{Key, Resource};
-use crate::flow::{Failed, Step};
+use crate::flow::{Failed, TaskStep};
 use crate::format::base64;
 use crate::kube::Garden;
 use crate::runtime::write;
@@ -29,7 +29,7 @@ struct Copy {
 ///
 /// # Errors
 /// A request to the garden fails.
-pub fn ensure(garden: &Garden, view: &ShootView, made: &ShootSecrets) -> Result<Step, Failed> {
+pub fn ensure(garden: &Garden, view: &ShootView, made: &ShootSecrets) -> Result<TaskStep, Failed> {
     let client = made.data(CA_CLIENT).ok_or_else(|| Failed::new("there is no client CA yet"))?;
     let client: serde_json::Map<String, Value> =
         client.iter().map(|(key, value)| (key.clone(), json!(base64::encode(value)))).collect();
@@ -37,7 +37,7 @@ pub fn ensure(garden: &Garden, view: &ShootView, made: &ShootSecrets) -> Result<
         let key = Key::new(view.namespace.as_str(), format!("{}.{}", view.name, copy.name));
         write::ensure(garden, &copy.resource, &key, |object| set(object, view, &copy))?;
     }
-    Ok(Step::Done)
+    Ok(TaskStep::Done)
 }
 
 fn copies(view: &ShootView, ca: &[u8], client: Value) -> [Copy; 3] {

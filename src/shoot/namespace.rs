@@ -11,7 +11,7 @@ use crate::api::extensions::EXTENSION;
 use crate::api::gardener::ControllerRegistration;
 use crate::api::meta::{Key, text};
 use crate::base::random;
-use crate::flow::{Failed, Step};
+use crate::flow::{Failed, TaskStep};
 use crate::kube::Seed;
 use crate::runtime::write;
 
@@ -30,16 +30,16 @@ pub fn ensure(
     seed: &Seed,
     view: &ShootView,
     registrations: &[Arc<ControllerRegistration>],
-) -> Result<Step, Failed> {
+) -> Result<TaskStep, Failed> {
     let key = Key::cluster(view.technical_id.as_str());
     let types = extension_types(&view.extensions, registrations);
     let chance = random::unit();
     let namespace = write::ensure(seed, &NAMESPACE, &key, |object| set(object, view, &types, chance))?;
     if namespace["metadata"]["deletionTimestamp"].is_string() {
         let why = format!("namespace {} of the seed is being deleted", view.technical_id);
-        return Ok(Step::again(TERMINATING_AGAIN, why));
+        return Ok(TaskStep::again(TERMINATING_AGAIN, why));
     }
-    Ok(Step::Done)
+    Ok(TaskStep::Done)
 }
 
 /// Types of Extensions for the namespace's labels: listed ones, and those that are enabled for all Shoots. As in

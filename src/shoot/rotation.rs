@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::view::{Rotated, RotationPhase, ShootView};
 use crate::api::meta::text;
 use crate::base::sorted::SortedSet;
-use crate::secrets::{Options, Rotation};
+use crate::secrets::{Options, SecretsRotation};
 
 /// All CAs of a Shoot, in the order of their creation.
 pub const AUTHORITIES: [&str; 6] =
@@ -22,12 +22,12 @@ pub const SERVICE_ACCOUNT_KEY: &str = "service-account-key";
 pub const ENCRYPTION_KEY: &str = "kube-apiserver-etcd-encryption-key";
 
 /// For [`crate::secrets::Secrets::load`].
-pub fn rotation(view: &ShootView) -> Rotation {
+pub fn rotation(view: &ShootView) -> SecretsRotation {
     let of = &view.rotations;
     let with_authorities = AUTHORITIES.into_iter().chain([STATIC_TOKEN]).map(|name| (name, of.authorities));
     let keys = [(SERVICE_ACCOUNT_KEY, of.service_account_key), (ENCRYPTION_KEY, of.encryption_key)];
     let begun = |(name, rotated): (&str, Rotated)| Some((name.to_owned(), rotated.initiated?));
-    Rotation { renews_cas: false, initiated: with_authorities.chain(keys).filter_map(begun).collect() }
+    SecretsRotation { renews_cas: false, initiated: with_authorities.chain(keys).filter_map(begun).collect() }
 }
 
 /// The options of a CA.

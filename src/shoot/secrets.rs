@@ -11,7 +11,9 @@ use super::view::ShootView;
 use crate::base::sorted::SortedMap;
 use crate::flow::Failed;
 use crate::pki::issue::{Names, Usage};
-use crate::secrets::{Config, Data, Error, Options, Secrets, Set, Stored, TokenUser};
+use crate::secrets::{
+    Error, Options, SecretConfig, SecretEntries, SecretSet, Secrets, StoredSecret, TokenUser,
+};
 
 /// The kubeconfig that pods of the control plane share. Each pod has its own token.
 pub const GENERIC_KUBECONFIG: &str = "generic-token-kubeconfig";
@@ -26,7 +28,7 @@ const SERVER_HOST: &str = "kube-apiserver";
 
 /// The present Secrets of a control plane.
 #[derive(Clone, Debug)]
-pub struct ShootSecrets(SortedMap<String, Set>);
+pub struct ShootSecrets(SortedMap<String, SecretSet>);
 
 impl ShootSecrets {
     /// The name of a configuration's current Secret. Empty until it was requested: the API server's certificate is
@@ -41,12 +43,12 @@ impl ShootSecrets {
     }
 
     /// The content of a configuration's current Secret.
-    pub fn data(&self, config: &str) -> Option<&Data> {
+    pub fn data(&self, config: &str) -> Option<&SecretEntries> {
         self.0.get(config).map(|set| &set.current.data)
     }
 
     /// The content of the previous one, while it is valid.
-    pub fn old_data(&self, config: &str) -> Option<&Data> {
+    pub fn old_data(&self, config: &str) -> Option<&SecretEntries> {
         self.0.get(config)?.old.as_ref().map(|old| &old.data)
     }
 
@@ -121,11 +123,11 @@ pub enum EnsuredSecrets {
 pub const MAKING: &str = "making RSA keys, ";
 
 /// Which of the keys is being made, if it is that of the last of these configurations.
-fn making(begun: &[(Config, Options)], all: usize) -> Failed {
+fn making(begun: &[(SecretConfig, Options)], all: usize) -> Failed {
     Failed::progress(format!("{MAKING}{} of {all}", count_of_keys(begun)))
 }
 
-fn count_of_keys(configs: &[(Config, Options)]) -> usize {
+fn count_of_keys(configs: &[(SecretConfig, Options)]) -> usize {
     configs.iter().filter(|(config, _)| config.rsa_bits().is_some()).count()
 }
 
@@ -146,7 +148,7 @@ pub fn ensure(
             return Ok(EnsuredSecrets::Making(making(&first[..=index], count_of_keys(&first))));
         }
     }
-    let bundle: Option<Arc<Stored>> = secrets.get("ca").and_then(|set| set.bundle.clone());
+    let bundle: Option<Arc<StoredSecret>> = secrets.get("ca").and_then(|set| set.bundle.clone());
     let bundle = bundle.as_ref().map_or(&[][..], |bundle| bundle.get("bundle.crt"));
     let (kubeconfig, options) = generic_kubeconfig(view, bundle);
     secrets.ensure(&kubeconfig, &options)?;
@@ -177,7 +179,7 @@ fn names(view: &ShootView, outside: Option<&Outside>) -> Vec<String> {
     all
 }
 
-fn authorities(view: &ShootView) -> Vec<(Config, Options)> {
+fn authorities(view: &ShootView) -> Vec<(SecretConfig, Options)> {
     let authority = |name: &str| {
         let common_name = match name {
             "ca" => "kubernetes",
@@ -185,13 +187,13 @@ fn authorities(view: &ShootView) -> Vec<(Config, Options)> {
             other => other.trim_start_matches("ca-"),
         };
         let config =
-            Config::Ca { name: name.to_owned(), common_name: common_name.to_owned(), validity: None };
+            SecretConfig::Ca { name: name.to_owned(), common_name: common_name.to_owned(), validity: None };
         (config, of_authority(view, name))
     };
     AUTHORITIES.map(authority).into()
 }
 
-fn keys(view: &ShootView) -> Vec<(Config, Options)> {
+fn keys(view: &ShootView) -> Vec<(SecretConfig, Options)> {
     let own = |name: &str| name.to_owned();
     let user = TokenUser { username: own(HEALTH_CHECK), user_id: own(HEALTH_CHECK), groups: Vec::new() };
     // Upstream omits the provider that was once the only one.
@@ -199,22 +201,22 @@ fn keys(view: &ShootView) -> Vec<(Config, Options)> {
     let provider = provider.unwrap_or_default().to_owned();
     vec![
         (
-            Config::EncryptionKey { name: own(ENCRYPTION_KEY), provider, length: 32 },
+            SecretConfig::EncryptionKey { name: own(ENCRYPTION_KEY), provider, length: 32 },
             of_key(view.rotations.encryption_key),
         ),
         (
-            Config::RsaKey { name: own(SERVICE_ACCOUNT_KEY), bits: 4_096, for_ssh: false },
+            SecretConfig::RsaKey { name: own(SERVICE_ACCOUNT_KEY), bits: 4_096, for_ssh: false },
             of_key(view.rotations.service_account_key),
         ),
         (
-            Config::StaticToken { name: own(STATIC_TOKEN), tokens: [(own(HEALTH_CHECK), user)].into() },
+            SecretConfig::StaticToken { name: own(STATIC_TOKEN), tokens: [(own(HEALTH_CHECK), user)].into() },
             Options { persist: true, ..Options::default() },
         ),
     ]
 }
 
-fn generic_kubeconfig(view: &ShootView, ca: &[u8]) -> (Config, Options) {
-    let config = Config::Kubeconfig {
+fn generic_kubeconfig(view: &ShootView, ca: &[u8]) -> (SecretConfig, Options) {
+    let config = SecretConfig::Kubeconfig {
         name: GENERIC_KUBECONFIG.to_owned(),
         context: view.technical_id.clone(),
         server: SERVER_HOST.to_owned(),
@@ -231,9 +233,9 @@ fn signed_by(ca: &str) -> Options {
 }
 
 /// Certificates with the CA that signs each of them.
-fn certificates(view: &ShootView, outside: Option<&Outside>) -> Vec<(Config, &'static str)> {
+fn certificates(view: &ShootView, outside: Option<&Outside>) -> Vec<(SecretConfig, &'static str)> {
     let namespace = &view.technical_id;
-    let leaf = |name: &str, common_name: &str, usage: Usage, names: Names| Config::Leaf {
+    let leaf = |name: &str, common_name: &str, usage: Usage, names: Names| SecretConfig::Leaf {
         name: name.to_owned(),
         common_name: common_name.to_owned(),
         organizations: Vec::new(),
@@ -279,7 +281,7 @@ mod tests {
     use super::super::view::tests::golden;
     use super::*;
     use crate::base::clock::Timestamp;
-    use crate::secrets::{Manager, Step};
+    use crate::secrets::{SecretStep, SecretsManager};
 
     const NOW: Timestamp = Timestamp::from_unix(1_795_352_540);
 
@@ -292,10 +294,12 @@ mod tests {
     fn all_secrets_of_a_go_gardenlet_are_created_with_its_names() {
         for (shoot, part) in [("s1", "created"), ("s1-prepared", "rotated")] {
             let view = golden(shoot);
-            let mut manager = Manager::new("gardenlet", vec![], &rotation(&view), NOW).unwrap();
+            let mut manager = SecretsManager::new("gardenlet", vec![], &rotation(&view), NOW).unwrap();
             let golden = secrets(part);
             for (config, options) in authorities(&view).into_iter().chain(keys(&view)) {
-                let Ok(Step::Make(plan)) = manager.ask(&config, &options, NOW) else { panic!("{config:?}") };
+                let Ok(SecretStep::Make(plan)) = manager.ask(&config, &options, NOW) else {
+                    panic!("{config:?}")
+                };
                 let Some(same) = golden.iter().find(|secret| secret["labels"]["name"] == config.name())
                 else {
                     assert_eq!(part, "rotated", "{config:?}");
@@ -339,7 +343,7 @@ mod tests {
         );
         let (config, options) = generic_kubeconfig(&golden("s2"), b"AB");
         assert!(options.keep_old && !options.persist);
-        let Config::Kubeconfig { server, context, .. } = config else { panic!() };
+        let SecretConfig::Kubeconfig { server, context, .. } = config else { panic!() };
         assert_eq!((server.as_str(), context.as_str()), ("kube-apiserver", "shoot--p--s2"));
     }
 
@@ -347,9 +351,9 @@ mod tests {
     fn created_secrets_are_found_by_volume() {
         let stored = |name: &str, entries: &[(&str, &str)]| {
             let data = entries.iter().map(|(k, v)| ((*k).to_owned(), v.as_bytes().to_vec())).collect();
-            Arc::new(Stored { name: name.to_owned(), data, ..Stored::default() })
+            Arc::new(StoredSecret { name: name.to_owned(), data, ..StoredSecret::default() })
         };
-        let set = |name: &str, entries: &[(&str, &str)]| Set {
+        let set = |name: &str, entries: &[(&str, &str)]| SecretSet {
             current: stored(name, entries),
             old: Some(stored("old", &[("secret", "o")])),
             bundle: Some(stored(&format!("{name}-bundle"), &[("bundle.crt", "PEM")])),

@@ -12,7 +12,9 @@ use gardenlet::components::crds;
 use gardenlet::extension::{
     DesiredExtension, ExtensionObject, ExtensionPatience, ExtensionResourceState, TIMESTAMP,
 };
-use gardenlet::flow::{Attempt, Failed, Flow, Observer, Progress, Row, Run, Step, TaskError, Turn};
+use gardenlet::flow::{
+    Attempt, Failed, Flow, FlowObserver, FlowProgress, FlowTurn, TaskError, TaskFunction, TaskRow, TaskStep,
+};
 use gardenlet::kube::Client;
 use serde_json::{Value, json};
 
@@ -50,8 +52,8 @@ struct Context {
 
 struct Silent;
 
-impl Observer for Silent {
-    fn progress(&mut self, _: &Progress) {}
+impl FlowObserver for Silent {
+    fn progress(&mut self, _: &FlowProgress) {}
 }
 
 impl Lab {
@@ -88,8 +90,8 @@ impl Lab {
             let turn = flow.turn(cx, &|| clock.mono(), &mut Silent);
             self.extension(cx);
             match turn {
-                Turn::Ended(ended) => return ended,
-                Turn::Again(after) => self.pass(after),
+                FlowTurn::Ended(ended) => return ended,
+                FlowTurn::Again(after) => self.pass(after),
             }
         }
     }
@@ -142,59 +144,60 @@ impl Lab {
     }
 }
 
-type Task = Row<Context, (), ()>;
+type Task = TaskRow<Context, (), ()>;
 
 const ASKING: &str = "Asking";
 
 /// A flow that asks the extension, and waits for its answer.
-fn flow(ask: Task, wait: Run<Context>) -> Flow<Context> {
-    Flow::new("test", &[ask, Row::new("Waiting", wait, ()).after(&[ASKING])], &())
+fn flow(ask: Task, wait: TaskFunction<Context>) -> Flow<Context> {
+    Flow::new("test", &[ask, TaskRow::new("Waiting", wait, ()).after(&[ASKING])], &())
 }
 
-fn wait_ready(cx: &mut Context, attempt: &Attempt) -> Result<Step, Failed> {
+fn wait_ready(cx: &mut Context, attempt: &Attempt) -> Result<TaskStep, Failed> {
     cx.target.wait_ready(&cx.client, ExtensionPatience::of(&cx.target.resource), attempt)
 }
 
 fn ready() -> Flow<Context> {
-    let deploy: Run<Context> = |cx, _| {
+    let deploy: TaskFunction<Context> = |cx, _| {
         cx.target.deploy(&cx.client, &cx.wish, cx.clock.now())?;
-        Ok(Step::Done)
+        Ok(TaskStep::Done)
     };
-    flow(Row::new(ASKING, deploy, ()), wait_ready)
+    flow(TaskRow::new(ASKING, deploy, ()), wait_ready)
 }
 
 fn needed() -> Flow<Context> {
-    let deploy: Run<Context> = |cx, _| cx.target.deploy_if_needed(&cx.client, &cx.wish, cx.clock.now());
-    flow(Row::new(ASKING, deploy, ()).within(Duration::from_secs(120)), wait_ready)
+    let deploy: TaskFunction<Context> =
+        |cx, _| cx.target.deploy_if_needed(&cx.client, &cx.wish, cx.clock.now());
+    flow(TaskRow::new(ASKING, deploy, ()).within(Duration::from_secs(120)), wait_ready)
 }
 
 fn gone() -> Flow<Context> {
-    let delete: Run<Context> = |cx, _| {
+    let delete: TaskFunction<Context> = |cx, _| {
         cx.target.delete(&cx.client, cx.clock.now())?;
-        Ok(Step::Done)
+        Ok(TaskStep::Done)
     };
-    let wait: Run<Context> =
+    let wait: TaskFunction<Context> =
         |cx, attempt| cx.target.wait_gone(&cx.client, ExtensionPatience::of(&cx.target.resource), attempt);
-    flow(Row::new(ASKING, delete, ()), wait)
+    flow(TaskRow::new(ASKING, delete, ()), wait)
 }
 
 fn migrated() -> Flow<Context> {
-    let migrate: Run<Context> = |cx, _| {
+    let migrate: TaskFunction<Context> = |cx, _| {
         cx.target.migrate(&cx.client, cx.clock.now())?;
-        Ok(Step::Done)
+        Ok(TaskStep::Done)
     };
-    let wait: Run<Context> = |cx, attempt| {
+    let wait: TaskFunction<Context> = |cx, attempt| {
         cx.target.wait_migrated(&cx.client, ExtensionPatience::of(&cx.target.resource), attempt)
     };
-    flow(Row::new(ASKING, migrate, ()), wait)
+    flow(TaskRow::new(ASKING, migrate, ()), wait)
 }
 
 fn restored() -> Flow<Context> {
-    let restore: Run<Context> = |cx, _| {
+    let restore: TaskFunction<Context> = |cx, _| {
         cx.target.restore(&cx.client, &cx.wish, &cx.memory, cx.clock.now())?;
-        Ok(Step::Done)
+        Ok(TaskStep::Done)
     };
-    flow(Row::new(ASKING, restore, ()), wait_ready)
+    flow(TaskRow::new(ASKING, restore, ()), wait_ready)
 }
 
 fn good(errors: &[TaskError]) {
@@ -268,8 +271,8 @@ fn the_wait_for_a_silent_extension_ends_with_a_timeout() {
     let ended = loop {
         let now = || -> Mono { lab.clock.mono() };
         match flow.turn(&mut cx, &now, &mut Silent) {
-            Turn::Ended(ended) => break ended,
-            Turn::Again(after) => lab.pass(after),
+            FlowTurn::Ended(ended) => break ended,
+            FlowTurn::Again(after) => lab.pass(after),
         }
     };
     let took = lab.clock.mono() - begun;

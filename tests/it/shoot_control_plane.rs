@@ -8,7 +8,7 @@ use gardenlet::api::core::{CONFIG_MAP, DEPLOYMENT, NAMESPACE, STATEFUL_SET};
 use gardenlet::api::meta::Key;
 use gardenlet::base::clock::{Clock, Simulated, Timestamp};
 use gardenlet::components::{kube_apiserver, kube_controller_manager, rollout};
-use gardenlet::flow::{Attempt, Step};
+use gardenlet::flow::{Attempt, TaskStep};
 use gardenlet::kube::{self, Client, Connection, Seed};
 use gardenlet::pki::AnyKey;
 use gardenlet::pki::issue::{Authority, Issuer, Names, Template, Usage, subject};
@@ -65,7 +65,7 @@ impl Rig {
         seed.create("v1", "namespaces", &json!({"metadata": {"name": view.technical_id}}));
         let client = Seed(seed.client());
         kube_apiserver::deploy_service(&client, &view.technical_id).unwrap();
-        let place = secrets::Place {
+        let place = secrets::SecretsLocation {
             client: client.clone(),
             namespace: view.technical_id.clone(),
             identity: "gardenlet".to_owned(),
@@ -146,8 +146,8 @@ impl Rig {
         let resource = if name.starts_with("etcd") { &STATEFUL_SET } else { &DEPLOYMENT };
         let now = Duration::ZERO;
         match rollout::wait(&self.client, resource, &key, &Attempt { begun: now, now, tries: 0 }) {
-            Ok(Step::Done) => None,
-            Ok(Step::Again { why, .. }) => Some(why.text),
+            Ok(TaskStep::Done) => None,
+            Ok(TaskStep::Again { why, .. }) => Some(why.text),
             other => panic!("{other:?}"),
         }
     }

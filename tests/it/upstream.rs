@@ -11,7 +11,7 @@ use gardenlet::format::{brotli, yaml};
 use gardenlet::pki::issue::{Authority, Issuer, Names, Template, common_name};
 use gardenlet::pki::request::{self, Subject};
 use gardenlet::pki::{AnyKey, PrivateKey};
-use gardenlet::secrets::Config;
+use gardenlet::secrets::SecretConfig;
 use serde_json::{Map, Value, json};
 
 use crate::charts;
@@ -357,7 +357,8 @@ fn authorities(world: &World) {
     let key = AnyKey::from_pem(include_bytes!("../fixtures/keys/rsa-3072-2.pem")).unwrap();
     let certificate = template.sign(&key, &Issuer::itself(&template, &key).unwrap()).unwrap();
     let pems = vec![certificate.clone().into_bytes()];
-    let bundle = Config::CertificateBundle { name: "ca-seed-bundle".to_owned(), pems }.checksum().to_string();
+    let bundle =
+        SecretConfig::CertificateBundle { name: "ca-seed-bundle".to_owned(), pems }.checksum().to_string();
     let bundle_name = format!("ca-seed-bundle-{}", &sha256_hex(bundle.as_bytes())[..8]);
     let secret = |name: &str, config: &str, checksum: &str, data: &[(&str, &str)]| {
         let data: Map<String, Value> =

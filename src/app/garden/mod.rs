@@ -23,8 +23,8 @@ use crate::base::stop::Stop;
 use crate::components::hosting;
 use crate::config::settings::Settings;
 use crate::config::version::GARDENER;
-use crate::identity::bootstrap::{Obtain, Obtained, Sources};
-use crate::identity::trial::{self, Trial};
+use crate::identity::bootstrap::{BootstrapProgress, IdentityBootstrap, IdentitySources};
+use crate::identity::trial::{self, IdentityTrial};
 use crate::identity::{self, cleanup};
 use crate::kube::{self, Connection, ErrorVerdict};
 
@@ -111,8 +111,9 @@ impl Error {
 
     /// Whether the error concerns an identity, ours or the server's.
     fn is_about_identity(&self) -> bool {
-        self.client()
-            .is_some_and(|error| matches!(trial::judge(Some(error)), Trial::Refused | Trial::Untrusted))
+        self.client().is_some_and(|error| {
+            matches!(trial::judge(Some(error)), IdentityTrial::Refused | IdentityTrial::Untrusted)
+        })
     }
 
     /// Whether the garden, or the network to it, failed. Other agents saw the same and will reconnect at the same time.
@@ -177,7 +178,7 @@ type Stage = fn(&mut BringUp) -> Result<Step, Error>;
 struct BringUp {
     shared: Arc<Shared>,
     stop: Stop,
-    obtain: Obtain,
+    obtain: IdentityBootstrap,
     /// The connection that the kubeconfig describes.
     connection: Option<Connection>,
     /// The garden's address as seen from here, if it differs from the kubeconfig.
@@ -217,7 +218,8 @@ impl BringUp {
         let sources = sources(&shared.settings, &shared.env);
         let seed_name = shared.settings.seed_config.name.clone();
         let clock = shared.env.clock.clone();
-        let obtain = Obtain::new(sources, seed_name, settings.validity, clock, shared.state.clone());
+        let obtain =
+            IdentityBootstrap::new(sources, seed_name, settings.validity, clock, shared.state.clone());
         Self {
             shared: Arc::clone(shared),
             stop: stop.clone(),
@@ -337,11 +339,11 @@ impl BringUp {
         let shared = Arc::clone(&self.shared);
         let connect = |connection| shared.clients.garden_once(connection);
         match self.obtain.step(&shared.clients.seed, &connect)? {
-            Obtained::Waiting { after, what } => {
+            BootstrapProgress::Waiting { after, what } => {
                 shared.status.stage(PART, &format!("getting an identity: waiting for {what}"));
                 Ok(Step::Again(after))
             }
-            Obtained::Ready(connection) => {
+            BootstrapProgress::Ready(connection) => {
                 cleanup::certificate(&connection)?;
                 self.adopt(connection)?;
                 self.keeper = certificate::Keeper::new(&shared, self.connection.as_ref());
@@ -432,8 +434,8 @@ impl BringUp {
 }
 
 /// The possible sources of an identity.
-pub(super) fn sources(settings: &Settings, env: &Environment) -> Sources {
-    Sources::new(settings, &|name| env.variable(name).map(str::to_owned))
+pub(super) fn sources(settings: &Settings, env: &Environment) -> IdentitySources {
+    IdentitySources::new(settings, &|name| env.variable(name).map(str::to_owned))
 }
 
 #[cfg(test)]

@@ -16,9 +16,9 @@ use serde_json::{Value, json};
 use crate::api::extensions;
 use crate::api::gardener::{BACKUP_BUCKET, BACKUP_ENTRY, LastOperation, OPERATION, SHOOT_STATE};
 use crate::api::meta::{Key, ObjectMeta, annotation, or_default, text};
-use crate::backup::decide::{self, Plan, State};
-use crate::backup::status::{self, Report, Way};
-use crate::backup::{Kind, Known, Round};
+use crate::backup::decide::{self, BackupPlan, State};
+use crate::backup::status::{self, BackupReport, OperationProgress};
+use crate::backup::{BackupKind, BackupRound, KnownExtensions};
 use crate::config::backup::BackupEntryController;
 use crate::extension::changed::has_ended;
 use crate::extension::credentials::{CredentialsReference, GardenCredentials};
@@ -36,7 +36,7 @@ use crate::runtime::store::Store;
 
 use super::Site;
 
-static KIND: Kind = Kind {
+static KIND: BackupKind = BackupKind {
     core: BACKUP_ENTRY,
     extension: extensions::BACKUP_ENTRY,
     controller: "backupentry-controller",
@@ -129,7 +129,7 @@ pub fn add(site: &Arc<Site>, group: &mut ControllerGroup) {
     group.watch(&site.garden, ours, &entries);
     let reconciler = EntryReconciler {
         site: Arc::clone(site),
-        known: Known {
+        known: KnownExtensions {
             registrations: site.registrations.store().clone(),
             installations: site.installations.store().clone(),
         },
@@ -146,7 +146,7 @@ fn in_bucket(entries: &Store<EntryHead>, bucket: &str, seed: &str) -> Vec<Key> {
 
 struct EntryReconciler {
     site: Arc<Site>,
-    known: Known,
+    known: KnownExtensions,
 }
 
 impl EntryReconciler {
@@ -172,7 +172,7 @@ impl Reconciler for EntryReconciler {
         let patience = self.patience(&head);
         let leaves = object["metadata"]["deletionTimestamp"].is_null() && head.is_leaving();
         let operation = if leaves { migrate::OPERATION_TYPE } else { status::operation(&object) };
-        let mut round = Round::new((&self.site.garden, &self.site.seed), &KIND, object, cx);
+        let mut round = BackupRound::new((&self.site.garden, &self.site.seed), &KIND, object, cx);
         let result = if leaves {
             migrate::step(&mut round)
         } else if round.is_deleting() {
@@ -185,9 +185,9 @@ impl Reconciler for EntryReconciler {
 }
 
 fn reconcile(
-    round: &mut Round<'_>,
+    round: &mut BackupRound<'_>,
     patience: Duration,
-    known: &Known,
+    known: &KnownExtensions,
 ) -> Result<ReconcileOutcome, ReconcileFailure> {
     round.finalize(true)?;
     let operation = status::operation(&round.object);
@@ -204,7 +204,7 @@ fn reconcile(
         return Ok(ReconcileOutcome::After(patience));
     };
     let wish = wish(round, &bucket);
-    let (Plan { asks, state, again, .. }, _) = round.prepare(&credentials, &wish, None)?;
+    let (BackupPlan { asks, state, again, .. }, _) = round.prepare(&credentials, &wish, None)?;
     let is_done = state == State::Succeeded;
     match state {
         State::Unheard => {
@@ -224,20 +224,20 @@ fn reconcile(
     Ok(again.map_or(ReconcileOutcome::Done, ReconcileOutcome::After))
 }
 
-fn started(operation: &'static str) -> Report {
+fn started(operation: &'static str) -> BackupReport {
     let description = format!("{} of BackupEntry state initialized.", status::noun(operation));
-    Report { operation, way: Way::Processing, description }
+    BackupReport { operation, way: OperationProgress::Processing, description }
 }
 
-fn succeeded(operation: &'static str) -> Report {
+fn succeeded(operation: &'static str) -> BackupReport {
     let description = format!("{} of BackupEntry succeeded.", status::noun(operation));
-    Report { operation, way: Way::Succeeded, description }
+    BackupReport { operation, way: OperationProgress::Succeeded, description }
 }
 
 /// The bucket of the entry and its credentials. `None`: the bucket cannot be used now, and the status of the entry
 /// contains the reason.
 fn usable(
-    round: &mut Round<'_>,
+    round: &mut BackupRound<'_>,
     operation: &'static str,
 ) -> Result<Option<(Value, GardenCredentials)>, ReconcileFailure> {
     let bucket = match bucket(round)? {
@@ -254,7 +254,7 @@ fn usable(
 }
 
 /// The bucket of the entry, or why it cannot be used now.
-fn bucket(round: &Round<'_>) -> Result<Result<Value, Failed>, ReconcileFailure> {
+fn bucket(round: &BackupRound<'_>) -> Result<Result<Value, Failed>, ReconcileFailure> {
     let name = text(&round.object["spec"]["bucketName"]);
     let found = round.garden().find::<Value>(&BACKUP_BUCKET, &Key::cluster(name))?;
     Ok(match found {
@@ -266,7 +266,7 @@ fn bucket(round: &Round<'_>) -> Result<Result<Value, Failed>, ReconcileFailure> 
 }
 
 /// Credentials that the extension of the bucket generated, or the bucket's own.
-fn credentials(round: &Round<'_>, bucket: &Value) -> Result<GardenCredentials, Failed> {
+fn credentials(round: &BackupRound<'_>, bucket: &Value) -> Result<GardenCredentials, Failed> {
     let name = text(&bucket["metadata"]["name"]);
     let generated = &bucket["status"]["generatedSecretRef"];
     if generated.is_object() {
@@ -277,7 +277,7 @@ fn credentials(round: &Round<'_>, bucket: &Value) -> Result<GardenCredentials, F
     CredentialsReference::read(&bucket["spec"]["credentialsRef"])?.find(round.garden(), &of)
 }
 
-fn wish(round: &Round<'_>, bucket: &Value) -> DesiredExtension {
+fn wish(round: &BackupRound<'_>, bucket: &Value) -> DesiredExtension {
     let (provider, secret) = (&bucket["spec"]["provider"], round.secret());
     let mut wish = DesiredExtension::new(json!({
         "type": provider["type"],
@@ -296,7 +296,7 @@ fn wish(round: &Round<'_>, bucket: &Value) -> DesiredExtension {
 }
 
 /// Triggers the extension. The state from another seed is in the ShootState.
-fn ask(round: &Round<'_>, operation: &str, wish: &DesiredExtension) -> Result<(), ReconcileFailure> {
+fn ask(round: &BackupRound<'_>, operation: &str, wish: &DesiredExtension) -> Result<(), ReconcileFailure> {
     let (target, seed, now) = (round.target(), round.seed(), round.cx.clock.now());
     if operation != "Restore" {
         return Ok(target.deploy(seed, wish, now)?);

@@ -11,7 +11,7 @@ use crate::base::error::chain;
 use crate::base::sorted::SortedMap;
 use crate::chart::child::Objects;
 use crate::components::managed::checksum;
-use crate::deployer::values::{self, Access, Deployment};
+use crate::deployer::values::{self, AgentAccess, AgentDeployment};
 use crate::deployer::{apply, check, own_image, token};
 use crate::extension::credentials::CredentialsReference;
 use crate::extension::problem;
@@ -48,10 +48,10 @@ pub(super) fn deploy(base: &Base, subject: &Subject, cx: &ReconcileContext) -> R
     let (parent, place) = (base.parent_config(subject), "spec.gardenlet.config");
     let config = check::configuration(own, parent, subject.name(), place)?;
     apply::ensure_namespace(&client)?;
-    let mut deployment = Deployment {
+    let mut deployment = AgentDeployment {
         wanted: &subject.object["spec"]["gardenlet"]["deployment"],
         domain: text(&subject.shoot["spec"]["dns"]["domain"]),
-        ..Deployment::default()
+        ..AgentDeployment::default()
     };
     check_vpa(base, subject, &config)?;
     deployment.annotations = check_backup(base, subject, &config)?;
@@ -76,20 +76,20 @@ pub(super) fn objects(
     let own = subject.config().cloned().unwrap_or_else(|_| json!({"seedConfig": {}}));
     let config = values::configuration(&own, base.parent_config(subject), subject.name());
     let wanted = &subject.object["spec"]["gardenlet"]["deployment"];
-    let deployment = Deployment { wanted, ..Deployment::default() };
-    render(base, client, deployment, (config, Access::Certificate), cx)
+    let deployment = AgentDeployment { wanted, ..AgentDeployment::default() };
+    render(base, client, deployment, (config, AgentAccess::Certificate), cx)
 }
 
 fn render(
     base: &Base,
     client: &Client,
-    deployment: Deployment<'_>,
-    (mut config, access): (Value, Access),
+    deployment: AgentDeployment<'_>,
+    (mut config, access): (Value, AgentAccess),
     cx: &ReconcileContext,
 ) -> Result<Objects, Failed> {
     values::connect(&mut config, access);
     let image = own_image(&base.site.seed, &base.site.images, &base.site.parent)?;
-    let mut deployment = Deployment { image: &image, ..deployment };
+    let mut deployment = AgentDeployment { image: &image, ..deployment };
     let read = |path: &Option<PathBuf>| path.as_deref().map(check::read).transpose();
     deployment.images = [read(&base.site.parent.images)?, read(&base.site.parent.component_images)?];
     if is_garden(client)? {
@@ -171,10 +171,10 @@ fn access(
     client: &Client,
     config: &Value,
     cx: &ReconcileContext,
-) -> Result<Access, Failed> {
+) -> Result<AgentAccess, Failed> {
     let bootstrap = subject.bootstrap();
     if bootstrap == "None" {
-        return Ok(Access::Own);
+        return Ok(AgentAccess::Own);
     }
     let (secret, now) = (values::kubeconfig_secret(config), cx.clock.now());
     let seed = base.site.garden.find::<Value>(&SEED, &Key::cluster(subject.name()))?.unwrap_or_default();
@@ -182,7 +182,7 @@ fn access(
     if expiry.is_ok_and(|expiry| expiry < now) || annotation(&subject.object, OPERATION) == RENEW {
         write::delete(client, &SECRET, &secret)?;
     } else if client.find::<Value>(&SECRET, &secret)?.is_some() {
-        return Ok(Access::Certificate);
+        return Ok(AgentAccess::Certificate);
     }
     if bootstrap != "BootstrapToken" {
         return Err(problem(format!(
@@ -200,7 +200,7 @@ fn access(
         address.clone_into(&mut connection.server);
     }
     let text = kubeconfig::render(&connection);
-    text.map(Access::Bootstrap)
+    text.map(AgentAccess::Bootstrap)
         .map_err(|error| Failed::new(format!("write the bootstrap kubeconfig: {}", chain(&error))))
 }
 

@@ -12,7 +12,7 @@ use crate::base::clock::Mono;
 use crate::base::error::chain;
 use crate::base::sorted::SortedMap;
 use crate::components::deletion_protection;
-use crate::flow::{Flow, Held, Observer, Pacer, Progress, TaskError, Turn};
+use crate::flow::{Flow, FlowObserver, FlowProgress, FlowTurn, LentValue, ReportPacer, TaskError};
 use crate::format::view;
 use crate::kube::{Garden, Patch};
 use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome};
@@ -32,7 +32,7 @@ pub(super) struct Running {
     work: Work,
     observed: Observed,
     phase: Phase,
-    pacer: Pacer,
+    pacer: ReportPacer,
     is_complete: bool,
 }
 
@@ -87,7 +87,7 @@ impl SeedReconciler {
             work,
             observed: observed.clone(),
             phase,
-            pacer: Pacer::new(PROGRESS_PERIOD),
+            pacer: ReportPacer::new(PROGRESS_PERIOD),
             is_complete,
         }
     }
@@ -113,7 +113,7 @@ impl SeedReconciler {
         cx: &ReconcileContext,
     ) -> Result<ReconcileOutcome, ReconcileFailure> {
         let keep = |running| *self.running.lock().unwrap_or_else(PoisonError::into_inner) = Some(running);
-        let mut held = Held::new(keep);
+        let mut held = LentValue::new(keep);
         let running = held.lend(running);
         let now = || cx.clock.mono();
         let mut teller = Teller {
@@ -126,8 +126,8 @@ impl SeedReconciler {
             cx,
         };
         match running.flow.turn(&mut running.work, &now, &mut teller) {
-            Turn::Again(after) => Ok(ReconcileOutcome::GoOn(after)),
-            Turn::Ended(errors) => {
+            FlowTurn::Again(after) => Ok(ReconcileOutcome::GoOn(after)),
+            FlowTurn::Ended(errors) => {
                 let end = self.end(key, running, &errors, now());
                 held.forget();
                 end.and_then(|(observed, phase, result)| self.finish(key, &observed, phase, result, cx))
@@ -169,15 +169,15 @@ impl SeedReconciler {
 struct Teller<'a> {
     garden: &'a Garden,
     key: &'a Key,
-    pacer: &'a mut Pacer,
+    pacer: &'a mut ReportPacer,
     is_silent: bool,
     /// A report of this turn was refused. The next turn sends the state of that time.
     is_refused: bool,
     cx: &'a ReconcileContext,
 }
 
-impl Observer for Teller<'_> {
-    fn progress(&mut self, progress: &Progress) {
+impl FlowObserver for Teller<'_> {
+    fn progress(&mut self, progress: &FlowProgress) {
         // The start and the end are written in any case.
         let is_between = (1..100).contains(&progress.percent);
         let now = self.cx.clock.mono();

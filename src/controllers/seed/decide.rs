@@ -6,7 +6,7 @@ use crate::api::condition::{self, Condition, Finding, Status};
 use crate::api::meta::text;
 use crate::base::clock::Timestamp;
 use crate::base::sorted::SortedMap;
-use crate::flow::Progress;
+use crate::flow::FlowProgress;
 use crate::format::quantity::{self, Quantity};
 use crate::format::time::rfc3339 as time;
 use crate::format::view;
@@ -188,7 +188,7 @@ pub fn without_namespace(live: &Value, why: &str, now: Timestamp) -> Option<Valu
 }
 
 /// The patch during a reconciliation.
-pub(super) fn going_on(progress: &Progress, now: Timestamp) -> Value {
+pub(super) fn going_on(progress: &FlowProgress, now: Timestamp) -> Value {
     let (percent, description) = (u64::from(progress.percent), progress.description.as_str());
     json!({"status": {"lastOperation": operation("Reconcile", "Processing", percent, description, now)}})
 }

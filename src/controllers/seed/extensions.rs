@@ -11,7 +11,7 @@ use crate::api::resources::GARDEN_NAMESPACE;
 use crate::extension::{
     EnabledExtension, ExtensionClass, ExtensionObject, ExtensionPatience, enabled, together,
 };
-use crate::flow::{Attempt, Failed, Step};
+use crate::flow::{Attempt, Failed, TaskStep};
 
 use super::flow::Work;
 
@@ -25,24 +25,24 @@ fn target(name: &str) -> ExtensionObject {
 }
 
 /// Writes the objects and triggers their extensions.
-pub(super) fn deploy(work: &mut Work) -> Result<Step, Failed> {
+pub(super) fn deploy(work: &mut Work) -> Result<TaskStep, Failed> {
     work.wanted = wanted(&work.live, &work.registered());
     let now = work.place.clock.now();
     for wanted in &work.wanted {
         target(&wanted.name).deploy(&work.site.seed, &wanted.wish(ExtensionClass::Seed), now)?;
     }
-    Ok(Step::Done)
+    Ok(TaskStep::Done)
 }
 
 /// Waits until all extensions have reconciled them.
-pub(super) fn wait(work: &Work, attempt: &Attempt) -> Result<Step, Failed> {
+pub(super) fn wait(work: &Work, attempt: &Attempt) -> Result<TaskStep, Failed> {
     let looks =
         work.wanted.iter().map(|w| target(&w.name).wait_ready(&work.site.seed, w.patience(), attempt));
     together(looks.collect())
 }
 
 /// Deletes stale objects of this class.
-pub(super) fn delete_stale(work: &mut Work) -> Result<Step, Failed> {
+pub(super) fn delete_stale(work: &mut Work) -> Result<TaskStep, Failed> {
     let all = ExtensionObject::with_types(
         &work.site.seed,
         &EXTENSION,
@@ -60,11 +60,11 @@ pub(super) fn delete_stale(work: &mut Work) -> Result<Step, Failed> {
         stale.push(target);
     }
     work.stale = stale;
-    Ok(Step::Done)
+    Ok(TaskStep::Done)
 }
 
 /// Waits until they are gone.
-pub(super) fn wait_gone(work: &Work, attempt: &Attempt) -> Result<Step, Failed> {
+pub(super) fn wait_gone(work: &Work, attempt: &Attempt) -> Result<TaskStep, Failed> {
     let patience = ExtensionPatience::of(&EXTENSION);
     together(work.stale.iter().map(|target| target.wait_gone(&work.site.seed, patience, attempt)).collect())
 }

@@ -24,9 +24,9 @@ use crate::config::settings::ResourceManager;
 use crate::controllers::Site;
 use crate::controllers::site::is_garden;
 use crate::extension::{EnabledExtension, ExtensionObject, required};
-use crate::flow::{self, Attempt, Failed, Flow, Step};
+use crate::flow::{self, Attempt, Failed, Flow, TaskStep};
 use crate::runtime::write;
-use crate::secrets::{Place, Secrets};
+use crate::secrets::{Secrets, SecretsLocation};
 
 use super::decide;
 use super::operations::{self, Operation};
@@ -46,7 +46,7 @@ pub(super) struct Work {
     /// The generations of ManagedResources that this reconciliation has written or found correct, by name.
     pub(super) generations: SortedMap<String, i64>,
     /// Where the seed's Secrets are stored.
-    pub(super) place: Place,
+    pub(super) place: SecretsLocation,
     /// The Secrets that this reconciliation has requested.
     pub(super) secrets: Option<Secrets>,
     /// The Extension objects of this reconciliation.
@@ -189,7 +189,7 @@ pub(super) fn build(work: &Work, is_complete: bool) -> Flow<Work> {
     Flow::new("Seed reconciliation", &ROWS, &Facts::new(work, is_complete))
 }
 
-type Row = flow::Row<Work, Facts, ()>;
+type Row = flow::TaskRow<Work, Facts, ()>;
 
 static ROWS: [Row; 19] = [
     Row::new("Labelling namespaces", |work, _| namespaces(work), ())
@@ -279,12 +279,12 @@ static ROWS: [Row; 19] = [
         .last(),
 ];
 
-fn install_own(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
+fn install_own(work: &mut Work, attempt: &Attempt) -> Result<TaskStep, Failed> {
     let is_garden = is_garden(&work.site.seed)?;
     install_definitions(work, attempt, crds::own(is_garden))
 }
 
-fn install_foreign(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
+fn install_foreign(work: &mut Work, attempt: &Attempt) -> Result<TaskStep, Failed> {
     let wanted = Foreign {
         is_garden: is_garden(&work.site.seed)?,
         vpa: has_own_vpa(&work.live) && !work.lacks("vpa-crds"),
@@ -294,22 +294,22 @@ fn install_foreign(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
     install_definitions(work, attempt, crds::foreign(wanted))
 }
 
-fn deploy_system(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
+fn deploy_system(work: &mut Work, attempt: &Attempt) -> Result<TaskStep, Failed> {
     let is_protected = attempt.tries == 0 && is_protected(work)?;
     deploy_and_wait(work, attempt, system::NAME, &|_| system::fill(is_protected))
 }
 
-fn deploy_referenced(work: &Work) -> Result<Step, Failed> {
+fn deploy_referenced(work: &Work) -> Result<TaskStep, Failed> {
     references::deploy(&work.site.garden, &work.site.seed, &work.live)?;
-    Ok(Step::Done)
+    Ok(TaskStep::Done)
 }
 
-fn read_secrets(work: &Work) -> Result<Step, Failed> {
+fn read_secrets(work: &Work) -> Result<TaskStep, Failed> {
     garden_secrets::reconcile(&work.site.garden, &work.site.seed, work.name())?;
-    Ok(Step::Done)
+    Ok(TaskStep::Done)
 }
 
-fn perform(work: &Work) -> Result<Step, Failed> {
+fn perform(work: &Work) -> Result<TaskStep, Failed> {
     if let Some(operation) = Operation::named(work.asked()) {
         let kubeconfig = &work.site.settings.garden_client_connection.kubeconfig_secret;
         operations::perform(&work.site.seed, operation, kubeconfig.as_ref())?;
@@ -317,7 +317,7 @@ fn perform(work: &Work) -> Result<Step, Failed> {
     operations::acknowledge(&work.site.garden, work.name(), work.asked())
 }
 
-fn namespaces(work: &Work) -> Result<Step, Failed> {
+fn namespaces(work: &Work) -> Result<TaskStep, Failed> {
     let is_garden = is_garden(&work.site.seed)?;
     let garden = Key::cluster(GARDEN_NAMESPACE);
     write::ensure(&work.site.seed, &NAMESPACE, &garden, |namespace| {
@@ -327,7 +327,7 @@ fn namespaces(work: &Work) -> Result<Step, Failed> {
     write::ensure(&work.site.seed, &NAMESPACE, &system, |namespace| {
         namespace["metadata"]["labels"]["role"] = json!("kube-system");
     })?;
-    Ok(Step::Done)
+    Ok(TaskStep::Done)
 }
 
 /// Whether the agent itself protects extension objects. A gardener-resource-manager does it with webhooks while it
@@ -348,9 +348,9 @@ fn install_definitions(
     work: &Work,
     attempt: &Attempt,
     wanted: impl IntoIterator<Item = Value>,
-) -> Result<Step, Failed> {
+) -> Result<TaskStep, Failed> {
     Ok(match install::ensure(&work.site.seed, wanted)? {
-        install::Step::Done => Step::Done,
+        install::Step::Done => TaskStep::Done,
         install::Step::Again(waiting) => {
             let all: Vec<String> = waiting.iter().map(ToString::to_string).collect();
             let why = format!("custom resource definitions are not ready: {}", all.join("; "));
@@ -358,16 +358,16 @@ fn install_definitions(
                 return Err(Failed::new(why));
             }
             // Each check reads all definitions, so slow ones are checked less and less often.
-            Step::again(delay_after(install::AGAIN, install::AGAIN_MAX, attempt.tries), why)
+            TaskStep::again(delay_after(install::AGAIN, install::AGAIN_MAX, attempt.tries), why)
         }
     })
 }
 
 /// The Seed's settings say that another program installs it.
-fn require_vpa(work: &Work) -> Result<Step, Failed> {
+fn require_vpa(work: &Work) -> Result<TaskStep, Failed> {
     const NAME: &str = "verticalpodautoscalers.autoscaling.k8s.io";
     match work.site.seed.find::<Metadata>(&CUSTOM_RESOURCE_DEFINITION, &Key::cluster(NAME))? {
-        Some(_) => Ok(Step::Done),
+        Some(_) => Ok(TaskStep::Done),
         None => Err(Failed::new(
             "VPA is required for seed cluster: install it, or remove spec.settings.verticalPodAutoscaler.enabled=false \
              from the Seed",
@@ -381,7 +381,7 @@ fn deploy_and_wait(
     attempt: &Attempt,
     name: &str,
     fill: &dyn Fn(&Work) -> Managed,
-) -> Result<Step, Failed> {
+) -> Result<TaskStep, Failed> {
     let key = Key::new(GARDEN_NAMESPACE, name);
     let found = work.site.managed.store().get(&key);
     if attempt.tries == 0 {
@@ -397,14 +397,14 @@ fn deploy_and_wait(
     let why =
         found.map_or_else(|| Some("does not exist yet".to_owned()), |found| found.unhealthy(generation));
     Ok(match why {
-        None => Step::Done,
+        None => TaskStep::Done,
         Some(why) => {
             let remedy = remedy(&why);
             let why = format!("ManagedResource {key} {why}{remedy}");
             if !remedy.is_empty() && attempt.now.saturating_sub(attempt.begun) >= APPLY_WITHIN {
                 return Err(Failed::new(why));
             }
-            Step::again(STORE_PERIOD, why)
+            TaskStep::again(STORE_PERIOD, why)
         }
     })
 }
@@ -419,30 +419,30 @@ fn remedy(why: &str) -> &'static str {
     }
 }
 
-fn deploy_bucket(work: &Work) -> Result<Step, Failed> {
+fn deploy_bucket(work: &Work) -> Result<TaskStep, Failed> {
     backup::garden::deploy_bucket(&work.site.garden, &work.live, work.place.clock.now())?;
-    Ok(Step::Done)
+    Ok(TaskStep::Done)
 }
 
-fn required_extensions(work: &Work) -> Result<Step, Failed> {
+fn required_extensions(work: &Work) -> Result<TaskStep, Failed> {
     if !(work.site.registrations.store().is_synced() && work.site.installations.store().is_synced()) {
-        return Ok(Step::again(STORE_PERIOD, "registrations and installations have not been read yet"));
+        return Ok(TaskStep::again(STORE_PERIOD, "registrations and installations have not been read yet"));
     }
     let registrations = work.registered();
     let required = required::of_seed(&work.live, &registrations);
     let missing = required::missing(&required, &registrations, &work.site.installations.store().values());
-    Ok(missing.map_or(Step::Done, |why| Step::again(STORE_PERIOD, why)))
+    Ok(missing.map_or(TaskStep::Done, |why| TaskStep::again(STORE_PERIOD, why)))
 }
 
 /// The identity is written once. A cluster with an identity of another owner keeps it, and the Seed must match it.
-fn deploy_identity(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
+fn deploy_identity(work: &mut Work, attempt: &Attempt) -> Result<TaskStep, Failed> {
     let key = Key::new(cluster_identity::NAMESPACE, cluster_identity::NAME);
     let found = work.site.seed.find::<ConfigMap>(&CONFIG_MAP, &key)?;
     let seed = (text(&work.live["metadata"]["name"]), work.cluster_identity.as_str());
     if let Some(map) = found
         && cluster_identity::is_of_others(&map.data, seed)?
     {
-        return Ok(Step::Done);
+        return Ok(TaskStep::Done);
     }
     let fill = |work: &Work| cluster_identity::fill(&work.cluster_identity);
     deploy_and_wait(work, attempt, cluster_identity::NAME, &fill)

@@ -15,7 +15,7 @@ use crate::api::extensions::DNS_RECORD;
 use crate::api::meta::{Key, text};
 use crate::api::resources::GARDEN_NAMESPACE;
 use crate::extension::{DesiredExtension, ExtensionObject, ExtensionPatience};
-use crate::flow::{Attempt, Failed, Step};
+use crate::flow::{Attempt, Failed, TaskStep};
 use crate::kube::{Error, Garden, ListParams, Seed};
 use crate::runtime::write;
 
@@ -46,18 +46,18 @@ pub(super) fn secret() -> Key {
 }
 
 /// Writes the record once the gateway has an address.
-pub(super) fn deploy(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
+pub(super) fn deploy(work: &mut Work, attempt: &Attempt) -> Result<TaskStep, Failed> {
     let gateway = &work.site.settings.ingress_gateway;
     let service = service(&work.site.seed, gateway)?;
     let Some(service) = service.filter(|service| service["spec"]["type"] == "LoadBalancer") else {
-        return Ok(Step::Done);
+        return Ok(TaskStep::Done);
     };
     let Some(address) = address(&service) else {
         let why = format!("Service {gateway} has no address of a load balancer yet");
         if attempt.now.saturating_sub(attempt.begun) >= ADDRESS_WITHIN {
             return Err(Failed::new(why));
         }
-        return Ok(Step::again(ADDRESS_PERIOD, why));
+        return Ok(TaskStep::again(ADDRESS_PERIOD, why));
     };
     bring_credentials(&work.site.garden, &work.site.seed, &work.live)?;
     work.has_record = true;
@@ -65,9 +65,9 @@ pub(super) fn deploy(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed>
 }
 
 /// Waits until its extension has created the record.
-pub(super) fn wait(work: &Work, attempt: &Attempt) -> Result<Step, Failed> {
+pub(super) fn wait(work: &Work, attempt: &Attempt) -> Result<TaskStep, Failed> {
     if !work.has_record {
-        return Ok(Step::Done);
+        return Ok(TaskStep::Done);
     }
     target().wait_ready(&work.site.seed, ExtensionPatience::of(&DNS_RECORD), attempt)
 }

@@ -8,7 +8,7 @@ use crate::api::gardener::SHOOT;
 use crate::api::meta::{Key, text};
 use crate::base::clock::Timestamp;
 use crate::base::error::chain;
-use crate::flow::{Failed, Flow, Held, Observer, Pacer, Progress, TaskError, Turn};
+use crate::flow::{Failed, Flow, FlowObserver, FlowProgress, FlowTurn, LentValue, ReportPacer, TaskError};
 use crate::kube::{self, Garden, Patch};
 use crate::operation::{Operation, Work};
 use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome};
@@ -23,7 +23,7 @@ pub(super) struct Running {
     pub(super) flow: Flow<Work>,
     pub(super) work: Work,
     pub(super) frame: Frame,
-    pub(super) pacer: Pacer,
+    pub(super) pacer: ReportPacer,
     /// Tasks that have finished since the last report.
     pub(super) done: Vec<String>,
     /// The result, until it is written to the garden.
@@ -83,7 +83,7 @@ impl ShootReconciler {
         running: Running,
         cx: &ReconcileContext,
     ) -> Result<ReconcileOutcome, ReconcileFailure> {
-        let mut held = Held::new(|running| self.keep(key, running));
+        let mut held = LentValue::new(|running| self.keep(key, running));
         let running = held.lend(running);
         let (errors, at) = match &running.ended {
             Some(before) => before.clone(),
@@ -93,8 +93,8 @@ impl ShootReconciler {
                 let mut teller =
                     Teller { garden: &self.env.garden, key, pacer, frame, done, is_refused: false, cx };
                 match flow.turn(work, &now, &mut teller) {
-                    Turn::Again(after) => return Ok(ReconcileOutcome::GoOn(after)),
-                    Turn::Ended(errors) => (errors, cx.clock.now()),
+                    FlowTurn::Again(after) => return Ok(ReconcileOutcome::GoOn(after)),
+                    FlowTurn::Ended(errors) => (errors, cx.clock.now()),
                 }
             }
         };
@@ -149,7 +149,7 @@ impl ShootReconciler {
 struct Teller<'a> {
     garden: &'a Garden,
     key: &'a Key,
-    pacer: &'a mut Pacer,
+    pacer: &'a mut ReportPacer,
     frame: &'a mut Frame,
     done: &'a mut Vec<String>,
     /// A report of this turn was refused. The next turn sends the state of that time.
@@ -157,8 +157,8 @@ struct Teller<'a> {
     cx: &'a ReconcileContext,
 }
 
-impl Observer for Teller<'_> {
-    fn progress(&mut self, progress: &Progress) {
+impl FlowObserver for Teller<'_> {
+    fn progress(&mut self, progress: &FlowProgress) {
         // The start and the end are written in any case.
         let is_between = (1..100).contains(&progress.percent);
         let now = self.cx.clock.mono();

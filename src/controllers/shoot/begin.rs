@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::api::gardener::{OPERATION, SHOOT};
 use crate::api::meta::{Key, Metadata, text};
 use crate::extension::problem;
-use crate::flow::{Failed, Pacer, TaskError};
+use crate::flow::{Failed, ReportPacer, TaskError};
 use crate::format::view;
 use crate::kube::Patch;
 use crate::operation::{self, Environment, Facts, Found, Operation, Work, cluster, inputs};
@@ -81,7 +81,7 @@ impl ShootReconciler {
             flow: table.flow(&facts),
             work: Work::new(Arc::clone(&self.env), shoot, view, facts, inputs, cx.clock.clone()),
             frame,
-            pacer: Pacer::new(
+            pacer: ReportPacer::new(
                 self.env.settings.controllers.shoot.progress_report_period.unwrap_or(PROGRESS_PERIOD),
             ),
             done: Vec::new(),

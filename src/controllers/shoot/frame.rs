@@ -12,7 +12,7 @@ use crate::api::gardener::OPERATION;
 use crate::api::meta::text;
 use crate::api::patch::difference;
 use crate::base::clock::Timestamp;
-use crate::flow::{Progress, TaskError};
+use crate::flow::{FlowProgress, TaskError};
 use crate::format::time::{parse_rfc3339, rfc3339};
 use crate::format::view;
 use crate::operation::Operation;
@@ -179,7 +179,12 @@ impl Frame {
 
     /// The status patch during the operation, if there is something new. Call [`Frame::has_told`] once the report is
     /// written. `done` are the finished tasks. An error of an earlier operation stays until its task is done.
-    pub fn going_on(&self, progress: &Progress, done: &[String], now: Timestamp) -> Option<(Value, Report)> {
+    pub fn going_on(
+        &self,
+        progress: &FlowProgress,
+        done: &[String],
+        now: Timestamp,
+    ) -> Option<(Value, Report)> {
         let told = &self.told;
         let percent = progress.percent.max(told.percent);
         let is_told = percent == told.percent && progress.description == told.description;
@@ -378,8 +383,8 @@ mod tests {
         Frame::new(&shoot(status), operation, &start(&agent()))
     }
 
-    fn progress(percent: u32, description: &str) -> Progress {
-        Progress { percent, description: description.to_owned() }
+    fn progress(percent: u32, description: &str) -> FlowProgress {
+        FlowProgress { percent, description: description.to_owned() }
     }
 
     fn error(task: &str, text: &str, codes: &[&str]) -> TaskError {

@@ -8,14 +8,14 @@ use crate::components::etcd::{self, Role, druid, plain};
 use crate::components::rollout;
 use crate::config::control_plane::EtcdMode;
 use crate::extension::together;
-use crate::flow::{Attempt, Failed, Step};
+use crate::flow::{Attempt, Failed, TaskStep};
 use crate::shoot::ShootView;
 
 use super::super::work::Work;
 use super::super::{pods, snapshots};
 use super::{kept, wait_gone};
 
-pub(in crate::operation) fn deploy(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+pub(in crate::operation) fn deploy(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     let (view, made, settings) = (&work.view, work.secrets()?, &work.env.settings.edge.etcd);
     let image = work.env.images.find("etcd", &view.kubernetes_version)?;
     let availability = pods::availability(work)?;
@@ -46,10 +46,10 @@ pub(in crate::operation) fn deploy(work: &mut Work, _: &Attempt) -> Result<Step,
             }
         }
     }
-    Ok(Step::Done)
+    Ok(TaskStep::Done)
 }
 
-pub(in crate::operation) fn wait(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
+pub(in crate::operation) fn wait(work: &mut Work, attempt: &Attempt) -> Result<TaskStep, Failed> {
     let looks = Role::ALL.map(|role| match work.env.settings.edge.etcd.mode {
         EtcdMode::Plain => wait_plain(work, role, attempt),
         EtcdMode::Druid => druid::wait(&work.env.seed, work.plane(), role),
@@ -58,15 +58,15 @@ pub(in crate::operation) fn wait(work: &mut Work, attempt: &Attempt) -> Result<S
 }
 
 /// While it does not run, check whether its volume is the reason.
-fn wait_plain(work: &Work, role: Role, attempt: &Attempt) -> Result<Step, Failed> {
+fn wait_plain(work: &Work, role: Role, attempt: &Attempt) -> Result<TaskStep, Failed> {
     let key = Key::new(work.plane(), role.name());
     let set = rollout::find(&work.env.seed, &STATEFUL_SET, &key)?;
     let step = rollout::wait_for(&work.env.seed, &key, &set, attempt)?;
-    let Step::Again { after, .. } = step else { return Ok(step) };
-    Ok(etcd::claims::look(&work.env.seed, &set)?.map_or(step, |why| Step::Again { after, why }))
+    let TaskStep::Again { after, .. } = step else { return Ok(step) };
+    Ok(etcd::claims::look(&work.env.seed, &set)?.map_or(step, |why| TaskStep::Again { after, why }))
 }
 
-pub(in crate::operation) fn delete(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+pub(in crate::operation) fn delete(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     for role in Role::ALL {
         let key = Key::new(work.plane(), role.name());
         match work.env.settings.edge.etcd.mode {
@@ -74,10 +74,10 @@ pub(in crate::operation) fn delete(work: &mut Work, _: &Attempt) -> Result<Step,
             EtcdMode::Druid => druid::delete(&work.env.seed, &key)?,
         }
     }
-    Ok(Step::Done)
+    Ok(TaskStep::Done)
 }
 
-pub(in crate::operation) fn wait_deleted(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+pub(in crate::operation) fn wait_deleted(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     let resource = resource(work.env.settings.edge.etcd.mode);
     let looks =
         Role::ALL.map(|role| wait_gone(&work.env.seed, &resource, &Key::new(work.plane(), role.name())));

@@ -9,7 +9,7 @@ use crate::api::core::{DEPLOYMENT, POD};
 use crate::api::meta::{Key, Metadata, text};
 use crate::components::shoot as managed_resources;
 use crate::components::{kube_controller_manager, rollout};
-use crate::flow::{Attempt, Failed, Step};
+use crate::flow::{Attempt, Failed, TaskStep};
 use crate::format::time::parse_rfc3339;
 use crate::kube::ListParams;
 use crate::shoot::access;
@@ -26,7 +26,7 @@ const LEASE_MAX: Duration = Duration::from_secs(15);
 
 const AGAIN: Duration = Duration::from_secs(5);
 
-pub(in crate::operation) fn deploy(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+pub(in crate::operation) fn deploy(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     let (view, made) = (&work.view, work.secrets()?);
     let objects = kube_controller_manager::Input {
         namespace: work.plane(),
@@ -45,13 +45,13 @@ pub(in crate::operation) fn deploy(work: &mut Work, _: &Attempt) -> Result<Step,
     deploy_managed(work, &managed_resources::kube_controller_manager(&work.view.technical_id))
 }
 
-pub(in crate::operation) fn wait(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
+pub(in crate::operation) fn wait(work: &mut Work, attempt: &Attempt) -> Result<TaskStep, Failed> {
     let key = Key::new(work.plane(), NAME);
     rollout::wait(&work.env.seed, &DEPLOYMENT, &key, attempt)
 }
 
 /// Waits for kube-controller-manager, which deletes the dependents of deleted objects.
-pub(in crate::operation) fn wait_active(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+pub(in crate::operation) fn wait_active(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     let params = ListParams {
         label_selector: "app=kubernetes,role=controller-manager".to_owned(),
         ..ListParams::default()
@@ -59,15 +59,18 @@ pub(in crate::operation) fn wait_active(work: &mut Work, _: &Attempt) -> Result<
     let mut has_pod = false;
     work.env.seed.list_all::<Metadata>(&POD, work.plane(), &params, &mut |_| has_pod = true)?;
     if !has_pod {
-        return Ok(Step::again(AGAIN, "kube-controller-manager has no pod yet"));
+        return Ok(TaskStep::again(AGAIN, "kube-controller-manager has no pod yet"));
     }
     let client = work.env.connector.connect(work.plane())?;
     let lease: Option<Value> = client.find(&LEASE, &Key::new("kube-system", "kube-controller-manager"))?;
     let renewed = lease.and_then(|lease| parse_rfc3339(text(&lease["spec"]["renewTime"])).ok());
     if renewed.is_some_and(|renewed| work.now().since(renewed) <= LEASE_MAX) {
-        return Ok(Step::Done);
+        return Ok(TaskStep::Done);
     }
-    Ok(Step::again(AGAIN, "kube-controller-manager does not renew Lease kube-system/kube-controller-manager"))
+    Ok(TaskStep::again(
+        AGAIN,
+        "kube-controller-manager does not renew Lease kube-system/kube-controller-manager",
+    ))
 }
 
 /// The current number of replicas for kube-controller-manager.

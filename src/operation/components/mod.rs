@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::api::meta::{Key, Metadata, Resource};
 use crate::components::scale;
-use crate::flow::{Failed, Step};
+use crate::flow::{Failed, TaskStep};
 use crate::kube::{Error, Seed};
 
 use super::work::Work;
@@ -19,9 +19,9 @@ use super::work::Work;
 /// How soon to check again whether something is gone.
 const SOON: Duration = Duration::from_secs(1);
 
-pub(super) fn wait_gone(seed: &Seed, resource: &Resource, key: &Key) -> Result<Step, Failed> {
+pub(super) fn wait_gone(seed: &Seed, resource: &Resource, key: &Key) -> Result<TaskStep, Failed> {
     let Some(found) = seed.find::<Metadata>(resource, key)? else {
-        return Ok(Step::Done);
+        return Ok(TaskStep::Done);
     };
     let finalizers = found.metadata.finalizers.join(", ");
     let why = match finalizers.as_str() {
@@ -30,7 +30,7 @@ pub(super) fn wait_gone(seed: &Seed, resource: &Resource, key: &Key) -> Result<S
             format!(": it has finalizers {finalizers}, and the controllers that set them must remove them")
         }
     };
-    Ok(Step::again(SOON, format!("{} {key} is still there{why}", resource.kind)))
+    Ok(TaskStep::again(SOON, format!("{} {key} is still there{why}", resource.kind)))
 }
 
 fn replicas(work: &Work, resource: &Resource, name: &str) -> Result<Option<i64>, Error> {

@@ -6,7 +6,7 @@ use crate::api::core::POD;
 use crate::api::gardener::SHOOT;
 use crate::api::meta::{Key, Metadata};
 use crate::extension::required;
-use crate::flow::{Attempt, Failed, Step};
+use crate::flow::{Attempt, Failed, TaskStep};
 use crate::kube::{ListParams, Patch};
 use crate::runtime::write;
 use crate::secrets::{KEY_AGAIN, Secrets};
@@ -17,23 +17,23 @@ use crate::shoot::{garden, inside, namespace as plane};
 use super::super::work::Work;
 use super::super::{cluster, status};
 
-pub(in crate::operation) fn required_extensions(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+pub(in crate::operation) fn required_extensions(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     let registrations = work.env.registered();
     let dns = work.view.dns_types();
     let backup = work.view.backup["provider"].as_str();
     let required = required::of_shoot(&work.shoot, &work.inputs.seed, (&dns, backup), &registrations);
     match required::missing(&required, &registrations, &work.env.installations.values()) {
-        None => Ok(Step::Done),
+        None => Ok(TaskStep::Done),
         Some(why) => Err(Failed::new(why)),
     }
 }
 
-pub(in crate::operation) fn namespace(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+pub(in crate::operation) fn namespace(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     plane::ensure(&work.env.seed, &work.view, &work.env.registered())
 }
 
 /// The identity is written once and never changes.
-pub(in crate::operation) fn identity(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+pub(in crate::operation) fn identity(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     if let Some(patch) = status::cluster_identity(&work.shoot, &work.view.cluster_identity) {
         let shoot = work.env.garden.patch_status::<Value>(&SHOOT, &work.key(), &Patch::Merge(patch))?;
         let mut known = work.shoot.clone();
@@ -42,29 +42,29 @@ pub(in crate::operation) fn identity(work: &mut Work, _: &Attempt) -> Result<Ste
         // Not earlier: a retry sees by it that the `Cluster` does not contain the identity yet.
         work.shoot = known;
     }
-    Ok(Step::Done)
+    Ok(TaskStep::Done)
 }
 
-pub(in crate::operation) fn referenced(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+pub(in crate::operation) fn referenced(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     inside::deploy_referenced(&work.env.garden, &work.env.seed, &work.view)?;
-    Ok(Step::Done)
+    Ok(TaskStep::Done)
 }
 
-pub(in crate::operation) fn secrets(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+pub(in crate::operation) fn secrets(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     if work.session.is_none() {
         work.session = Some(Secrets::load(work.place.clone(), &rotation::rotation(&work.view))?);
     }
-    let Some(session) = &mut work.session else { return Ok(Step::Done) };
+    let Some(session) = &mut work.session else { return Ok(TaskStep::Done) };
     let made = match secrets::ensure(session, &work.view, work.results.outside.get())? {
         secrets::EnsuredSecrets::All(made) => made,
-        secrets::EnsuredSecrets::Making(why) => return Ok(Step::again(KEY_AGAIN, why)),
+        secrets::EnsuredSecrets::Making(why) => return Ok(TaskStep::again(KEY_AGAIN, why)),
     };
     cluster::name_kubeconfig(&work.env.seed, work.plane(), made.generic_kubeconfig())?;
     garden::ensure(&work.env.garden, &work.view, work.results.secrets.set(made))
 }
 
 /// Deletes the pods that must restart because others have changed their configuration.
-pub(in crate::operation) fn restart_pods(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+pub(in crate::operation) fn restart_pods(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     let selector = "maintenance.gardener.cloud/restart=true".to_owned();
     let params = ListParams { label_selector: selector, ..ListParams::default() };
     let mut names = Vec::new();
@@ -75,5 +75,5 @@ pub(in crate::operation) fn restart_pods(work: &mut Work, _: &Attempt) -> Result
         // One by one: the agent's role does not allow deleting a collection.
         write::delete(&work.env.seed, &POD, &Key::new(work.plane(), name))?;
     }
-    Ok(Step::Done)
+    Ok(TaskStep::Done)
 }

@@ -304,7 +304,7 @@ const GONE: [&str; 3] = [
 mod tests {
     use super::found::Found;
     use super::*;
-    use crate::flow::Outline;
+    use crate::flow::TaskOutline;
 
     fn names(found: Found) -> Vec<&'static str> {
         let tasks = TABLE.outline(&Facts { found, ..Facts::default() });
@@ -341,7 +341,7 @@ mod tests {
     }
 
     /// Whether a task starts only after another one has ended.
-    fn waits(tasks: &[Outline], later: &str, earlier: &str) -> bool {
+    fn waits(tasks: &[TaskOutline], later: &str, earlier: &str) -> bool {
         let place = |name: &str| tasks.iter().position(|task| task.name == name).unwrap();
         let (mut open, earlier) = (vec![place(later)], place(earlier));
         while let Some(task) = open.pop() {

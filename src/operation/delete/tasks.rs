@@ -11,7 +11,7 @@ use crate::api::resources::{MANAGED_RESOURCE, ManagedResource};
 use crate::components::managed::{self, Removal};
 use crate::components::{kube_apiserver, shoot as managed_resources};
 use crate::extension::together;
-use crate::flow::{Attempt, Failed, Step};
+use crate::flow::{Attempt, Failed, TaskStep};
 use crate::kube::{ListParams, Patch, Seed};
 use crate::limits;
 use crate::runtime::write;
@@ -28,13 +28,13 @@ const SOON: Duration = Duration::from_secs(1);
 const AGAIN: Duration = Duration::from_secs(5);
 
 /// Objects that the settings refer to may be deleted before the Shoot. The API server then keeps its settings.
-pub(in crate::operation) fn settings(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
+pub(in crate::operation) fn settings(work: &mut Work, attempt: &Attempt) -> Result<TaskStep, Failed> {
     match server::settings(work, attempt) {
         Err(failed) if failed.postponed.is_none() => {
             let (shoot, err) = (work.view.name.as_str(), failed.text.as_str());
             log::warn!(shoot, err; "The API server of a Shoot that is being deleted keeps its settings");
             work.keeps_server = true;
-            Ok(Step::Done)
+            Ok(TaskStep::Done)
         }
         other => other,
     }
@@ -44,7 +44,7 @@ pub(in crate::operation) fn settings(work: &mut Work, attempt: &Attempt) -> Resu
 pub(in crate::operation) fn keep_or_deploy_server(
     work: &mut Work,
     attempt: &Attempt,
-) -> Result<Step, Failed> {
+) -> Result<TaskStep, Failed> {
     if !work.keeps_server {
         return server::deploy(work, attempt);
     }
@@ -54,11 +54,11 @@ pub(in crate::operation) fn keep_or_deploy_server(
         let patch = Patch::Merge(json!({"spec": {"replicas": 1}}));
         work.env.seed.patch_blindly(&DEPLOYMENT, &key, &patch)?;
     }
-    Ok(Step::Done)
+    Ok(TaskStep::Done)
 }
 
 /// A step of the clean-up.
-pub(in crate::operation) fn sweep(work: &mut Work, stage: CleanupStage) -> Result<Step, Failed> {
+pub(in crate::operation) fn sweep(work: &mut Work, stage: CleanupStage) -> Result<TaskStep, Failed> {
     let now = work.now();
     let begun = match stage {
         CleanupStage::Resources => Some(cleaner::begun(&work.env.seed, work.plane(), now)?),
@@ -83,7 +83,7 @@ fn list_managed(work: &Work, selector: &str) -> Result<Vec<ManagedResource>, Fai
 const OWN: &str = "origin=gardener";
 
 /// Deletes the agent's ManagedResources for the cluster. Without its API server, their objects cannot be deleted.
-pub(in crate::operation) fn managed(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+pub(in crate::operation) fn managed(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     each(&list_managed(work, OWN)?, &|found| {
         managed::remove(&work.env.seed, &found.metadata.key())?;
         if work.facts.cleans() { Ok(()) } else { release(&work.env.seed, found) }
@@ -94,8 +94,8 @@ pub(in crate::operation) fn managed(work: &mut Work, _: &Attempt) -> Result<Step
 fn each(
     all: &[ManagedResource],
     act: &dyn Fn(&ManagedResource) -> Result<(), Failed>,
-) -> Result<Step, Failed> {
-    together(all.iter().map(|one| act(one).map(|()| Step::Done)).collect())
+) -> Result<TaskStep, Failed> {
+    together(all.iter().map(|one| act(one).map(|()| TaskStep::Done)).collect())
 }
 
 /// Releases a ManagedResource for the cluster of the Shoot, together with its objects.
@@ -114,16 +114,16 @@ fn finalize(seed: &Seed, resource: &Resource, key: &Key) -> Result<(), Failed> {
     }
 }
 
-fn are_gone(left: &[ManagedResource], after: Duration) -> Step {
+fn are_gone(left: &[ManagedResource], after: Duration) -> TaskStep {
     if left.is_empty() {
-        return Step::Done;
+        return TaskStep::Done;
     }
     let names: Vec<String> = left
         .iter()
         .take(limits::CLEANUP_NAMES_MAX)
         .map(|found| format!("{} ({})", found.metadata.key(), why(found)))
         .collect();
-    Step::again(after, format!("ManagedResources are still there: {}", names.join(", ")))
+    TaskStep::again(after, format!("ManagedResources are still there: {}", names.join(", ")))
 }
 
 fn why(found: &ManagedResource) -> String {
@@ -131,12 +131,12 @@ fn why(found: &ManagedResource) -> String {
     applied.map_or("its applier has not said why".to_owned(), |condition| condition.message.clone())
 }
 
-pub(in crate::operation) fn wait_managed(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+pub(in crate::operation) fn wait_managed(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     Ok(are_gone(&list_managed(work, OWN)?, SOON))
 }
 
 /// Extensions delete theirs.
-pub(in crate::operation) fn wait_all_managed(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+pub(in crate::operation) fn wait_all_managed(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     release_going(work)?;
     let mut all = list_managed(work, "")?;
     all.retain(|found| found.spec.class.is_empty());
@@ -156,7 +156,7 @@ fn release_going(work: &Work) -> Result<(), Failed> {
 pub(in crate::operation) fn wait_extensions_before(
     work: &mut Work,
     attempt: &Attempt,
-) -> Result<Step, Failed> {
+) -> Result<TaskStep, Failed> {
     release_going(work)?;
     extensions::BEFORE.wait_gone(work, attempt)
 }
@@ -164,30 +164,30 @@ pub(in crate::operation) fn wait_extensions_before(
 pub(in crate::operation) fn wait_stale_extensions(
     work: &mut Work,
     attempt: &Attempt,
-) -> Result<Step, Failed> {
+) -> Result<TaskStep, Failed> {
     release_going(work)?;
     extensions::STALE.wait_gone(work, attempt)
 }
 
-pub(in crate::operation) fn referenced(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+pub(in crate::operation) fn referenced(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     let key = Key::new(work.plane(), managed_resources::REFERENCED);
     Ok(match managed::remove(&work.env.seed, &key)? {
-        Removal::Gone => Step::Done,
-        _ => Step::again(SOON, format!("ManagedResource {key} is still there")),
+        Removal::Gone => TaskStep::Done,
+        _ => TaskStep::again(SOON, format!("ManagedResource {key} is still there")),
     })
 }
 
-pub(in crate::operation) fn namespace(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+pub(in crate::operation) fn namespace(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     // Its Secrets are deleted with it.
     work.session = None;
     write::delete(&work.env.seed, &NAMESPACE, &Key::cluster(work.plane()))?;
-    Ok(Step::Done)
+    Ok(TaskStep::Done)
 }
 
-pub(in crate::operation) fn wait_namespace_gone(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+pub(in crate::operation) fn wait_namespace_gone(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     let Some(found) = work.env.seed.find::<Value>(&NAMESPACE, &Key::cluster(work.plane()))? else {
         work.env.connector.forget(work.plane());
-        return Ok(Step::Done);
+        return Ok(TaskStep::Done);
     };
     let mut why = format!("namespace {} of the seed is still there", work.plane());
     for condition in found["status"]["conditions"].as_array().into_iter().flatten() {
@@ -195,21 +195,21 @@ pub(in crate::operation) fn wait_namespace_gone(work: &mut Work, _: &Attempt) ->
             why.push_str(&format!("; {}", text(&condition["message"])));
         }
     }
-    Ok(Step::again(AGAIN, why))
+    Ok(TaskStep::again(AGAIN, why))
 }
 
-pub(in crate::operation) fn state(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+pub(in crate::operation) fn state(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     state::delete(&work.env.garden, &work.key())?;
-    Ok(Step::Done)
+    Ok(TaskStep::Done)
 }
 
-pub(in crate::operation) fn cluster(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+pub(in crate::operation) fn cluster(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     write::delete(&work.env.seed, &CLUSTER, &Key::cluster(work.plane()))?;
-    Ok(Step::Done)
+    Ok(TaskStep::Done)
 }
 
 /// Nothing waits any more for objects that could still be applied.
-pub(in crate::operation) fn drop_objects(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+pub(in crate::operation) fn drop_objects(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     let mut kept = list_managed(work, "")?;
     kept.retain(|found| found.spec.keep_objects);
     each(&kept, &|found| {
@@ -222,19 +222,19 @@ pub(in crate::operation) fn drop_objects(work: &mut Work, _: &Attempt) -> Result
 }
 
 /// All of them; those for the cluster are deleted without their objects.
-pub(in crate::operation) fn force_managed(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+pub(in crate::operation) fn force_managed(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     each(&list_managed(work, "")?, &|found| {
         managed::remove(&work.env.seed, &found.metadata.key())?;
         release(&work.env.seed, found)
     })
 }
 
-pub(in crate::operation) fn wait_any_managed(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+pub(in crate::operation) fn wait_any_managed(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     Ok(are_gone(&list_managed(work, "")?, AGAIN))
 }
 
 /// Removes finalizers that would keep ConfigMaps and Secrets.
-pub(in crate::operation) fn force_resources(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+pub(in crate::operation) fn force_resources(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     let mut held = Vec::new();
     for resource in [CONFIG_MAP, SECRET] {
         let params = ListParams { metadata_only: true, ..ListParams::default() };
@@ -246,7 +246,7 @@ pub(in crate::operation) fn force_resources(work: &mut Work, _: &Attempt) -> Res
     }
     let remove = |(resource, key): (Resource, Key)| {
         write::delete(&work.env.seed, &resource, &key)?;
-        finalize(&work.env.seed, &resource, &key).map(|()| Step::Done)
+        finalize(&work.env.seed, &resource, &key).map(|()| TaskStep::Done)
     };
     together(held.into_iter().map(remove).collect())
 }

@@ -18,7 +18,7 @@ use crate::components::{etcd, exposure, kube_apiserver, kube_controller_manager,
 use crate::config::Settings;
 use crate::config::control_plane::EtcdMode;
 use crate::extension::{self, ExtensionClass, ExtensionObject, ReconcileMoment};
-use crate::flow::{Failed, Step};
+use crate::flow::{Failed, TaskStep};
 use crate::kube::{Garden, Seed};
 use crate::resources::ManagedResourceHead;
 use crate::runtime::events;
@@ -174,8 +174,8 @@ impl Looker<'_> {
     pub(super) fn exposure(&self) -> Found {
         Ok(match exposure::look(self.seed, self.plane(), &self.settings.edge.exposure) {
             Ok(exposure::Exposed::At(_)) => Seen::There,
-            Ok(exposure::Exposed::Waiting(Step::Again { why, .. })) | Err(why) => missing(why.text),
-            Ok(exposure::Exposed::Waiting(Step::Done)) => Seen::Nowhere,
+            Ok(exposure::Exposed::Waiting(TaskStep::Again { why, .. })) | Err(why) => missing(why.text),
+            Ok(exposure::Exposed::Waiting(TaskStep::Done)) => Seen::Nowhere,
         })
     }
 
@@ -183,8 +183,8 @@ impl Looker<'_> {
         let name = role.name();
         if self.settings.edge.etcd.mode == EtcdMode::Druid {
             return Ok(match etcd::druid::wait(self.seed, self.plane(), role)? {
-                Step::Done => Seen::There,
-                Step::Again { why, .. } => missing(why.text),
+                TaskStep::Done => Seen::There,
+                TaskStep::Again { why, .. } => missing(why.text),
             });
         }
         let mut seen = self.rollout(&STATEFUL_SET, name)?;
@@ -281,8 +281,8 @@ impl Looker<'_> {
     pub(super) fn control_plane_down(&self) -> Found {
         let left = |resource: &Resource, name: &str| -> Found {
             Ok(match scale::wait_down(self.seed, resource, &self.key(name))? {
-                Step::Done => Seen::There,
-                Step::Again { why, .. } => missing(why.text),
+                TaskStep::Done => Seen::There,
+                TaskStep::Again { why, .. } => missing(why.text),
             })
         };
         let mut parts = Vec::new();

@@ -15,7 +15,7 @@ use crate::api::meta::{ALL_NAMESPACES, Key, Metadata, ObjectMeta, Resource};
 use crate::base::clock::Timestamp;
 use crate::base::cut::cut;
 use crate::base::error::chain;
-use crate::flow::{Failed, Step};
+use crate::flow::{Failed, TaskStep};
 use crate::format::time::{parse_rfc3339, rfc3339};
 use crate::kube::{Client, DeleteParams, Error, ErrorVerdict, ListParams, Patch, Propagation, Seed};
 use crate::limits;
@@ -110,7 +110,7 @@ impl CleanupSweep {
     /// # Errors
     /// The server did not answer; or an annotation of the Shoot is invalid. A refused request is no error: its objects
     /// remain.
-    pub fn step(&mut self, client: &Client, terms: &CleanupTerms<'_>) -> Result<Step, Failed> {
+    pub fn step(&mut self, client: &Client, terms: &CleanupTerms<'_>) -> Result<TaskStep, Failed> {
         let kinds = self.stage.kinds(skips(terms.shoot));
         let mut budget = limits::CLEANUP_WRITES_MAX;
         let mut pages = limits::CLEANUP_PAGES_MAX;
@@ -119,7 +119,7 @@ impl CleanupSweep {
                 // If the time runs out before this sweep ends, the error contains what is known by then.
                 let known = self.before.clone().or_else(|| self.left.failed(self.stage));
                 let known = known.unwrap_or_else(|| Failed::new("the objects are being deleted"));
-                return Ok(Step::again(GO_ON, known));
+                return Ok(TaskStep::again(GO_ON, known));
             }
             let patience = decide::patience(terms.shoot, self.stage, kind)?;
             pages -= 1;
@@ -129,7 +129,7 @@ impl CleanupSweep {
         }
         self.before = std::mem::take(&mut self.left).failed(self.stage);
         self.place = (0, String::new());
-        Ok(self.before.clone().map_or(Step::Done, |failed| Step::again(AGAIN, failed)))
+        Ok(self.before.clone().map_or(TaskStep::Done, |failed| TaskStep::again(AGAIN, failed)))
     }
 
     /// One page; returns the start of the next one.

@@ -12,10 +12,10 @@ use crate::api::core::{SECRET, SERVICE_ACCOUNT, Secret};
 use crate::api::meta::{Key, Metadata, text};
 use crate::base::clock::Timestamp;
 use crate::components::managed;
-use crate::flow::{Failed, Step};
+use crate::flow::{Failed, TaskStep};
 use crate::kube::{Client, Error, Patch};
 use crate::runtime::write;
-use crate::secrets::Data;
+use crate::secrets::SecretEntries;
 
 /// The type of Secrets with tokens.
 const TOKEN: &str = "kubernetes.io/service-account-token";
@@ -26,7 +26,7 @@ pub struct SigningKey<'a> {
     /// Its name.
     pub name: &'a str,
     /// Its content.
-    pub data: &'a Data,
+    pub data: &'a SecretEntries,
 }
 
 impl SigningKey<'_> {
@@ -46,7 +46,7 @@ impl AccountSecretsRotation {
     ///
     /// # Errors
     /// What could not be written, and what the owner of the Shoot can do.
-    pub fn renew(&mut self, connect: Connect<'_>, key: SigningKey<'_>) -> Result<Step, Failed> {
+    pub fn renew(&mut self, connect: Connect<'_>, key: SigningKey<'_>) -> Result<TaskStep, Failed> {
         let selector = format!("{KEY_NAME}!={}", key.name);
         self.go_on(connect, &selector, &|shoot, item| renew(shoot, item, key))
     }
@@ -60,7 +60,7 @@ impl AccountSecretsRotation {
         connect: Connect<'_>,
         key: SigningKey<'_>,
         prepared: Timestamp,
-    ) -> Result<Step, Failed> {
+    ) -> Result<TaskStep, Failed> {
         self.go_on(connect, "", &|shoot, item| clean(shoot, item, (key, prepared)))
     }
 
@@ -69,7 +69,7 @@ impl AccountSecretsRotation {
         connect: Connect<'_>,
         selector: &str,
         write: &dyn Fn(&Client, &Item) -> Result<bool, Error>,
-    ) -> Result<Step, Failed> {
+    ) -> Result<TaskStep, Failed> {
         let begin = |_: &Client| Ok(Walk::new(vec![SERVICE_ACCOUNT], selector, Vec::new()).whole());
         self.0.go_on(connect, &begin, write, Refused::failed_accounts)
     }

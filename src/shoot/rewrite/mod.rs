@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::view::{RotationPhase, ShootView};
 use crate::base::sorted::SortedSet;
-use crate::flow::{Failed, Step};
+use crate::flow::{Failed, TaskStep};
 use crate::kube::{Client, Patch};
 
 pub mod accounts;
@@ -35,7 +35,12 @@ impl EncryptionRewrite {
     ///
     /// # Errors
     /// What could not be written, and what the owner of the Shoot can do.
-    pub fn label(&mut self, connect: Connect<'_>, resources: &[String], key: &str) -> Result<Step, Failed> {
+    pub fn label(
+        &mut self,
+        connect: Connect<'_>,
+        resources: &[String],
+        key: &str,
+    ) -> Result<TaskStep, Failed> {
         self.go_on(connect, resources, &format!("{KEY_NAME}!={key}"), &json!(key))
     }
 
@@ -43,7 +48,7 @@ impl EncryptionRewrite {
     ///
     /// # Errors
     /// Like [`EncryptionRewrite::label`].
-    pub fn unlabel(&mut self, connect: Connect<'_>, resources: &[String]) -> Result<Step, Failed> {
+    pub fn unlabel(&mut self, connect: Connect<'_>, resources: &[String]) -> Result<TaskStep, Failed> {
         self.go_on(connect, resources, KEY_NAME, &Value::Null)
     }
 
@@ -53,7 +58,7 @@ impl EncryptionRewrite {
         resources: &[String],
         selector: &str,
         value: &Value,
-    ) -> Result<Step, Failed> {
+    ) -> Result<TaskStep, Failed> {
         let begin = |shoot: &Client| {
             let (kinds, troubles) = kinds::find(shoot, resources)?;
             Ok(Walk::new(kinds, selector, troubles))

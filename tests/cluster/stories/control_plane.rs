@@ -9,7 +9,7 @@ use gardenlet::components::crds;
 use gardenlet::format::base64;
 use gardenlet::kube::{Client, ListParams, Seed};
 use gardenlet::pki::issue::{Names, Usage};
-use gardenlet::secrets::{Config, Options, TokenUser};
+use gardenlet::secrets::{Options, SecretConfig, TokenUser};
 use serde_json::{Value, json};
 
 use crate::cluster;
@@ -114,14 +114,14 @@ fn make_secrets(seed: Client, address: IpAddr) -> Result<Secrets> {
     let mut secrets = Secrets::new(seed, NAMESPACE)?;
     for name in ["ca", "ca-client", "ca-front-proxy", "ca-etcd"] {
         let common_name = if name == "ca" { "kubernetes" } else { name }.to_owned();
-        secrets.with_bundle(&Config::Ca { name: name.to_owned(), common_name, validity: None })?;
+        secrets.with_bundle(&SecretConfig::Ca { name: name.to_owned(), common_name, validity: None })?;
     }
-    let key = Config::RsaKey { name: "service-account-key".to_owned(), bits: 2_048, for_ssh: false };
+    let key = SecretConfig::RsaKey { name: "service-account-key".to_owned(), bits: 2_048, for_ssh: false };
     secrets.with_bundle(&key)?;
     let health =
         TokenUser { username: "system:health".to_owned(), user_id: "health".to_owned(), groups: vec![] };
     let tokens = [("health".to_owned(), health)].into();
-    let tokens = Config::StaticToken { name: "kube-apiserver-static-token".to_owned(), tokens };
+    let tokens = SecretConfig::StaticToken { name: "kube-apiserver-static-token".to_owned(), tokens };
     secrets.one(&tokens, &Options::default())?;
     let etcd = ["etcd-main-local", "etcd-main-client", "*.etcd-main-peer"].map(str::to_owned).to_vec();
     let etcd = Names { dns: etcd, addresses: vec![] };
@@ -138,12 +138,12 @@ fn make_secrets(seed: Client, address: IpAddr) -> Result<Secrets> {
     Ok(secrets)
 }
 
-fn client(name: &str, user: &str, group: &str) -> Config {
+fn client(name: &str, user: &str, group: &str) -> SecretConfig {
     leaf(name, user, group, Usage::Client, Names::default())
 }
 
-fn leaf(name: &str, common_name: &str, organization: &str, usage: Usage, names: Names) -> Config {
-    Config::Leaf {
+fn leaf(name: &str, common_name: &str, organization: &str, usage: Usage, names: Names) -> SecretConfig {
+    SecretConfig::Leaf {
         name: name.to_owned(),
         common_name: common_name.to_owned(),
         organizations: Some(organization.to_owned()).filter(|text| !text.is_empty()).into_iter().collect(),

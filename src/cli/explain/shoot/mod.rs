@@ -13,7 +13,7 @@ use crate::config::Settings;
 use crate::controllers::shoot::decide::{self, Decision, Input, Rest};
 use crate::controllers::shoot::status;
 use crate::extension::{self, ExtensionClass, ReconcileMoment};
-use crate::flow::Outline;
+use crate::flow::TaskOutline;
 use crate::format::duration;
 use crate::format::time::{parse_rfc3339, rfc3339};
 use crate::kube::{Client, Error, Garden, Options, RequestGates, Seed};
@@ -187,10 +187,10 @@ fn stale(last: &Value, now: Timestamp) -> Option<String> {
 }
 
 /// The tasks, with the findings about those that may not be done.
-fn walk(tasks: &[Outline], status: &Value, now: Timestamp, look: &dyn Fn(&str) -> Seen) -> Vec<Task> {
+fn walk(tasks: &[TaskOutline], status: &Value, now: Timestamp, look: &dyn Fn(&str) -> Seen) -> Vec<Task> {
     let states = judge::judge(tasks, status);
     let since = age(&status["lastOperation"]["lastUpdateTime"], now);
-    let one = |(task, state): (&Outline, &State)| {
+    let one = |(task, state): (&TaskOutline, &State)| {
         let (word, notes) = match state {
             State::Done => ("done", Vec::new()),
             State::Skipped => ("left out", Vec::new()),
@@ -219,7 +219,7 @@ fn walk(tasks: &[Outline], status: &Value, now: Timestamp, look: &dyn Fn(&str) -
     tasks.iter().zip(&states).map(one).collect()
 }
 
-fn waits(tasks: &[Outline], needs: &[usize]) -> String {
+fn waits(tasks: &[TaskOutline], needs: &[usize]) -> String {
     let names: Vec<String> = needs.iter().map(|need| format!("{:?}", tasks[*need].name)).collect();
     if names.is_empty() {
         "for the operation to begin".to_owned()
@@ -351,7 +351,7 @@ mod tests {
 
     #[test]
     fn tasks_say_what_was_seen_of_them() {
-        let task = |name: &'static str, needs: &[usize], is_skipped| Outline {
+        let task = |name: &'static str, needs: &[usize], is_skipped| TaskOutline {
             name,
             needs: needs.to_vec(),
             is_skipped,

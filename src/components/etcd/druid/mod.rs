@@ -12,7 +12,7 @@ use crate::api::meta::{ALL_NAMESPACES, Key, Resource, annotation, text};
 use crate::api::patch::difference;
 use crate::base::clock::Timestamp;
 use crate::extension::TIMESTAMP;
-use crate::flow::{Failed, Step};
+use crate::flow::{Failed, TaskStep};
 use crate::format::time::rfc3339_nanos;
 use crate::kube::{Error, ListParams, Patch, Seed};
 use crate::runtime::write;
@@ -96,14 +96,14 @@ fn overlay(live: &mut Value, desired: Value) {
 ///
 /// # Errors
 /// A request fails. An error that the druid reports leads to another check, because the druid may recover.
-pub fn wait(seed: &Seed, namespace: &str, role: Role) -> Result<Step, Failed> {
+pub fn wait(seed: &Seed, namespace: &str, role: Role) -> Result<TaskStep, Failed> {
     let key = Key::new(namespace, role.name());
     let live: Option<Value> = seed.find(&ETCD, &key)?;
     let name = format!("Etcd {key}");
     Ok(match live.map(|live| unready(&live)) {
-        None => Step::again(AGAIN, format!("{name} is not there")),
-        Some(None) => Step::Done,
-        Some(Some(why)) => Step::again(AGAIN, format!("{name} {why}")),
+        None => TaskStep::again(AGAIN, format!("{name} is not there")),
+        Some(None) => TaskStep::Done,
+        Some(Some(why)) => TaskStep::again(AGAIN, format!("{name} {why}")),
     })
 }
 
