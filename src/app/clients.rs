@@ -12,7 +12,7 @@ use crate::config::settings::{ClientConnection, LeaderElection, Settings};
 use crate::kube::{
     self, Client, Connection, Garden, Options, RequestGate, RequestGates, Seed, in_cluster, kubeconfig,
 };
-use crate::net::Daily;
+use crate::net::DailyTraffic;
 use crate::runtime::fence::Fence;
 use crate::shoot::client::{ShootConnector, ShootServers};
 
@@ -107,7 +107,7 @@ impl Clients {
         let garden_options = Options {
             tells_time: true,
             peer: "garden",
-            daily: Some(Daily::default()),
+            daily: Some(DailyTraffic::default()),
             ..limited(&options, &settings.garden_client_connection.connection)
         };
         let seed = client(&seed_options)?;

@@ -194,7 +194,7 @@ fn parent(shared: &Shared) -> ParentAgent {
 /// Pulls charts from registries, over the same dialer and proxies as everything else.
 fn puller(shared: &Shared, stop: &Stop) -> Puller {
     let env = &shared.env;
-    let network = oci::Network {
+    let network = oci::RegistryNetwork {
         dialer: Arc::clone(&env.dialer),
         proxy: ProxyPolicy::from_env(&env.proxies()),
         system_cas: env.system_cas(),

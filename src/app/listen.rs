@@ -2,19 +2,19 @@
 
 use std::io;
 
-use crate::config::settings::Listener;
+use crate::config::settings::ListenAddress;
 use crate::format::address::authority;
-use crate::serve::{self, Routes, Server};
+use crate::serve::{self, HttpServer, Routes};
 
 use super::{Environment, Error};
 
 /// Listens for requests until the agent stops. `field` is the part of the configuration that has address and port.
 pub(super) fn listen(
     (what, field): (&str, &str),
-    at: &Listener,
+    at: &ListenAddress,
     routes: Routes,
     env: &Environment,
-) -> Result<Server, Error> {
+) -> Result<HttpServer, Error> {
     let server = serve::start(&at.bind_address, at.port, routes, &env.stop)
         .map_err(|source| Error::System { operation: listening((what, field), at, &source), source })?;
     let address = server.addr().to_string();
@@ -23,7 +23,7 @@ pub(super) fn listen(
 }
 
 /// What failed, with the field to change.
-fn listening((what, field): (&str, &str), at: &Listener, error: &io::Error) -> String {
+fn listening((what, field): (&str, &str), at: &ListenAddress, error: &io::Error) -> String {
     let (address, port) = (&at.bind_address, at.port);
     let (part, remedy) = match error.kind() {
         io::ErrorKind::AddrInUse => ("port", "another program has the port, so choose another one"),
@@ -40,7 +40,7 @@ mod tests {
 
     #[test]
     fn who_cannot_listen_names_the_field() {
-        let at = |bind_address: &str| Listener { bind_address: bind_address.to_owned(), port: 2728 };
+        let at = |bind_address: &str| ListenAddress { bind_address: bind_address.to_owned(), port: 2728 };
         let error = |kind: io::ErrorKind| kind.into();
         let table = [
             (

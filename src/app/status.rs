@@ -14,7 +14,7 @@ use crate::controllers::lease::Beat;
 use crate::runtime::fence::Fence;
 use crate::runtime::health::ThreadProgress;
 use crate::runtime::store::StoreView;
-use crate::serve::{Checks, Response, Routes, Server};
+use crate::serve::{Checks, HttpServer, Routes, ServerResponse};
 
 use super::listen::listen;
 use super::owed::Owed;
@@ -433,7 +433,7 @@ pub(super) fn serve(
     env: &Environment,
     status: &Status,
     sources: Sources,
-) -> Result<Vec<Server>, Error> {
+) -> Result<Vec<HttpServer>, Error> {
     let tolerant = settings.edge.liveness_tolerate_offline;
     status.allow(patience(settings), tolerant);
     let (page, numbers, sources) = (status.clone(), status.clone(), Arc::new(sources));
@@ -447,7 +447,7 @@ pub(super) fn serve(
         report::refresh(&numbers, &sources, metrics);
     });
     if settings.profiling {
-        metrics = metrics.get("/debug/pprof", |_| Response::text(200, process::profile()));
+        metrics = metrics.get("/debug/pprof", |_| ServerResponse::text(200, process::profile()));
     }
     Ok(vec![
         listen(("probes", "server.healthProbes"), &settings.health_probes, probes, env)?,

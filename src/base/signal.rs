@@ -13,11 +13,11 @@ use crate::limits;
 
 /// Watches for SIGTERM, SIGINT and SIGHUP until dropped.
 #[derive(Debug)]
-pub struct Watch {
+pub struct SignalWatch {
     handle: Handle,
 }
 
-impl Drop for Watch {
+impl Drop for SignalWatch {
     fn drop(&mut self) {
         self.handle.close();
     }
@@ -27,7 +27,7 @@ impl Drop for Watch {
 ///
 /// # Errors
 /// The error of the system, if it cannot install a handler.
-pub fn stop_on_signal(stop: &Stop, again: impl FnOnce() + Send + 'static) -> io::Result<Watch> {
+pub fn stop_on_signal(stop: &Stop, again: impl FnOnce() + Send + 'static) -> io::Result<SignalWatch> {
     start(&[SIGTERM, SIGINT], stop, || {}, again)
 }
 
@@ -35,7 +35,7 @@ pub fn stop_on_signal(stop: &Stop, again: impl FnOnce() + Send + 'static) -> io:
 ///
 /// # Errors
 /// The error of the system, if it cannot install a handler.
-pub fn stop_or_end(stop: &Stop) -> io::Result<Watch> {
+pub fn stop_or_end(stop: &Stop) -> io::Result<SignalWatch> {
     stop_on_signal(stop, || drop(emulate_default_handler(SIGINT)))
 }
 
@@ -47,7 +47,7 @@ pub fn watch(
     stop: &Stop,
     reload: impl Fn() + Send + 'static,
     again: impl FnOnce() + Send + 'static,
-) -> io::Result<Watch> {
+) -> io::Result<SignalWatch> {
     start(&[SIGTERM, SIGINT, SIGHUP], stop, reload, again)
 }
 
@@ -56,7 +56,7 @@ fn start(
     stop: &Stop,
     reload: impl Fn() + Send + 'static,
     again: impl FnOnce() + Send + 'static,
-) -> io::Result<Watch> {
+) -> io::Result<SignalWatch> {
     let mut signals = Signals::new(signals)?;
     let handle = signals.handle();
     let stop = stop.clone();
@@ -72,5 +72,5 @@ fn start(
             }
         }
     })?);
-    Ok(Watch { handle })
+    Ok(SignalWatch { handle })
 }

@@ -115,7 +115,7 @@ fn io_error(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> E
 
 /// What this process has written, and what it has removed (`None`).
 #[derive(Default)]
-struct Memory {
+struct KnownFiles {
     files: SortedMap<String, Option<Vec<u8>>>,
     /// The names that the disk does not have yet.
     unwritten: Vec<String>,
@@ -129,7 +129,7 @@ struct Memory {
 #[derive(Clone)]
 pub struct StateDir {
     path: Option<Arc<Path>>,
-    memory: Arc<Mutex<Memory>>,
+    memory: Arc<Mutex<KnownFiles>>,
 }
 
 impl fmt::Debug for StateDir {
@@ -158,7 +158,7 @@ impl StateDir {
     /// # Errors
     /// If another process uses it, or if it cannot be a directory of this user.
     pub fn open(path: &Path) -> Result<Self, Error> {
-        let mut memory = Memory::default();
+        let mut memory = KnownFiles::default();
         match prepare(path, LOCK_PATIENCE) {
             Ok(lock) => memory.lock = Some(lock),
             Err(error) if !error.is_of_disk(path) => return Err(error),
@@ -179,7 +179,7 @@ impl StateDir {
         self.path.as_deref()
     }
 
-    fn memory(&self) -> MutexGuard<'_, Memory> {
+    fn memory(&self) -> MutexGuard<'_, KnownFiles> {
         // The fields are plain values.
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -247,7 +247,7 @@ impl StateDir {
     }
 }
 
-impl Memory {
+impl KnownFiles {
     fn flush(&mut self, path: &Path) {
         match self.store(path) {
             Err(error) => self.complain(path, &error),

@@ -48,8 +48,8 @@ pub(super) fn options(variable: Variable<'_>) -> Options {
 }
 
 /// The settings for requests to registries.
-pub(super) fn network(variable: Variable<'_>) -> oci::Network {
-    oci::Network {
+pub(super) fn network(variable: Variable<'_>) -> oci::RegistryNetwork {
+    oci::RegistryNetwork {
         dialer: Arc::new(SystemDialer),
         proxy: ProxyPolicy::from_env(&proxy_env(variable)),
         system_cas: system_cas(variable),

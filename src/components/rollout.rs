@@ -387,7 +387,7 @@ mod tests {
     use super::*;
     use crate::base::clock::Mono;
     use crate::kube::{Client, Connection, Options};
-    use crate::net::testing::{Act, Server};
+    use crate::net::testing::{Act, TestServer};
 
     fn deployment(status: &Value) -> Value {
         json!({"kind": "Deployment", "metadata": {"generation": 2}, "spec": {"replicas": 1}, "status": status})
@@ -523,7 +523,7 @@ mod tests {
 
     #[test]
     fn ended_pods_are_not_listed() {
-        let server = Server::plain(|seen| {
+        let server = TestServer::plain(|seen| {
             assert!(
                 seen.path.contains("fieldSelector=status.phase%21%3DFailed%2Cstatus.phase%21%3DSucceeded")
             );
@@ -560,7 +560,7 @@ mod tests {
     #[test]
     fn a_deployment_waits_for_the_end_of_old_pods() {
         let answer = |pods: &'static str| {
-            let server = Server::plain(move |_| Act::json(200, pods));
+            let server = TestServer::plain(move |_| Act::json(200, pods));
             let seed = Seed(Client::new(Connection::new(server.url()), Options::default()).unwrap());
             let done = json!({"observedGeneration": 1, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1,
                 "conditions": [{"type": "Available", "status": "True"}]});

@@ -1,6 +1,6 @@
 //! `controllers.backupEntry`.
 
-use super::read::Reader;
+use super::read::FieldReader;
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub struct BackupEntryController {
 }
 
 impl BackupEntryController {
-    pub(super) fn read(r: Reader<'_>) -> Self {
+    pub(super) fn read(r: FieldReader<'_>) -> Self {
         let purposes = r.items("deletionGracePeriodShootPurposes");
         Self {
             workers: r.count("concurrentSyncs").max(1),

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::limits;
 
-use super::{Loaded, Problem, load as load_text};
+use super::{ConfigProblem, LoadedConfig, load as load_text};
 
 /// The path that means standard input.
 const STDIN: &str = "-";
@@ -20,7 +20,7 @@ pub fn name_of(path: &Path) -> String {
 ///
 /// # Errors
 /// All problems.
-pub fn load(path: &Path, input: &mut dyn Read) -> Result<Loaded, Vec<Problem>> {
+pub fn load(path: &Path, input: &mut dyn Read) -> Result<LoadedConfig, Vec<ConfigProblem>> {
     let text = if path == Path::new(STDIN) { text_of(input) } else { read(path) };
     parse(text, path)
 }
@@ -30,21 +30,24 @@ pub fn load(path: &Path, input: &mut dyn Read) -> Result<Loaded, Vec<Problem>> {
 ///
 /// # Errors
 /// All problems.
-pub fn load_to_run(path: &Path, variable: &dyn Fn(&str) -> Option<String>) -> Result<Loaded, Vec<Problem>> {
+pub fn load_to_run(
+    path: &Path,
+    variable: &dyn Fn(&str) -> Option<String>,
+) -> Result<LoadedConfig, Vec<ConfigProblem>> {
     if path == Path::new(STDIN) {
         let message =
             "is read once, so only the start of the agent and gardenlet config accept it; name a file";
-        return Err(vec![Problem { path: name_of(path), message: message.to_owned() }]);
+        return Err(vec![ConfigProblem { path: name_of(path), message: message.to_owned() }]);
     }
     parse(read(path), path).and_then(|loaded| loaded.to_run(variable))
 }
 
-impl Loaded {
+impl LoadedConfig {
     /// Applies the environment.
     ///
     /// # Errors
     /// If a variable cannot be used, or the garden cannot be reached.
-    pub fn to_run(mut self, variable: &dyn Fn(&str) -> Option<String>) -> Result<Self, Vec<Problem>> {
+    pub fn to_run(mut self, variable: &dyn Fn(&str) -> Option<String>) -> Result<Self, Vec<ConfigProblem>> {
         let usable = self.settings.apply_environment(variable).and_then(|()| {
             self.settings.check_garden_access()?;
             self.settings.check_exposure(variable)?;
@@ -54,11 +57,11 @@ impl Loaded {
     }
 }
 
-fn parse(text: io::Result<String>, path: &Path) -> Result<Loaded, Vec<Problem>> {
+fn parse(text: io::Result<String>, path: &Path) -> Result<LoadedConfig, Vec<ConfigProblem>> {
     let name = name_of(path);
     let text = text.map_err(|error| {
         let message = format!("the configuration cannot be read: {error}");
-        vec![Problem { path: name.clone(), message }]
+        vec![ConfigProblem { path: name.clone(), message }]
     })?;
     load_text(&text, &name)
 }

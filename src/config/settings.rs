@@ -8,7 +8,7 @@ use log::LevelFilter;
 use serde_json::{Map, Value};
 
 use crate::api::meta::Key;
-use crate::base::log::Format;
+use crate::base::log::LogFormat;
 use crate::base::sorted::SortedMap;
 
 use super::control_plane::{Etcd, Exposure};
@@ -16,7 +16,7 @@ pub use super::controllers::{
     Controllers, ManagedSeedController, SeedController, ShootController, ShootState,
 };
 use super::features;
-use super::read::Reader;
+use super::read::FieldReader;
 
 /// A validated configuration with all defaults.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,17 +28,17 @@ pub struct Settings {
     /// One entry per controller.
     pub controllers: Controllers,
     /// What the Seed's status offers to the scheduler.
-    pub resources: Resources,
+    pub resources: SeedResources,
     /// Leader election among instances, in the seed.
     pub leader_election: LeaderElection,
     /// The lowest level that is logged.
     pub log_level: LevelFilter,
     /// The format of a log line.
-    pub log_format: Format,
+    pub log_format: LogFormat,
     /// The listener for /healthz and the other probes.
-    pub health_probes: Listener,
+    pub health_probes: ListenAddress,
     /// The listener for /metrics.
-    pub metrics: Listener,
+    pub metrics: ListenAddress,
     /// `debugging.enableProfiling`.
     pub profiling: bool,
     /// Every known gate with its effective value.
@@ -99,7 +99,7 @@ pub struct SecretReference {
 
 /// `resources`: quantities as written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Resources {
+pub struct SeedResources {
     /// Total capacity by resource name.
     pub capacity: SortedMap<String, String>,
     /// The part that is reserved, not available for shoots.
@@ -136,7 +136,7 @@ pub struct NodeToleration {
 
 /// A listening address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listener {
+pub struct ListenAddress {
     /// An IP address; empty means all.
     pub bind_address: String,
     /// A TCP port.
@@ -257,12 +257,12 @@ impl ResourceManager {
 impl Settings {
     /// Reads a valid document with all its defaults.
     pub(super) fn read(document: &Value) -> Self {
-        let r = Reader::new(document);
+        let r = FieldReader::new(document);
         Self {
             garden_client_connection: GardenClientConnection::read(r),
             seed_client_connection: ClientConnection::read(r.at("seedClientConnection")),
             controllers: Controllers::read(r.at("controllers")),
-            resources: Resources {
+            resources: SeedResources {
                 capacity: r.texts("resources.capacity"),
                 reserved: r.texts("resources.reserved"),
             },
@@ -272,9 +272,9 @@ impl Settings {
                 "error" => LevelFilter::Error,
                 _ => LevelFilter::Info,
             },
-            log_format: if r.str("logFormat") == "text" { Format::Text } else { Format::Json },
-            health_probes: Listener::read(r.at("server.healthProbes")),
-            metrics: Listener::read(r.at("server.metrics")),
+            log_format: if r.str("logFormat") == "text" { LogFormat::Text } else { LogFormat::Json },
+            health_probes: ListenAddress::read(r.at("server.healthProbes")),
+            metrics: ListenAddress::read(r.at("server.metrics")),
             profiling: r.flag("debugging.enableProfiling"),
             feature_gates: features::effective(
                 r.at("featureGates").value().as_object().unwrap_or(&Map::new()),
@@ -289,7 +289,7 @@ impl Settings {
 }
 
 impl GardenClientConnection {
-    fn read(root: Reader<'_>) -> Self {
+    fn read(root: FieldReader<'_>) -> Self {
         let r = root.at("gardenClientConnection");
         Self {
             connection: ClientConnection::read(r),
@@ -308,7 +308,7 @@ impl GardenClientConnection {
 }
 
 impl ClientConnection {
-    fn read(r: Reader<'_>) -> Self {
+    fn read(r: FieldReader<'_>) -> Self {
         Self {
             kubeconfig: r.path("kubeconfig"),
             context: String::new(),
@@ -324,14 +324,14 @@ impl SecretReference {
         Key::new(self.namespace.as_str(), self.name.as_str())
     }
 
-    fn read(r: Reader<'_>) -> Option<Self> {
+    fn read(r: FieldReader<'_>) -> Option<Self> {
         (!r.is_absent())
             .then(|| Self { name: r.str("name").to_owned(), namespace: r.str("namespace").to_owned() })
     }
 }
 
 impl LeaderElection {
-    fn read(r: Reader<'_>) -> Self {
+    fn read(r: FieldReader<'_>) -> Self {
         Self {
             leader_elect: r.flag("leaderElect"),
             lease_duration: r.duration("leaseDuration"),
@@ -357,7 +357,7 @@ impl LeaderElection {
 }
 
 impl NodeToleration {
-    fn read(r: Reader<'_>) -> Self {
+    fn read(r: FieldReader<'_>) -> Self {
         let seconds = |field| r.at(field).value().as_i64();
         Self {
             not_ready: seconds("defaultNotReadyTolerationSeconds"),
@@ -366,8 +366,8 @@ impl NodeToleration {
     }
 }
 
-impl Listener {
-    fn read(r: Reader<'_>) -> Self {
+impl ListenAddress {
+    fn read(r: FieldReader<'_>) -> Self {
         Self {
             bind_address: r.str("bindAddress").to_owned(),
             port: u16::try_from(r.count("port")).unwrap_or(0),
@@ -376,7 +376,7 @@ impl Listener {
 }
 
 impl SeedConfig {
-    fn read(r: Reader<'_>) -> Self {
+    fn read(r: FieldReader<'_>) -> Self {
         Self {
             name: r.str("metadata.name").to_owned(),
             labels: r.texts("metadata.labels"),
@@ -387,7 +387,7 @@ impl SeedConfig {
 }
 
 impl Edge {
-    fn read(r: Reader<'_>, volume_least: Reader<'_>) -> Self {
+    fn read(r: FieldReader<'_>, volume_least: FieldReader<'_>) -> Self {
         Self {
             workers: usize::try_from(r.count("workers")).unwrap_or(1),
             resource_manager: match r.str("resourceManager") {
@@ -421,8 +421,8 @@ impl Edge {
 }
 
 impl Registry {
-    fn read(r: Reader<'_>) -> Self {
-        let text = |r: Reader<'_>| r.value().as_str().unwrap_or_default().to_owned();
+    fn read(r: FieldReader<'_>) -> Self {
+        let text = |r: FieldReader<'_>| r.value().as_str().unwrap_or_default().to_owned();
         Self {
             host: r.str("host").to_owned(),
             mirrors: r.items("mirrors").map(text).collect(),

@@ -17,8 +17,8 @@ use crate::api::rbac::{CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE, ROLE_BINDING};
 use crate::base::error::chain;
 use crate::base::stop::Stop;
 use crate::base::workers::Workers;
-use crate::chart::Table;
-use crate::chart::child::{self, Archive, Objects, Renderer, Request};
+use crate::chart::ValuesTable;
+use crate::chart::child::{self, Archive, RenderRequest, RenderedObjects, Renderer};
 use crate::chart::manifest::install_rank;
 use crate::components::managed::sha256_hex;
 use crate::extension::problem;
@@ -60,16 +60,16 @@ pub fn render<'a>(
     chart: impl Into<Archive<'a>>,
     values: Value,
     stop: &Stop,
-) -> Result<Objects, Failed> {
+) -> Result<RenderedObjects, Failed> {
     let busy = || Failed { postponed: Some(BUSY_AGAIN), ..Failed::new("other charts are being rendered") };
     let _worker = workers.chart_soon(stop).ok_or_else(busy)?;
     let version = client.version()?;
-    let request = Request {
+    let request = RenderRequest {
         name: NAME.to_owned(),
         namespace: NAMESPACE.to_owned(),
         values,
         resources: Value::Null,
-        mix_in: Table::new(),
+        mix_in: ValuesTable::new(),
         kubernetes_version: version.git_version,
         kubernetes_major: version.major,
         kubernetes_minor: version.minor,
@@ -83,7 +83,7 @@ pub fn render<'a>(
 }
 
 /// The objects in the order of their installation.
-fn sorted(objects: Objects) -> Result<Vec<(&'static Resource, Value)>, Failed> {
+fn sorted(objects: RenderedObjects) -> Result<Vec<(&'static Resource, Value)>, Failed> {
     let mut all = Vec::new();
     for (_, object) in objects {
         let kind = text(&object["kind"]).to_owned();
@@ -112,7 +112,7 @@ fn key(resource: &Resource, object: &Value) -> Key {
 ///
 /// # Errors
 /// The objects that could not be written.
-pub fn apply(client: &Client, objects: Objects) -> Result<(), Failed> {
+pub fn apply(client: &Client, objects: RenderedObjects) -> Result<(), Failed> {
     let mut failed = Failed::default();
     for (resource, object) in sorted(objects)? {
         let key = key(resource, &object);
@@ -139,9 +139,9 @@ pub fn apply(client: &Client, objects: Objects) -> Result<(), Failed> {
 ///
 /// # Errors
 /// The objects that could not be written.
-pub fn replace(client: &Client, objects: Objects) -> Result<(), Failed> {
+pub fn replace(client: &Client, objects: RenderedObjects) -> Result<(), Failed> {
     let is_last = |object: &Value| object["kind"] == DEPLOYMENT.kind.as_ref();
-    let (last, first) = objects.into_iter().partition::<Objects, _>(|(_, object)| is_last(object));
+    let (last, first) = objects.into_iter().partition::<RenderedObjects, _>(|(_, object)| is_last(object));
     apply(client, first).and_then(|()| apply(client, last)).map_err(|mut failed| {
         if !failed.codes.is_empty() {
             failed.text.push_str(
@@ -219,7 +219,7 @@ fn cover(under: &mut Value, over: &Value) {
 ///
 /// # Errors
 /// A request to the cluster fails.
-pub fn remove(client: &Client, objects: Objects) -> Result<(), Failed> {
+pub fn remove(client: &Client, objects: RenderedObjects) -> Result<(), Failed> {
     let all = sorted(objects)?;
     let (last, first): (Vec<_>, Vec<_>) =
         all.iter().rev().partition(|(resource, _)| resource.kind == DEPLOYMENT.kind);
@@ -247,7 +247,7 @@ mod tests {
     use super::*;
     use crate::base::sorted::SortedSet;
     use crate::chart::archive;
-    use crate::chart::render::{Mode, Options, render};
+    use crate::chart::render::{Options, RenderMode, render};
 
     #[test]
     fn the_packed_chart_is_complete_and_its_kinds_are_known() {
@@ -259,7 +259,7 @@ mod tests {
             include_str!("../../packaging/chart/ci/everything-values.yaml"),
         ] {
             let values = crate::chart::values::read(case).unwrap();
-            let options = Options { values, ..Options::new(Mode::Extension, NAME, NAMESPACE) };
+            let options = Options { values, ..Options::new(RenderMode::Extension, NAME, NAMESPACE) };
             let objects = render(archive::load(CHART).unwrap(), &options).unwrap().objects_apart();
             let count = objects.len();
             let sorted = sorted(objects).unwrap();

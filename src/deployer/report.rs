@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::api::condition::{self, Condition, Finding, Status};
+use crate::api::condition::{self, Condition, ConditionStatus, Finding};
 use crate::base::clock::Timestamp;
 use crate::flow::Failed;
 use crate::format::view;
@@ -13,7 +13,7 @@ pub struct ConditionReport {
     /// Its type.
     pub kind: &'static str,
     /// Its status.
-    pub status: Status,
+    pub status: ConditionStatus,
     /// Its reason and message.
     pub finding: Finding,
 }
@@ -21,7 +21,7 @@ pub struct ConditionReport {
 impl ConditionReport {
     /// A condition that is true or false.
     pub fn new(kind: &'static str, is_true: bool, reason: &str, message: impl Into<String>) -> Self {
-        let status = if is_true { Status::True } else { Status::False };
+        let status = if is_true { ConditionStatus::True } else { ConditionStatus::False };
         Self { kind, status, finding: Finding::new(reason, message) }
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::api::condition::{self, Status, urgency};
+use crate::api::condition::{self, ConditionStatus, urgency};
 use crate::api::gardener::{ControllerInstallation, ControllerRegistration, ControllerResource};
 use crate::api::meta::text;
 use crate::base::sorted::SortedSet;
@@ -137,14 +137,18 @@ fn installations_of<'a>(
 
 /// Why an installation is not ready, by the most urgent of its conditions.
 fn unready(installation: &ControllerInstallation) -> Option<String> {
-    let wanted = [("Installed", Status::True), ("Healthy", Status::True), ("Progressing", Status::False)];
+    let wanted = [
+        ("Installed", ConditionStatus::True),
+        ("Healthy", ConditionStatus::True),
+        ("Progressing", ConditionStatus::False),
+    ];
     let name = &installation.metadata.name;
     let find = |kind: &str| condition::find(&installation.status.conditions, kind);
     let bad = wanted.into_iter().filter(|(kind, status)| find(kind).is_none_or(|it| it.status != *status));
     let order = |kind: &str| urgency(kind, find(kind).map_or("Unknown", |it| it.status.as_str()));
     let (worst, _) = bad.min_by_key(|(kind, _)| order(kind))?;
     // A chart that cannot be rendered is the reason for all others.
-    let invalid = find("Valid").filter(|valid| valid.status == Status::False);
+    let invalid = find("Valid").filter(|valid| valid.status == ConditionStatus::False);
     Some(match invalid.or_else(|| find(worst)) {
         None => format!("ControllerInstallation {name} has no condition {worst} yet"),
         Some(it) => {

@@ -229,7 +229,7 @@ fn objects(who: &Bootstrapper) -> Vec<(Resource, Key)> {
 mod tests {
     use super::*;
     use crate::kube::{Options, kubeconfig};
-    use crate::net::testing::{Act, Server};
+    use crate::net::testing::{Act, TestServer};
 
     #[test]
     fn the_bootstrap_credential_is_identified() {
@@ -272,7 +272,7 @@ mod tests {
                 kubeconfig::render(&Connection::new("https://g").with_token(token.clone())).unwrap();
             let data = base64::encode(kubeconfig.as_bytes());
             let secret = format!(r#"{{"metadata":{{"name":"s"}},"data":{{"kubeconfig":"{data}"}}}}"#);
-            let server = Server::plain(move |_| Act::json(200, &secret));
+            let server = TestServer::plain(move |_| Act::json(200, &secret));
             let seed = Client::new(Connection::new(server.url()), Options::default()).unwrap();
             assert_eq!(used_by(&seed, &Key::new("garden", "s"), who).unwrap(), expected, "{token}");
         }
@@ -321,7 +321,7 @@ mod tests {
         let stored = kubeconfig::render(&Connection::new("https://moved").with_ca(pem("old"))).unwrap();
         let data = base64::encode(stored.as_bytes());
         let secret = format!(r#"{{"metadata":{{"name":"s"}},"data":{{"kubeconfig":"{data}"}}}}"#);
-        let server = Server::plain(move |_| Act::json(200, &secret));
+        let server = TestServer::plain(move |_| Act::json(200, &secret));
         let seed = Client::new(Connection::new(server.url()), Options::default()).unwrap();
         let used = Connection::new("https://garden").with_ca(pem("new"));
         store_refreshed(&seed, &Key::new("garden", "s"), &used).unwrap();

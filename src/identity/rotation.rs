@@ -224,7 +224,7 @@ mod tests {
     use crate::base::redact::Secret;
     use crate::format::base64;
     use crate::kube::{Options, kubeconfig};
-    use crate::net::testing::{Act, Server};
+    use crate::net::testing::{Act, TestServer};
 
     fn made(year: i32) -> (String, String) {
         let mut params = CertificateParams::default();
@@ -239,17 +239,20 @@ mod tests {
     }
 
     /// A seed with a kubeconfig Secret that requests `renew`, a garden with a request in this state, and the rotation.
-    fn scene(secret: &Arc<Mutex<String>>, request: serde_json::Value) -> (Server, Client, Server, Garden) {
+    fn scene(
+        secret: &Arc<Mutex<String>>,
+        request: serde_json::Value,
+    ) -> (TestServer, Client, TestServer, Garden) {
         let secret = Arc::clone(secret);
-        let seed = Server::plain(move |_| {
+        let seed = TestServer::plain(move |_| {
             let kubeconfig = base64::encode(secret.lock().unwrap().as_bytes());
             let annotations = json!({"gardener.cloud/operation": "renew"});
             let object = json!({"metadata": {"name": "s", "annotations": annotations}, "data": {"kubeconfig": kubeconfig}});
             Act::json(200, &object.to_string())
         });
-        let garden = Server::plain(move |_| Act::json(200, &request.to_string()));
+        let garden = TestServer::plain(move |_| Act::json(200, &request.to_string()));
         let client =
-            |server: &Server| Client::new(Connection::new(server.url()), Options::default()).unwrap();
+            |server: &TestServer| Client::new(Connection::new(server.url()), Options::default()).unwrap();
         let (seed_client, garden_client) = (client(&seed), Garden(client(&garden)));
         (seed, seed_client, garden, garden_client)
     }

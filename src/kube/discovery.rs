@@ -147,7 +147,7 @@ mod tests {
     use crate::api::meta::Key;
     use crate::base::clock::{Clock, Simulated, Timestamp};
     use crate::kube::{Connection, Options};
-    use crate::net::testing::{Act, Server};
+    use crate::net::testing::{Act, TestServer};
 
     const APPS: &str = r#"{"kind":"APIResourceList","groupVersion":"apps/v1","resources":[
         {"name":"deployments/scale","kind":"Scale","group":"autoscaling","version":"v1","namespaced":true},
@@ -159,7 +159,7 @@ mod tests {
     fn kinds_are_cached_and_asked_for_again_when_they_are_missing() {
         let status = Arc::new(AtomicU16::new(200));
         let answer = Arc::clone(&status);
-        let server = Server::plain(move |_| Act::json(answer.load(Ordering::SeqCst), APPS));
+        let server = TestServer::plain(move |_| Act::json(answer.load(Ordering::SeqCst), APPS));
         let sim = Simulated::new(Timestamp::from_unix(0), 1);
         let options = Options { clock: Clock::new(sim.clone()), ..Options::default() };
         let discovery = Discovery::new(Client::new(Connection::new(server.url()), options).unwrap());

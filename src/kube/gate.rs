@@ -15,7 +15,7 @@ use std::time::Duration;
 use crate::base::backoff::delay_after;
 use crate::base::clock::Mono;
 use crate::base::random;
-use crate::base::workers::{Server, Workers};
+use crate::base::workers::{RequestServer, Workers};
 use crate::limits;
 
 /// Creates the gates of all servers: their probes share the workers.
@@ -72,7 +72,7 @@ struct SharedGate {
     /// Notified when a permit is returned.
     returned: Condvar,
     /// The workers that its requests use; charts share them.
-    server: Server,
+    server: RequestServer,
     probes: Arc<Probes>,
 }
 

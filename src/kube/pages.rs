@@ -13,7 +13,7 @@ use super::value::StreamedObject;
 use crate::api::meta::Resource;
 use crate::base::metrics::Metrics;
 use crate::limits;
-use crate::net::{self, Limits};
+use crate::net::{self, RequestLimits};
 
 /// A metric: objects that were skipped because they are too long, by `peer`.
 pub const SKIPPED: &str = "gardenlet_api_skipped_objects_total";
@@ -96,7 +96,7 @@ impl Sender {
         let session = self.admitted(&deadline)?;
         let _pass = self.pass(&session, request, terms)?;
         let sent = self.sent();
-        let limits = Limits {
+        let limits = RequestLimits {
             connect: CONNECT_TIMEOUT.min(deadline.left()),
             total: Some(deadline.left()),
             response: Some(terms.answer_wait()),

@@ -20,7 +20,7 @@ use crate::base::clock::{Clock, Mono};
 use crate::base::cut::cut;
 use crate::base::error::chain;
 use crate::limits;
-use crate::net::{self, Limits, Traffic};
+use crate::net::{self, RequestLimits, Traffic};
 
 /// A metric: whether the last request was answered, by `peer`.
 pub const REACHABLE: &str = "gardenlet_api_reachable";
@@ -168,7 +168,7 @@ impl Sender {
             permit.may_write().map_err(Error::Fenced)?;
         }
         let sent = self.sent();
-        let limits = Limits {
+        let limits = RequestLimits {
             connect: CONNECT_TIMEOUT.min(deadline.left()),
             total: Some(deadline.left()),
             response: (is_read && terms.is_gated).then_some(limits::ANSWER_WAIT_MAX),
@@ -226,7 +226,7 @@ impl Sender {
         let session = self.admitted(&Deadline::new(terms.timeout))?;
         let line = WatchConnection::new(session.http().sibling());
         session.track(&line);
-        let limits = Limits {
+        let limits = RequestLimits {
             connect: CONNECT_TIMEOUT,
             total: Some(length + 2 * WATCH_END_SLACK),
             response: Some(WATCH_RESPONSE_TIMEOUT),
@@ -273,8 +273,8 @@ impl Sender {
         &self,
         session: &Arc<Session>,
         request: &ApiRequest,
-        limits: &Limits,
-    ) -> Result<net::Response, Error> {
+        limits: &RequestLimits,
+    ) -> Result<net::HttpResponse, Error> {
         if let Some(warm) = &self.options.warm {
             warm.uses(session);
         }
@@ -286,7 +286,7 @@ impl Sender {
     }
 
     /// Reports the result of a request to the gate.
-    fn tell_gate(&self, sent: &Sent, result: &Result<net::Response, Error>) {
+    fn tell_gate(&self, sent: &Sent, result: &Result<net::HttpResponse, Error>) {
         let Some(gate) = &self.options.gate else { return };
         let now = self.options.clock.mono();
         match result {
@@ -320,8 +320,8 @@ impl Sender {
         &self,
         request: &ApiRequest,
         sent: &Sent,
-        result: Result<net::Response, Error>,
-    ) -> Result<net::Response, Error> {
+        result: Result<net::HttpResponse, Error>,
+    ) -> Result<net::HttpResponse, Error> {
         self.tell_gate(sent, &result);
         if let (Ok(response), Some(unauthorized)) = (&result, &self.options.unauthorized)
             && response.status == 401
@@ -390,7 +390,7 @@ impl Sender {
         &self,
         session: &Session,
         request: &ApiRequest,
-        response: &mut net::Response,
+        response: &mut net::HttpResponse,
     ) -> Error {
         let retry_after = response.header("retry-after").map(str::to_owned);
         // A truncated body does not change the status.

@@ -15,8 +15,8 @@ use crate::base::clock::{Clock, Mono};
 use crate::base::garden_time::GardenTime;
 use crate::base::redact::{self, Secret};
 use crate::net::{
-    self, CertificatePair, Http, Limits, Party, ProxyPolicy, Roots, Settings, SystemCas, TlsError, Traffic,
-    Url, login,
+    self, CertificatePair, ConnectionSettings, Http, ProxyPolicy, RequestLimits, SystemCas, TlsError,
+    TlsParty, Traffic, TrustedRoots, Url, login,
 };
 
 /// Idle connections that a client keeps.
@@ -57,7 +57,7 @@ impl Session {
             exec: login.exec(),
             system_cas: options.system_cas.clone(),
         };
-        let settings = Settings {
+        let settings = ConnectionSettings {
             dialer: Arc::clone(&options.dialer),
             party: Arc::new(party),
             server_name: connection.tls_server_name.clone(),
@@ -94,8 +94,8 @@ impl Session {
         &self,
         line: Option<&WatchConnection>,
         request: &ApiRequest,
-        limits: &Limits,
-    ) -> Result<net::Response, Error> {
+        limits: &RequestLimits,
+    ) -> Result<net::HttpResponse, Error> {
         let header = self.authorization()?;
         // Not earlier: new credentials may have replaced the pool.
         let http = || line.map_or_else(|| self.http(), |line| line.http().clone());
@@ -115,9 +115,9 @@ impl Session {
         &self,
         http: &Http,
         request: &ApiRequest,
-        limits: &Limits,
+        limits: &RequestLimits,
         authorization: Option<&Secret<String>>,
-    ) -> Result<net::Response, Error> {
+    ) -> Result<net::HttpResponse, Error> {
         let mut headers = vec![("Accept", request.accept)];
         if !request.content_type.is_empty() {
             headers.push(("Content-Type", &request.content_type));
@@ -126,7 +126,7 @@ impl Session {
             headers.push(("Authorization", value.expose()));
         }
         let url = format!("{}{}", self.base_url, request.path);
-        let wire = net::Request {
+        let wire = net::HttpRequest {
             gzip: request.gzip,
             method: request.method.as_str(),
             url: &url,
@@ -207,15 +207,15 @@ struct KubeParty {
     system_cas: SystemCas,
 }
 
-impl Party for KubeParty {
-    fn roots(&self) -> Result<Roots, TlsError> {
+impl TlsParty for KubeParty {
+    fn roots(&self) -> Result<TrustedRoots, TlsError> {
         match &self.connection.trust {
-            ServerTrust::System => Ok(Roots::System(self.system_cas.clone())),
-            ServerTrust::Insecure => Ok(Roots::Insecure),
+            ServerTrust::System => Ok(TrustedRoots::System(self.system_cas.clone())),
+            ServerTrust::Insecure => Ok(TrustedRoots::Insecure),
             ServerTrust::Bundle(material) => {
                 let pem =
                     material.load().map_err(|error| TlsError::Material(format!("CA bundle: {error}")))?;
-                Ok(Roots::Pem(pem))
+                Ok(TrustedRoots::Pem(pem))
             }
         }
     }

@@ -20,11 +20,11 @@ mod wire;
 
 pub use dial::{Dial, SystemDialer};
 pub use error::{Error, Hop, TlsError};
-pub use http::{Body, Http, Limits, Request, Response, Settings};
+pub use http::{Body, ConnectionSettings, Http, HttpRequest, HttpResponse, RequestLimits};
 pub use proxy::{ProxyEnv, ProxyPolicy};
-pub use reach::{Reach, Zone};
-pub use traffic::{Daily, Traffic};
-pub use trust::{Anonymous, CertificatePair, Party, Roots, SystemCas};
+pub use reach::{AddressZone, Reach};
+pub use traffic::{DailyTraffic, Traffic};
+pub use trust::{AnonymousParty, CertificatePair, SystemCas, TlsParty, TrustedRoots};
 pub use url::Url;
 
 #[cfg(test)]

@@ -30,22 +30,22 @@ use crate::limits;
 use crate::net;
 
 use manifest::Blob;
-use wire::{Running, Wire};
+use wire::{RunningPools, Wire};
 
-pub use cache::{Cache, Content};
+pub use cache::{Cache, VerifiedContent};
 pub use digest::Digest;
-pub use error::{Error, Verdict};
+pub use error::{Error, PullVerdict};
 pub use login::Keychain;
-pub use manifest::Problem;
-pub use puller::{Pulled, Puller};
-pub use reference::{Reference, Target};
-pub use wire::{Network, SILENCE};
+pub use manifest::ArtifactProblem;
+pub use puller::{PulledChart, Puller};
+pub use reference::{ArtifactReference, TagOrDigest};
+pub use wire::{RegistryNetwork, SILENCE};
 
 /// A chart to pull, and the credentials for it.
 #[derive(Debug)]
-pub struct Order {
+pub struct PullOrder {
     /// The artifact.
-    pub reference: Reference,
+    pub reference: ArtifactReference,
     /// Logins.
     pub keychain: Keychain,
     /// PEM of the only trusted CAs, if any.
@@ -58,20 +58,20 @@ pub struct Order {
 /// # Errors
 /// [`Error::Net`] if it does not answer, [`Error::Reference`] if the place is not an address.
 pub fn probe<'a>(
-    network: &Network,
+    network: &RegistryNetwork,
     registries: &[Registry],
     place: &str,
-    orders: impl IntoIterator<Item = &'a Order>,
+    orders: impl IntoIterator<Item = &'a PullOrder>,
 ) -> Result<(String, u16), Error> {
     let url = source::base(place, registries).ok_or(Error::Reference("no host and no URL"))?;
     let is_for_it =
-        |order: &&Order| source::base(&order.reference.registry, registries).as_ref() == Some(&url);
+        |order: &&PullOrder| source::base(&order.reference.registry, registries).as_ref() == Some(&url);
     let bundle = orders.into_iter().find(is_for_it).and_then(|order| order.ca_bundle.clone());
     let base = format!("{}://{}", url.scheme, url.authority());
     let host = source::host_key(&url);
-    let mut wire = Wire::new(network, registries, Running::until(&Stop::new()), host.clone(), bundle);
+    let mut wire = Wire::new(network, registries, RunningPools::until(&Stop::new()), host.clone(), bundle);
     let target = format!("{base}/v2/");
-    let request = net::Request::get(&target);
+    let request = net::HttpRequest::get(&target);
     let limits = wire.limits(Duration::from_secs(15));
     let sent = wire.http(&url)?.send(&request, &limits);
     sent.map(|response| (base, response.status)).map_err(|source| Error::Net { host, source })

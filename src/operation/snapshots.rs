@@ -19,7 +19,7 @@ const STARTS_WITHIN: i64 = 5;
 
 /// The settings of snapshots.
 pub(super) struct Wanted<'a> {
-    settings: &'a control_plane::Snapshots,
+    settings: &'a control_plane::EtcdSnapshots,
     entry: String,
     image: String,
     schedule: String,

@@ -21,7 +21,7 @@ use super::status::{Present, with_status};
 use super::target::TargetCluster;
 use super::trigger::is_checked;
 use super::{ApplierContext, later};
-use crate::api::condition::{Condition, Status, status_of};
+use crate::api::condition::{Condition, ConditionStatus, status_of};
 use crate::api::core::POD;
 use crate::api::meta::{Key, Metadata, annotation};
 use crate::api::resources::{ManagedResource, ObjectReference};
@@ -54,7 +54,7 @@ impl Reconciler for ChecksReconciler {
         let session = self.0.session(&target, cx);
         let period = self.0.settings.check_period;
         let applied = status_of(&resource.status.conditions, APPLIED);
-        if !matches!(applied, Some(Status::True | Status::Unknown)) {
+        if !matches!(applied, Some(ConditionStatus::True | ConditionStatus::Unknown)) {
             // The store may never have seen a difference, so nothing else would wake this key.
             return Ok(super::jittered(period));
         }
@@ -93,8 +93,9 @@ const AGAIN_MIN: Duration = Duration::from_secs(2);
 
 /// When to check again: soon after a failure or progress, then less and less often.
 fn again(found: &[Condition], now: Timestamp, period: Duration) -> Duration {
-    let is_calm =
-        |c: &Condition| c.status == if c.kind == PROGRESSING { Status::False } else { Status::True };
+    let is_calm = |c: &Condition| {
+        c.status == if c.kind == PROGRESSING { ConditionStatus::False } else { ConditionStatus::True }
+    };
     let moved_at = |c: &Condition| c.last_update_time.max(c.last_transition_time);
     let age = found.iter().filter(|c| !is_calm(c)).map(|c| now.since(moved_at(c))).min();
     age.map_or(period, |age| age.max(AGAIN_MIN).min(period))
@@ -127,17 +128,18 @@ fn look(
             }
         }
     }
-    let healthy =
-        || present.with(HEALTHY, Status::True, reason::RESOURCES_HEALTHY, "All resources are healthy.");
+    let healthy = || {
+        present.with(HEALTHY, ConditionStatus::True, reason::RESOURCES_HEALTHY, "All resources are healthy.")
+    };
     let text = "All resources have been fully rolled out.";
-    let rolled_out = || present.with(PROGRESSING, Status::False, reason::ROLLED_OUT, text);
+    let rolled_out = || present.with(PROGRESSING, ConditionStatus::False, reason::ROLLED_OUT, text);
     Ok(vec![sick.unwrap_or_else(healthy), running.unwrap_or_else(rolled_out)])
 }
 
 fn missing(present: Present<'_>, object: &ObjectReference) -> Condition {
     let ObjectReference { kind, namespace, name, .. } = object;
     let text = format!("Required {kind} {name:?} in namespace {namespace:?} is missing");
-    present.with(HEALTHY, Status::False, &format!("{kind}Missing"), &text)
+    present.with(HEALTHY, ConditionStatus::False, &format!("{kind}Missing"), &text)
 }
 
 fn unhealthy(
@@ -152,7 +154,7 @@ fn unhealthy(
     let why = health::check_of(&object.api_version, &object.kind)?(live).err()?;
     let ObjectReference { kind, namespace, name, .. } = object;
     let text = format!("{kind} \"{namespace}/{name}\" is unhealthy: {why}{}", warnings(session, object));
-    Some(present.with(HEALTHY, Status::False, &format!("{kind}Unhealthy"), &text))
+    Some(present.with(HEALTHY, ConditionStatus::False, &format!("{kind}Unhealthy"), &text))
 }
 
 /// An undetermined state is reported only if it is not a transient weakness of the server.
@@ -161,7 +163,7 @@ fn unknown(present: Present<'_>, object: &ObjectReference, error: Error) -> Resu
         Error::Request(e) if matches!(e.verdict(), ErrorVerdict::Denied | ErrorVerdict::Invalid) => {
             let ObjectReference { kind, namespace, name, .. } = object;
             let text = format!("Error while checking {kind} \"{namespace}/{name}\": {}", error.text());
-            Ok(present.with(HEALTHY, Status::False, reason::HEALTH_CHECK_ERROR, &text))
+            Ok(present.with(HEALTHY, ConditionStatus::False, reason::HEALTH_CHECK_ERROR, &text))
         }
         _ => Err(error),
     }
@@ -189,7 +191,7 @@ fn progressing(
     };
     let ObjectReference { kind, namespace, name, .. } = object;
     let text = format!("{kind} \"{namespace}/{name}\" is progressing: {why}");
-    Ok(Some(present.with(PROGRESSING, Status::True, &format!("{kind}Progressing"), &text)))
+    Ok(Some(present.with(PROGRESSING, ConditionStatus::True, &format!("{kind}Progressing"), &text)))
 }
 
 fn skips_checks(live: &Value) -> bool {
@@ -295,18 +297,18 @@ mod tests {
     #[test]
     fn problems_are_checked_more_often() {
         let now = Timestamp::from_unix(1_000);
-        let condition = |kind: &str, status: Status, age_s: u64| {
+        let condition = |kind: &str, status: ConditionStatus, age_s: u64| {
             let at = now.minus(Duration::from_secs(age_s));
             Condition { status, ..Condition::initial(kind, at) }
         };
         let table = [
-            (Status::True, 1, Status::False, 1, 60),
-            (Status::False, 0, Status::False, 9, 2),
-            (Status::False, 20, Status::False, 1, 20),
-            (Status::False, 900, Status::False, 1, 60),
-            (Status::True, 1, Status::True, 7, 7),
-            (Status::False, 20, Status::True, 7, 7),
-            (Status::Unknown, 7, Status::True, 20, 7),
+            (ConditionStatus::True, 1, ConditionStatus::False, 1, 60),
+            (ConditionStatus::False, 0, ConditionStatus::False, 9, 2),
+            (ConditionStatus::False, 20, ConditionStatus::False, 1, 20),
+            (ConditionStatus::False, 900, ConditionStatus::False, 1, 60),
+            (ConditionStatus::True, 1, ConditionStatus::True, 7, 7),
+            (ConditionStatus::False, 20, ConditionStatus::True, 7, 7),
+            (ConditionStatus::Unknown, 7, ConditionStatus::True, 20, 7),
         ];
         for (healthy, healthy_s, progressing, progressing_s, expected) in table {
             let found =

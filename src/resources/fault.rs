@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::names::{self, reason};
 use super::trigger::{ManagedResourceHead, ManagedResourceHeadCondition};
-use crate::api::condition::{Finding, Status};
+use crate::api::condition::{ConditionStatus, Finding};
 use crate::base::clock::Timestamp;
 use crate::format::duration;
 
@@ -33,7 +33,7 @@ impl ManagedResourceFault {
 
 fn reported(condition: &ManagedResourceHeadCondition) -> ManagedResourceFault {
     let finding = Finding::new(condition.reason.clone(), condition.message.clone());
-    if condition.status == Status::False {
+    if condition.status == ConditionStatus::False {
         ManagedResourceFault::Certain(finding)
     } else {
         ManagedResourceFault::Passing(finding)
@@ -59,7 +59,7 @@ impl ManagedResourceHead {
         for kind in [names::APPLIED, names::HEALTHY, names::PROGRESSING] {
             match find(kind) {
                 Some(found) if found.is_fault() => match patience {
-                    Some(patience) if found.status == Status::True => {
+                    Some(patience) if found.status == ConditionStatus::True => {
                         if let Some(stuck) = self.stuck(found, patience) {
                             return Some(stuck);
                         }

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::names::{self, reason};
 use super::target::Class;
-use crate::api::condition::{Status, timestamp};
+use crate::api::condition::{ConditionStatus, timestamp};
 use crate::api::gardener::OPERATION;
 use crate::api::meta::{Key, ObjectMeta, is_true, or_default};
 use crate::api::resources::{CARE_LABEL, INSTALLATION_LABEL, SecretReference};
@@ -86,7 +86,7 @@ pub struct ManagedResourceHeadCondition {
     #[serde(rename = "type")]
     pub kind: String,
     /// Its status.
-    pub status: Status,
+    pub status: ConditionStatus,
     /// The reason as one word; kept only where it is reported.
     pub reason: String,
     /// The message for people; kept only where it is reported.
@@ -100,8 +100,9 @@ impl ManagedResourceHeadCondition {
     /// Whether it is a fault to report. It is no fault that the objects of a ManagedResource are not yet healthy or
     /// rolled out.
     pub fn is_fault(&self) -> bool {
-        let fault = if self.kind == names::PROGRESSING { Status::True } else { Status::False };
-        [fault, Status::Unknown].contains(&self.status)
+        let fault =
+            if self.kind == names::PROGRESSING { ConditionStatus::True } else { ConditionStatus::False };
+        [fault, ConditionStatus::Unknown].contains(&self.status)
     }
 }
 
@@ -111,10 +112,10 @@ impl ManagedResourceHead {
     pub fn apply_problem(&self) -> Option<&str> {
         let kept = [reason::APPLY_FAILED, reason::DELETION_FAILED, reason::DELETION_PENDING];
         let is_problem = |condition: &&ManagedResourceHeadCondition| match condition.status {
-            Status::False => true,
+            ConditionStatus::False => true,
             // The next try keeps the last problem.
-            Status::Progressing => kept.contains(&condition.reason.as_str()),
-            Status::True | Status::Unknown => false,
+            ConditionStatus::Progressing => kept.contains(&condition.reason.as_str()),
+            ConditionStatus::True | ConditionStatus::Unknown => false,
         };
         let applied = self.status.conditions.iter().find(|condition| condition.kind == names::APPLIED);
         applied.filter(is_problem).map(|condition| condition.message.as_str()).filter(|why| !why.is_empty())
@@ -130,7 +131,7 @@ impl ManagedResourceHead {
         }
         [names::APPLIED, names::HEALTHY].into_iter().find_map(|kind| {
             match self.status.conditions.iter().find(|condition| condition.kind == kind) {
-                Some(condition) if condition.status == Status::True => None,
+                Some(condition) if condition.status == ConditionStatus::True => None,
                 Some(condition) => {
                     Some(format!("has condition {kind} {}: {}", condition.status, condition.message))
                 }
@@ -208,7 +209,7 @@ pub(super) fn is_ignored(metadata: &ObjectMeta) -> bool {
     metadata.annotations.get(names::IGNORE).is_some_and(|text| is_true(text))
 }
 
-fn status(watched: &ManagedResourceHead, kind: &str) -> Option<Status> {
+fn status(watched: &ManagedResourceHead, kind: &str) -> Option<ConditionStatus> {
     watched.status.conditions.iter().find(|c| c.kind == kind).map(|c| c.status)
 }
 
@@ -233,8 +234,8 @@ pub(super) fn wants_apply(
     if is_ignored(after) && !deleting && !toggled {
         return false;
     }
-    let unhealthy = status(new, names::HEALTHY) == Some(Status::False)
-        && matches!(status(old, names::HEALTHY), None | Some(Status::True));
+    let unhealthy = status(new, names::HEALTHY) == Some(ConditionStatus::False)
+        && matches!(status(old, names::HEALTHY), None | Some(ConditionStatus::True));
     toggled
         || before.generation != after.generation
         || before.deletion_timestamp != after.deletion_timestamp

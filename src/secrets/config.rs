@@ -8,7 +8,7 @@ use ring::digest;
 
 use super::hash::{HashedValue, hash};
 use crate::base::sorted::SortedMap;
-use crate::pki::issue::{Names, Usage};
+use crate::pki::issue::{KeyUsage, ServerNames};
 
 /// A Secret to create.
 #[derive(Clone, PartialEq, Eq)]
@@ -31,9 +31,9 @@ pub enum SecretConfig {
         /// Organizations, which are groups in Kubernetes.
         organizations: Vec<String>,
         /// The key usage.
-        usage: Usage,
+        usage: KeyUsage,
         /// Names and addresses of a server.
-        names: Names,
+        names: ServerNames,
         /// How long it is valid; ten years if unset.
         validity: Option<Duration>,
         /// Whether to omit the CA (`ca.crt`) beside the certificate.
@@ -430,14 +430,14 @@ mod tests {
 
     #[test]
     fn every_change_of_a_certificate_changes_its_checksum() {
-        let leaf = |change: &dyn Fn(&mut Vec<String>, &mut Names)| {
-            let (mut organizations, mut names) = (vec!["a".to_owned()], Names::default());
+        let leaf = |change: &dyn Fn(&mut Vec<String>, &mut ServerNames)| {
+            let (mut organizations, mut names) = (vec!["a".to_owned()], ServerNames::default());
             change(&mut organizations, &mut names);
             SecretConfig::Leaf {
                 name: "server".into(),
                 common_name: "server".into(),
                 organizations,
-                usage: Usage::Server,
+                usage: KeyUsage::Server,
                 names,
                 validity: None,
                 skip_ca: false,

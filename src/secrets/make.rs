@@ -12,7 +12,9 @@ use crate::base::random;
 use crate::format::base64;
 use crate::format::time::Civil;
 use crate::format::yaml::{self, Dialect};
-use crate::pki::issue::{Authority, Issuer, Names, Template, Usage, common_name, subject};
+use crate::pki::issue::{
+    Authority, CertificateIssuer, CertificateTemplate, KeyUsage, ServerNames, common_name, subject,
+};
 use crate::pki::{self, AnyKey, Certificate, password};
 
 /// Length of CA keys.
@@ -68,15 +70,15 @@ fn make(
         SecretConfig::Ca { validity, .. } => {
             let key = rsa()?;
             let (not_before_unix_s, not_after_unix_s) = validity_of(*validity, now);
-            let template = Template {
+            let template = CertificateTemplate {
                 subject: common_name(&plan.name),
-                names: Names::default(),
+                names: ServerNames::default(),
                 not_before_unix_s,
                 not_after_unix_s,
                 usage: None,
                 authority: Authority::CertificatesAndRevocations,
             };
-            let certificate = template.sign(key, &Issuer::itself(&template, key)?)?;
+            let certificate = template.sign(key, &CertificateIssuer::itself(&template, key)?)?;
             texts([("ca.crt", certificate), ("ca.key", key.to_pem())])
         }
         SecretConfig::Leaf { .. } => leaf(config, plan, now)?,
@@ -145,8 +147,8 @@ fn client_kubeconfig(
         name: name.clone(),
         common_name: common_name.clone(),
         organizations: organizations.clone(),
-        usage: Usage::Client,
-        names: Names::default(),
+        usage: KeyUsage::Client,
+        names: ServerNames::default(),
         validity: *validity,
         skip_ca: false,
         with_chain: false,
@@ -173,7 +175,7 @@ fn leaf(config: &SecretConfig, plan: &SecretPlan, now: Timestamp) -> Result<Secr
     };
     let ca = plan.ca.as_ref().ok_or(pki::Error::Key("there is no CA"))?;
     let (not_before_unix_s, not_after_unix_s) = validity_of(*validity, now);
-    let template = Template {
+    let template = CertificateTemplate {
         subject: subject(common_name, organizations),
         names: names.clone(),
         not_before_unix_s,
@@ -183,7 +185,8 @@ fn leaf(config: &SecretConfig, plan: &SecretPlan, now: Timestamp) -> Result<Secr
     };
     let ca_key = AnyKey::from_pem(ca.get("ca.key")).map_err(pki::Error::Sign)?;
     let key = AnyKey::new_p256().map_err(pki::Error::Sign)?;
-    let mut certificate = template.sign(&key, &Issuer::of_pem(ca.get("ca.crt"), &ca_key)?)?.into_bytes();
+    let mut certificate =
+        template.sign(&key, &CertificateIssuer::of_pem(ca.get("ca.crt"), &ca_key)?)?.into_bytes();
     if *with_chain {
         certificate.extend_from_slice(ca.get("ca.crt"));
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 use super::*;
 use crate::base::clock::Timestamp;
 use crate::base::sorted::SortedMap;
-use crate::pki::issue::{Names, Usage};
+use crate::pki::issue::{KeyUsage, ServerNames};
 use crate::pki::{AnyKey, Certificate};
 
 const NOW: Timestamp = Timestamp::from_unix(1_795_352_540);
@@ -32,13 +32,13 @@ fn month_ca() -> SecretConfig {
     }
 }
 
-fn leaf(name: &str, usage: Usage) -> SecretConfig {
+fn leaf(name: &str, usage: KeyUsage) -> SecretConfig {
     SecretConfig::Leaf {
         name: name.to_owned(),
         common_name: "someone".to_owned(),
         organizations: vec!["system:masters".to_owned()],
         usage,
-        names: Names { dns: vec!["kube-apiserver".to_owned()], addresses: vec![[127, 0, 0, 1].into()] },
+        names: ServerNames { dns: vec!["kube-apiserver".to_owned()], addresses: vec![[127, 0, 0, 1].into()] },
         validity: None,
         skip_ca: false,
         with_chain: false,
@@ -120,7 +120,8 @@ fn a_ca_a_certificate_and_their_bundle() {
     assert_eq!(bundle.labels["bundle-for"], "ca");
     assert_eq!(secrets.get("ca").unwrap().bundle.as_ref().unwrap().name, bundle.name);
 
-    let (server, _) = generate(&mut secrets, &leaf("server", Usage::Server), &signed_by("ca"), key(0), NOW);
+    let (server, _) =
+        generate(&mut secrets, &leaf("server", KeyUsage::Server), &signed_by("ca"), key(0), NOW);
     assert_eq!(server.labels["checksum-of-signing-ca"].len(), 63);
     assert_eq!(server.get("ca.crt"), ca_secret.get("ca.crt"));
     assert!(server.get("tls.key").starts_with(b"-----BEGIN EC PRIVATE KEY-----"));
@@ -128,7 +129,7 @@ fn a_ca_a_certificate_and_their_bundle() {
 
     // The next run finds everything as it is.
     let mut again = manager(all(&secrets), &SecretsRotation::default(), later(DAY));
-    for (config, options) in [(ca("ca"), plain), (leaf("server", Usage::Server), signed_by("ca"))] {
+    for (config, options) in [(ca("ca"), plain), (leaf("server", KeyUsage::Server), signed_by("ca"))] {
         assert!(generate(&mut again, &config, &options, key(0), later(DAY)).1.is_empty());
     }
     assert_eq!(again.unwanted(), [bundle.name.as_str()], "it was not requested");
@@ -138,7 +139,7 @@ fn a_ca_a_certificate_and_their_bundle() {
 fn a_rotation_in_all_its_phases() {
     let mut secrets = manager(vec![], &SecretsRotation::default(), NOW);
     let first = generate(&mut secrets, &ca("ca"), &keeping(), key(0), NOW).0;
-    let server = generate(&mut secrets, &leaf("server", Usage::Server), &signed_by("ca"), key(0), NOW).0;
+    let server = generate(&mut secrets, &leaf("server", KeyUsage::Server), &signed_by("ca"), key(0), NOW).0;
     // Started: a second CA, which signs client certificates. Servers keep the first one until clients trust both.
     let (at, rotation) = (later(DAY), rotated("ca", later(DAY)));
     let mut secrets = manager(all(&secrets), &rotation, at);
@@ -149,19 +150,19 @@ fn a_rotation_in_all_its_phases() {
     let bundle = secrets.bundle_of(&ca("ca")).unwrap();
     let bundle = generate(&mut secrets, &bundle, &Options::default(), key(0), at).0;
     assert_eq!(bundle.get("bundle.crt"), [second.get("ca.crt"), first.get("ca.crt")].concat());
-    let (same, _) = generate(&mut secrets, &leaf("server", Usage::Server), &signed_by("ca"), key(0), at);
+    let (same, _) = generate(&mut secrets, &leaf("server", KeyUsage::Server), &signed_by("ca"), key(0), at);
     assert_eq!(same.name, server.name);
-    let client = generate(&mut secrets, &leaf("client", Usage::Client), &signed_by("ca"), key(0), at).0;
+    let client = generate(&mut secrets, &leaf("client", KeyUsage::Client), &signed_by("ca"), key(0), at).0;
     assert_eq!(client.get("ca.crt"), second.get("ca.crt"));
     let forced = Options { signer: Signer::Current, ..signed_by("ca") };
-    let forced = generate(&mut secrets, &leaf("other", Usage::Server), &forced, key(0), at).0;
+    let forced = generate(&mut secrets, &leaf("other", KeyUsage::Server), &forced, key(0), at).0;
     assert_eq!(forced.get("ca.crt"), second.get("ca.crt"));
     assert!(secrets.unwanted().is_empty());
     // Being completed: the first CA is ignored, and servers get certificates of the second.
     let mut secrets = manager(all(&secrets), &rotation, later(2 * DAY));
     let done = Options { ignore_old: true, ..keeping() };
     assert_eq!(generate(&mut secrets, &ca("ca"), &done, key(0), at).0.name, second.name);
-    let moved = generate(&mut secrets, &leaf("server", Usage::Server), &signed_by("ca"), key(0), at).0;
+    let moved = generate(&mut secrets, &leaf("server", KeyUsage::Server), &signed_by("ca"), key(0), at).0;
     assert_eq!(moved.get("ca.crt"), second.get("ca.crt"));
     let mut unwanted = secrets.unwanted();
     unwanted.sort_unstable();
@@ -188,7 +189,7 @@ fn certificates_are_renewed_in_time() {
         generate(&mut secrets, config, options, key(1), at).0.name != first.name
     };
     let short = |days: u32| {
-        let mut config = leaf("server", Usage::Server);
+        let mut config = leaf("server", KeyUsage::Server);
         let SecretConfig::Leaf { validity, .. } = &mut config else { panic!() };
         *validity = Some(days * DAY);
         config
@@ -274,7 +275,7 @@ fn a_damaged_ca_is_named_and_never_replaced() {
     let mut secrets = manager(vec![without_key()], &SecretsRotation::default(), late);
     assert!(matches!(secrets.ask(&ca("ca"), &keeping(), late), Err(Error::Damaged { .. })));
     let mut secrets = manager(vec![], &SecretsRotation::default(), NOW);
-    let error = secrets.ask(&leaf("server", Usage::Server), &signed_by("ca"), NOW).unwrap_err();
+    let error = secrets.ask(&leaf("server", KeyUsage::Server), &signed_by("ca"), NOW).unwrap_err();
     assert_eq!(error.to_string(), "there is no CA \"ca\" yet");
 }
 

@@ -22,8 +22,8 @@ mod request;
 mod routes;
 
 pub use checks::Checks;
-pub use request::Request;
-pub use routes::{Response, Routes};
+pub use request::ServerRequest;
+pub use routes::{Routes, ServerResponse};
 
 /// The time limit for receiving a request, and for sending a response.
 const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -32,20 +32,20 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
 /// A running listener. Dropping it has the effect of its [`Stop`].
 #[derive(Debug)]
-pub struct Server {
+pub struct HttpServer {
     addr: SocketAddr,
     stop: Stop,
     accepting: Option<JoinHandle<()>>,
 }
 
-impl Server {
+impl HttpServer {
     /// The address; it has the real port if 0 was requested.
     pub const fn addr(&self) -> SocketAddr {
         self.addr
     }
 }
 
-impl Drop for Server {
+impl Drop for HttpServer {
     fn drop(&mut self) {
         self.stop.stop();
         if let Some(thread) = self.accepting.take() {
@@ -60,7 +60,7 @@ impl Drop for Server {
 ///
 /// # Errors
 /// The error of the system, if the process cannot listen there.
-pub fn start(bind: &str, port: u16, routes: Routes, stop: &Stop) -> io::Result<Server> {
+pub fn start(bind: &str, port: u16, routes: Routes, stop: &Stop) -> io::Result<HttpServer> {
     let listener = listen(bind, port)?;
     let addr = listener.local_addr()?;
     let stop = stop.child();
@@ -72,7 +72,7 @@ pub fn start(bind: &str, port: u16, routes: Routes, stop: &Stop) -> io::Result<S
     let acceptor =
         Acceptor { listener, routes: routes.shared(), stop: stop.clone(), connections: Vec::new() };
     let accepting = thread::spawn("serve", limits::SERVE_STACK_BYTES, move || acceptor.run())?;
-    Ok(Server { addr, stop, accepting: Some(accepting) })
+    Ok(HttpServer { addr, stop, accepting: Some(accepting) })
 }
 
 /// Opens the socket.
@@ -90,7 +90,7 @@ pub fn listen(bind: &str, port: u16) -> io::Result<TcpListener> {
 
 struct Acceptor {
     listener: TcpListener,
-    routes: routes::Shared,
+    routes: routes::SharedRoutes,
     stop: Stop,
     connections: Vec<Connection>,
 }
@@ -132,7 +132,7 @@ impl Acceptor {
         self.connections.retain(|connection| !connection.thread.is_finished());
         if self.connections.len() >= limits::SERVE_CONNECTIONS_MAX && !self.drop_idle() {
             // The answer fits into the empty send buffer, so this cannot block.
-            (&socket).write_all(&Response::text(503, "too many connections\n").bytes(true))?;
+            (&socket).write_all(&ServerResponse::text(503, "too many connections\n").bytes(true))?;
             socket.shutdown(Shutdown::Write)?;
             request::drain_once(&socket);
             return Ok(());
@@ -155,7 +155,7 @@ impl Acceptor {
     }
 }
 
-fn exchange(socket: &TcpStream, routes: &routes::Shared, idle: &AtomicBool) {
+fn exchange(socket: &TcpStream, routes: &routes::SharedRoutes, idle: &AtomicBool) {
     let request = request::read(socket, EXCHANGE_TIMEOUT);
     if !idle.swap(false, Ordering::SeqCst) {
         return;
@@ -166,7 +166,7 @@ fn exchange(socket: &TcpStream, routes: &routes::Shared, idle: &AtomicBool) {
             request::write(socket, &response.bytes(!request.is_head()), EXCHANGE_TIMEOUT)
         }),
         Err(request::Error::Refused(status, reason)) => {
-            let response = Response::text(status, format!("{reason}\n"));
+            let response = ServerResponse::text(status, format!("{reason}\n"));
             request::write(socket, &response.bytes(true), EXCHANGE_TIMEOUT)
         }
         Err(request::Error::Gone) => return,

@@ -12,7 +12,7 @@ use super::view::ShootView;
 use crate::api::meta::text;
 pub use crate::components::exposure::Outside;
 use crate::components::exposure::{self, authority};
-use crate::pki::issue::Names;
+use crate::pki::issue::ServerNames;
 
 /// The API server for clients outside the cluster: host, and port unless it is 443. Without DNS records, it is the
 /// exposure's.
@@ -52,8 +52,9 @@ pub fn in_cluster(view: &ShootView) -> String {
 }
 
 /// Names and addresses for the certificate of the API server.
-pub fn server_names(view: &ShootView, outside: Option<&Outside>) -> Names {
-    let mut names = Names { dns: service_names("kube-apiserver", &view.technical_id), addresses: Vec::new() };
+pub fn server_names(view: &ShootView, outside: Option<&Outside>) -> ServerNames {
+    let mut names =
+        ServerNames { dns: service_names("kube-apiserver", &view.technical_id), addresses: Vec::new() };
     if view.uses_dns() {
         names.dns.push("localhost".to_owned());
         names.addresses.extend([IpAddr::from([127, 0, 0, 1]), IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1])]);
@@ -132,7 +133,7 @@ mod tests {
     #[test]
     fn names_in_the_certificate_are_those_of_a_go_gardenlet() {
         // From the golden certificates; the exposure's address is ours.
-        let joined = |names: Names| {
+        let joined = |names: ServerNames| {
             let addresses: Vec<String> = names.addresses.iter().map(ToString::to_string).collect();
             format!("{} {}", names.dns.join(","), addresses.join(","))
         };

@@ -25,7 +25,7 @@ use crate::kube::{
     Seed, Shoot, WarmConnections, kubeconfig,
 };
 use crate::pki::AnyKey;
-use crate::pki::issue::{Authority, Issuer, Names, Template, Usage, subject};
+use crate::pki::issue::{Authority, CertificateIssuer, CertificateTemplate, KeyUsage, ServerNames, subject};
 use crate::secrets::labels;
 use crate::{limits, pki};
 
@@ -464,15 +464,15 @@ fn first_certificate(authority: &Secret, at: &str, now: Timestamp) -> Result<(St
     let signing = AnyKey::from_pem(&key).map_err(|why| damaged(&why))?;
     let failed = |source| Error::Sign { secret: at.to_owned(), source };
     let own = AnyKey::new_p256().map_err(|why| failed(pki::Error::Sign(why)))?;
-    let template = Template {
+    let template = CertificateTemplate {
         subject: subject(FIRST_NAME, &[MASTERS.to_owned()]),
-        names: Names::default(),
+        names: ServerNames::default(),
         not_before_unix_s: now.minus(CLOCKS_DIFFER).unix(),
         not_after_unix_s: now.plus(VALIDITY).unix(),
-        usage: Some(Usage::Client),
+        usage: Some(KeyUsage::Client),
         authority: Authority::No,
     };
-    let issuer = Issuer::of_pem(&certificate, &signing).map_err(failed)?;
+    let issuer = CertificateIssuer::of_pem(&certificate, &signing).map_err(failed)?;
     let chain = template.sign(&own, &issuer).map_err(failed)?;
     Ok((chain, own.to_pem()))
 }
@@ -518,15 +518,15 @@ mod tests {
     fn the_first_certificate_has_the_masters_group_and_is_short() {
         let key = AnyKey::new_p256().unwrap();
         let now = Timestamp::from_unix(1_800_000_000);
-        let template = Template {
+        let template = CertificateTemplate {
             subject: subject("ca-client", &[]),
-            names: Names::default(),
+            names: ServerNames::default(),
             not_before_unix_s: now.unix() - 10,
             not_after_unix_s: now.unix() + 100_000,
             usage: None,
             authority: Authority::CertificatesAndRevocations,
         };
-        let ca = template.sign(&key, &Issuer::itself(&template, &key).unwrap()).unwrap();
+        let ca = template.sign(&key, &CertificateIssuer::itself(&template, &key).unwrap()).unwrap();
         let data = [("ca.crt", ca.as_bytes()), ("ca.key", key.to_pem().as_bytes())]
             .map(|(key, value)| (key.to_owned(), base64::encode(value)));
         let secret = Secret { data: data.into(), ..Secret::default() };

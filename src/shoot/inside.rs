@@ -188,7 +188,7 @@ mod tests {
     use super::*;
     use crate::format::yaml;
     use crate::kube::{Connection, Options};
-    use crate::net::testing::{Act, Server};
+    use crate::net::testing::{Act, TestServer};
 
     #[test]
     fn the_info_is_that_of_a_go_gardenlet() {
@@ -259,7 +259,7 @@ mod tests {
         };
         let without = |broken: &'static str| {
             let answer = answer.clone();
-            let server = Server::plain(move |seen| match seen.path.as_str() {
+            let server = TestServer::plain(move |seen| match seen.path.as_str() {
                 path if path == broken => Act::json(503, "{}"),
                 path => answer(path),
             });

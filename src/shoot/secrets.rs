@@ -10,7 +10,7 @@ use super::rotation::{
 use super::view::ShootView;
 use crate::base::sorted::SortedMap;
 use crate::flow::Failed;
-use crate::pki::issue::{Names, Usage};
+use crate::pki::issue::{KeyUsage, ServerNames};
 use crate::secrets::{
     Error, Options, SecretConfig, SecretEntries, SecretSet, Secrets, StoredSecret, TokenUser,
 };
@@ -235,7 +235,7 @@ fn signed_by(ca: &str) -> Options {
 /// Certificates with the CA that signs each of them.
 fn certificates(view: &ShootView, outside: Option<&Outside>) -> Vec<(SecretConfig, &'static str)> {
     let namespace = &view.technical_id;
-    let leaf = |name: &str, common_name: &str, usage: Usage, names: Names| SecretConfig::Leaf {
+    let leaf = |name: &str, common_name: &str, usage: KeyUsage, names: ServerNames| SecretConfig::Leaf {
         name: name.to_owned(),
         common_name: common_name.to_owned(),
         organizations: Vec::new(),
@@ -245,32 +245,32 @@ fn certificates(view: &ShootView, outside: Option<&Outside>) -> Vec<(SecretConfi
         skip_ca: true,
         with_chain: name == SERVER,
     };
-    let service = |name: &str| Names { dns: service_names(name, namespace), addresses: Vec::new() };
+    let service = |name: &str| ServerNames { dns: service_names(name, namespace), addresses: Vec::new() };
     let etcd = |role: &str| {
-        leaf(&format!("etcd-server-{role}"), "etcd-server", Usage::Both, etcd_names(role, namespace))
+        leaf(&format!("etcd-server-{role}"), "etcd-server", KeyUsage::Both, etcd_names(role, namespace))
     };
     let manager = "kube-controller-manager";
     let mut all = vec![
         (etcd("main"), "ca-etcd"),
         (etcd("events"), "ca-etcd"),
-        (leaf("etcd-client", "etcd-client", Usage::Client, Names::default()), "ca-etcd"),
+        (leaf("etcd-client", "etcd-client", KeyUsage::Client, ServerNames::default()), "ca-etcd"),
         (
-            leaf("kube-aggregator", "system:kube-aggregator", Usage::Client, Names::default()),
+            leaf("kube-aggregator", "system:kube-aggregator", KeyUsage::Client, ServerNames::default()),
             "ca-front-proxy",
         ),
-        (leaf("kube-controller-manager-server", manager, Usage::Server, service(manager)), "ca"),
+        (leaf("kube-controller-manager-server", manager, KeyUsage::Server, service(manager)), "ca"),
     ];
     if outside.is_some() {
-        all.push((leaf(SERVER, SERVER, Usage::Server, server_names(view, outside)), "ca"));
+        all.push((leaf(SERVER, SERVER, KeyUsage::Server, server_names(view, outside)), "ca"));
     }
     all
 }
 
-fn etcd_names(role: &str, namespace: &str) -> Names {
+fn etcd_names(role: &str, namespace: &str) -> ServerNames {
     let mut dns = vec![format!("etcd-{role}-local")];
     dns.extend(service_names(&format!("etcd-{role}-client"), namespace));
     dns.extend(service_names(&format!("*.etcd-{role}-peer"), namespace));
-    Names { dns, addresses: vec![[127, 0, 0, 1].into(), [0, 0, 0, 0, 0, 0, 0, 1].into()] }
+    ServerNames { dns, addresses: vec![[127, 0, 0, 1].into(), [0, 0, 0, 0, 0, 0, 0, 1].into()] }
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use flate2::read::MultiGzDecoder;
 use super::error::Error;
 use super::name::{Packing, Snapshot};
 use super::seal::Seal;
-use super::store::Store;
+use super::store::SnapshotStore;
 use crate::limits;
 
 /// The buffer size for reading and unpacking.
@@ -33,7 +33,7 @@ impl Read for Watched<'_> {
 
 /// Unpacks the database to a writer, whose name is for messages, and checks it. Returns the digest of the database.
 pub(super) fn unpack(
-    store: &dyn Store,
+    store: &dyn SnapshotStore,
     snapshot: &Snapshot,
     (to, name): (&mut dyn Write, &str),
 ) -> Result<Vec<u8>, Error> {

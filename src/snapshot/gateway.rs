@@ -13,19 +13,19 @@ use crate::base::clock::Clock;
 use crate::format::{base64, view};
 use crate::limits;
 use crate::net::{
-    self, Body, CertificatePair, Dial, Http, Limits, Party, ProxyPolicy, Request, Response, Roots, SystemCas,
-    TlsError, Traffic,
+    self, Body, CertificatePair, Dial, Http, HttpRequest, HttpResponse, ProxyPolicy, RequestLimits,
+    SystemCas, TlsError, TlsParty, Traffic, TrustedRoots,
 };
 
 /// Limits of a request that etcd answers from memory.
-const SMALL: Limits = limits_of(Duration::from_secs(30), Duration::from_secs(60));
+const SMALL: RequestLimits = limits_of(Duration::from_secs(30), Duration::from_secs(60));
 /// Limits of a database stream: as long as a run may take (`activeDeadlineSeconds` of its Job).
-const STREAM: Limits = limits_of(Duration::from_secs(60), Duration::from_secs(3_600));
+const STREAM: RequestLimits = limits_of(Duration::from_secs(60), Duration::from_secs(3_600));
 /// etcd does not answer while it defragments.
-const DEFRAGMENT: Limits = limits_of(Duration::from_secs(300), Duration::from_secs(300));
+const DEFRAGMENT: RequestLimits = limits_of(Duration::from_secs(300), Duration::from_secs(300));
 
-const fn limits_of(silence: Duration, total: Duration) -> Limits {
-    Limits {
+const fn limits_of(silence: Duration, total: Duration) -> RequestLimits {
+    RequestLimits {
         connect: Duration::from_secs(10),
         total: Some(total),
         response: Some(silence),
@@ -35,7 +35,7 @@ const fn limits_of(silence: Duration, total: Duration) -> Limits {
 
 /// Files with our certificate and the trusted CAs.
 #[derive(Clone, Debug)]
-pub struct Files {
+pub struct EtcdTlsFiles {
     /// CAs of etcd's server certificate.
     pub ca: PathBuf,
     /// Our certificate.
@@ -44,9 +44,9 @@ pub struct Files {
     pub key: PathBuf,
 }
 
-impl Party for Files {
-    fn roots(&self) -> Result<Roots, TlsError> {
-        Ok(Roots::Pem(read(&self.ca)?))
+impl TlsParty for EtcdTlsFiles {
+    fn roots(&self) -> Result<TrustedRoots, TlsError> {
+        Ok(TrustedRoots::Pem(read(&self.ca)?))
     }
 
     fn certificate(&self) -> Result<Option<CertificatePair>, TlsError> {
@@ -63,14 +63,14 @@ fn read(path: &Path) -> Result<Arc<[u8]>, TlsError> {
 
 /// One etcd.
 #[derive(Debug)]
-pub struct Gateway {
+pub struct EtcdGateway {
     http: Http,
     endpoint: String,
 }
 
 /// The status of etcd.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Status {
+pub struct EtcdStatus {
     /// The revision of its last write.
     pub revision: u64,
     /// The size of its database file.
@@ -79,10 +79,10 @@ pub struct Status {
     pub bytes_in_use: u64,
 }
 
-impl Gateway {
+impl EtcdGateway {
     /// The etcd at a URL. It is in the same cluster, so no proxy is used.
-    pub fn new(endpoint: &str, party: Arc<dyn Party>, dialer: Arc<dyn Dial>, clock: Clock) -> Self {
-        let http = Http::new(net::Settings {
+    pub fn new(endpoint: &str, party: Arc<dyn TlsParty>, dialer: Arc<dyn Dial>, clock: Clock) -> Self {
+        let http = Http::new(net::ConnectionSettings {
             dialer,
             party,
             server_name: None,
@@ -101,7 +101,7 @@ impl Gateway {
     ///
     /// # Errors
     /// It does not answer.
-    pub fn status(&self) -> Result<Status, Error> {
+    pub fn status(&self) -> Result<EtcdStatus, Error> {
         let doing = "ask etcd for its status";
         let mut response = self.call("status", doing, &SMALL)?;
         let body = response.body.read_all(limits::SNAPSHOT_ANSWER_BYTES_MAX);
@@ -109,7 +109,7 @@ impl Gateway {
         let answer: StatusAnswer = view::parse(&body).map_err(|error| refused(doing, &error.to_string()))?;
         let number =
             |text: &str| text.parse::<u64>().map_err(|_| refused(doing, "its answer has no numbers"));
-        Ok(Status {
+        Ok(EtcdStatus {
             revision: number(&answer.header.revision)?,
             bytes: number(&answer.size)?,
             bytes_in_use: number(&answer.in_use)?,
@@ -136,18 +136,18 @@ impl Gateway {
         read.map(drop).map_err(|source| Error::Net { doing: doing.to_owned(), source })
     }
 
-    fn call(&self, method: &str, doing: &str, limits: &Limits) -> Result<Response, Error> {
+    fn call(&self, method: &str, doing: &str, limits: &RequestLimits) -> Result<HttpResponse, Error> {
         let url = format!("{}/v3/maintenance/{method}", self.endpoint);
         let headers = [("Content-Type", "application/json")];
         let request =
-            Request { method: "POST", url: &url, headers: &headers, body: Some(b"{}"), gzip: false };
+            HttpRequest { method: "POST", url: &url, headers: &headers, body: Some(b"{}"), gzip: false };
         let failed = |source| Error::Net { doing: format!("{doing} ({})", self.endpoint), source };
         let mut response = self.http.send(&request, limits).map_err(failed)?;
         if response.status == 200 {
             return Ok(response);
         }
         let body = response.body.read_all(limits::SNAPSHOT_ANSWER_BYTES_MAX).unwrap_or_default();
-        let message = view::parse::<Refusal>(&body).map(|refusal| refusal.message).unwrap_or_default();
+        let message = view::parse::<GatewayRefusal>(&body).map(|refusal| refusal.message).unwrap_or_default();
         Err(refused(doing, &format!("status {} {message}", response.status)))
     }
 }
@@ -177,16 +177,16 @@ fn zero() -> String {
 }
 
 #[derive(Deserialize, Default)]
-struct Refusal {
+struct GatewayRefusal {
     #[serde(default)]
     message: String,
 }
 
 /// A line of the stream.
 #[derive(Deserialize)]
-struct Line {
+struct StreamLine {
     result: Option<Piece>,
-    error: Option<Refusal>,
+    error: Option<GatewayRefusal>,
 }
 
 #[derive(Deserialize)]
@@ -218,7 +218,8 @@ impl<R: Read> Chunks<R> {
             return Ok(false);
         }
         let bad = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
-        let line: Line = view::parse(&self.line).map_err(|error| bad(format!("etcd's stream: {error}")))?;
+        let line: StreamLine =
+            view::parse(&self.line).map_err(|error| bad(format!("etcd's stream: {error}")))?;
         if let Some(refusal) = line.error {
             return Err(bad(format!("etcd ended the stream: {}", refusal.message)));
         }

@@ -15,4 +15,4 @@ mod store;
 pub mod take;
 
 pub use error::Error;
-pub use store::{Store, Upload};
+pub use store::{SnapshotStore, Upload};

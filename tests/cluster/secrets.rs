@@ -6,7 +6,7 @@ use std::sync::Arc;
 use gardenlet::base::clock::Clock;
 use gardenlet::base::stop::Stop;
 use gardenlet::kube::{Client, Seed};
-use gardenlet::pki::keys::Stock;
+use gardenlet::pki::keys::RsaKeyStock;
 use gardenlet::secrets::{self, Options, SecretConfig, SecretsLocation, SecretsRotation};
 
 use crate::failure::{Failure, Result};
@@ -26,7 +26,7 @@ impl Secrets {
             client: Seed(client),
             namespace: namespace.to_owned(),
             identity: "gardenlet".to_owned(),
-            keys: Arc::new(Stock::new(&Stop::new())),
+            keys: Arc::new(RsaKeyStock::new(&Stop::new())),
             clock: Clock::system(),
         };
         let run = secrets::Secrets::load(place, &SecretsRotation::default())?;

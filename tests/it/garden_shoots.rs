@@ -9,7 +9,7 @@ use gardenlet::format::yaml;
 use gardenlet::kube::request::ApiRequest;
 use gardenlet::kube::{self, Client, DeleteParams, Error, Patch};
 use gardenlet::pki::AnyKey;
-use gardenlet::pki::issue::{Authority, Issuer, Names, Template, common_name};
+use gardenlet::pki::issue::{Authority, CertificateIssuer, CertificateTemplate, ServerNames, common_name};
 use serde_json::{Value, json};
 
 use support::TestCluster;
@@ -767,15 +767,15 @@ fn an_exposure_class_limits_the_seeds_of_its_shoots() {
 /// A CA with an RSA key, as the secrets manager stores it: certificate and key, PEM.
 fn client_authority(now: Timestamp) -> (String, String) {
     let key = AnyKey::new_rsa(2048, &|| false).unwrap();
-    let template = Template {
+    let template = CertificateTemplate {
         subject: common_name("ca-client-58f8e9ac"),
-        names: Names::default(),
+        names: ServerNames::default(),
         not_before_unix_s: now.unix() - 3_600,
         not_after_unix_s: now.unix() + 365 * 86_400,
         usage: None,
         authority: Authority::CertificatesAndRevocations,
     };
-    let certificate = template.sign(&key, &Issuer::itself(&template, &key).unwrap()).unwrap();
+    let certificate = template.sign(&key, &CertificateIssuer::itself(&template, &key).unwrap()).unwrap();
     (certificate, key.to_pem())
 }
 

@@ -12,7 +12,9 @@ use gardenlet::base::clock::{Clock, Simulated, Timestamp};
 use gardenlet::flow::Failed;
 use gardenlet::format::base64;
 use gardenlet::kube::{Client, Connection, Options as ClientOptions, Seed};
-use gardenlet::pki::issue::{Authority, Issuer, Names, Template, Usage, common_name};
+use gardenlet::pki::issue::{
+    Authority, CertificateIssuer, CertificateTemplate, KeyUsage, ServerNames, common_name,
+};
 use gardenlet::pki::keys::RsaKeys;
 use gardenlet::pki::{AnyKey, Certificate};
 use gardenlet::runtime::fence::Fence;
@@ -134,13 +136,13 @@ fn ca_options() -> Options {
     Options { persist: true, keep_old: true, ignore_old_after: Some(DAY), ..Options::default() }
 }
 
-fn leaf(name: &str, usage: Usage) -> SecretConfig {
+fn leaf(name: &str, usage: KeyUsage) -> SecretConfig {
     SecretConfig::Leaf {
         name: name.to_owned(),
         common_name: name.to_owned(),
         organizations: vec![],
         usage,
-        names: Names::default(),
+        names: ServerNames::default(),
         validity: Some(100 * DAY),
         skip_ca: false,
         with_chain: false,
@@ -151,8 +153,8 @@ fn wanted() -> [(&'static str, SecretConfig, Options); 3] {
     let signed = Options { signed_by: Some("ca-seed".to_owned()), ..Options::default() };
     [
         ("ca", ca_seed(), ca_options()),
-        ("server", leaf("server", Usage::Server), signed.clone()),
-        ("client", leaf("client", Usage::Client), signed),
+        ("server", leaf("server", KeyUsage::Server), signed.clone()),
+        ("client", leaf("client", KeyUsage::Client), signed),
     ]
 }
 
@@ -250,7 +252,7 @@ fn a_leaf_is_renewed_while_its_ca_stays() {
     let run = || {
         let mut secrets = rig.load();
         let ca = secrets.ensure(&ca, &ca_options()).unwrap().unwrap();
-        let server = secrets.ensure(&leaf("server", Usage::Server), &signed).unwrap().unwrap();
+        let server = secrets.ensure(&leaf("server", KeyUsage::Server), &signed).unwrap().unwrap();
         secrets.clean_up().unwrap();
         (ca.name.clone(), server.name.clone())
     };
@@ -480,15 +482,15 @@ fn golden(rig: &Rig) -> Vec<(String, SecretConfig, Options)> {
 fn ca_pair(rig: &Rig, secret: &Value) -> Vec<(&'static str, String)> {
     let key = rig.keys.take(3_072).unwrap();
     let time = |label: &str| secret["labels"][label].as_str().unwrap().parse().unwrap();
-    let template = Template {
+    let template = CertificateTemplate {
         subject: common_name(text(secret, "/name")),
-        names: Names::default(),
+        names: ServerNames::default(),
         not_before_unix_s: time("issued-at-time"),
         not_after_unix_s: time("valid-until-time"),
         usage: None,
         authority: Authority::CertificatesAndRevocations,
     };
-    let certificate = template.sign(&key, &Issuer::itself(&template, &key).unwrap()).unwrap();
+    let certificate = template.sign(&key, &CertificateIssuer::itself(&template, &key).unwrap()).unwrap();
     vec![("ca.crt", certificate), ("ca.key", key.to_pem())]
 }
 

@@ -11,7 +11,9 @@ use gardenlet::components::{kube_apiserver, kube_controller_manager, rollout};
 use gardenlet::flow::{Attempt, TaskStep};
 use gardenlet::kube::{self, Client, Connection, Seed};
 use gardenlet::pki::AnyKey;
-use gardenlet::pki::issue::{Authority, Issuer, Names, Template, Usage, subject};
+use gardenlet::pki::issue::{
+    Authority, CertificateIssuer, CertificateTemplate, KeyUsage, ServerNames, subject,
+};
 use gardenlet::secrets::{self, Secrets};
 use gardenlet::shoot::addresses::{self, Outside};
 use gardenlet::shoot::rotation::{ENCRYPTION_KEY, rotation};
@@ -170,15 +172,16 @@ impl Rig {
         let signing = AnyKey::from_pem(&data["ca.key"]).unwrap();
         let key = AnyKey::new_p256().unwrap();
         let now = self.seed.clock().now().unix();
-        let template = Template {
+        let template = CertificateTemplate {
             subject: subject("admin", &["system:masters".to_owned()]),
-            names: Names::default(),
+            names: ServerNames::default(),
             not_before_unix_s: now - 60,
             not_after_unix_s: now + 600,
-            usage: Some(Usage::Client),
+            usage: Some(KeyUsage::Client),
             authority: Authority::No,
         };
-        let certificate = template.sign(&key, &Issuer::of_pem(&data["ca.crt"], &signing).unwrap()).unwrap();
+        let certificate =
+            template.sign(&key, &CertificateIssuer::of_pem(&data["ca.crt"], &signing).unwrap()).unwrap();
         let connection =
             Connection::new(url).with_ca(self.made.ca_bundle()).with_certificate(certificate, key.to_pem());
         let options = kube::Options {

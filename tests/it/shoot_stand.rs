@@ -10,7 +10,7 @@ use gardenlet::api::meta::Key;
 use gardenlet::base::clock::{Clock, Simulated, Timestamp};
 use gardenlet::kube::{self, Client, Connection, Error, Seed};
 use gardenlet::net::Dial;
-use gardenlet::pki::issue::{Names, Usage};
+use gardenlet::pki::issue::{KeyUsage, ServerNames};
 use gardenlet::secrets::{Options, SecretConfig, Secrets, SecretsLocation, SecretsRotation, TokenUser};
 use serde_json::{Value, json};
 
@@ -167,7 +167,13 @@ impl Rig {
     }
 }
 
-fn leaf(name: &str, common_name: &str, organizations: &[&str], usage: Usage, names: Names) -> SecretConfig {
+fn leaf(
+    name: &str,
+    common_name: &str,
+    organizations: &[&str],
+    usage: KeyUsage,
+    names: ServerNames,
+) -> SecretConfig {
     SecretConfig::Leaf {
         name: name.to_owned(),
         common_name: common_name.to_owned(),
@@ -209,7 +215,7 @@ fn make_secrets(seed: &TestCluster) -> BTreeMap<&'static str, String> {
     }
     let health = TokenUser { username: "system:health".to_owned(), user_id: "h".to_owned(), groups: vec![] };
     let tokens = [("health-check".to_owned(), health)].into();
-    let server = Names {
+    let server = ServerNames {
         dns: vec![format!("kube-apiserver.{SHOOT}.svc")],
         addresses: [ADDRESS, "203.0.113.1", "127.0.0.1"].map(|address| address.parse().unwrap()).to_vec(),
     };
@@ -220,13 +226,17 @@ fn make_secrets(seed: &TestCluster) -> BTreeMap<&'static str, String> {
             SecretConfig::StaticToken { name: "static-token".to_owned(), tokens },
             Options::default(),
         ),
-        ("server", leaf("kube-apiserver", "kube-apiserver", &[], Usage::Server, server), signed_by("ca")),
+        ("server", leaf("kube-apiserver", "kube-apiserver", &[], KeyUsage::Server, server), signed_by("ca")),
         (
             "admin",
-            leaf("admin", "admin", &["system:masters"], Usage::Client, Names::default()),
+            leaf("admin", "admin", &["system:masters"], KeyUsage::Client, ServerNames::default()),
             signed_by("ca-client"),
         ),
-        ("nobody", leaf("nobody", "nobody", &[], Usage::Client, Names::default()), signed_by("ca-client")),
+        (
+            "nobody",
+            leaf("nobody", "nobody", &[], KeyUsage::Client, ServerNames::default()),
+            signed_by("ca-client"),
+        ),
     ] {
         names.insert(key, secrets.ensure(&config, &options).unwrap().unwrap().name.clone());
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use gardenlet::base::clock::{Clock, Simulated};
 use gardenlet::kube::Seed;
-use gardenlet::pki::issue::{Names, Usage};
+use gardenlet::pki::issue::{KeyUsage, ServerNames};
 use gardenlet::secrets::{Options as Wanted, SecretConfig, Secrets, SecretsLocation, SecretsRotation};
 use serde_json::{Value, json};
 
@@ -56,8 +56,8 @@ fn secrets(world: &World, ago: Duration) {
         name: "gardener-resource-manager-server".to_owned(),
         common_name: GRM.1.to_owned(),
         organizations: Vec::new(),
-        usage: Usage::Server,
-        names: Names::default(),
+        usage: KeyUsage::Server,
+        names: ServerNames::default(),
         validity: None,
         skip_ca: true,
         with_chain: false,

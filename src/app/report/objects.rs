@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::api::condition::{Status, urgency};
+use crate::api::condition::{ConditionStatus, urgency};
 use crate::api::gardener::{ControllerInstallation, LastOperation, Seed, ShootHead};
 use crate::api::meta::{Key, ObjectMeta};
 use crate::api::resources::INSTALLATION_LABEL;
@@ -45,7 +45,7 @@ impl Stores {
 /// A condition.
 pub(super) struct Check<'a> {
     pub(super) kind: &'a str,
-    pub(super) status: Status,
+    pub(super) status: ConditionStatus,
     pub(super) reason: &'a str,
     pub(super) message: &'a str,
     pub(super) changed: Timestamp,
@@ -84,15 +84,17 @@ enum Reading {
 }
 
 fn read(kind: &str, check: &Check<'_>) -> Reading {
-    let is_bad = matches!(check.status, Status::False | Status::Unknown);
+    let is_bad = matches!(check.status, ConditionStatus::False | ConditionStatus::Unknown);
     match (kind, check.kind) {
-        ("ControllerInstallation", "Valid") if check.status == Status::False => Reading::Final,
+        ("ControllerInstallation", "Valid") if check.status == ConditionStatus::False => Reading::Final,
         ("ControllerInstallation", "Installed") if check.reason == "InstallationFailed" => Reading::Final,
         ("ControllerInstallation", "Progressing" | "Required") => Reading::Fine,
-        ("ManagedResource", names::APPLIED) if check.status == Status::False => Reading::Final,
+        ("ManagedResource", names::APPLIED) if check.status == ConditionStatus::False => Reading::Final,
         ("ManagedResource", names::PROGRESSING) => Reading::Fine,
         // True means: an operator has stopped the reconciliation of all Shoots.
-        ("Seed", "EmergencyStopShootReconciliations") if check.status == Status::True => Reading::Final,
+        ("Seed", "EmergencyStopShootReconciliations") if check.status == ConditionStatus::True => {
+            Reading::Final
+        }
         ("Seed", "EmergencyStopShootReconciliations") => Reading::Fine,
         _ if is_bad => Reading::Bad,
         _ => Reading::Fine,

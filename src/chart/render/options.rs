@@ -1,11 +1,11 @@
 //! The input of a rendering besides the chart.
 
 use crate::base::clock::Clock;
-use crate::chart::Table;
+use crate::chart::ValuesTable;
 
 /// The purpose of a rendering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
+pub enum RenderMode {
     /// As `helm template`.
     Template,
     /// As a gardenlet renders the chart of an extension.
@@ -64,16 +64,16 @@ impl KubeVersion {
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The mode.
-    pub mode: Mode,
+    pub mode: RenderMode,
     /// `.Release.Name`.
     pub name: String,
     /// `.Release.Namespace`.
     pub namespace: String,
     /// The user's values, which override the chart's defaults.
-    pub values: Table,
+    pub values: ValuesTable,
     /// `.Capabilities.KubeVersion`.
     pub kube_version: KubeVersion,
-    /// More `.Capabilities.APIVersions` ([`Mode::Template`] only).
+    /// More `.Capabilities.APIVersions` ([`RenderMode::Template`] only).
     pub api_versions: Vec<String>,
     /// Whether the chart sees an upgrade instead of an installation.
     pub is_upgrade: bool,
@@ -85,12 +85,12 @@ pub struct Options {
 
 impl Options {
     /// A new release without values of the user, on Helm's default version of Kubernetes.
-    pub fn new(mode: Mode, name: &str, namespace: &str) -> Self {
+    pub fn new(mode: RenderMode, name: &str, namespace: &str) -> Self {
         Self {
             mode,
             name: name.to_owned(),
             namespace: namespace.to_owned(),
-            values: Table::new(),
+            values: ValuesTable::new(),
             kube_version: KubeVersion::helm_default(),
             api_versions: Vec::new(),
             is_upgrade: false,

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{Check, Failure, Place, Subject, keywords};
+use super::{Check, SchemaFailure, SchemaPlace, Subject, keywords};
 
 impl<'a> Check<'a> {
     pub(super) fn list(&mut self, subject: &mut Subject<'a, '_>, list: &[Value]) {
@@ -145,11 +145,11 @@ impl<'a> Check<'a> {
     /// The check of a name starts over: its failures have no path.
     fn names(&mut self, subject: &mut Subject<'a, '_>, map: &Map<String, Value>, names: &'a Value) {
         for key in map.keys() {
-            let place = Place { path: String::new(), depth: subject.place.depth + 1 };
+            let place = SchemaPlace { path: String::new(), depth: subject.place.depth + 1 };
             if let Err(failure) = self.value(names, &Value::String(key.clone()), &place, false) {
                 let causes = if failure.kind == super::Kind::Group { failure.causes } else { vec![failure] };
                 let message = format!("invalid propertyName {}", super::quoted_text(key));
-                let failure: Failure = place.failure_of(message, causes);
+                let failure: SchemaFailure = place.failure_of(message, causes);
                 subject.failures.push(failure);
             }
         }

@@ -170,7 +170,9 @@ fn chart_remedy(error: &oci::Error) -> &'static str {
         oci::Error::Status { status: 401 | 403, .. } => {
             "put a login that may read this repository into the Secret of helm.ociRepository.pullSecretRef"
         }
-        _ if error.verdict() == oci::Verdict::Retry => "try again later, and look at the log of the registry",
+        _ if error.verdict() == oci::PullVerdict::Retry => {
+            "try again later, and look at the log of the registry"
+        }
         _ => NOT_PULLED,
     }
 }

@@ -11,7 +11,7 @@ use super::super::arguments::is_json;
 use super::super::usage::Usage;
 use crate::net::Url;
 use crate::shoot::window::DailyWindow;
-use crate::snapshot::gateway::Files;
+use crate::snapshot::gateway::EtcdTlsFiles;
 use crate::snapshot::restore;
 
 /// The command and its arguments.
@@ -42,7 +42,7 @@ pub(super) enum Place {
 #[derive(Debug)]
 pub(super) struct Start {
     pub(super) etcd: PathBuf,
-    pub(super) place: restore::Place,
+    pub(super) place: restore::EtcdPaths,
     pub(super) store: Place,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct Start {
 pub(super) struct Run {
     pub(super) endpoint: String,
     /// `None` without TLS.
-    pub(super) files: Option<Files>,
+    pub(super) files: Option<EtcdTlsFiles>,
     pub(super) keep: usize,
     pub(super) window: Option<DailyWindow>,
     /// How long to wait for an etcd that does not answer.
@@ -165,7 +165,7 @@ impl Options {
         let need = |name: &str, option| self.path(name).ok_or_else(|| missing(option));
         Ok(Start {
             etcd: need("etcd", "--etcd")?,
-            place: restore::Place {
+            place: restore::EtcdPaths {
                 etcdutl: need("etcdutl", "--etcdutl")?,
                 config: need("etcd-config", "--etcd-config")?,
                 data: need("data-dir", "--data-dir")?,
@@ -177,7 +177,7 @@ impl Options {
     fn run(&self) -> Result<Run, Usage> {
         let endpoint = self.text("endpoint").ok_or_else(|| missing("--endpoint"))?;
         let files = match (self.path("ca"), self.path("cert"), self.path("key")) {
-            (Some(ca), Some(certificate), Some(key)) => Some(Files { ca, certificate, key }),
+            (Some(ca), Some(certificate), Some(key)) => Some(EtcdTlsFiles { ca, certificate, key }),
             (None, None, None) => None,
             _ => return Err(missing("one of --ca, --cert and --key")),
         };
@@ -233,7 +233,7 @@ mod tests {
         assert_eq!((to, give), ("/agent".into(), Some("/data".into())));
         let line = "start --etcd=e --etcdutl=u --etcd-config=f --data-dir=d --directory=d --prefix=p/q";
         let Ok(Task::Start(start)) = parsed(line) else { panic!() };
-        let place = restore::Place { etcdutl: "u".into(), config: "f".into(), data: "d".into() };
+        let place = restore::EtcdPaths { etcdutl: "u".into(), config: "f".into(), data: "d".into() };
         assert_eq!((start.etcd, start.place, start.store), ("e".into(), place, directory()));
         let line = "snapshot --endpoint=https://etcd-main-client:2379 --ca=a --cert=b --key=c --keep=7 \
                     --maintenance-window=220000+0100,230000+0100 --result=r --s3=c --prefix p --wait=600";

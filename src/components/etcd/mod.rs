@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use super::archive;
-use crate::config::control_plane::Volume;
+use crate::config::control_plane::EtcdVolume;
 
 pub mod claims;
 pub mod druid;
@@ -31,7 +31,7 @@ pub struct Input<'a> {
     /// Names of Secrets.
     pub secrets: Secrets<'a>,
     /// Its volume, used when it is created.
-    pub volume: &'a Volume,
+    pub volume: &'a EtcdVolume,
 }
 
 /// Names of the Secrets that an etcd needs.
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     /// An etcd of a Shoot.
-    pub(super) fn input(role: Role, volume: &Volume) -> Input<'_> {
+    pub(super) fn input(role: Role, volume: &EtcdVolume) -> Input<'_> {
         let server = match role {
             Role::Main => "etcd-server-main-d1fbe9bd",
             Role::Events => "etcd-server-events-04e49acc",

@@ -6,12 +6,12 @@ use crate::api::gardener::{ControllerDeployment, HelmDeployment, OciRepository};
 use crate::api::meta::text;
 use crate::base::error::chain;
 use crate::base::sorted::SortedMap;
-use crate::chart::child::Request;
+use crate::chart::child::RenderRequest;
 use crate::chart::render::KubeVersion;
 use crate::config::version::GARDENER;
 use crate::controllers::charts;
 use crate::kube::Garden;
-use crate::oci::Order;
+use crate::oci::PullOrder;
 
 use super::{objects, render, resources, values};
 
@@ -31,7 +31,7 @@ impl Preview<'_> {
     ///
     /// # Errors
     /// The problem of the reference, or of a Secret that it names.
-    pub fn order(garden: &Garden, repository: &OciRepository) -> Result<Order, String> {
+    pub fn order(garden: &Garden, repository: &OciRepository) -> Result<PullOrder, String> {
         charts::order(garden, repository).map_err(|failure| failure.text())
     }
 
@@ -52,7 +52,7 @@ impl Preview<'_> {
         deployment: &ControllerDeployment,
         helm: &HelmDeployment,
         (release, installation): (&str, &str),
-    ) -> Result<Request, String> {
+    ) -> Result<RenderRequest, String> {
         let inject = deployment.inject_garden_kubeconfig == Some(true);
         let mix_in = values::mix_in(values::Facts {
             seed: self.seed,
@@ -65,7 +65,7 @@ impl Preview<'_> {
         });
         let resources = resources::resolve(self.garden, &deployment.resources, &helm.values);
         let version = KubeVersion::of_flag(text(&self.seed["status"]["kubernetesVersion"]));
-        Ok(Request {
+        Ok(RenderRequest {
             resources: resources.map_err(|error| chain(&error))?,
             mix_in,
             ..request(release, installation, helm.values.clone(), version)
@@ -74,14 +74,19 @@ impl Preview<'_> {
 }
 
 /// The input of the renderer for a chart of which only the name and the values are known.
-pub fn request(release: &str, installation: &str, values: Value, version: Option<KubeVersion>) -> Request {
+pub fn request(
+    release: &str,
+    installation: &str,
+    values: Value,
+    version: Option<KubeVersion>,
+) -> RenderRequest {
     let version = version.unwrap_or_else(KubeVersion::helm_default);
-    Request {
+    RenderRequest {
         name: release.to_owned(),
         namespace: objects::namespace_name(installation),
         values,
         resources: Value::Null,
-        mix_in: crate::chart::Table::new(),
+        mix_in: crate::chart::ValuesTable::new(),
         kubernetes_version: version.version,
         kubernetes_major: version.major,
         kubernetes_minor: version.minor,

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::api::condition::{self, Condition, Finding, Status};
+use crate::api::condition::{self, Condition, ConditionStatus, Finding};
 use crate::api::gardener::{CONTROLLER_INSTALLATION, ControllerInstallation};
 use crate::api::meta::Key;
 use crate::api::resources::{GARDEN_NAMESPACE, MANAGED_RESOURCE, installation_of};
@@ -105,7 +105,7 @@ fn set(
     old: &[Condition],
     kind: &str,
     now: Timestamp,
-    status: Status,
+    status: ConditionStatus,
     reason: &str,
     message: &str,
 ) -> Condition {
@@ -114,7 +114,7 @@ fn set(
 
 fn unreadable(name: &str, error: &str, old: &[Condition], now: Timestamp) -> Vec<Condition> {
     let message = format!("Failed to get ManagedResource \"{GARDEN_NAMESPACE}/{name}\": {error}");
-    let unknown = |kind| set(old, kind, now, Status::Unknown, "SeedReadError", &message);
+    let unknown = |kind| set(old, kind, now, ConditionStatus::Unknown, "SeedReadError", &message);
     KINDS.map(unknown).to_vec()
 }
 
@@ -125,32 +125,32 @@ fn judge(
     old: &[Condition],
     now: Timestamp,
 ) -> Vec<Condition> {
-    let set = |kind, (status, reason, message): (Status, &str, String)| {
+    let set = |kind, (status, reason, message): (ConditionStatus, &str, String)| {
         set(old, kind, now, status, reason, &message)
     };
     let installed = match applied(managed) {
         Ok(()) => {
             let message = "The controller was successfully installed in the seed cluster.";
-            (Status::True, "InstallationSuccessful", message.to_owned())
+            (ConditionStatus::True, "InstallationSuccessful", message.to_owned())
         }
         Err(why) => {
             let message = remark.map_or_else(|| why.clone(), |remark| format!("{why}. {remark}"));
-            (Status::False, "InstallationPending", message)
+            (ConditionStatus::False, "InstallationPending", message)
         }
     };
-    let healthy = match expect(managed, "ResourcesHealthy", Status::True) {
+    let healthy = match expect(managed, "ResourcesHealthy", ConditionStatus::True) {
         Ok(()) => {
             let message = "The controller running in the seed cluster is healthy.";
-            (Status::True, "ControllerHealthy", message.to_owned())
+            (ConditionStatus::True, "ControllerHealthy", message.to_owned())
         }
-        Err(why) => (Status::False, "ControllerNotHealthy", why),
+        Err(why) => (ConditionStatus::False, "ControllerNotHealthy", why),
     };
-    let progressing = match expect(managed, "ResourcesProgressing", Status::False) {
+    let progressing = match expect(managed, "ResourcesProgressing", ConditionStatus::False) {
         Ok(()) => {
             let message = "The controller has been rolled out successfully.";
-            (Status::False, "ControllerRolledOut", message.to_owned())
+            (ConditionStatus::False, "ControllerRolledOut", message.to_owned())
         }
-        Err(why) => (Status::True, "ControllerNotRolledOut", why),
+        Err(why) => (ConditionStatus::True, "ControllerNotRolledOut", why),
     };
     vec![set("Installed", installed), set("Healthy", healthy), set("Progressing", progressing)]
 }
@@ -164,10 +164,10 @@ fn applied(managed: &ManagedResourceHead) -> Result<(), String> {
             "observed generation of managed resource {key} outdated ({observed}/{generation}){why}"
         ));
     }
-    expect(managed, "ResourcesApplied", Status::True)
+    expect(managed, "ResourcesApplied", ConditionStatus::True)
 }
 
-fn expect(managed: &ManagedResourceHead, kind: &str, status: Status) -> Result<(), String> {
+fn expect(managed: &ManagedResourceHead, kind: &str, status: ConditionStatus) -> Result<(), String> {
     let key = managed.metadata.key();
     match managed.status.conditions.iter().find(|c| c.kind == kind) {
         None => Err(format!("condition {kind} for managed resource {key} has not been reported yet")),

@@ -137,22 +137,22 @@ fn an_unreadable_resource_makes_all_three_unknown() {
     let kinds: Vec<_> = conditions.iter().map(|c| c.kind.as_str()).collect();
     assert_eq!(kinds, ["Installed", "Healthy", "Progressing"]);
     for c in conditions {
-        assert_eq!((c.status, c.reason.as_str()), (Status::Unknown, "SeedReadError"));
+        assert_eq!((c.status, c.reason.as_str()), (ConditionStatus::Unknown, "SeedReadError"));
         assert_eq!(c.message, "Failed to get ManagedResource \"garden/ci\": 404");
     }
 }
 
 #[test]
 fn changed_conditions_in_the_garden_are_checked_again() {
-    let installation = |conditions: &[(&str, Status)]| {
+    let installation = |conditions: &[(&str, ConditionStatus)]| {
         let all = conditions.iter().map(|(kind, status)| set(&[], kind, NOW, *status, "R", "m")).collect();
         let mut installation = ControllerInstallation::default();
         installation.status.conditions = all;
         installation
     };
-    let well = installation(&[("Healthy", Status::True)]);
-    let ill = installation(&[("Healthy", Status::False)]);
-    let required = installation(&[("Healthy", Status::True), ("Required", Status::False)]);
+    let well = installation(&[("Healthy", ConditionStatus::True)]);
+    let ill = installation(&[("Healthy", ConditionStatus::False)]);
+    let required = installation(&[("Healthy", ConditionStatus::True), ("Required", ConditionStatus::False)]);
     let table = [
         ("new", None, Some(&well), true),
         ("as before", Some(&well), Some(&well), false),

@@ -9,7 +9,7 @@ use crate::api::gardener::{MANAGED_SEED, OPERATION, SEED};
 use crate::api::meta::{Key, annotation, text};
 use crate::base::error::chain;
 use crate::base::sorted::SortedMap;
-use crate::chart::child::Objects;
+use crate::chart::child::RenderedObjects;
 use crate::components::managed::checksum;
 use crate::deployer::values::{self, AgentAccess, AgentDeployment};
 use crate::deployer::{apply, check, own_image, token};
@@ -72,7 +72,7 @@ pub(super) fn objects(
     subject: &Subject,
     client: &Client,
     cx: &ReconcileContext,
-) -> Result<Objects, Failed> {
+) -> Result<RenderedObjects, Failed> {
     let own = subject.config().cloned().unwrap_or_else(|_| json!({"seedConfig": {}}));
     let config = values::configuration(&own, base.parent_config(subject), subject.name());
     let wanted = &subject.object["spec"]["gardenlet"]["deployment"];
@@ -86,7 +86,7 @@ fn render(
     deployment: AgentDeployment<'_>,
     (mut config, access): (Value, AgentAccess),
     cx: &ReconcileContext,
-) -> Result<Objects, Failed> {
+) -> Result<RenderedObjects, Failed> {
     values::connect(&mut config, access);
     let image = own_image(&base.site.seed, &base.site.images, &base.site.parent)?;
     let mut deployment = AgentDeployment { image: &image, ..deployment };

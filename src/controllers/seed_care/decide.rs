@@ -1,6 +1,6 @@
 //! Decides the Seed's conditions about its components, and which pods are stale.
 
-use crate::api::condition::{self, Condition, Finding, Patience, Status};
+use crate::api::condition::{self, Condition, ConditionStatus, FailurePatience, Finding};
 use crate::api::meta::ObjectMeta;
 use crate::base::clock::Timestamp;
 use crate::resources::{ManagedResourceFault, ManagedResourceHead, REPORTED};
@@ -26,7 +26,7 @@ pub(super) fn fault(managed: &ManagedResourceHead) -> Option<ManagedResourceFaul
 pub(super) fn components(
     old: &[Condition],
     fault: Option<Finding>,
-    patience: Patience,
+    patience: FailurePatience,
     now: Timestamp,
 ) -> Condition {
     let before = condition::find_or_init(old, COMPONENTS_HEALTHY, now);
@@ -34,7 +34,7 @@ pub(super) fn components(
         Some(fault) => before.failed(now, patience, fault),
         None => {
             let finding = Finding::new("SystemComponentsRunning", "All system components are healthy.");
-            before.updated(now, Status::True, finding)
+            before.updated(now, ConditionStatus::True, finding)
         }
     }
 }
@@ -49,7 +49,7 @@ pub(super) fn emergency_stop(seed: &ObjectMeta, old: &[Condition], now: Timestam
     let text = "Reconciliations of Shoots managed by this Seed cluster are currently disabled by annotation.";
     is_stopped(seed).then(|| {
         let before = condition::find_or_init(old, EMERGENCY_STOP, now);
-        before.updated(now, Status::True, Finding::new(EMERGENCY_STOP, text))
+        before.updated(now, ConditionStatus::True, Finding::new(EMERGENCY_STOP, text))
     })
 }
 
@@ -121,20 +121,21 @@ mod tests {
 
     #[test]
     fn the_condition_waits_for_its_threshold() {
-        let patient = Patience { threshold: Some(Duration::from_secs(60)), ..Patience::default() };
+        let patient =
+            FailurePatience { threshold: Some(Duration::from_secs(60)), ..FailurePatience::default() };
         let sick = || Some(Finding::new("Reason", "why"));
         let well = components(&[], None, patient, NOW);
-        assert_eq!((well.status, well.reason.as_str()), (Status::True, "SystemComponentsRunning"));
+        assert_eq!((well.status, well.reason.as_str()), (ConditionStatus::True, "SystemComponentsRunning"));
         let at = |seconds| Timestamp::from_unix(NOW.unix() + seconds);
-        let impatient = components(std::slice::from_ref(&well), sick(), Patience::default(), at(1));
-        assert_eq!((impatient.status, impatient.reason.as_str()), (Status::False, "Reason"));
+        let impatient = components(std::slice::from_ref(&well), sick(), FailurePatience::default(), at(1));
+        assert_eq!((impatient.status, impatient.reason.as_str()), (ConditionStatus::False, "Reason"));
         let first = components(&[well], sick(), patient, at(1));
-        assert_eq!(first.status, Status::Progressing);
+        assert_eq!(first.status, ConditionStatus::Progressing);
         assert_eq!(
             components(std::slice::from_ref(&first), sick(), patient, at(61)).status,
-            Status::Progressing
+            ConditionStatus::Progressing
         );
-        assert_eq!(components(&[first], sick(), patient, at(62)).status, Status::False);
+        assert_eq!(components(&[first], sick(), patient, at(62)).status, ConditionStatus::False);
     }
 
     #[test]
@@ -144,7 +145,7 @@ mod tests {
             ..ObjectMeta::default()
         };
         let stop = emergency_stop(&seed("true"), &[], NOW).unwrap();
-        assert_eq!((stop.status, stop.reason.as_str()), (Status::True, EMERGENCY_STOP));
+        assert_eq!((stop.status, stop.reason.as_str()), (ConditionStatus::True, EMERGENCY_STOP));
         assert_eq!(emergency_stop(&seed("false"), &[stop], NOW), None);
         assert_eq!(emergency_stop(&ObjectMeta::default(), &[], NOW), None);
     }

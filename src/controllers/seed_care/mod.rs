@@ -11,7 +11,7 @@ mod pods;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::api::condition::{Finding, Patience};
+use crate::api::condition::{FailurePatience, Finding};
 use crate::api::gardener::{SEED, Seed};
 use crate::api::meta::Key;
 use crate::base::clock::{Mono, Timestamp};
@@ -131,13 +131,13 @@ impl CareReconciler {
         concerned.find_map(|(_, managed)| decide::fault(managed)).map(ManagedResourceFault::into_finding)
     }
 
-    fn patience(&self, seed: &Seed) -> Patience {
+    fn patience(&self, seed: &Seed) -> FailurePatience {
         let operation = seed.status.last_operation.as_ref().filter(|last| last.state == "Succeeded");
         let succeeded_at = operation.and_then(|last| parse_rfc3339(&last.last_update_time).ok());
-        Patience {
+        FailurePatience {
             threshold: self.settings().thresholds.get(COMPONENTS_HEALTHY).copied(),
             succeeded_at,
-            ..Patience::default()
+            ..FailurePatience::default()
         }
     }
 

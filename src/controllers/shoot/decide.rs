@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::api::condition::{self, Condition, Status, urgency};
+use crate::api::condition::{self, Condition, ConditionStatus, urgency};
 use crate::api::gardener::OPERATION;
 use crate::api::meta::{annotation, is_true, text};
 use crate::base::clock::Timestamp;
@@ -327,8 +327,9 @@ fn seed_problem(seed: &Value, agent: &Value) -> Option<String> {
     }
     let conditions: Vec<Condition> = view::look(&status["conditions"]).unwrap_or_default();
     let find = |kind: &str| condition::find(&conditions, kind);
-    let bad =
-        SEED_CONDITIONS.into_iter().filter(|kind| find(kind).is_none_or(|it| it.status != Status::True));
+    let bad = SEED_CONDITIONS
+        .into_iter()
+        .filter(|kind| find(kind).is_none_or(|it| it.status != ConditionStatus::True));
     let order = |kind: &str| urgency(kind, find(kind).map_or("Unknown", |it| it.status.as_str()));
     let worst = bad.min_by_key(|kind| order(kind))?;
     Some(match find(worst) {

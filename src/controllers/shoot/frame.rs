@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::api::condition::{Condition, Status};
+use crate::api::condition::{Condition, ConditionStatus};
 use crate::api::gardener::OPERATION;
 use crate::api::meta::text;
 use crate::api::patch::difference;
@@ -353,7 +353,7 @@ fn last_error(error: &TaskError, text: &str, now: Timestamp) -> Value {
 
 fn reset(conditions: &Value, kinds: &[&str], now: Timestamp) -> Vec<Condition> {
     let known: Vec<Condition> = view::look(conditions).unwrap_or_default();
-    let concerned = |c: &&Condition| kinds.contains(&c.kind.as_str()) && c.status != Status::False;
+    let concerned = |c: &&Condition| kinds.contains(&c.kind.as_str()) && c.status != ConditionStatus::False;
     known.iter().filter(concerned).map(|c| c.reset_to_progressing(now)).collect()
 }
 

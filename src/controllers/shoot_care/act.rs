@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::api::condition::{self, Condition, Status};
+use crate::api::condition::{self, Condition, ConditionStatus};
 use crate::api::gardener::{SHOOT, ShootHead};
 use crate::api::meta::Key;
 use crate::base::clock::{Mono, Timestamp};
@@ -86,12 +86,13 @@ impl Known {
     /// Whether all conditions were `True`.
     pub(super) fn is_well(&self) -> bool {
         !self.conditions.is_empty()
-            && self.conditions.iter().all(|condition| condition.status == Status::True)
+            && self.conditions.iter().all(|condition| condition.status == ConditionStatus::True)
     }
 
     /// Whether the constraint about CAs exists.
     pub(super) fn has_expiring(&self) -> bool {
-        condition::status_of(&self.constraints, CONSTRAINTS[2]).is_some_and(|status| status != Status::True)
+        condition::status_of(&self.constraints, CONSTRAINTS[2])
+            .is_some_and(|status| status != ConditionStatus::True)
     }
 
     /// The conditions and constraints in the garden, as far as known.

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::api::condition::{self, Condition, Finding, Patience, Status};
+use crate::api::condition::{self, Condition, ConditionStatus, FailurePatience, Finding};
 use crate::api::gardener::ShootStatus;
 use crate::api::resources::CARE_LABEL;
 use crate::base::clock::Timestamp;
@@ -112,7 +112,7 @@ pub(super) enum Verdict {
     /// Unhealthy.
     Failed(Finding),
     /// The report of an extension, unchanged.
-    Told(Status, Finding),
+    Told(ConditionStatus, Finding),
     /// Unknown.
     Unknown(String),
 }
@@ -142,19 +142,19 @@ impl Facts<'_> {
 
     fn apply(&self, old: &Condition, verdict: Verdict) -> Condition {
         match verdict {
-            Verdict::Well(finding) => old.updated(self.now, Status::True, finding),
+            Verdict::Well(finding) => old.updated(self.now, ConditionStatus::True, finding),
             Verdict::Failed(finding) => old.failed(self.now, self.patience(&old.kind), finding),
             Verdict::Told(status, finding) => old.updated(self.now, status, finding),
             Verdict::Unknown(why) => old.unknown(self.now, why),
         }
     }
 
-    fn patience(&self, kind: &str) -> Patience {
+    fn patience(&self, kind: &str) -> FailurePatience {
         let last = self.status.last_operation.as_ref().filter(|last| last.state == "Succeeded");
         let succeeded_at = last.and_then(|last| parse_rfc3339(&last.last_update_time).ok());
         // The flow waits for etcd and kube-apiserver, but not for kube-controller-manager. Upstream's takes longer after that.
         let settles = if kind == CONTROL_PLANE { SETTLES } else { Duration::ZERO };
-        Patience { threshold: self.care.thresholds.get(kind).copied(), succeeded_at, settles }
+        FailurePatience { threshold: self.care.thresholds.get(kind).copied(), succeeded_at, settles }
     }
 
     fn api_server(&self) -> Verdict {
@@ -289,12 +289,12 @@ pub(super) fn not_running(status: &ShootStatus) -> &'static str {
 /// While an operation runs on the Shoot, nobody needs to be alarmed: `False` becomes `Progressing`. Unlike in upstream,
 /// the last transition time stays if the condition was `Progressing` before.
 pub(super) fn pardon(status: &ShootStatus, old: &Condition, next: Condition, now: Timestamp) -> Condition {
-    if next.status != Status::False || !is_pardoned(status) {
+    if next.status != ConditionStatus::False || !is_pardoned(status) {
         return next;
     }
     old.updated(
         now,
-        Status::Progressing,
+        ConditionStatus::Progressing,
         Finding { reason: next.reason, message: next.message, codes: next.codes },
     )
 }

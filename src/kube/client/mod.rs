@@ -29,7 +29,7 @@ use crate::base::redact;
 use crate::base::stop::Stop;
 use crate::format::view;
 use crate::limits;
-use crate::net::{Daily, Dial, ProxyEnv, SystemCas, SystemDialer};
+use crate::net::{DailyTraffic, Dial, ProxyEnv, SystemCas, SystemDialer};
 
 /// The subresource that a controller writes.
 const STATUS: &str = "status";
@@ -84,7 +84,7 @@ pub struct Options {
     /// Whether the server is the garden, whose answers carry the time.
     pub tells_time: bool,
     /// Shared by clients of the garden: a metric shows their bytes per day.
-    pub daily: Option<Daily>,
+    pub daily: Option<DailyTraffic>,
     /// The location of the system's CAs.
     pub system_cas: SystemCas,
 }

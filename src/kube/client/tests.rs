@@ -20,14 +20,14 @@ use crate::kube::watch::Watch;
 use crate::kube::{
     AuthorizationSource, ErrorVerdict, Identity, InlineOrFile, RequestGates, ServerTrust, WatchEvent,
 };
-use crate::net::testing::{Act, Ca, Pair, Seen, Server, ServerTls, chunk, chunked_head, feed};
+use crate::net::testing::{Act, Ca, Pair, SeenRequest, ServerTls, TestServer, chunk, chunked_head, feed};
 
-fn client(server: &Server) -> Client {
+fn client(server: &TestServer) -> Client {
     Client::new(Connection::new(server.url()), Options::default()).unwrap()
 }
 
-fn answering(handler: impl Fn(&Seen) -> Vec<Act> + Send + Sync + 'static) -> (Server, Client) {
-    let server = Server::plain(handler);
+fn answering(handler: impl Fn(&SeenRequest) -> Vec<Act> + Send + Sync + 'static) -> (TestServer, Client) {
+    let server = TestServer::plain(handler);
     let client = client(&server);
     (server, client)
 }
@@ -148,7 +148,7 @@ fn failures_become_errors_with_a_verdict() {
 #[test]
 fn a_call_ends_with_its_deadline_and_with_the_program() {
     let (started, wait_started) = channel();
-    let server = Server::plain(move |_| {
+    let server = TestServer::plain(move |_| {
         started.send(()).unwrap();
         vec![Act::Silence]
     });
@@ -229,7 +229,7 @@ impl Dial for Road {
 
 #[test]
 fn an_unreachable_server_gets_only_probes() {
-    let server = Server::plain(|_| Act::json(200, "{}"));
+    let server = TestServer::plain(|_| Act::json(200, "{}"));
     let road = Arc::new(Road::default());
     let sim = Simulated::new(Timestamp::from_unix(0), 1);
     let options = Options {
@@ -272,7 +272,7 @@ fn an_unreachable_server_gets_only_probes() {
 fn a_silent_server_cannot_hold_all_workers() {
     let (asked, questions) = channel();
     let asked = Mutex::new(asked);
-    let server = Server::plain(move |_| {
+    let server = TestServer::plain(move |_| {
         asked.lock().unwrap().send(()).unwrap();
         vec![Act::Silence]
     });
@@ -297,7 +297,7 @@ fn a_body_beyond_the_limit_is_refused() {
 }
 
 /// Three pages of one object each; the token for the third expires `failures` times.
-fn pages(failures: usize) -> (Server, Client) {
+fn pages(failures: usize) -> (TestServer, Client) {
     let left = AtomicUsize::new(failures);
     answering(move |seen| {
         let page = |name: &str, next: &str| {
@@ -385,7 +385,7 @@ fn event(kind: &str, name: &str) -> String {
     format!(r#"{{"type":"{kind}","object":{{"metadata":{{"name":"{name}","managedFields":[1]}}}}}}"#) + "\n"
 }
 
-fn watching(chunks: Vec<Vec<u8>>) -> (Server, Client) {
+fn watching(chunks: Vec<Vec<u8>>) -> (TestServer, Client) {
     answering(move |_| {
         let body = chunks.iter().map(|bytes| chunk(bytes)).chain([chunk(b"")]);
         std::iter::once(chunked_head()).chain(body).map(Act::Raw).collect()
@@ -548,7 +548,7 @@ fn an_object_that_is_too_long_is_skipped_and_never_looks_deleted() {
 }
 
 /// A client of the API server of a Shoot. Its limits are those of sizes only: in an emulator, megabytes take a while.
-fn of_shoot(server: &Server) -> Client {
+fn of_shoot(server: &TestServer) -> Client {
     let time = Duration::from_secs(300);
     let bounds = Bounds { list_time_max: time, ..Bounds::default().of_shoot(&crate::kube::Permits::new(1)) };
     let options = Options { bounds, timeout: time, ..Options::default() };
@@ -563,7 +563,7 @@ fn an_answer_of_a_shoot_has_limits() {
         let parts = (0..megabytes).map(|_| Act::Raw(chunk(part.as_bytes())));
         std::iter::once(Act::Raw(chunked_head())).chain(parts).collect::<Vec<_>>()
     };
-    let server = Server::plain(move |seen| match seen.path.split('?').next().unwrap() {
+    let server = TestServer::plain(move |seen| match seen.path.split('?').next().unwrap() {
         "/api/v1/secrets" => Act::json(200, &with_long_object(3 << 20)),
         // Short objects.
         "/api/v1/namespaces" => {
@@ -621,7 +621,7 @@ fn the_answer_to_a_blind_write_may_be_long() {
 fn a_list_of_a_shoot_has_a_time() {
     let (sender, receiver) = channel::<Vec<u8>>();
     let receiver = Mutex::new(Some(receiver));
-    let server = Server::plain(move |_| {
+    let server = TestServer::plain(move |_| {
         let feed = receiver.lock().unwrap().take().map(Act::Feed);
         [Act::Raw(chunked_head())].into_iter().chain(feed).chain([Act::Silence]).collect()
     });
@@ -664,7 +664,7 @@ fn waiting_watch(client: &Client) -> Watch<Metadata> {
 #[test]
 fn a_waiting_watch_is_ended_from_another_thread() {
     type End = fn(&Client, &crate::kube::WatchHandle);
-    let silent = |_: &Seen| {
+    let silent = |_: &SeenRequest| {
         vec![Act::Raw(chunked_head()), Act::Raw(chunk(event("ADDED", "a").as_bytes())), Act::Silence]
     };
     let (server, client) = answering(silent);
@@ -702,7 +702,7 @@ fn events_arrive_when_they_are_sent() {
     }
 }
 
-fn secure(server: &Server, ca: &Ca, pair: &Pair) -> Connection {
+fn secure(server: &TestServer, ca: &Ca, pair: &Pair) -> Connection {
     Connection::new(server.url()).with_ca(ca.pem()).with_certificate(pair.chain.clone(), pair.key.clone())
 }
 
@@ -711,7 +711,7 @@ fn the_identity_changes_while_the_client_runs() {
     let (ca, clients) = (Ca::new("ca"), Ca::new("clients"));
     let tls = ServerTls { pair: ca.server(), client_ca: Some(clients.pem()) };
     let (started, wait_started) = channel();
-    let server = Server::tls(&tls, move |seen| {
+    let server = TestServer::tls(&tls, move |seen| {
         if seen.path == "/version" {
             started.send(()).unwrap();
         }
@@ -845,7 +845,7 @@ fn our_own_rate_limit_holds_calls_back() {
 fn a_file_of_cas_is_read_at_each_handshake() {
     let (old, new) = (Ca::new("old"), Ca::new("new"));
     let tls = ServerTls { pair: new.server(), client_ca: None };
-    let server = Server::tls(&tls, |_| Act::json(200, "{}"));
+    let server = TestServer::tls(&tls, |_| Act::json(200, "{}"));
     let path = std::env::temp_dir().join(format!("gardenlet-cas-{}", hex(12)));
     let trust = ServerTrust::Bundle(InlineOrFile::File(path.clone()));
     let client = Client::new(Connection::new(server.url()).with_trust(trust), Options::default()).unwrap();
@@ -866,9 +866,10 @@ fn a_file_of_cas_is_read_at_each_handshake() {
 fn the_gardens_clock_is_learned() {
     let ca = Ca::new("ca");
     let tls = ServerTls { pair: ca.issue("server", &["127.0.0.1"], (2020, 2060)), client_ca: None };
-    let answer =
-        |_: &Seen| vec![Act::ReplyWith(200, "Date: Thu, 01 Jan 2026 01:00:00 GMT\r\n".into(), "{}".into())];
-    let (plain, secure) = (Server::plain(answer), Server::tls(&tls, answer));
+    let answer = |_: &SeenRequest| {
+        vec![Act::ReplyWith(200, "Date: Thu, 01 Jan 2026 01:00:00 GMT\r\n".into(), "{}".into())]
+    };
+    let (plain, secure) = (TestServer::plain(answer), TestServer::tls(&tls, answer));
     let trusting = Connection::new(secure.url()).with_ca(ca.pem());
     let table = [
         (trusting.clone(), true, true),

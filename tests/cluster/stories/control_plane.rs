@@ -8,7 +8,7 @@ use gardenlet::api::meta::Key;
 use gardenlet::components::crds;
 use gardenlet::format::base64;
 use gardenlet::kube::{Client, ListParams, Seed};
-use gardenlet::pki::issue::{Names, Usage};
+use gardenlet::pki::issue::{KeyUsage, ServerNames};
 use gardenlet::secrets::{Options, SecretConfig, TokenUser};
 use serde_json::{Value, json};
 
@@ -124,12 +124,12 @@ fn make_secrets(seed: Client, address: IpAddr) -> Result<Secrets> {
     let tokens = SecretConfig::StaticToken { name: "kube-apiserver-static-token".to_owned(), tokens };
     secrets.one(&tokens, &Options::default())?;
     let etcd = ["etcd-main-local", "etcd-main-client", "*.etcd-main-peer"].map(str::to_owned).to_vec();
-    let etcd = Names { dns: etcd, addresses: vec![] };
-    let server = Names { dns: vec!["kube-apiserver".to_owned()], addresses: vec![address] };
+    let etcd = ServerNames { dns: etcd, addresses: vec![] };
+    let server = ServerNames { dns: vec!["kube-apiserver".to_owned()], addresses: vec![address] };
     let leaves = [
-        ("ca-etcd", leaf("etcd-server-main", "etcd-server", "", Usage::Both, etcd)),
-        ("ca-etcd", leaf("etcd-client", "etcd-client", "", Usage::Client, Names::default())),
-        ("ca", leaf("kube-apiserver", "kube-apiserver", "", Usage::Server, server)),
+        ("ca-etcd", leaf("etcd-server-main", "etcd-server", "", KeyUsage::Both, etcd)),
+        ("ca-etcd", leaf("etcd-client", "etcd-client", "", KeyUsage::Client, ServerNames::default())),
+        ("ca", leaf("kube-apiserver", "kube-apiserver", "", KeyUsage::Server, server)),
         ("ca-front-proxy", client("kube-aggregator", "system:kube-aggregator", "")),
         ("ca-client", client("kube-controller-manager", "system:kube-controller-manager", "")),
         ("ca-client", client("admin", "admin", "system:masters")),
@@ -139,10 +139,16 @@ fn make_secrets(seed: Client, address: IpAddr) -> Result<Secrets> {
 }
 
 fn client(name: &str, user: &str, group: &str) -> SecretConfig {
-    leaf(name, user, group, Usage::Client, Names::default())
+    leaf(name, user, group, KeyUsage::Client, ServerNames::default())
 }
 
-fn leaf(name: &str, common_name: &str, organization: &str, usage: Usage, names: Names) -> SecretConfig {
+fn leaf(
+    name: &str,
+    common_name: &str,
+    organization: &str,
+    usage: KeyUsage,
+    names: ServerNames,
+) -> SecretConfig {
     SecretConfig::Leaf {
         name: name.to_owned(),
         common_name: common_name.to_owned(),

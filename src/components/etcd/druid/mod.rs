@@ -208,12 +208,12 @@ mod tests {
     use super::*;
     use crate::components::archive;
     use crate::components::etcd::tests::input;
-    use crate::config::control_plane::Volume;
+    use crate::config::control_plane::EtcdVolume;
 
     #[test]
     fn is_as_in_the_golden_files() {
-        let main = Volume { storage_class: None, size: "25Gi".to_owned() };
-        let events = Volume { storage_class: Some("local".to_owned()), size: "2Gi".to_owned() };
+        let main = EtcdVolume { storage_class: None, size: "25Gi".to_owned() };
+        let events = EtcdVolume { storage_class: Some("local".to_owned()), size: "2Gi".to_owned() };
         let inputs = [input(Role::Main, &main), input(Role::Events, &events)];
         let all = inputs.map(|input| fill(&input, "38 12 * * *"));
         let golden = include_str!("../../../../tests/fixtures/components/etcd-druid.yaml");
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn fields_set_at_creation_stay() {
-        let volume = Volume { storage_class: Some("fast".to_owned()), size: "50Gi".to_owned() };
+        let volume = EtcdVolume { storage_class: Some("fast".to_owned()), size: "50Gi".to_owned() };
         let mut desired = fill(&input(Role::Main, &volume), "1 2 * * *");
         let mut live = desired.clone();
         live["spec"]["etcd"]["heartbeatDuration"] = json!("1s");

@@ -9,7 +9,7 @@ use crate::format::time;
 
 /// A request for a page of a list.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked<'a> {
+pub struct ListRequest<'a> {
     /// The bucket.
     pub bucket: &'a str,
     /// The beginning of all keys.
@@ -42,7 +42,7 @@ pub struct Unfinished {
 ///
 /// # Errors
 /// What is wrong with the answer.
-pub fn objects(text: &str, asked: Asked<'_>) -> Result<Page<(String, u64)>, &'static str> {
+pub fn objects(text: &str, asked: ListRequest<'_>) -> Result<Page<(String, u64)>, &'static str> {
     let list = root(text, "ListBucketResult")?;
     if list.only("Name") != Some(asked.bucket) {
         return Err("it is not about this bucket");
@@ -74,7 +74,7 @@ pub fn objects(text: &str, asked: Asked<'_>) -> Result<Page<(String, u64)>, &'st
 ///
 /// # Errors
 /// What is wrong with the answer.
-pub fn uploads(text: &str, asked: Asked<'_>) -> Result<Page<Unfinished>, &'static str> {
+pub fn uploads(text: &str, asked: ListRequest<'_>) -> Result<Page<Unfinished>, &'static str> {
     let list = root(text, "ListMultipartUploadsResult")?;
     if list.only("Bucket") != Some(asked.bucket) {
         return Err("it is not about this bucket");
