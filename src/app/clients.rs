@@ -257,7 +257,7 @@ pub(super) fn seed_connection(settings: &Settings, env: &Environment) -> Result<
     let seed = &settings.seed_client_connection;
     let kubeconfig = seed.kubeconfig.as_deref();
     let variable = |name: &str| env.variable(name).map(str::to_owned);
-    let found = in_cluster::or_kubeconfig((kubeconfig, &seed.context), &variable, &env.service_account_dir);
+    let found = in_cluster::or_kubeconfig(kubeconfig, &seed.context, &variable, &env.service_account_dir);
     let place = kubeconfig.map(|path| path.display().to_string()).unwrap_or_default();
     found.map_err(|source| Error::Kubeconfig { cluster: "seed", place, source })?.ok_or(Error::NoSeed)
 }

@@ -76,7 +76,8 @@ pub fn entry(namespace: &str, name: &str) -> ExtensionObject {
 pub fn deploy_entry(
     garden: &Garden,
     entry: &ExtensionObject,
-    (shoot, bucket): (&Value, &str),
+    shoot: &Value,
+    bucket: &str,
     now: Timestamp,
 ) -> Result<(), Error> {
     write::ensure(garden, &BACKUP_ENTRY, &entry.key, |object| {

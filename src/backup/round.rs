@@ -165,7 +165,7 @@ impl<'a> BackupRound<'a> {
         let plan =
             decide::plan(&BackupFacts { copy, object: object.as_ref(), spec: &wish.spec, refresh, now });
         if plan.writes_copy {
-            self.bring(credentials)?;
+            self.apply_credentials(credentials)?;
         }
         Ok((plan, object))
     }
@@ -185,10 +185,10 @@ impl<'a> BackupRound<'a> {
     ///
     /// # Errors
     /// A request fails.
-    pub fn bring(&self, credentials: &GardenCredentials) -> Result<(), Error> {
+    pub fn apply_credentials(&self, credentials: &GardenCredentials) -> Result<(), Error> {
         let annotations = json!({TIMESTAMP: rfc3339_nanos(self.cx.clock.now())});
         let context = credentials::context(&self.kind.core, &self.object);
-        credentials.bring(self.seed(), &self.secret(), &annotations, &context).map(drop)
+        credentials.apply(self.seed(), &self.secret(), &annotations, &context).map(drop)
     }
 
     /// Writes the progress to the garden's status if it changed.

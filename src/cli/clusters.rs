@@ -63,8 +63,8 @@ pub(super) type Obstacle = (String, &'static str);
 
 pub(super) fn seed(settings: &Settings, variable: Variable<'_>) -> Result<Connection, Obstacle> {
     let seed = &settings.seed_client_connection;
-    let place = (seed.kubeconfig.as_deref(), seed.context.as_str());
-    match in_cluster::or_kubeconfig(place, variable, Path::new(SERVICE_ACCOUNT_DIRECTORY)) {
+    let directory = Path::new(SERVICE_ACCOUNT_DIRECTORY);
+    match in_cluster::or_kubeconfig(seed.kubeconfig.as_deref(), &seed.context, variable, directory) {
         Ok(Some(connection)) => Ok(connection),
         Ok(None) => Err((
             "the configuration does not say how to reach the seed".to_owned(),

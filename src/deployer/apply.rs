@@ -56,7 +56,8 @@ static KINDS: [Resource; 12] = [
 /// Other charts are being rendered; the cluster does not return its version; the values are invalid.
 pub fn render<'a>(
     client: &Client,
-    (renderer, workers): (&Renderer, &Workers),
+    renderer: &Renderer,
+    workers: &Workers,
     chart: impl Into<Archive<'a>>,
     values: Value,
     stop: &Stop,
@@ -116,7 +117,7 @@ pub fn apply(client: &Client, objects: RenderedObjects) -> Result<(), Failed> {
     let mut failed = Failed::default();
     for (resource, object) in sorted(objects)? {
         let key = key(resource, &object);
-        if let Err(error) = bring(client, resource, &key, object) {
+        if let Err(error) = apply_object(client, resource, &key, object) {
             let codes = if error.is_denied() { problem("").codes } else { Vec::new() };
             let one = Failed::from(error);
             if one.postponed.is_some() {
@@ -152,7 +153,7 @@ pub fn replace(client: &Client, objects: RenderedObjects) -> Result<(), Failed> 
     })
 }
 
-fn bring(client: &Client, resource: &Resource, key: &Key, mut object: Value) -> Result<(), Error> {
+fn apply_object(client: &Client, resource: &Resource, key: &Key, mut object: Value) -> Result<(), Error> {
     let digest = sha256_hex(object.to_string().as_bytes());
     object["metadata"]["annotations"][RENDERED] = json!(digest);
     if resource.namespaced {

@@ -93,7 +93,7 @@ impl GardenCredentials {
         self.resource
     }
 
-    /// Whether a Secret of the seed equals the one that [`GardenCredentials::bring`] writes for `context`, ignoring
+    /// Whether a Secret of the seed equals the one that [`GardenCredentials::apply`] writes for `context`, ignoring
     /// annotations of other writers.
     pub fn is_copied_to(&self, copy: &Value, context: &str) -> bool {
         let mut wanted = copy.clone();
@@ -109,7 +109,7 @@ impl GardenCredentials {
     ///
     /// # Errors
     /// A request fails.
-    pub fn bring(
+    pub fn apply(
         &self,
         seed: &Client,
         secret: &Key,

@@ -42,7 +42,8 @@ pub fn of_seed(seed: &Value, registrations: &[Arc<ControllerRegistration>]) -> R
 pub fn of_shoot(
     shoot: &Value,
     seed: &Value,
-    (dns, backup): (&[&str], Option<&str>),
+    dns: &[&str],
+    backup: Option<&str>,
     registrations: &[Arc<ControllerRegistration>],
 ) -> RequiredExtensions {
     let mut all =

@@ -25,7 +25,8 @@ pub fn connection(host: &str, port: &str, directory: &Path) -> Connection {
 /// # Errors
 /// If the kubeconfig is unusable.
 pub fn or_kubeconfig(
-    (kubeconfig, context): (Option<&Path>, &str),
+    kubeconfig: Option<&Path>,
+    context: &str,
     variable: &dyn Fn(&str) -> Option<String>,
     directory: &Path,
 ) -> Result<Option<Connection>, Error> {

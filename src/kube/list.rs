@@ -45,7 +45,8 @@ impl From<serde_json::Error> for Trouble {
 pub(super) fn read_page(
     reader: &mut dyn Read,
     bytes_max: usize,
-    (resource, claims): (&Resource, &Claims),
+    resource: &Resource,
+    claims: &Claims,
     each: Each<'_>,
 ) -> Result<(ListMeta, usize), Trouble> {
     let api_version = resource.api_version();
@@ -150,7 +151,7 @@ mod tests {
             objects.push(object.whole().unwrap());
             Ok(())
         };
-        let (meta, bytes) = read_page(&mut text.as_bytes(), 1_000, (&SECRET, &claims(1_000)), each)?;
+        let (meta, bytes) = read_page(&mut text.as_bytes(), 1_000, &SECRET, &claims(1_000), each)?;
         assert_eq!(bytes, text.len());
         Ok((objects, meta))
     }
@@ -191,7 +192,7 @@ mod tests {
     fn a_page_beyond_the_limit_is_refused() {
         let text = r#"{"items":[{},{},{},{}],"metadata":{}}"#;
         let each = &mut |_: StreamedObject, _: &[u8]| Ok(());
-        let read = read_page(&mut text.as_bytes(), 20, (&SECRET, &claims(1_000)), each);
+        let read = read_page(&mut text.as_bytes(), 20, &SECRET, &claims(1_000), each);
         assert!(matches!(read, Err(Trouble::Net(net::Error::TooLarge { bytes_max: 20, .. }))));
     }
 
@@ -209,7 +210,7 @@ mod tests {
             seen.push((has_name, decoded.map_err(|error| format!("{} {}", error.key, error.why))));
             Ok(())
         };
-        let (meta, _) = read_page(&mut text.as_bytes(), 1_000, (&SECRET, &claims(60)), each).unwrap();
+        let (meta, _) = read_page(&mut text.as_bytes(), 1_000, &SECRET, &claims(60), each).unwrap();
         assert_eq!(meta.resource_version, "7");
         let expected = [
             (true, Ok(Value::from("a"))),
@@ -231,7 +232,7 @@ mod tests {
                 count += 1;
                 Ok(())
             };
-            read_page(&mut text.as_bytes(), 10 << 20, (&SECRET, &claims), each).map(|_| count)
+            read_page(&mut text.as_bytes(), 10 << 20, &SECRET, &claims, each).map(|_| count)
         };
         assert_eq!(read().unwrap(), 2);
         let held = claims.text().unwrap();

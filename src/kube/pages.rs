@@ -116,7 +116,7 @@ impl Sender {
             }
             each(object, text)
         };
-        let read = read_page(&mut response.body, bytes_max, (r, &self.claims(terms)), &mut counting);
+        let read = read_page(&mut response.body, bytes_max, r, &self.claims(terms), &mut counting);
         let (meta, bytes) = read.map_err(|trouble| match trouble {
             Trouble::Net(source) => self.broken(Error::Transport { request: session.name(request), source }),
             Trouble::Text(why) => {

@@ -370,9 +370,9 @@ impl Sender {
     /// Adds the bytes since the last request, including those of watches.
     fn count_bytes(&self) {
         let metrics = &self.options.metrics;
-        let bytes = self.traffic.count(metrics, self.options.peer);
+        let (received, sent) = self.traffic.count(metrics, self.options.peer);
         let Some(daily) = &self.options.daily else { return };
-        let (received, sent) = daily.add(bytes, self.options.clock.mono());
+        let (received, sent) = daily.add(received, sent, self.options.clock.mono());
         for (direction, bytes) in [("received", received), ("sent", sent)] {
             let help = "Bytes exchanged with the garden within the last 24 hours, TLS included.";
             #[expect(clippy::cast_precision_loss, reason = "a gauge needs no more precision")]

@@ -60,7 +60,7 @@ struct Hours {
 
 impl DailyTraffic {
     /// Adds bytes received and sent; returns the sums of the last 24 hours: the current hour and the 23 before it.
-    pub fn add(&self, (received, sent): (usize, usize), now: Mono) -> (u64, u64) {
+    pub fn add(&self, received: usize, sent: usize, now: Mono) -> (u64, u64) {
         let mut hours = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let hour = now.as_secs() / 3_600;
         let place = |hour: u64| usize::try_from(hour).unwrap_or(0) % HOURS;
@@ -89,7 +89,8 @@ mod tests {
         for _ in 0..3 {
             traffic.add(Direction::Received, 2_000_000_000);
             traffic.add(Direction::Sent, 3_000_000_000);
-            last = daily.add(traffic.take(), Duration::ZERO);
+            let (received, sent) = traffic.take();
+            last = daily.add(received, sent, Duration::ZERO);
         }
         assert_eq!(last, (6_000_000_000, 9_000_000_000));
     }
@@ -97,7 +98,9 @@ mod tests {
     #[test]
     fn a_day_has_its_last_24_hours() {
         let daily = DailyTraffic::default();
-        let at = |minutes: u64, bytes| daily.add(bytes, Duration::from_secs(minutes * 60));
+        let at = |minutes: u64, (received, sent): (usize, usize)| {
+            daily.add(received, sent, Duration::from_secs(minutes * 60))
+        };
         let table = [
             (0, (10, 1), (10, 1)),
             (59, (10, 1), (20, 2)),

@@ -26,6 +26,6 @@ fn desired(work: &Work) -> Vec<Desired> {
 /// Writes it, for the Seed's bucket.
 fn deploy(work: &Work, desired: &Desired) -> Result<TaskStep, Failed> {
     let bucket = text(&work.inputs.seed["metadata"]["uid"]);
-    garden::deploy_entry(&work.env.garden, &desired.target, (&work.shoot, bucket), work.now())?;
+    garden::deploy_entry(&work.env.garden, &desired.target, &work.shoot, bucket, work.now())?;
     Ok(TaskStep::Done)
 }

@@ -59,8 +59,8 @@ impl ManagedResourceHead {
         for kind in [names::APPLIED, names::HEALTHY, names::PROGRESSING] {
             match find(kind) {
                 Some(found) if found.is_fault() => match patience {
-                    Some(patience) if found.status == ConditionStatus::True => {
-                        if let Some(stuck) = self.stuck(found, patience) {
+                    Some((threshold, now)) if found.status == ConditionStatus::True => {
+                        if let Some(stuck) = self.stuck(found, threshold, now) {
                             return Some(stuck);
                         }
                     }
@@ -79,7 +79,8 @@ impl ManagedResourceHead {
     fn stuck(
         &self,
         progressing: &ManagedResourceHeadCondition,
-        (threshold, now): (Duration, Timestamp),
+        threshold: Duration,
+        now: Timestamp,
     ) -> Option<ManagedResourceFault> {
         if now.since(progressing.changed) <= threshold {
             return None;

@@ -113,12 +113,12 @@ fn make(
         SecretConfig::KeyBundle { pems, .. } => [("bundle.key".to_owned(), pems.concat())].into(),
         SecretConfig::Kubeconfig { context, server, ca, token_file, namespace, .. } => {
             let user = json!({"tokenFile": token_file});
-            one("kubeconfig", kubeconfig(context, namespace, (server, ca), &user))
+            one("kubeconfig", kubeconfig(context, namespace, server, ca, &user))
         }
     })
 }
 
-fn kubeconfig(name: &str, namespace: &str, (server, ca): (&str, &[u8]), user: &Value) -> String {
+fn kubeconfig(name: &str, namespace: &str, server: &str, ca: &[u8], user: &Value) -> String {
     let mut of_context = json!({"cluster": name, "user": name});
     if !namespace.is_empty() {
         of_context["namespace"] = json!(namespace);
@@ -157,7 +157,7 @@ fn client_kubeconfig(
     let (crt, key) = (data.remove("tls.crt").unwrap_or_default(), data.remove("tls.key").unwrap_or_default());
     let user = json!({
         "client-certificate-data": base64::encode(&crt), "client-key-data": base64::encode(&key)});
-    let text = kubeconfig(context, "", (server, ca), &user);
+    let text = kubeconfig(context, "", server, ca, &user);
     data.extend([
         ("kubeconfig".to_owned(), text.into_bytes()),
         (format!("{name}.crt"), crt),

@@ -35,7 +35,8 @@ impl Read for Watched<'_> {
 pub(super) fn unpack(
     store: &dyn SnapshotStore,
     snapshot: &Snapshot,
-    (to, name): (&mut dyn Write, &str),
+    to: &mut dyn Write,
+    name: &str,
 ) -> Result<Vec<u8>, Error> {
     let broken = |why: String| Error::Broken { name: snapshot.name.text.clone(), why };
     let mut from = Watched { from: store.open(snapshot)?, failure: None };

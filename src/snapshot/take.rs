@@ -147,7 +147,7 @@ fn known(all: &[Snapshot], revision: u64) -> Option<&Snapshot> {
 /// Why it cannot be restored, if the store does not hold all of it. A live etcd rarely has the revision of its newest snapshot, so
 /// this is seldom read.
 fn broken(store: &dyn SnapshotStore, snapshot: &Snapshot) -> Result<Option<String>, Error> {
-    match check::unpack(store, snapshot, (&mut io::sink(), "nothing")) {
+    match check::unpack(store, snapshot, &mut io::sink(), "nothing") {
         Ok(_) => Ok(None),
         Err(Error::Broken { why, .. }) => Ok(Some(why)),
         Err(error) => Err(error),
@@ -210,7 +210,7 @@ fn prove(store: &dyn SnapshotStore, sent: &Snapshot, digest: &[u8]) -> Result<()
         Some(listed) if listed.bytes != sent.bytes => {
             format!("the store has {} bytes, and was sent {}", listed.bytes, sent.bytes)
         }
-        Some(listed) => match check::unpack(store, &listed, (&mut io::sink(), "nothing")) {
+        Some(listed) => match check::unpack(store, &listed, &mut io::sink(), "nothing") {
             Ok(found) if found == digest => return Ok(()),
             Ok(_) => "the store has another database under this name".to_owned(),
             Err(Error::Broken { why, .. }) => format!("the store has something else: {why}"),

@@ -29,23 +29,7 @@ const REPEATED: &[(&str, usize)] = &[
 
 /// The parameters in the signatures of each room that take a tuple apart. A number may only become smaller, and a room that is
 /// not listed has none.
-const TUPLES: &[(&str, usize)] = &[
-    ("app", 5),
-    ("backup", 1),
-    ("chart", 3),
-    ("cli", 8),
-    ("components", 3),
-    ("controllers", 19),
-    ("deployer", 4),
-    ("extension", 1),
-    ("format", 1),
-    ("kube", 2),
-    ("net", 1),
-    ("resources", 1),
-    ("secrets", 1),
-    ("shoot", 5),
-    ("snapshot", 1),
-];
+const TUPLES: &[(&str, usize)] = &[("app", 5), ("cli", 8), ("components", 3), ("controllers", 19)];
 
 /// A place, or several.
 type Places = Vec<String>;

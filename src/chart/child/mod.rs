@@ -305,7 +305,7 @@ fn ask(
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
     let child = command.spawn().map_err(Error::Start)?;
     let input = [&length.to_be_bytes(), request.as_slice()];
-    let outcome = converse(child, (input, archive), limit, stop)?;
+    let outcome = converse(child, input, archive, limit, stop)?;
     if stop.is_stopped() {
         return Err(Error::Stopped);
     }
@@ -324,7 +324,8 @@ fn ask(
 /// afterwards.
 fn converse(
     mut child: Child,
-    (head, archive): ([&[u8]; 2], Archive<'_>),
+    head: [&[u8]; 2],
+    archive: Archive<'_>,
     limit: Duration,
     stop: &Stop,
 ) -> Result<ChildOutput, Error> {

@@ -137,7 +137,8 @@ pub(super) fn numbers(
 pub(super) fn lengths(
     schema: &Map<String, Value>,
     got: usize,
-    (min, max): (&str, &str),
+    min: &str,
+    max: &str,
     place: &SchemaPlace,
     failures: &mut Vec<SchemaFailure>,
 ) {

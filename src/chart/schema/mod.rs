@@ -290,8 +290,8 @@ impl<'a> Check<'a> {
         match subject.value {
             Value::Number(n) => keywords::numbers(schema, n, place, &mut subject.failures),
             Value::String(text) => {
-                let limits = ("minLength", "maxLength");
-                keywords::lengths(schema, text.chars().count(), limits, place, &mut subject.failures);
+                let (got, failures) = (text.chars().count(), &mut subject.failures);
+                keywords::lengths(schema, got, "minLength", "maxLength", place, failures);
                 self.pattern(schema, text, place, &mut subject.failures);
             }
             Value::Array(list) => self.list(subject, list),

@@ -39,7 +39,7 @@ pub(super) fn step(round: &mut BackupRound<'_>) -> Result<ReconcileOutcome, Reco
             && !matches!(round.copy_of(credentials)?, SecretCopy::Same(_))
         {
             // They may have changed.
-            round.bring(credentials)?;
+            round.apply_credentials(credentials)?;
         }
         if object["metadata"]["deletionTimestamp"].is_null() {
             target.delete(round.seed(), round.cx.clock.now())?;

@@ -54,7 +54,7 @@ pub(super) fn step(
     };
     if !matches!(round.copy_of(&credentials)?, SecretCopy::Same(_)) {
         // They may have changed.
-        round.bring(&credentials)?;
+        round.apply_credentials(&credentials)?;
     }
     if object["metadata"]["deletionTimestamp"].is_null() {
         target.delete(round.seed(), now)?;

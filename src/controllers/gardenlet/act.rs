@@ -43,8 +43,8 @@ pub(super) fn deploy(base: &Base, object: &Value, cx: &ReconcileContext) -> Resu
         found.map_err(|error| problem(format!("spec.deployment.helm.ociRepository: {error}")))?;
     let pulled = pull(base, &repository, cx)?;
     let url = repository.url();
-    let renderer = (&base.site.renderer, &base.site.workers);
-    let objects = apply::render(&base.site.seed, renderer, &pulled.chart, values, &cx.stop)?;
+    let (renderer, workers) = (&base.site.renderer, &base.site.workers);
+    let objects = apply::render(&base.site.seed, renderer, workers, &pulled.chart, values, &cx.stop)?;
     refuse_another_program(object, &objects, &url)?;
     apply::replace(&base.site.seed, objects)?;
     if annotation(object, OPERATION) == RENEW {

@@ -96,7 +96,7 @@ fn render(
         deployment.labels.insert(values::TO_GARDEN.to_owned(), json!("allowed"));
     }
     let values = values::values(&deployment, config);
-    apply::render(client, (&base.site.renderer, &base.site.workers), apply::CHART, values, &cx.stop)
+    apply::render(client, &base.site.renderer, &base.site.workers, apply::CHART, values, &cx.stop)
 }
 
 /// The Shoot's own VerticalPodAutoscaler would conflict with the seed's.
@@ -191,7 +191,7 @@ fn access(
         )));
     }
     let key = subject.key();
-    let token = token::ensure(&base.site.garden, (&key.namespace, &key.name), now).map_err(|error| {
+    let token = token::ensure(&base.site.garden, &key, now).map_err(|error| {
         let failed = Failed::from(error);
         Failed { text: format!("create a bootstrap token in the garden: {}", failed.text), ..failed }
     })?;

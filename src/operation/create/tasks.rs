@@ -21,7 +21,7 @@ pub(in crate::operation) fn required_extensions(work: &mut Work, _: &Attempt) ->
     let registrations = work.env.registered();
     let dns = work.view.dns_types();
     let backup = work.view.backup["provider"].as_str();
-    let required = required::of_shoot(&work.shoot, &work.inputs.seed, (&dns, backup), &registrations);
+    let required = required::of_shoot(&work.shoot, &work.inputs.seed, &dns, backup, &registrations);
     match required::missing(&required, &registrations, &work.env.installations.values()) {
         None => Ok(TaskStep::Done),
         Some(why) => Err(Failed::new(why)),

@@ -175,7 +175,7 @@ impl CleanupSweep {
             if fate != Fate::Wait {
                 *budget = budget.saturating_sub(1);
             }
-            match act(client, &kind.resource, metadata, (fate, patience)) {
+            match act(client, &kind.resource, metadata, fate, patience) {
                 Err(error) if error.is_not_found() => {}
                 Ok(()) | Err(_) if is_late => {}
                 Ok(()) => self.left.add(name(kind, metadata)),
@@ -242,7 +242,8 @@ fn act(
     client: &Client,
     resource: &Resource,
     object: &ObjectMeta,
-    (fate, patience): (Fate, Patience),
+    fate: Fate,
+    patience: Patience,
 ) -> Result<(), Error> {
     let ObjectMeta { namespace, name, uid, resource_version, .. } = object;
     let key = object.key();

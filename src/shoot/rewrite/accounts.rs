@@ -61,7 +61,7 @@ impl AccountSecretsRotation {
         key: SigningKey<'_>,
         prepared: Timestamp,
     ) -> Result<TaskStep, Failed> {
-        self.go_on(connect, "", &|shoot, item| clean(shoot, item, (key, prepared)))
+        self.go_on(connect, "", &|shoot, item| clean(shoot, item, key, prepared))
     }
 
     fn go_on(
@@ -102,7 +102,7 @@ fn is_old_token(secret: &Secret, prepared: Timestamp) -> bool {
     secret.kind == TOKEN && secret.metadata.creation_timestamp.is_some_and(|made| made < prepared)
 }
 
-fn clean(shoot: &Client, item: &Item, (key, prepared): (SigningKey<'_>, Timestamp)) -> Result<bool, Error> {
+fn clean(shoot: &Client, item: &Item, key: SigningKey<'_>, prepared: Timestamp) -> Result<bool, Error> {
     let Key { namespace, name } = &item.key;
     let new = key.token_of(name);
     let mut deleted = Vec::new();

@@ -112,7 +112,7 @@ fn restore_newest(
     let mut broken = 0;
     for snapshot in all.iter().rev().filter(|snapshot| snapshot.name.kind == Kind::Full) {
         let mut file = File::create(&unpacked).map_err(Error::io(format!("write {}", unpacked.display())))?;
-        match check::unpack(store, snapshot, (&mut file, &unpacked.display().to_string())) {
+        match check::unpack(store, snapshot, &mut file, &unpacked.display().to_string()) {
             Ok(_) => drop(file),
             Err(error @ Error::Broken { .. }) => {
                 say(&format!("{error}; continuing with the next older one"));

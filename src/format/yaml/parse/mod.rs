@@ -361,7 +361,8 @@ const EXCESSIVE: &str = "document contains excessive aliasing";
 impl Loader<'_> {
     /// Records a mistake; a mistake that go-yaml finds earlier wins over one that it finds during the conversion to
     /// JSON.
-    fn note(&mut self, mark: Mark, (message, go_message): Words, go: Go) -> Value {
+    fn note(&mut self, mark: Mark, words: Words, go: Go) -> Value {
+        let (message, go_message) = words;
         let earlier = self.mistake.as_ref().is_none_or(|m| m.go == Go::Json && go != Go::Json);
         if earlier {
             self.mistake = Some(Error { message, go_message, go, ..self.scanner.place(mark) });

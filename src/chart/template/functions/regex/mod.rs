@@ -73,7 +73,8 @@ impl Expression {
     fn search<'t, T>(
         &self,
         a: &Args<'_>,
-        (text, at): (&'t str, usize),
+        text: &'t str,
+        at: usize,
         search: impl FnOnce(&Regex, &'t str, usize) -> Option<T>,
         end: impl FnOnce(&T) -> usize,
     ) -> Result<Option<T>, Cause> {
@@ -203,7 +204,7 @@ fn find_at<'t>(
     text: &'t str,
     at: usize,
 ) -> Result<Option<Match<'t>>, Cause> {
-    expression.search(a, (text, at), Regex::find_at, Match::end)
+    expression.search(a, text, at, Regex::find_at, Match::end)
 }
 
 /// Ranges of all matches, at most `count` if that is not negative. An empty match directly after another one does not
@@ -284,7 +285,7 @@ fn replace_all(a: &Args<'_>, expression: &Expression, replacement: Replacement) 
     while at <= text.len() {
         let end = |captures: &Captures<'_>| captures.get(0).map_or(0, |whole| whole.end());
         let search = |regex: &Regex, text, at| regex.captures_at(text, at);
-        let Some(captures) = expression.search(a, (&*text, at), search, end)? else { break };
+        let Some(captures) = expression.search(a, &text, at, search, end)? else { break };
         let Some(whole) = captures.get(0) else { break };
         out.push_str(&text[copied..whole.start()]);
         // Not for an empty match directly after another one.
